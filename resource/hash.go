@@ -1,0 +1,26 @@
+package resource
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+)
+
+// contentHash returns 128 bits of SHA-256 over labels, annotations and body, each length-prefixed, as 22 characters.
+func contentHash(labels, annotations map[string]string, body []byte) string {
+	buf := make([]byte, 0, 512+len(body))
+	for _, m := range []map[string]string{labels, annotations} {
+		buf = binary.AppendUvarint(buf, uint64(len(m)))
+		for _, k := range sortedKeys(m) {
+			buf = appendString(buf, k)
+			buf = appendString(buf, m[k])
+		}
+	}
+	buf = append(buf, body...)
+	sum := sha256.Sum256(buf)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}

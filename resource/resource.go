@@ -1,0 +1,166 @@
+// Package resource defines the value that every part of tributary speaks: a mesh configuration object, identified by
+// Key, carried as its encoded protobuf body, versioned by its content.
+package resource
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Key identifies a resource within a store. It is comparable and ordered by Compare.
+type Key struct {
+	Kind      Kind
+	Namespace string // empty for a cluster-scoped kind
+	Name      string
+}
+
+// String returns "Kind ns/name", the form used in messages.
+func (k Key) String() string { return string(k.Kind) + " " + k.FullName() }
+
+// FullName returns "namespace/name": the name of the resource on the wire (MCP). MeshConfig, which is cluster-scoped,
+// has an empty namespace and is named without the slash.
+func (k Key) FullName() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by kind, namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// Origin says where a resource came from, for people.
+type Origin struct {
+	Source string // name of the config source
+	Place  string // a place that a person can open: "rules/reviews.yaml:14", "consul dc1 service reviews"
+}
+
+// String returns the place, prefixed by the source if there is one.
+func (o Origin) String() string {
+	if o.Source == "" {
+		return o.Place
+	}
+	return fmt.Sprintf("%s: %s", o.Source, o.Place)
+}
+
+// Resource is one object. It is immutable once made: neither its maps nor its body may be changed by anyone, and
+// variants are made with the With… methods, which share what they do not change. It is safe for concurrent use.
+//
+// The spec is held as encoded bytes, as received or deterministically encoded, so that fields that this program's
+// protobuf definitions do not know survive, and so that a store of 100,000 objects holds each once.
+type Resource struct {
+	key         Key
+	labels      map[string]string
+	annotations map[string]string
+	body        []byte
+	version     string
+	created     time.Time
+	origin      Origin
+}
+
+// Meta is everything about a resource but its spec.
+type Meta struct {
+	Key         Key
+	Labels      map[string]string
+	Annotations map[string]string
+	Created     time.Time // zero if unknown
+	Origin      Origin
+}
+
+// New makes a resource of meta and spec, which must be of the message type of the kind's schema. The maps of meta are
+// taken over. The version is the content hash.
+func New(meta Meta, spec proto.Message) (*Resource, error) {
+	schema, ok := SchemaOf(meta.Key.Kind)
+	if !ok {
+		return nil, fmt.Errorf("unknown kind %q", meta.Key.Kind)
+	}
+	if got := spec.ProtoReflect().Descriptor().FullName(); got != schema.Message {
+		return nil, fmt.Errorf("%s: spec is a %s, want %s", meta.Key, got, schema.Message)
+	}
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%s: encode spec: %w", meta.Key, err)
+	}
+	return FromBody(meta, body), nil
+}
+
+// FromBody makes a resource of an encoded spec, which is not decoded or checked. The maps of meta and body are taken over.
+func FromBody(meta Meta, body []byte) *Resource {
+	r := &Resource{
+		key: meta.Key, labels: meta.Labels, annotations: meta.Annotations,
+		body: body, created: meta.Created, origin: meta.Origin,
+	}
+	r.version = contentHash(r.labels, r.annotations, r.body)
+	return r
+}
+
+// Key returns the identity of the resource.
+func (r *Resource) Key() Key { return r.key }
+
+// Labels returns the labels, which must not be modified.
+func (r *Resource) Labels() map[string]string { return r.labels }
+
+// Annotations returns the annotations, which must not be modified.
+func (r *Resource) Annotations() map[string]string { return r.annotations }
+
+// Body returns the encoded spec, which must not be modified.
+func (r *Resource) Body() []byte { return r.body }
+
+// Version is a hash of labels, annotations and body: equal for equal content in every process, opaque otherwise.
+func (r *Resource) Version() string { return r.version }
+
+// Created is when the object was first seen, or zero. It is shown, never compared.
+func (r *Resource) Created() time.Time { return r.created }
+
+// Origin says where the resource came from.
+func (r *Resource) Origin() Origin { return r.origin }
+
+// Meta returns all but the spec. Its maps must not be modified.
+func (r *Resource) Meta() Meta {
+	return Meta{Key: r.key, Labels: r.labels, Annotations: r.annotations, Created: r.created, Origin: r.origin}
+}
+
+// WithCreated returns r with another creation time; the version stays.
+func (r *Resource) WithCreated(t time.Time) *Resource {
+	c := *r
+	c.created = t
+	return &c
+}
+
+// WithOrigin returns r with another origin; the version stays.
+func (r *Resource) WithOrigin(o Origin) *Resource {
+	c := *r
+	c.origin = o
+	return &c
+}
+
+// Spec decodes the body into a new message of the kind's type, which the caller owns.
+func (r *Resource) Spec() (proto.Message, error) {
+	schema, ok := SchemaOf(r.key.Kind)
+	if !ok {
+		return nil, fmt.Errorf("unknown kind %q", r.key.Kind)
+	}
+	spec := schema.NewSpec()
+	if err := proto.Unmarshal(r.body, spec); err != nil {
+		return nil, fmt.Errorf("%s: decode spec: %w", r.key, err)
+	}
+	return spec, nil
+}
+
+// Equal reports whether a and b have the same key and content.
+func Equal(a, b *Resource) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.key == b.key && a.version == b.version
+}
+
+// sortedKeys returns the keys of m in order.
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,64 @@
+// Package sources runs the sources of configuration: it defines what a source is, supervises it, and keeps what it
+// publishes safe on its way into a store.
+package sources
+
+import (
+	"context"
+
+	"tributary/resource"
+)
+
+// Source reads one external system. It publishes state, not events: the whole content of a group (a file, one Consul
+// service, one type URL) each time it changes. What changed is worked out behind the Sink.
+//
+// A source must tell five things apart: unreachable (report, publish nothing), denied (the same), reachable and without
+// healthy endpoints (publish the service with none), gone (publish an empty group), and invalid (publish a Reject).
+type Source interface {
+	// Run publishes to sink until ctx ends, and then returns ctx's error. Any other error means that it gave up: the
+	// supervisor starts it again after a backoff, and what it published stays. When Run returns, every goroutine that
+	// it started has ended.
+	Run(ctx context.Context, sink Sink) error
+}
+
+// Sink takes what a source publishes. It is safe for concurrent use; calls for one group must be in order.
+type Sink interface {
+	// Replace makes rs the whole of group; without rs and rejects the group is withdrawn. The sink takes rs over and
+	// sets the source name of each origin. Resources that fail validation become rejects themselves. Where several groups have the same key, the first group in order
+	// of name wins, and the others show up as conflicts. The error names every reject; all else was applied, so a
+	// source need not do more than go on.
+	Replace(group string, rs []*resource.Resource, rejects ...Reject) error
+	// Groups returns the names of the groups that hold something, in order, so that a source that starts again can
+	// withdraw what has gone in the meantime.
+	Groups() []string
+	// Synced says that the first full read is in.
+	Synced()
+	// Report states the source's health. It never touches data.
+	Report(Health)
+}
+
+// Reject is something that a source read but could not turn into a resource. The last good version of its key in the
+// group stays; one without a key (a document too broken to tell) keeps everything of the group that the new content
+// does not replace.
+type Reject struct {
+	Key    resource.Key // zero if unknown
+	Origin resource.Origin
+	Err    error // names the place, field and reason
+}
+
+// State is the condition of a source.
+type State int
+
+// The states.
+const (
+	Starting    State = iota
+	Healthy           // reads succeed
+	Unreachable       // the system does not answer; what was read stays
+	Denied            // the system refuses us; what was read stays
+	Degraded          // reads succeed in part
+)
+
+// Health is what a source says of itself.
+type Health struct {
+	State   State
+	Message string // for people: what failed, with the address, path or key
+}
