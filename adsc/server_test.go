@@ -1,0 +1,123 @@
+package adsc_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/adsc"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// stream is one stream of a scripted server.
+type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+
+// script is what a server does with its n-th stream, counted from 0.
+type script func(n int, s stream) error
+
+type scriptedServer struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	run     script
+	streams chan int
+}
+
+func (s *scriptedServer) StreamAggregatedResources(st stream) error {
+	n := <-s.streams
+	s.streams <- n + 1
+	return s.run(n, st)
+}
+
+// serve runs a server until the test ends, and returns its address.
+func serve(t *testing.T, run script, opts ...grpc.ServerOption) string {
+	t.Helper()
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &scriptedServer{run: run, streams: make(chan int, 1)}
+	s.streams <- 0
+	g := grpc.NewServer(opts...)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(lis) }()
+	t.Cleanup(func() {
+		g.Stop()
+		require.NoError(t, <-ended)
+	})
+	return lis.Addr().String()
+}
+
+// response makes a response of strings.
+func response(t *testing.T, typeURL, version, nonce string, values ...string) *discoveryv3.DiscoveryResponse {
+	t.Helper()
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Nonce: nonce}
+	for _, v := range values {
+		a, err := anypb.New(wrapperspb.String(v))
+		require.NoError(t, err)
+		r.Resources = append(r.Resources, a)
+	}
+	return r
+}
+
+// values is the inverse of response.
+func values(t *testing.T, r *adsc.Response) []string {
+	t.Helper()
+	var out []string
+	for _, a := range r.Resources {
+		var v wrapperspb.StringValue
+		require.NoError(t, a.UnmarshalTo(&v))
+		out = append(out, v.GetValue())
+	}
+	return out
+}
+
+// run runs a client until stop is called or the test ends, and hands out Run's error.
+func run(t *testing.T, cfg adsc.Config) (stop func(), result <-chan error) {
+	t.Helper()
+	c, err := adsc.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		ended <- c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		receive(t, joined)
+	})
+	return cancel, ended
+}
+
+func receive[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came")
+		panic("unreachable")
+	}
+}
+
+// retries is a backoff that allows n retries without delay.
+func retries(n int) func() backoff.BackOff {
+	return func() backoff.BackOff {
+		if n == 0 {
+			return &backoff.StopBackOff{}
+		}
+		return backoff.WithMaxRetries(&backoff.ZeroBackOff{}, uint64(n))
+	}
+}
+
+var errRefused = errors.New("resource b: refused")
