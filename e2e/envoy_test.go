@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/e2e/fixture"
+)
+
+// TestEnvoyBehindIstiod is the proof beyond istiod's own word: a real Envoy gets the quickstart's services from that
+// istiod, and a request goes where tributary's files send it, also after they changed.
+func TestEnvoyBehindIstiod(t *testing.T) {
+	t.Parallel()
+	one, two := backend(t, "one"), backend(t, "two")
+	port := fixture.FreePort(t)
+	dir := t.TempDir()
+	write(t, dir, "echo.yaml", echoService(port, one, two))
+	write(t, dir, "route.yaml", echoRoute("one"))
+	quickstart := fixture.Testdata("quickstart")
+
+	tributary := fixture.StartTributary(t, fixture.Files("rules", dir), fixture.Files("quickstart", quickstart))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	envoy := fixture.StartEnvoy(t, istiod.GRPC)
+
+	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, dir, quickstart)) })
+
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	write(t, dir, "route.yaml", echoRoute("two"))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
+}
+
+// holds says whether Envoy has a cluster with its endpoints for every port of every ServiceEntry, and a route for every
+// VirtualService of one of their hosts.
+func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
+	t.Helper()
+	var dump struct {
+		Configs []json.RawMessage `json:"configs"`
+	}
+	if err := fixture.GetJSON(t.Context(), envoy.URL("/config_dump"), &dump); err != nil {
+		return err
+	}
+	_, clusters, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
+	if err != nil {
+		return err
+	}
+	var routes string
+	for _, c := range dump.Configs {
+		if strings.Contains(string(c), "RoutesConfigDump") {
+			routes = string(c)
+		}
+	}
+
+	hosts := map[string]bool{}
+	for key, object := range objects {
+		service, ok := object.Message().(*networking.ServiceEntry)
+		if !ok {
+			continue
+		}
+		for _, host := range service.GetHosts() {
+			hosts[host] = true
+			for _, port := range service.GetPorts() {
+				cluster := fmt.Sprintf("outbound|%d||%s::", port.GetNumber(), host)
+				if !strings.Contains(clusters, cluster) {
+					return fmt.Errorf("no cluster %s for %s in:\n%s", cluster, key, clusters)
+				}
+				for _, endpoint := range service.GetEndpoints() {
+					if member := cluster + endpoint.GetAddress() + ":"; !strings.Contains(clusters, member) {
+						return fmt.Errorf("no endpoint %s for %s in:\n%s", member, key, clusters)
+					}
+				}
+			}
+		}
+	}
+	for key, object := range objects {
+		rule, ok := object.Message().(*networking.VirtualService)
+		if !ok {
+			continue
+		}
+		for _, host := range rule.GetHosts() {
+			if hosts[host] && !strings.Contains(routes, fmt.Sprintf("%q", host)) {
+				return fmt.Errorf("no route for %s of %s in:\n%s", host, key, routes)
+			}
+		}
+	}
+	return nil
+}
+
+// backend is an HTTP server that answers with its name.
+func backend(t *testing.T, name string) (port int) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) }))
+	t.Cleanup(s.Close)
+	_, err := fmt.Sscanf(s.URL, "http://127.0.0.1:%d", &port)
+	require.NoError(t, err)
+	return port
+}
+
+// answeredBy asks the service through Envoy and says whether that backend answered.
+func answeredBy(t *testing.T, port int, name string) error {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
+	require.NoError(t, err)
+	req.Host = "echo.mesh.internal"
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && string(body) != name {
+		err = fmt.Errorf("%s: %q answered, want %q", res.Status, body, name)
+	}
+	return err
+}
+
+// echoService is a service on a port, with a backend of each version on a loopback port of its own.
+func echoService(port, one, two int) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: echo, namespace: default}
+spec:
+  hosts: [echo.mesh.internal]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports: [{number: %d, name: http, protocol: HTTP}]
+  endpoints:
+  - {address: 127.0.0.1, ports: {http: %d}, labels: {version: one}}
+  - {address: 127.0.0.1, ports: {http: %d}, labels: {version: two}}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: echo, namespace: default}
+spec:
+  host: echo.mesh.internal
+  subsets:
+  - {name: one, labels: {version: one}}
+  - {name: two, labels: {version: two}}
+`, port, one, two)
+}
+
+// echoRoute sends all of the service's requests to one version.
+func echoRoute(version string) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: echo, namespace: default}
+spec:
+  hosts: [echo.mesh.internal]
+  http: [{route: [{destination: {host: echo.mesh.internal, subset: %s}}]}]
+`, version)
+}

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// TestKilledAndRestarted shows the rule that matters most: istiod never loses an object because tributary is gone, or is
+// back and does not know everything yet. What did change meanwhile arrives.
+func TestKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	const syncTime = 5 * time.Second
+	rules, slow := t.TempDir(), filepath.Join(t.TempDir(), "slow")
+	write(t, rules, "kept.yaml", serviceEntry("kept", 80))
+	require.NoError(t, os.Mkdir(slow, 0o700))
+	write(t, slow, "slow.yaml", serviceEntry("slow", 80))
+	write(t, slow, "more.yaml", serviceEntry("more", 80))
+	kept := fixture.ReadObjects(t, rules, slow)
+	write(t, rules, "deleted.yaml", serviceEntry("deleted", 80))
+
+	tributary := fixture.StartTributary(t, fixture.Files("rules", rules), fixture.Files("slow", slow))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
+	watch := guard(t, istiod, kept)
+
+	tributary.Kill()
+	require.NoError(t, os.Rename(slow, slow+".away"))
+	require.NoError(t, os.Remove(filepath.Join(rules, "deleted.yaml")))
+	write(t, rules, "added.yaml", serviceEntry("added", 80))
+
+	tributary.Restart(t)
+	back := time.Now()
+	tributary.AwaitAlive(t)
+	// istiod is connected again and waits, since one source is missing.
+	tributary.WaitFor(t, syncTime, func() error { return pageNames(t, tributary, "/debug/syncz", "istiod-e2e") })
+	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, body, "slow", "the page names what is not synced")
+
+	time.Sleep(syncTime - time.Since(back)) // The time that the source takes is what this test is about.
+	require.NoError(t, os.Rename(slow+".away", slow))
+	tributary.AwaitReady(t)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
+	polls := watch.stop(t)
+	t.Logf("istiod held everything at each of %d looks", polls)
+}
+
+// TestKilledOften shows that istiod comes back each time, and that a tributary which dies at any moment harms nothing.
+func TestKilledOften(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "kept.yaml", serviceEntry("kept", 80))
+	tributary, istiod := serve(t, dir)
+	watch := guard(t, istiod, fixture.ReadObjects(t, dir))
+	for port := range 3 {
+		tributary.Kill()
+		write(t, dir, "other.yaml", serviceEntry("other", 80+port))
+		tributary.Restart(t)
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	}
+	watch.stop(t)
+}
+
+// TestShutdown shows that SIGTERM ends tributary in time and without an error while istiod is connected, and that istiod
+// keeps what it has.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "kept.yaml", serviceEntry("kept", 80))
+	tributary, istiod := serve(t, dir)
+	want := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, want)
+	watch := guard(t, istiod, want)
+	assert.Zero(t, tributary.Terminate(t, 5*time.Second))
+	watch.stop(t)
+	istiod.AwaitConfigs(t, want)
+}
+
+// watch looks at what istiod holds, again and again.
+type watch struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	polls  int   // Read once done is closed.
+	err    error // The first moment at which something was wrong; read once done is closed.
+}
+
+// guard begins to look at istiod, every few milliseconds, for a moment at which one of the objects is missing or changed.
+func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) *watch {
+	t.Helper()
+	require.NotEmpty(t, want)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watch{cancel: cancel, done: make(chan struct{})}
+	begin := time.Now()
+	go func() {
+		defer close(w.done)
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			got, err := istiod.Configs(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				for key := range got {
+					if _, ok := want[key]; !ok {
+						delete(got, key) // More than it must have is no loss.
+					}
+				}
+				err = want.Diff(got)
+			}
+			if err != nil {
+				w.err = fmt.Errorf("after %v: %w", time.Since(begin), err)
+				return
+			}
+			w.polls++
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-w.done })
+	return w
+}
+
+// stop ends the looking, fails the test if anything was ever wrong, and says how often it looked.
+func (w *watch) stop(t *testing.T) (polls int) {
+	t.Helper()
+	w.cancel()
+	<-w.done
+	require.NoError(t, w.err, "istiod lost something")
+	require.Positive(t, w.polls)
+	return w.polls
+}

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	mcp "istio.io/api/mcp/v1alpha1"
+
+	"tributary/e2e/fixture"
+)
+
+const (
+	serviceEntries = "networking.istio.io/v1/ServiceEntry"
+	gateways       = "networking.istio.io/v1/Gateway"
+	sidecars       = "networking.istio.io/v1/Sidecar"
+)
+
+// TestMadeUpNonce shows that the first request for a type is answered whatever its nonce says, as on istiod's streams,
+// which all begin with one that no server gave.
+func TestMadeUpNonce(t *testing.T) {
+	t.Parallel()
+	_, _, stream := serveStream(t)
+	for _, typeURL := range []string{serviceEntries, gateways} {
+		stream.Subscribe(t, typeURL, time.Now().String())
+		res := stream.Next(t)
+		assert.Equal(t, typeURL, res.GetTypeUrl())
+		assert.NotEmpty(t, res.GetNonce())
+		stream.Ack(t, res)
+	}
+}
+
+// TestStaleNonce shows that a request about an older response than the last is ignored: it brings no response, and
+// neither its ACK nor its NACK counts.
+func TestStaleNonce(t *testing.T) {
+	t.Parallel()
+	dir, tributary, stream := serveStream(t)
+	stream.Subscribe(t, serviceEntries, "")
+	first := stream.Next(t)
+	stream.Ack(t, first)
+	write(t, dir, "more.yaml", serviceEntry("more", 80))
+	second := stream.Next(t)
+	require.NotEqual(t, first.GetVersionInfo(), second.GetVersionInfo())
+
+	stream.Ack(t, first)
+	stream.Nack(t, first, "", "too late to complain")
+	stream.answers(t, gateways) // Had the two been answered, those answers would be before this one.
+
+	stream.Ack(t, second)
+	tributary.WaitFor(t, 5*time.Second, func() error {
+		state, err := subscription(t, tributary, serviceEntries)
+		if err == nil && (state.Acked != second.GetNonce() || state.Error != "") {
+			err = fmt.Errorf("the client's state is %+v, and should be that %s is ACKed", state, second.GetNonce())
+		}
+		return err
+	})
+	stream.answers(t, sidecars)
+}
+
+// TestNack shows that a refused response is remembered with its reason, is not sent again, and is followed by the next
+// change, whose ACK clears the reason.
+func TestNack(t *testing.T) {
+	t.Parallel()
+	dir, tributary, stream := serveStream(t)
+	stream.Subscribe(t, serviceEntries, "")
+	stream.Nack(t, stream.Next(t), "", "host is not to my liking")
+	tributary.WaitFor(t, 5*time.Second, func() error {
+		state, err := subscription(t, tributary, serviceEntries)
+		if err == nil && !strings.Contains(state.Error, "host is not to my liking") {
+			err = fmt.Errorf("the client's state is %+v, without the reason of its NACK", state)
+		}
+		return err
+	})
+	stream.answers(t, gateways)
+
+	write(t, dir, "more.yaml", serviceEntry("more", 80))
+	res := stream.Next(t)
+	assert.Equal(t, serviceEntries, res.GetTypeUrl())
+	assert.Len(t, res.GetResources(), 2)
+	stream.Ack(t, res)
+	tributary.WaitFor(t, 5*time.Second, func() error {
+		state, err := subscription(t, tributary, serviceEntries)
+		if err == nil && (state.Acked != res.GetNonce() || state.Error != "") {
+			err = fmt.Errorf("the client's state is %+v, and should be that %s is ACKed", state, res.GetNonce())
+		}
+		return err
+	})
+	stream.answers(t, sidecars)
+}
+
+// TestVersionAliases shows that an istiod which asks for an older version of a kind is served as one that asks for v1:
+// it gets the same bytes, under the type URL that it asked for.
+func TestVersionAliases(t *testing.T) {
+	t.Parallel()
+	data, err := filepath.Abs(filepath.Join("testdata", "kinds"))
+	require.NoError(t, err)
+	tributary := fixture.StartTributary(t, fixture.Files("rules", data))
+	tributary.AwaitReady(t)
+	stream := fixture.OpenStream(t, tributary.XDS, "aliases")
+	for kind, versions := range map[string][]string{
+		"ServiceEntry":          {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"VirtualService":        {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"DestinationRule":       {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"Gateway":               {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"Sidecar":               {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"WorkloadEntry":         {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"WorkloadGroup":         {"networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3"},
+		"AuthorizationPolicy":   {"security.istio.io/v1", "security.istio.io/v1beta1"},
+		"PeerAuthentication":    {"security.istio.io/v1", "security.istio.io/v1beta1"},
+		"RequestAuthentication": {"security.istio.io/v1", "security.istio.io/v1beta1"},
+		"Telemetry":             {"telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"},
+	} {
+		var current *discovery.DiscoveryResponse
+		for _, version := range versions {
+			typeURL := version + "/" + kind
+			stream.Subscribe(t, typeURL, "made up")
+			res := stream.Next(t)
+			stream.Ack(t, res)
+			assert.Equal(t, typeURL, res.GetTypeUrl())
+			require.Len(t, res.GetResources(), 1, typeURL)
+			if current == nil {
+				current = res
+			}
+			assert.Equal(t, current.GetVersionInfo(), res.GetVersionInfo(), typeURL)
+			assert.Equal(t, current.GetResources()[0].GetTypeUrl(), res.GetResources()[0].GetTypeUrl(), typeURL)
+			assert.Equal(t, current.GetResources()[0].GetValue(), res.GetResources()[0].GetValue(), typeURL)
+
+			var resource mcp.Resource
+			require.NoError(t, res.GetResources()[0].UnmarshalTo(&resource), typeURL)
+			assert.Regexp(t, "^shop/", resource.GetMetadata().GetName(), typeURL)
+			assert.NotEmpty(t, resource.GetMetadata().GetVersion(), typeURL)
+			assert.NotNil(t, resource.GetMetadata().GetCreateTime(), "%s: up to 1.13, istiod fails on an object without it", typeURL)
+			_, err := resource.GetBody().UnmarshalNew()
+			assert.NoError(t, err, typeURL)
+		}
+	}
+}
+
+// TestUnknownType shows that a kind which tributary does not know is answered, and empty: an istiod of the future waits
+// for every kind that it asks for.
+func TestUnknownType(t *testing.T) {
+	t.Parallel()
+	_, _, stream := serveStream(t)
+	stream.answers(t, "networking.istio.io/v1/FutureKind")
+}
+
+// TestKeepalive shows that a client which pings an idle stream every 15 seconds, twice as often as istiod, keeps it: a
+// server with gRPC's defaults ends it at the third ping.
+func TestKeepalive(t *testing.T) {
+	t.Parallel()
+	_, _, stream := serveStream(t, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, PermitWithoutStream: true}))
+	stream.Subscribe(t, serviceEntries, "")
+	stream.Ack(t, stream.Next(t))
+	time.Sleep(50 * time.Second) // Three pings.
+	require.NoError(t, stream.Pending())
+	stream.answers(t, gateways)
+}
+
+// TestIdleIstiod shows that istiod's own stream lives through 5 minutes of its keepalives without a change.
+func TestIdleIstiod(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("takes 5 minutes; E2E_NIGHTLY=1 runs it")
+	}
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", serviceEntry("a", 80))
+	tributary, istiod := serve(t, dir)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	before, err := clients(t, tributary)
+	require.NoError(t, err)
+	require.Len(t, before, 1)
+
+	time.Sleep(5 * time.Minute)
+	after, err := clients(t, tributary)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "istiod had to connect again")
+	write(t, dir, "b.yaml", serviceEntry("b", 80))
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+}
+
+// stream is fixture.Stream with what the tests of this file say about it.
+type stream struct{ *fixture.Stream }
+
+// serveStream serves a folder with one ServiceEntry and opens a stream.
+func serveStream(t *testing.T, opts ...grpc.DialOption) (dir string, tributary *fixture.Tributary, s stream) {
+	t.Helper()
+	dir = t.TempDir()
+	write(t, dir, "first.yaml", serviceEntry("first", 80))
+	tributary = fixture.StartTributary(t, fixture.Files("rules", dir))
+	tributary.AwaitReady(t)
+	return dir, tributary, stream{fixture.OpenStream(t, tributary.XDS, "e2e-client", opts...)}
+}
+
+// answers subscribes to a type of which there is nothing, and fails the test unless the very next response is its.
+func (s stream) answers(t *testing.T, typeURL string) {
+	t.Helper()
+	s.Subscribe(t, typeURL, "")
+	res := s.Next(t)
+	require.Equal(t, typeURL, res.GetTypeUrl(), "a response to something else came first")
+	require.Empty(t, res.GetResources())
+	s.Ack(t, res)
+	require.NoError(t, s.Pending())
+}
+
+// client is a client in tributary's /debug/syncz.
+type client struct {
+	ID    string  `json:"id"`
+	Node  string  `json:"node"`
+	Types []state `json:"types"`
+}
+
+// state is where a client stands with a type.
+type state struct {
+	TypeURL string `json:"type_url"`
+	Acked   string `json:"acked"`
+	Error   string `json:"error"`
+}
+
+// clients is who is connected.
+func clients(t *testing.T, tributary *fixture.Tributary) ([]client, error) {
+	t.Helper()
+	var list []client
+	err := fixture.GetJSON(t.Context(), tributary.URL("/debug/syncz"), &list)
+	return list, err
+}
+
+// subscription is where the only client stands with a type.
+func subscription(t *testing.T, tributary *fixture.Tributary, typeURL string) (state, error) {
+	t.Helper()
+	list, err := clients(t, tributary)
+	if err != nil {
+		return state{}, err
+	}
+	for _, c := range list {
+		for _, s := range c.Types {
+			if s.TypeURL == typeURL {
+				return s, nil
+			}
+		}
+	}
+	return state{}, fmt.Errorf("no client with %s among %+v", typeURL, list)
+}

@@ -1,0 +1,238 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// TestFirstSync shows that an istiod which starts behind tributary holds exactly what the files say.
+func TestFirstSync(t *testing.T) {
+	t.Parallel()
+	for name, dir := range map[string]string{
+		"quickstart": fixture.Testdata("quickstart"),
+		"bookinfo":   fixture.IstioSamples(t, "bookinfo/networking"),
+		"every kind": filepath.Join("testdata", "kinds"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := fixture.ReadObjects(t, dir)
+			require.NotEmpty(t, want)
+			if name == "every kind" {
+				requireEveryKind(t, want)
+			}
+			_, istiod := serve(t, dir)
+			istiod.AwaitConfigs(t, want)
+		})
+	}
+}
+
+func requireEveryKind(t *testing.T, objects fixture.Objects) {
+	t.Helper()
+	have := map[string]bool{}
+	for key := range objects {
+		have[key.Kind] = true
+	}
+	for _, kind := range fixture.Kinds() {
+		require.True(t, have[kind], "no %s in the test's data", kind)
+	}
+}
+
+// TestFileChanges shows that a file which is added, changed, replaced, renamed or deleted reaches istiod.
+func TestFileChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", serviceEntry("a", 80))
+	_, istiod := serve(t, dir)
+
+	step := func(what string, change func()) {
+		t.Helper()
+		change()
+		t.Log(what)
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	}
+	step("nothing changed yet", func() {})
+	step("a file is added", func() { write(t, dir, "b.yaml", serviceEntry("b", 80)) })
+	step("it is changed", func() { write(t, dir, "b.yaml", serviceEntry("b", 81)) })
+	step("it gets a second document", func() { write(t, dir, "b.yaml", serviceEntry("b", 81)+"---\n"+serviceEntry("c", 80)) })
+	step("it loses the first", func() { write(t, dir, "b.yaml", serviceEntry("c", 80)) })
+	step("an editor replaces it", func() {
+		write(t, dir, ".b.yaml.swp", serviceEntry("c", 82))
+		require.NoError(t, os.Rename(filepath.Join(dir, ".b.yaml.swp"), filepath.Join(dir, "b.yaml")))
+	})
+	step("it is renamed", func() { require.NoError(t, os.Rename(filepath.Join(dir, "b.yaml"), filepath.Join(dir, "z.yml"))) })
+	step("a folder with a file is added", func() {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "deep", "er"), 0o700))
+		write(t, dir, "deep/er/d.yaml", serviceEntry("d", 80))
+	})
+	step("a file is deleted", func() { require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml"))) })
+	step("a folder is deleted", func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "deep"))) })
+}
+
+// TestOnlyThisChanges shows that changes arrive which istiod's own config server keeps to itself until something else
+// changes.
+func TestOnlyThisChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, istiod := serve(t, dir)
+
+	for _, test := range []struct{ name, object, from, to string }{
+		{"Gateway", `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: only, namespace: shop}
+spec: {selector: {istio: ingressgateway}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [one.example.com]}]}`, "one.", "two."},
+		{"Sidecar", `
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: only, namespace: shop}
+spec: {egress: [{hosts: [one/*]}]}`, "one/", "two/"},
+		{"WorkloadEntry", `
+apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: {name: only, namespace: shop}
+spec: {address: 127.0.0.1, labels: {app: one}}`, "app: one", "app: two"},
+		{"WorkloadGroup", `
+apiVersion: networking.istio.io/v1
+kind: WorkloadGroup
+metadata: {name: only, namespace: shop}
+spec: {metadata: {labels: {app: one}}, template: {serviceAccount: vm}}`, "app: one", "app: two"},
+		{"ServiceEntry exported nowhere", `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: only, namespace: shop}
+spec: {hosts: [one.mesh.internal], exportTo: ["."], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 127.0.0.1}]}`, "one.", "two."},
+		{"VirtualService exported nowhere", `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: only, namespace: shop}
+spec: {hosts: [one.mesh.internal], exportTo: ["."], http: [{route: [{destination: {host: one.mesh.internal}}]}]}`, "one.", "two."},
+		{"DestinationRule exported nowhere", `
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: only, namespace: shop}
+spec: {host: one.mesh.internal, exportTo: ["."], trafficPolicy: {loadBalancer: {simple: RANDOM}}}`, "RANDOM", "LEAST_REQUEST"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			changed := strings.ReplaceAll(test.object, test.from, test.to)
+			require.NotEqual(t, test.object, changed)
+			write(t, dir, "only.yaml", test.object)
+			istiod.AwaitConfigs(t, fixture.ParseObjects(t, test.object))
+			write(t, dir, "only.yaml", changed)
+			istiod.AwaitConfigs(t, fixture.ParseObjects(t, changed))
+			require.NoError(t, os.Remove(filepath.Join(dir, "only.yaml")))
+			istiod.AwaitConfigs(t, fixture.Objects{})
+		})
+	}
+}
+
+// TestFileTurnsBad shows that a file which turns bad takes nothing away, is named, and holds up no other file.
+func TestFileTurnsBad(t *testing.T) {
+	t.Parallel()
+	good := serviceEntry("one", 80) + "---\n" + serviceEntry("two", 80)
+	for name, bad := range map[string]string{
+		"no YAML":                    good[:len(good)-20] + "\n  {[\n",
+		"binary garbage":             "\x7fELF\x00\x01\xff\xfe",
+		"unknown field":              strings.ReplaceAll(good, "resolution:", "resolutoin:"),
+		"wrong type":                 strings.ReplaceAll(good, "number: 80", "number: eighty"),
+		"no Istio kind":              strings.ReplaceAll(good, "ServiceEntry", "ServiceEntrance"),
+		"refused by istiod":          strings.ReplaceAll(good, "number: 80", "number: 80000"),
+		"a name that istiod ignores": strings.ReplaceAll(good, "name: one", "name: one/more"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, dir, "rules.yaml", good)
+			tributary, istiod := serve(t, dir)
+			want := fixture.ReadObjects(t, dir)
+			istiod.AwaitConfigs(t, want)
+
+			watch := guard(t, istiod, want)
+			write(t, dir, "rules.yaml", bad)
+			tributary.WaitFor(t, 10*time.Second, func() error {
+				return pageNames(t, tributary, "/debug/sources", "rules.yaml")
+			})
+			// What comes after the bad file arrives, so istiod has seen all that there is to see.
+			write(t, dir, "zebra.yaml", serviceEntry("zebra", 80))
+			want = maps.Clone(want)
+			maps.Copy(want, fixture.ParseObjects(t, serviceEntry("zebra", 80)))
+			istiod.AwaitConfigs(t, want)
+			watch.stop(t)
+
+			better := strings.ReplaceAll(good, "number: 80", "number: 81")
+			write(t, dir, "rules.yaml", better)
+			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		})
+	}
+}
+
+// TestHeldUntilSynced shows that istiod gets no answer, not even an empty one, before every source is synced.
+func TestHeldUntilSynced(t *testing.T) {
+	t.Parallel()
+	rules, late := t.TempDir(), filepath.Join(t.TempDir(), "late")
+	write(t, rules, "a.yaml", serviceEntry("a", 80))
+	tributary := fixture.StartTributary(t, fixture.Files("rules", rules), fixture.Files("late", late))
+	istiod := fixture.NewIstiod(t, "xds://"+tributary.XDS)
+
+	tributary.WaitFor(t, 10*time.Second, func() error {
+		return pageNames(t, tributary, "/debug/syncz", "istiod-e2e")
+	})
+	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, body, "late", "the page names what is not synced")
+	require.Error(t, istiod.Synced(t.Context()), "istiod opened its port, so it had an answer for every kind")
+
+	require.NoError(t, os.Mkdir(late, 0o700))
+	write(t, late, "b.yaml", serviceEntry("b", 80))
+	istiod.AwaitSynced(t)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, late))
+}
+
+// serve runs a tributary that serves the folder and an istiod behind it.
+func serve(t *testing.T, dir string) (*fixture.Tributary, *fixture.Istiod) {
+	t.Helper()
+	abs, err := filepath.Abs(dir)
+	require.NoError(t, err)
+	tributary := fixture.StartTributary(t, fixture.Files("rules", abs))
+	return tributary, fixture.StartIstiod(t, "xds://"+tributary.XDS)
+}
+
+// pageNames says whether a page of tributary's admin server mentions a name.
+func pageNames(t *testing.T, tributary *fixture.Tributary, page, name string) error {
+	t.Helper()
+	_, body, err := fixture.Get(t.Context(), tributary.URL(page))
+	if err == nil && !strings.Contains(body, name) {
+		err = fmt.Errorf("%s does not mention %q: %s", page, name, body)
+	}
+	return err
+}
+
+// serviceEntry is a ServiceEntry in the namespace shop.
+func serviceEntry(name string, port int) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %[1]s, namespace: shop}
+spec:
+  hosts: [%[1]s.mesh.internal]
+  ports: [{number: %[2]d, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 127.0.0.1}]
+`, name, port)
+}
+
+// write writes a file as a careless program does: in place.
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+}
