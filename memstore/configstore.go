@@ -15,6 +15,7 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrConflict    = errors.New("resource version is stale")
 	ErrUnknownKind = errors.New("unknown kind")
+	ErrReadOnly    = errors.New("store is read-only")
 )
 
 // ConfigStore describes what istiod expects of a config store: a set of resources with unique keys. What it returns is
@@ -33,7 +34,8 @@ type ConfigStore interface {
 	Update(r *resource.Resource, ifVersion string) (version string, err error)
 	// UpdateStatus always fails with errors.ErrUnsupported: MCP carries no status.
 	UpdateStatus(r *resource.Resource) (version string, err error)
-	// Patch replaces the resource of key by what edit makes of it, without another write coming between.
+	// Patch replaces the resource of key by what edit makes of it, without another write coming between: then edit is
+	// called again with the newer resource.
 	Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (version string, err error)
 	// Delete removes the resource of key, under the same conditions as Update.
 	Delete(key resource.Key, ifVersion string) error
@@ -59,6 +61,9 @@ type ConfigStoreController interface {
 	// which they were added, one at a time, on one goroutine; when one is called, reads give a state at least as new as
 	// the event. A slow handler sees the changes of a key coalesced.
 	RegisterEventHandler(kind resource.Kind, h Handler)
+	// SetWatchErrorHandler sets who is told, on the same goroutine, of what the sources behind the store report. It must
+	// be called before Run.
+	SetWatchErrorHandler(h func(error))
 	// Run calls handlers until ctx ends.
 	Run(ctx context.Context)
 	HasStarted() bool
@@ -84,10 +89,12 @@ type Reader interface {
 	// Snapshot returns the state at this moment, in O(1).
 	Snapshot() Snapshot
 	// Changes returns the keys changed after revision since and up to that of the returned snapshot, each once, in
-	// no particular order. It returns ok == false, and only the snapshot, if since is too old to tell or not of this store.
+	// no particular order. A key whose content is what it was may be among them (it changed and changed back, or only its
+	// origin or creation time did): compare resource.Resource.Version. Changes returns ok == false, and only the snapshot,
+	// if since is too old to tell or not of this store; Diff then tells what changed since a snapshot that is at hand.
 	Changes(since Revision) (keys []resource.Key, now Snapshot, ok bool)
-	// Changed returns a channel that is closed by the next commit, or by the next change of Synced.
+	// Changed returns a channel that is closed by the next commit, or when Synced turns true.
 	Changed() <-chan struct{}
-	// Synced says that the content is complete: every source that feeds it has been read once.
+	// Synced says that the content is complete: every source that feeds it has been read once. Once true it stays so.
 	Synced() bool
 }

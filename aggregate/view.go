@@ -1,0 +1,111 @@
+// Package aggregate merges the stores of all sources into one view. For a key that several sources have, the source of
+// the highest precedence wins and the others are shadowed; when the winner goes, the next one takes its place in the same
+// commit. The package also tells why an object is what it is, and finds the conflicts that no key shows.
+package aggregate
+
+import (
+	"cmp"
+	"context"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// Source is one of the stores that a View merges.
+type Source struct {
+	Name   string
+	Reader memstore.Reader
+	// Precedence decides who wins a key: the higher number, and the earlier source where it is equal.
+	Precedence int
+	// Optional says that the view can be complete without this source.
+	Optional bool
+}
+
+// View is the merged content of a set of sources, kept current by Run. It implements memstore.Reader, so everything that
+// reads a store can read a view. All its methods are safe for concurrent use.
+//
+// One commit of the view holds whole commits of the sources, and as many of them as there are at the time.
+type View struct {
+	wanted       atomic.Pointer[[]Source] // what SetSources said last, in order of precedence
+	reconfigured chan struct{}            // wakes the loop for wanted; holds one
+
+	// Written by the loop, read by all.
+	table     memstore.Table // what is merged
+	shadowed  memstore.Table // for each key with losers, the first of them
+	published atomic.Pointer[state]
+
+	// Owned by the loop.
+	configured *[]Source // what inputs were made of
+	inputs     []*input  // in order of precedence
+}
+
+// state is what the loop publishes in each round: what is merged. It is at least as new as the merged table.
+type state struct {
+	inputs   []input // in order of precedence
+	shadowed memstore.Snapshot
+}
+
+var _ memstore.Reader = (*View)(nil)
+
+// New returns a view of sources, empty until Run.
+func New(sources ...Source) *View {
+	v := &View{reconfigured: make(chan struct{}, 1)}
+	v.published.Store(new(state))
+	v.SetSources(sources...)
+	return v
+}
+
+// SetSources replaces the set of sources. A source that is in both sets, by name and reader, is not disturbed; whatever
+// changes by the switch does so in one commit. What a removed source held is served until every required source of the
+// new set is synced. It returns at once; Run does the work.
+func (v *View) SetSources(sources ...Source) {
+	sources = slices.Clone(sources)
+	slices.SortStableFunc(sources, func(a, b Source) int { return cmp.Compare(b.Precedence, a.Precedence) })
+	v.wanted.Store(&sources)
+	select {
+	case v.reconfigured <- struct{}{}:
+	default: // already woken
+	}
+}
+
+// Snapshot returns the merged state, in O(1).
+func (v *View) Snapshot() memstore.Snapshot { return v.table.Snapshot() }
+
+// Changes returns the keys changed since a revision; see memstore.Reader.
+func (v *View) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+	return v.table.Changes(since)
+}
+
+// Changed returns a channel that is closed by the next commit, or when Synced turns true.
+func (v *View) Changed() <-chan struct{} { return v.table.Changed() }
+
+// Synced says that every required source has been read once and is merged. It stays true when a source is added later:
+// what was served before is served on until that source is read.
+func (v *View) Synced() bool { return v.table.Synced() }
+
+// Run merges until ctx ends, and returns ctx's error. It may be called once.
+func (v *View) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		v.await(ctx, v.merge())
+	}
+	return ctx.Err()
+}
+
+// await returns when ctx ends, the set of sources changes, or one of the channels of news is closed.
+func (v *View) await(ctx context.Context, news []<-chan struct{}) {
+	cases := []reflect.SelectCase{receive(ctx.Done()), receive(v.reconfigured)}
+	for _, ch := range news {
+		cases = append(cases, receive(ch))
+	}
+	reflect.Select(cases)
+}
+
+func receive(ch <-chan struct{}) reflect.SelectCase {
+	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)}
+}
+
+// Controller returns a new read-only controller over the view, so that handlers can follow it. The caller runs it.
+func (v *View) Controller() *memstore.Controller { return memstore.NewController(v) }

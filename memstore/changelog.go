@@ -1,0 +1,87 @@
+package memstore
+
+import (
+	"slices"
+	"sort"
+
+	"tributary/resource"
+)
+
+// minLog is the number of changes that a log remembers whatever the size of the store. Above it the log is a quarter
+// of the store: who is further behind than that is better served by a snapshot.
+const minLog = 4096
+
+// change says that a commit touched a key.
+type change struct {
+	revision Revision
+	key      resource.Key
+}
+
+// changeLog remembers which keys changed, oldest first. Values share memory: a copy stays as it is while the original
+// goes on, since entries are only ever written past the end of what copies see.
+type changeLog struct {
+	entries []change
+	floor   Revision // every change after this one is in entries
+}
+
+// append adds the keys of one commit to a log of a store that now holds size resources.
+func (l *changeLog) append(rev Revision, changes []Change, size int) {
+	limit := max(minLog, size/4)
+	if len(changes) > limit {
+		*l = changeLog{floor: rev}
+		return
+	}
+	if len(l.entries)+len(changes) > limit {
+		l.shrink(limit - len(changes))
+	}
+	for _, c := range changes {
+		l.entries = append(l.entries, change{rev, c.Key()})
+	}
+}
+
+// shrink makes room by forgetting all but the latest change of each key, so that a key that changes all the time does
+// not push out the others. If that is not enough it forgets the oldest. It leaves at most half of limit, so that its cost,
+// shared among the appends until the next time, is constant.
+func (l *changeLog) shrink(limit int) {
+	seen := make(map[resource.Key]struct{}, len(l.entries))
+	kept := make([]change, 0, limit)
+	for _, c := range slices.Backward(l.entries) {
+		if _, ok := seen[c.key]; ok {
+			continue
+		}
+		if len(kept) == limit/2 {
+			l.floor = c.revision
+			break
+		}
+		seen[c.key] = struct{}{}
+		kept = append(kept, c)
+	}
+	slices.Reverse(kept)
+	l.entries = kept
+}
+
+// since returns the keys changed after rev, each once, or false if the log does not reach back that far.
+func (l *changeLog) since(rev Revision) ([]resource.Key, bool) {
+	if rev < l.floor {
+		return nil, false
+	}
+	tail := l.entries[sort.Search(len(l.entries), func(i int) bool { return l.entries[i].revision > rev }):]
+	if len(tail) == 0 {
+		return nil, true
+	}
+	keys := make([]resource.Key, 0, len(tail))
+	if tail[0].revision == tail[len(tail)-1].revision { // one commit, which has each key once
+		for _, c := range tail {
+			keys = append(keys, c.key)
+		}
+		return keys, true
+	}
+	seen := make(map[resource.Key]struct{}, len(tail))
+	for _, c := range tail {
+		if _, ok := seen[c.key]; !ok {
+			seen[c.key] = struct{}{}
+			keys = append(keys, c.key)
+		}
+	}
+	return keys, true
+}

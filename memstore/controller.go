@@ -1,0 +1,173 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync/atomic"
+
+	"tributary/resource"
+)
+
+// Controller is a read-only ConfigStoreController over any Reader, such as the aggregate's view. Its mutators fail with
+// ErrReadOnly.
+//
+// It keeps no queue. Its worker remembers the last snapshot that handlers have seen and asks the reader what has
+// changed since: however slow a handler is, what waits for it is one snapshot, and the changes of a key become one.
+type Controller struct {
+	// Read-only after construction.
+	reader  Reader
+	schemas []*resource.Schema
+
+	// Written before Run, read-only afterwards.
+	handlers map[resource.Kind][]Handler
+	onError  func(error)
+
+	started atomic.Bool
+	synced  atomic.Bool
+	failure atomic.Pointer[error] // the last error reported and not yet handled
+	failed  chan struct{}         // wakes the worker for failure; holds one
+}
+
+// NewController returns a controller that serves the given kinds, or all if none are given, from r.
+func NewController(r Reader, schemas ...*resource.Schema) *Controller {
+	if len(schemas) == 0 {
+		schemas = resource.Schemas()
+	}
+	return &Controller{
+		reader:   r,
+		schemas:  schemas,
+		handlers: make(map[resource.Kind][]Handler),
+		failed:   make(chan struct{}, 1),
+	}
+}
+
+// Schemas returns the kinds that the store serves.
+func (c *Controller) Schemas() []*resource.Schema { return slices.Clone(c.schemas) }
+
+// Get returns the resource of key, or nil.
+func (c *Controller) Get(key resource.Key) *resource.Resource { return c.reader.Snapshot().Get(key) }
+
+// List returns the resources of kind in namespace, or in all namespaces if it is empty, in key order.
+func (c *Controller) List(kind resource.Kind, namespace string) []*resource.Resource {
+	s := c.reader.Snapshot()
+	if namespace == "" {
+		return slices.AppendSeq(make([]*resource.Resource, 0, s.LenKind(kind)), s.List(kind, ""))
+	}
+	return slices.Collect(s.List(kind, namespace))
+}
+
+// Create fails with ErrReadOnly.
+func (c *Controller) Create(r *resource.Resource) (string, error) {
+	return "", fmt.Errorf("create %s: %w", r.Key(), ErrReadOnly)
+}
+
+// Update fails with ErrReadOnly.
+func (c *Controller) Update(r *resource.Resource, _ string) (string, error) {
+	return "", fmt.Errorf("update %s: %w", r.Key(), ErrReadOnly)
+}
+
+// UpdateStatus fails with errors.ErrUnsupported.
+func (c *Controller) UpdateStatus(r *resource.Resource) (string, error) {
+	return "", fmt.Errorf("update status of %s: %w", r.Key(), errors.ErrUnsupported)
+}
+
+// Patch fails with ErrReadOnly.
+func (c *Controller) Patch(key resource.Key, _ func(*resource.Resource) (*resource.Resource, error)) (string, error) {
+	return "", fmt.Errorf("patch %s: %w", key, ErrReadOnly)
+}
+
+// Delete fails with ErrReadOnly.
+func (c *Controller) Delete(key resource.Key, _ string) error {
+	return fmt.Errorf("delete %s: %w", key, ErrReadOnly)
+}
+
+// RegisterEventHandler adds a handler for kind. It panics once Run was called, since the handler would have missed events.
+func (c *Controller) RegisterEventHandler(kind resource.Kind, h Handler) {
+	if c.started.Load() {
+		panic("memstore: RegisterEventHandler after Run")
+	}
+	c.handlers[kind] = append(c.handlers[kind], h)
+}
+
+// SetWatchErrorHandler sets who is told of reported errors. It panics once Run was called.
+func (c *Controller) SetWatchErrorHandler(h func(error)) {
+	if c.started.Load() {
+		panic("memstore: SetWatchErrorHandler after Run")
+	}
+	c.onError = h
+}
+
+// ReportError has the worker tell the watch error handler of err. Of errors that come faster than they are handled, the
+// last is kept. It never blocks.
+func (c *Controller) ReportError(err error) {
+	c.failure.Store(&err)
+	select {
+	case c.failed <- struct{}{}:
+	default: // already woken
+	}
+}
+
+// Run calls handlers, on this goroutine, until ctx ends. It may be called once.
+func (c *Controller) Run(ctx context.Context) {
+	if c.started.Swap(true) {
+		panic("memstore: Run called twice")
+	}
+	var seen Snapshot
+	for {
+		changed := c.reader.Changed() // before the read, so that no commit slips between
+		synced := c.reader.Synced()   // before the read too: all of the initial content is then part of it
+		keys, now, ok := c.reader.Changes(seen.Revision())
+		for change := range following(seen, now, keys, ok) {
+			if ctx.Err() != nil {
+				return
+			}
+			c.handle(change)
+		}
+		seen = now
+		if synced {
+			c.synced.Store(true)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-c.failed:
+			if err := c.failure.Swap(nil); err != nil && c.onError != nil {
+				c.onError(*err)
+			}
+		}
+	}
+}
+
+// HasStarted says that Run was called.
+func (c *Controller) HasStarted() bool { return c.started.Load() }
+
+// HasSynced says that the content is complete and that handlers were told of all of it.
+func (c *Controller) HasSynced() bool { return c.synced.Load() }
+
+func (c *Controller) handle(change Change) {
+	if resource.Equal(change.Old, change.New) { // changed and changed back, or only its origin did
+		return
+	}
+	event := change.Event()
+	for _, h := range c.handlers[change.Key().Kind] {
+		h(change.Old, change.New, event)
+	}
+}
+
+// following yields the changes from seen to now, given the result of Reader.Changes.
+func following(seen, now Snapshot, keys []resource.Key, ok bool) iter.Seq[Change] {
+	if !ok {
+		return Diff(seen, now)
+	}
+	return func(yield func(Change) bool) {
+		for _, key := range keys {
+			if c := (Change{Old: seen.Get(key), New: now.Get(key)}); c.Old != c.New && !yield(c) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package memstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"tributary/resource"
+)
+
+// Store is a ConfigStoreController in memory. Its state, revision and log of changes are a Table's, which sources fill
+// by Apply and MarkSynced; mutators and Apply may be mixed. Mutators neither block each other for long nor hold a lock
+// while they call an edit function.
+type Store struct {
+	*Controller // reads and handlers
+	*Table      // state
+}
+
+// New returns an empty store for the given kinds, or for all kinds if none are given. It is not synced until MarkSynced.
+func New(schemas ...*resource.Schema) *Store {
+	table := new(Table)
+	return &Store{Controller: NewController(table, schemas...), Table: table}
+}
+
+// Create adds r, and fails with ErrExists if its key is taken.
+func (s *Store) Create(r *resource.Resource) (string, error) {
+	version, err := s.edit(r.Key(), func(old *resource.Resource) (*resource.Resource, error) {
+		if old != nil {
+			return nil, ErrExists
+		}
+		return r, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("create %s: %w", r.Key(), err)
+	}
+	return version, nil
+}
+
+// Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its
+// version is not ifVersion.
+func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
+	version, err := s.edit(r.Key(), func(old *resource.Resource) (*resource.Resource, error) {
+		return r, expect(old, ifVersion)
+	})
+	if err != nil {
+		return "", fmt.Errorf("update %s: %w", r.Key(), err)
+	}
+	return version, nil
+}
+
+// Patch replaces the resource of key by what edit makes of it. If another write comes between, edit is called again with
+// the newer resource. It is called without a lock held.
+func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (string, error) {
+	version, err := s.edit(key, func(old *resource.Resource) (*resource.Resource, error) {
+		if err := expect(old, ""); err != nil {
+			return nil, err
+		}
+		r, err := edit(old)
+		switch {
+		case err != nil:
+			return nil, err
+		case r == nil:
+			return nil, errors.New("the edit returned no resource")
+		case r.Key() != key:
+			return nil, fmt.Errorf("the edit renamed it to %s", r.Key())
+		}
+		return r, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("patch %s: %w", key, err)
+	}
+	return version, nil
+}
+
+// Delete removes the resource of key, under the same conditions as Update.
+func (s *Store) Delete(key resource.Key, ifVersion string) error {
+	_, err := s.edit(key, func(old *resource.Resource) (*resource.Resource, error) {
+		return nil, expect(old, ifVersion)
+	})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}
+
+// edit replaces the resource of key by what f makes of it (nil deletes), and starts over if somebody else was faster.
+func (s *Store) edit(key resource.Key, f func(old *resource.Resource) (*resource.Resource, error)) (string, error) {
+	if !slices.ContainsFunc(s.schemas, func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
+		return "", ErrUnknownKind
+	}
+	for {
+		old := s.Get(key)
+		r, err := f(old)
+		if err != nil {
+			return "", err
+		}
+		if !s.CompareAndSwap(key, old, r) {
+			continue
+		}
+		if r == nil {
+			return "", nil
+		}
+		return r.Version(), nil
+	}
+}
+
+// expect checks the conditions of a change of old.
+func expect(old *resource.Resource, ifVersion string) error {
+	switch {
+	case old == nil:
+		return ErrNotFound
+	case ifVersion != "" && ifVersion != old.Version():
+		return fmt.Errorf("%w: it is %s, not %s", ErrConflict, old.Version(), ifVersion)
+	default:
+		return nil
+	}
+}
+
+var _ interface {
+	ConfigStoreController
+	Reader
+} = (*Store)(nil)

@@ -1,0 +1,197 @@
+package memstore
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"tributary/resource"
+)
+
+// Table is the core of every store and of the aggregate's merged view: an ordered set of resources, changed by atomic
+// commits, with a revision, a bounded log of changes, and a wake-up. It implements Reader. The zero value is empty and
+// ready to use. All methods are safe for concurrent use; readers take no lock that a commit holds.
+type Table struct {
+	published atomic.Pointer[tableState] // nil until the first commit
+	synced    atomic.Bool
+	signal    signal
+
+	mu sync.Mutex // held by the one that commits, and never while anyone is called or woken
+}
+
+// tableState is what one commit publishes, as one, so that a reader's keys and snapshot belong together.
+type tableState struct {
+	snapshot Snapshot
+	log      changeLog
+}
+
+// Apply deletes, then puts, in one commit, in O(changed × log n), and returns the net changes and the state after them.
+//
+// It makes a commit only if something differs. A put that is resource.Equal to what is there but has another origin or
+// creation time is a commit too, so that mirrors follow, and is seen by comparing resource.Resource.Version; it is no
+// event for handlers. A put without a creation time takes over that of the resource that it replaces. Of several puts of
+// one key the last counts.
+func (t *Table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
+	t.mu.Lock()
+	changes, now := t.commit(puts, deletes)
+	t.mu.Unlock()
+	if len(changes) > 0 {
+		t.signal.raise()
+	}
+	return changes, now
+}
+
+// CompareAndSwap replaces old, the very value that Get returned, by new, of the same key, and reports whether it was
+// still there. A nil old means absent; a nil new means delete.
+func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bool {
+	t.mu.Lock()
+	if t.Snapshot().Get(key) != old {
+		t.mu.Unlock()
+		return false
+	}
+	var changes []Change
+	switch {
+	case new != nil:
+		changes, _ = t.commit([]*resource.Resource{new}, nil)
+	case old != nil:
+		changes, _ = t.commit(nil, []resource.Key{key})
+	}
+	t.mu.Unlock()
+	if len(changes) > 0 {
+		t.signal.raise()
+	}
+	return true
+}
+
+// MarkSynced says that the content is complete; everything applied before is part of it. It cannot be taken back.
+func (t *Table) MarkSynced() {
+	if t.synced.CompareAndSwap(false, true) {
+		t.signal.raise()
+	}
+}
+
+// Snapshot returns the state at this moment, in O(1).
+func (t *Table) Snapshot() Snapshot { return t.load().snapshot }
+
+// Changes returns the keys changed since a revision; see Reader.
+func (t *Table) Changes(since Revision) (keys []resource.Key, now Snapshot, ok bool) {
+	state := t.load()
+	if since > state.snapshot.revision {
+		return nil, state.snapshot, false
+	}
+	keys, ok = state.log.since(since)
+	return keys, state.snapshot, ok
+}
+
+// Changed returns a channel that is closed by the next commit, or when Synced turns true.
+func (t *Table) Changed() <-chan struct{} { return t.signal.wait() }
+
+// Synced says that MarkSynced was called.
+func (t *Table) Synced() bool { return t.synced.Load() }
+
+func (t *Table) load() tableState {
+	if state := t.published.Load(); state != nil {
+		return *state
+	}
+	return tableState{}
+}
+
+// commit applies and publishes. The caller holds mu, and raises the signal after letting go of it.
+func (t *Table) commit(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
+	state := t.load()
+	d := draft{base: state.snapshot, kinds: state.snapshot.kinds}
+	if len(puts)+len(deletes) > 1 {
+		d.index = make(map[resource.Key]int)
+	}
+	for _, key := range deletes {
+		d.delete(key)
+	}
+	for _, r := range puts {
+		d.put(r)
+	}
+	changes := d.net()
+	if len(changes) == 0 {
+		return nil, state.snapshot
+	}
+	state.snapshot = Snapshot{revision: state.snapshot.revision + 1, kinds: d.kinds}
+	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
+	t.published.Store(&state)
+	return changes, state.snapshot
+}
+
+// draft is a commit being made: base stays as it is, kinds becomes the next state.
+type draft struct {
+	base    Snapshot
+	kinds   []kindTree
+	owned   bool // kinds is a copy of ours
+	changes []Change
+	index   map[resource.Key]int // where changes has a key; nil if only one key can change
+}
+
+func (d *draft) put(r *resource.Resource) {
+	key := r.Key()
+	old := d.base.Get(key)
+	if old != nil && r.Created().IsZero() && !old.Created().IsZero() {
+		r = r.WithCreated(old.Created())
+	}
+	if same(old, r) {
+		r = old
+	}
+	if r == old && !d.touched(key) {
+		return
+	}
+	d.writable(key.Kind).Set(rowOf(r))
+	d.record(key, Change{Old: old, New: r})
+}
+
+func (d *draft) delete(key resource.Key) {
+	old := d.base.Get(key)
+	if old == nil {
+		return
+	}
+	d.writable(key.Kind).Delete(row{namespace: key.Namespace, name: key.Name})
+	d.record(key, Change{Old: old})
+}
+
+func (d *draft) touched(key resource.Key) bool {
+	_, ok := d.index[key]
+	return ok
+}
+
+func (d *draft) record(key resource.Key, c Change) {
+	if i, ok := d.index[key]; ok {
+		d.changes[i] = c
+		return
+	}
+	if d.index != nil {
+		d.index[key] = len(d.changes)
+	}
+	d.changes = append(d.changes, c)
+}
+
+// net returns the changes without those that cancelled out within the commit.
+func (d *draft) net() []Change {
+	return slices.DeleteFunc(d.changes, func(c Change) bool { return c.Old == c.New })
+}
+
+// writable returns the tree of kind, copied from the base the first time.
+func (d *draft) writable(kind resource.Kind) *tree {
+	if !d.owned {
+		d.kinds = slices.Clone(d.kinds)
+		d.owned = true
+	}
+	i, ok := Snapshot{kinds: d.kinds}.find(kind)
+	switch {
+	case !ok:
+		d.kinds = slices.Insert(d.kinds, i, kindTree{kind: kind, tree: newTree()})
+	case d.kinds[i].tree == d.base.treeOf(kind):
+		d.kinds[i].tree = d.kinds[i].tree.Copy()
+	}
+	return d.kinds[i].tree
+}
+
+// same reports whether two resources do not differ in anything that is stored.
+func same(a, b *resource.Resource) bool {
+	return a == b || a != nil && b != nil &&
+		resource.Equal(a, b) && a.Origin() == b.Origin() && a.Created().Equal(b.Created())
+}
