@@ -1,0 +1,152 @@
+// Package config reads tributary's own configuration: one YAML file, read strictly, so that a misspelt key is an error
+// that names its line and not a setting that is silently off.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for.
+const (
+	DefaultXDS   = "127.0.0.1:16010"
+	DefaultAdmin = "127.0.0.1:16014"
+)
+
+// Config is the content of the file. Load and Parse return it checked and with its defaults filled in.
+//
+// The tags named jsonschema are the descriptions in docs/config.schema.json.
+type Config struct {
+	Listen        Listen         `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
+	StateDir      string         `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart. Relative paths are relative to this file."`
+	ConfigSources []ConfigSource `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
+}
+
+// Listen holds the addresses of the servers, as host:port. Port 0 means any free port.
+type Listen struct {
+	XDS   string `json:"xds,omitempty" jsonschema:"host:port of the xDS server (gRPC, plaintext). Default 127.0.0.1:16010."`
+	Admin string `json:"admin,omitempty" jsonschema:"host:port of the admin server (HTTP: health, metrics, debug). Default 127.0.0.1:16014."`
+}
+
+// ConfigSource is one source. Its address, tlsSettings and subscribedResources are those of Istio's
+// meshConfig.configSources.
+type ConfigSource struct {
+	Name                string       `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
+	Address             string       `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file."`
+	TLSSettings         *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
+	SubscribedResources []string     `json:"subscribedResources,omitempty" jsonschema:"What to take from the source, as in Istio. Not for fs."`
+	FileSettings
+}
+
+// TLSSettings has the keys of Istio's ClientTLSSettings.
+type TLSSettings struct {
+	Mode               string   `json:"mode,omitempty" jsonschema:"DISABLE, SIMPLE or MUTUAL."`
+	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain."`
+	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key."`
+	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by."`
+	SubjectAltNames    []string `json:"subjectAltNames,omitempty" jsonschema:"Names of which the server's certificate must have one."`
+	SNI                string   `json:"sni,omitempty" jsonschema:"Server name sent in the TLS handshake."`
+	InsecureSkipVerify bool     `json:"insecureSkipVerify,omitempty" jsonschema:"Do not verify the server's certificate."`
+}
+
+// FileSettings are the settings of fs sources.
+type FileSettings struct {
+	DefaultNamespace string   `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that state none (fs). Default: default."`
+	Rescan           Duration `json:"rescan,omitempty" jsonschema:"How often the files are compared even without a file system event (fs). Default 30s."`
+	UnknownFields    string   `json:"unknownFields,omitempty" jsonschema:"What a field that is not known does (fs): error rejects the object, warn serves the rest of it. Default error."`
+}
+
+// Duration is a time.Duration that is written like 1m30s.
+type Duration time.Duration
+
+// String returns the form that UnmarshalText reads.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("want a duration such as 30s or 1m30s, got %q", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Path returns the directory or file that an fs address names.
+func (s *ConfigSource) Path() string {
+	_, path, _ := strings.Cut(s.Address, "://")
+	return filepath.FromSlash(path)
+}
+
+// Load reads, checks and completes the file at path. If its content is at fault, the error is an *Error, which lists all
+// that is wrong.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// DefaultPaths are where Find looks, in order.
+func DefaultPaths() []string { return []string{"./tributary.yaml", "/etc/tributary/tributary.yaml"} }
+
+// Find returns the first of paths that exists.
+func Find(paths []string) (string, error) {
+	for _, p := range paths {
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+			return p, nil // one that exists and cannot be read is for Load to complain about
+		}
+	}
+	return "", fmt.Errorf("no configuration file; tried %s", strings.Join(paths, ", "))
+}
+
+// Recognize reports whether data looks like a tributary configuration rather than like a configuration object.
+func Recognize(data []byte) bool {
+	var top map[string]yaml.Node
+	if yaml.Unmarshal(data, &top) != nil {
+		return false
+	}
+	_, object := top["kind"]
+	for key := range fieldsOf(reflect.ValueOf(&Config{}).Elem()) {
+		if _, ok := top[key]; ok && !object {
+			return true
+		}
+	}
+	return false
+}
+
+// Parse checks and completes data, the content of the file named file. Relative paths in it are taken from the file's
+// directory.
+func Parse(file string, data []byte) (*Config, error) {
+	d := newDecoder(file)
+	var c Config
+	d.decode(data, &c)
+	d.check(&c, filepath.Dir(file))
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// New checks and completes a configuration that was made without a file. what names its origin in messages, such as
+// "command line".
+func New(what string, c Config) (*Config, error) {
+	d := newDecoder(what)
+	d.check(&c, ".")
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}

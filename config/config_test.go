@@ -1,0 +1,207 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/config"
+)
+
+func TestParseFillsInDefaults(t *testing.T) {
+	c, err := config.Parse("/etc/tributary/tributary.yaml", []byte("configSources:\n- address: fs:///srv/rules\n"))
+	require.NoError(t, err)
+	assert.Equal(t, &config.Config{
+		Listen: config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
+		ConfigSources: []config.ConfigSource{{
+			Name: "rules", Address: "fs:///srv/rules",
+			FileSettings: config.FileSettings{
+				DefaultNamespace: "default", Rescan: config.Duration(30 * time.Second), UnknownFields: "error",
+			},
+		}},
+	}, c)
+	assert.Equal(t, "/srv/rules", c.ConfigSources[0].Path())
+}
+
+func TestParseReadsEveryKey(t *testing.T) {
+	c, err := config.Parse("t.yaml", []byte(`
+listen: {xds: "0.0.0.0:16010", admin: ":16014"}
+stateDir: /var/lib/tributary
+configSources: # JSON is YAML, too
+- {"name": "a", "address": "fs:///a", "defaultNamespace": "mesh", "rescan": "1m30s", "unknownFields": "warn"}
+- address: fs:///b
+`))
+	require.NoError(t, err)
+	assert.Equal(t, config.Listen{XDS: "0.0.0.0:16010", Admin: ":16014"}, c.Listen)
+	assert.Equal(t, "/var/lib/tributary", c.StateDir)
+	assert.Equal(t, config.FileSettings{
+		DefaultNamespace: "mesh", Rescan: config.Duration(90 * time.Second), UnknownFields: "warn",
+	}, c.ConfigSources[0].FileSettings)
+	assert.Equal(t, "b", c.ConfigSources[1].Name)
+}
+
+func TestRelativePathsStartAtTheFile(t *testing.T) {
+	c, err := config.Parse("/etc/tributary/t.yaml", []byte("stateDir: state\nconfigSources: [{address: 'fs://./rules'}]"))
+	require.NoError(t, err)
+	assert.Equal(t, "/etc/tributary/state", c.StateDir)
+	assert.Equal(t, "/etc/tributary/rules", c.ConfigSources[0].Path())
+	assert.Equal(t, "rules", c.ConfigSources[0].Name)
+}
+
+func TestNames(t *testing.T) {
+	for address, want := range map[string]string{
+		"fs:///etc/tributary/rules/": "rules",
+		"fs:///x/mesh rules.yaml":    "mesh-rules.yaml",
+		"fs:///x/.hidden":            "hidden",
+		"fs:///":                     "fs",
+		"fs:///x/规则":                 "fs",
+	} {
+		c, err := config.New("command line", config.Config{ConfigSources: []config.ConfigSource{{Address: address}}})
+		require.NoError(t, err, address)
+		assert.Equal(t, want, c.ConfigSources[0].Name, address)
+	}
+}
+
+func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		yaml string
+		want []string
+	}{
+		"empty":         {"", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
+		"only comments": {"# nothing\n", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
+		"not a mapping": {"- a\n", []string{"t.yaml:1:1: want a mapping of keys to values, got a list"}},
+		"syntax":        {"listen:\n  xds: a: b\n", []string{"t.yaml:2:1: not valid YAML: mapping values are not allowed in this context"}},
+		"binary":        {"\x00\x01", []string{"t.yaml:1:1: not valid YAML: control characters are not allowed"}},
+		"two documents": {
+			"configSources: [{address: 'fs:///a'}]\n---\nlisten: {}\n",
+			[]string{"t.yaml:2:1: a second document; the configuration is a single one"},
+		},
+		"several at once": {
+			`listen:
+  xsd: 0.0.0.0:1
+  admin: 5
+stateDir: [a]
+stateDir: b
+configSources:
+- adress: fs:///a
+  rescan: soon
+- address: fs:///b
+  tlsSettings: {insecureSkipVerify: maybe}
+`,
+			[]string{
+				"t.yaml:2:3: listen.xsd: unknown key; known here: admin, xds",
+				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
+				"t.yaml:4:11: stateDir: want a string, got a list",
+				"t.yaml:5:1: stateDir: given twice, first in line 4",
+				"t.yaml:7:3: configSources[0].adress: unknown key; known here: address, defaultNamespace, name, rescan, subscribedResources, tlsSettings, unknownFields",
+				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
+				`t.yaml:8:11: configSources[0].rescan: want a duration such as 30s or 1m30s, got "soon"`,
+				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
+				`t.yaml:10:37: configSources[1].tlsSettings.insecureSkipVerify: want true or false, got the string "maybe"`,
+			},
+		},
+		"listen": {
+			"listen: {xds: '127.0.0.1', admin: '127.0.0.1:99999'}\nconfigSources: [{address: 'fs:///a'}]",
+			[]string{
+				`t.yaml:1:15: listen.xds: want host:port, got "127.0.0.1"`,
+				`t.yaml:1:35: listen.admin: want a port from 0 to 65535, got "99999"`,
+			},
+		},
+		"the same port twice": {
+			"listen: {xds: ':1', admin: ':1'}\nconfigSources: [{address: 'fs:///a'}]",
+			[]string{"t.yaml:1:28: listen.admin: :1 is also listen.xds"},
+		},
+		"addresses": {
+			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
+			[]string{
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: fs`,
+				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
+				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
+			},
+		},
+		"names": {
+			"configSources:\n- address: fs:///a/rules\n- address: fs:///b/rules\n- {address: 'fs:///c', name: 'a/b'}\n",
+			[]string{
+				"t.yaml:3:3: configSources[1].name: \"rules\" is also the name of configSources[0]; give each source a `name` of its own",
+				"t.yaml:4:30: configSources[2].name: want letters, digits and `.` `_` `-` within, got \"a/b\"",
+			},
+		},
+		"fs settings": {
+			"configSources: [{address: 'fs:///a', rescan: 1ms, unknownFields: ignore, subscribedResources: []}]",
+			[]string{
+				"t.yaml:1:46: configSources[0].rescan: want 1s or more, got 1ms",
+				`t.yaml:1:66: configSources[0].unknownFields: want error or warn, got "ignore"`,
+				"t.yaml:1:95: configSources[0].subscribedResources: not for fs addresses",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Parse("t.yaml", []byte(c.yaml))
+			var e *config.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, c.want, strings.Split(e.Error(), "\n"))
+		})
+	}
+}
+
+func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
+	_, err := config.New("command line", config.Config{ConfigSources: []config.ConfigSource{{Address: "ftp://x"}}})
+	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: fs`)
+}
+
+func TestLoadAndFind(t *testing.T) {
+	dir := t.TempDir()
+	missing, present := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	_, err := config.Find([]string{missing, present})
+	require.EqualError(t, err, "no configuration file; tried "+missing+", "+present)
+
+	require.NoError(t, os.WriteFile(present, []byte("configSources: [{address: 'fs:///a'}]"), 0o600))
+	found, err := config.Find([]string{missing, present})
+	require.NoError(t, err)
+	assert.Equal(t, present, found)
+	_, err = config.Load(found)
+	require.NoError(t, err)
+
+	_, err = config.Load(missing)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, missing)
+}
+
+func TestRecognize(t *testing.T) {
+	assert.True(t, config.Recognize([]byte("configSources: []")))
+	assert.True(t, config.Recognize([]byte("listen: {}\nmisspelt: 1")))
+	assert.False(t, config.Recognize([]byte("apiVersion: networking.istio.io/v1\nkind: ServiceEntry")))
+	assert.False(t, config.Recognize([]byte("\x00")))
+	assert.False(t, config.Recognize(nil))
+}
+
+// lineBreaks are what YAML counts as ends of lines.
+var lineBreaks = regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]")
+
+// FuzzParse holds Parse to never panicking, and to stating a place in the file, or just behind its end, for whatever it
+// refuses.
+func FuzzParse(f *testing.F) {
+	f.Add("configSources:\n- address: fs:///a\n  rescan: 1s\n")
+	f.Add("listen: {xds: ':1', admin: ':1'}\nstateDir: [a]\n---\n")
+	f.Add("a: &a {b: *a}\nlisten: *a\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := config.Parse("t.yaml", []byte(text))
+		var e *config.Error
+		if err == nil || !errors.As(err, &e) {
+			return
+		}
+		last := len(lineBreaks.FindAllString(text, -1)) + 2
+		for _, p := range e.Problems {
+			if p.Line < 1 || p.Line > last {
+				t.Errorf("problem outside the file: %s", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decoder fills a struct from YAML and collects what is wrong on the way, so that one run tells all. Struct fields are
+// known by their json tags; embedded structs are inlined.
+//
+// yaml.Node.Decode is not used: it stops at the first error of some sorts, does not name columns, and turns numbers into
+// strings.
+type decoder struct {
+	file     string
+	places   map[string]place // of the values read, by key
+	problems []Problem
+}
+
+type place struct{ line, column int }
+
+func newDecoder(file string) *decoder {
+	return &decoder{file: file, places: map[string]place{}}
+}
+
+// err returns the problems as an *Error, or nil if there are none.
+func (d *decoder) err() error {
+	if len(d.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return &Error{Problems: d.problems}
+}
+
+// problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
+func (d *decoder) problem(key, format string, args ...any) {
+	at, around := place{}, key
+	for {
+		if p, ok := d.places[around]; ok || around == "" {
+			at = p
+			break
+		}
+		around = around[:max(0, strings.LastIndexAny(around, ".["))]
+	}
+	d.problemAt(at, key, format, args...)
+}
+
+func (d *decoder) problemAt(at place, key, format string, args ...any) {
+	d.problems = append(d.problems, Problem{
+		File: d.file, Line: at.line, Column: at.column, Key: key, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// decode reads one document of data into the struct that out points to.
+func (d *decoder) decode(data []byte, out any) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		d.places[""] = place{1, 1}
+		return // an empty file; what must be there is missed by check
+	} else if err != nil {
+		d.syntax(err)
+		return
+	}
+	root := doc.Content[0]
+	if isNull(root) {
+		d.places[""] = placeOf(root)
+	} else {
+		d.value(root, reflect.ValueOf(out).Elem(), "")
+	}
+	var next yaml.Node
+	if err := dec.Decode(&next); err == nil {
+		d.problemAt(placeOf(&next), "", "a second document; the configuration is a single one")
+	} else if !errors.Is(err, io.EOF) {
+		d.syntax(err)
+	}
+}
+
+// yamlError splits off the line that the YAML parser puts into its messages.
+var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+func (d *decoder) syntax(err error) {
+	text := err.Error()
+	at := place{line: 1, column: 1}
+	if m := yamlError.FindStringSubmatch(text); m != nil {
+		text = strings.TrimPrefix(text, m[0])
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			at.line = n
+		}
+	}
+	d.problemAt(at, "", "not valid YAML: %s", text)
+}
+
+// value reads n into v. key is where n is, such as configSources[0].address.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
+	d.places[key] = placeOf(n)
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if isNull(n) {
+		return // a key without a value says nothing
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if n.Kind != yaml.ScalarNode {
+			d.want(n, key, "a single value")
+		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
+			d.problem(key, "%v", err)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), key)
+	case reflect.Struct:
+		d.mapping(n, v, key)
+	case reflect.Slice:
+		d.sequence(n, v, key)
+	case reflect.String:
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
+			d.want(n, key, "a string")
+			return
+		}
+		v.SetString(n.Value)
+	case reflect.Bool:
+		var b bool
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&b) != nil {
+			d.want(n, key, "true or false")
+			return
+		}
+		v.SetBool(b)
+	default:
+		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
+	}
+}
+
+func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
+	if n.Kind != yaml.SequenceNode {
+		d.want(n, key, "a list")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	for i, item := range n.Content {
+		d.value(item, v.Index(i), fmt.Sprintf("%s[%d]", key, i))
+	}
+}
+
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
+	if n.Kind != yaml.MappingNode {
+		d.want(n, key, "a mapping of keys to values")
+		return
+	}
+	fields := fieldsOf(v)
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		sub := name.Value
+		if key != "" {
+			sub = key + "." + sub
+		}
+		field, known := fields[name.Value]
+		switch first, repeated := seen[name.Value]; {
+		case repeated:
+			d.problemAt(placeOf(name), sub, "given twice, first in line %d", first)
+		case !known:
+			d.problemAt(placeOf(name), sub, "unknown key; known here: %s", strings.Join(sortedKeys(fields), ", "))
+		default:
+			d.value(value, field, sub)
+		}
+		seen[name.Value] = name.Line
+	}
+}
+
+// want notes that n is not of the sort that is wanted.
+func (d *decoder) want(n *yaml.Node, key, what string) {
+	got := ""
+	switch {
+	case n.Kind == yaml.MappingNode:
+		got = "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		got = "a list"
+	case n.Tag == "!!str":
+		got = fmt.Sprintf("the string %q", n.Value)
+	case what == "a string":
+		got = fmt.Sprintf("%s; put it in quotes", n.Value)
+	default:
+		got = n.Value
+	}
+	d.problem(key, "want %s, got %s", what, got)
+}
+
+// fieldsOf returns the settable fields of the struct v by their key.
+func fieldsOf(v reflect.Value) map[string]reflect.Value {
+	fields := map[string]reflect.Value{}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			for k, sub := range fieldsOf(v.Field(i)) {
+				fields[k] = sub
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields[name] = v.Field(i)
+	}
+	return fields
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }

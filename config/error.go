@@ -1,0 +1,42 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is everything that is wrong with a configuration, in the order of the file.
+type Error struct{ Problems []Problem }
+
+// Error lists the problems, one a line.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"` // 0 if there is no place to name
+	Column  int    `json:"column,omitempty"`
+	Key     string `json:"key,omitempty"` // such as configSources[0].address
+	Message string `json:"message"`
+}
+
+// String returns "file:line:column: key: message".
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+	}
+	b.WriteString(": ")
+	if p.Key != "" {
+		b.WriteString(p.Key + ": ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}

@@ -1,0 +1,66 @@
+package config_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"tributary/config"
+)
+
+var update = flag.Bool("update", false, "write docs/config.schema.json anew")
+
+const schemaFile = "../docs/config.schema.json"
+
+// TestSchemaIsCurrent holds docs/config.schema.json to what the structs say. `go test ./config -update` writes it.
+func TestSchemaIsCurrent(t *testing.T) {
+	data, err := json.MarshalIndent(schema(t), "", "  ")
+	require.NoError(t, err)
+	data = append(data, '\n')
+	if *update {
+		require.NoError(t, os.WriteFile(schemaFile, data, 0o644))
+	}
+	have, err := os.ReadFile(schemaFile)
+	require.NoError(t, err)
+	require.Equal(t, string(data), string(have), "run `go test ./config -update`")
+}
+
+// TestSchemaAgreesWithParse checks that an editor that knows the schema says the same as the program.
+func TestSchemaAgreesWithParse(t *testing.T) {
+	resolved, err := schema(t).Resolve(nil)
+	require.NoError(t, err)
+	for text, valid := range map[string]bool{
+		"configSources: [{address: 'fs:///a'}]":                                        true,
+		"configSources: [{address: 'fs:///a', rescan: 1m30s, defaultNamespace: mesh}]": true,
+		"{listen: {xds: ':1'}, stateDir: s, configSources: [{address: 'fs:///a'}]}":    true,
+		"{listen: {xsd: ':1'}, configSources: [{address: 'fs:///a'}]}":                 false,
+		"configSources: [{address: 5}]":                                                false,
+		"configSources: [{name: a}]":                                                   false,
+		"configSources: [{address: 'fs:///a', rescan: soon}]":                          false,
+		"listen: {}": false,
+	} {
+		var value any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &value))
+		_, parseErr := config.Parse("t.yaml", []byte(text))
+		schemaErr := resolved.Validate(value)
+		require.Equal(t, valid, parseErr == nil, "parse %s: %v", text, parseErr)
+		require.Equal(t, valid, schemaErr == nil, "schema of %s: %v", text, schemaErr)
+	}
+}
+
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	s, err := jsonschema.For[config.Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[config.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
+	}})
+	require.NoError(t, err)
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "tributary configuration"
+	return s
+}
