@@ -1,0 +1,414 @@
+package resource
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Severity says what a finding does to the object.
+type Severity int
+
+// The severities.
+const (
+	SeverityError   Severity = iota // the object is refused
+	SeverityWarning                 // the object is taken, and the finding is reported
+)
+
+// Options are the settings of Decode. The zero value is the strict default.
+type Options struct {
+	// DefaultNamespace is that of objects that name none; "default" if empty.
+	DefaultNamespace string
+	// UnknownFields says what to make of fields that this version of the API does not have. With SeverityWarning they
+	// are left out: for files written for a newer Istio.
+	UnknownFields Severity
+}
+
+// Document is one object of a file: a document of a multi-document file, or an item of a `kind: List`.
+type Document struct {
+	Line     int       // of the file, where the object begins; from 1
+	Key      Key       // zero if the document is too broken to tell
+	Resource *Resource // nil if there are errors
+	Errors   Errors    // everything wrong with it, up to a limit
+	Warnings Errors
+}
+
+// The limits of one document.
+const (
+	maxProblems = 20      // reported
+	maxDepth    = 200     // of nesting; Istio's own types go no deeper than 20
+	maxAliased  = 4 << 20 // cost, see decoder.visit, of what aliases may add
+)
+
+var errTooDeep = fmt.Errorf("nested deeper than %d levels", maxDepth)
+
+// lastApplied is where kubectl keeps a copy of the whole object, which is none of its content.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// Decode reads the objects of a file in the form that `kubectl apply` takes, YAML or JSON, with any number of documents.
+// It is strict: what it does not know or cannot represent is an error, never dropped in silence. Broken documents do not
+// affect the others. Documents without content are no objects. Field values follow the JSON mapping of protobuf, and, as
+// Istio and kubectl do, durations may be in Go's form ("1m30s") and the plain words yes, no, on, off are booleans.
+//
+// path names the file in origins and messages, as "path:line:column"; it is not opened.
+func Decode(path string, data []byte, opts Options) []Document {
+	if opts.DefaultNamespace == "" {
+		opts.DefaultNamespace = "default"
+	}
+	f := &file{path: path, opts: opts}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if strings.EqualFold(filepath.Ext(path), ".json") {
+		f.decodeJSON(data)
+		return f.docs
+	}
+	for _, c := range split(data) {
+		f.decodeYAML(c)
+	}
+	return f.docs
+}
+
+// file collects the documents of a file.
+type file struct {
+	path string
+	opts Options
+	docs []Document
+}
+
+func (f *file) decodeYAML(c chunk) {
+	if bytes.HasPrefix(c.text, []byte("{")) && utf8.Valid(c.text) {
+		// Usually JSON, and if so, the JSON parser knows it better. It is taken if it is one value and nothing else.
+		tree := newJSONTree(c.text)
+		if root, err := tree.next(); err == nil && root != nil {
+			if rest, err := tree.next(); rest == nil && err == nil {
+				f.add(root, c.line-1, 0)
+				return
+			}
+		}
+	}
+	root, err := c.parse()
+	switch {
+	case err != nil:
+		f.addBroken(err, c.line-1)
+	case root != nil:
+		f.add(root, c.line-1, 0)
+	}
+}
+
+// decodeJSON reads one value after another, until one is broken.
+func (f *file) decodeJSON(data []byte) {
+	if line, col, ok := firstInvalid(data); ok {
+		f.addBroken(&syntaxError{line, col, "not valid UTF-8; is this a text file?"}, 0)
+		return
+	}
+	tree := newJSONTree(data)
+	for {
+		root, err := tree.next()
+		if err != nil {
+			f.addBroken(err, 0)
+			return
+		}
+		if root == nil {
+			return
+		}
+		f.add(root, 0, 0)
+	}
+}
+
+func (f *file) addBroken(e *syntaxError, base int) {
+	place := fmt.Sprintf("%s:%d", f.path, base+e.line)
+	if e.column > 0 {
+		place = fmt.Sprintf("%s:%d", place, e.column)
+	}
+	f.docs = append(f.docs, Document{
+		Line:   base + e.line,
+		Errors: Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message)}},
+	})
+}
+
+// add decodes the object at root, or those in it if it is a list. Lines of nodes count from base.
+func (f *file) add(root *yaml.Node, base, depth int) {
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return
+	}
+	d := &decoder{file: f, base: base}
+	doc := Document{Line: base + root.Line}
+	head := d.envelope(root)
+	if head.items != nil && len(d.errs) == 0 {
+		if depth > 3 {
+			d.fail(root, "%w: lists within lists", errTooDeep)
+		}
+		for _, item := range head.items.Content {
+			f.add(deref(item), base, depth+1)
+		}
+		if len(d.errs) == 0 {
+			return
+		}
+	} else if head.schema != nil {
+		doc.Resource = d.object(root, head)
+	}
+	if head.meta.Key.Name != "" {
+		doc.Key = head.meta.Key
+	}
+	for _, e := range slices.Concat(d.errs, d.warns) {
+		e.Key = head.meta.Key
+	}
+	doc.Errors, doc.Warnings = d.errs, d.warns
+	if len(doc.Errors) > 0 {
+		doc.Resource = nil
+	}
+	f.docs = append(f.docs, doc)
+}
+
+// decoder decodes one document.
+type decoder struct {
+	*file
+	base int // what to add to the lines of nodes
+
+	errs, warns Errors
+	at          []step // the path of the field at hand
+	aliases     int    // aliases that the field at hand is within
+	aliased     int    // cost of all that was reached through aliases
+}
+
+// object decodes what the envelope holds.
+func (d *decoder) object(root *yaml.Node, head *envelope) *Resource {
+	spec := head.schema.NewSpec()
+	if head.spec != nil {
+		d.in("spec", func() { d.message(spec.ProtoReflect(), head.spec) })
+	}
+	if len(d.errs) > 0 {
+		return nil
+	}
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		d.fail(root, "encode spec: %w", err)
+		return nil
+	}
+	head.meta.Origin = Origin{Place: fmt.Sprintf("%s:%d", d.path, d.base+root.Line)}
+	return FromBody(head.meta, body)
+}
+
+// step is one step of the path of a field: a name, or, if that is empty, an index.
+type step struct {
+	name  string
+	index int
+}
+
+// in calls f with name appended to the path.
+func (d *decoder) in(name string, f func()) {
+	d.at = append(d.at, step{name: name})
+	f()
+	d.at = d.at[:len(d.at)-1]
+}
+
+// field returns the path of the field at hand: "spec.http[0].match".
+func (d *decoder) field() string {
+	var b strings.Builder
+	for i, s := range d.at {
+		switch {
+		case s.name == "":
+			fmt.Fprintf(&b, "[%d]", s.index)
+		case strings.ContainsAny(s.name, "./[] \t\n"):
+			fmt.Fprintf(&b, "[%q]", s.name)
+		default:
+			if i > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(s.name)
+		}
+	}
+	return b.String()
+}
+
+// problem makes an Error of the field at hand, at n. Its key is filled in at the end.
+func (d *decoder) problem(n *yaml.Node, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	if field := d.field(); field != "" {
+		err = fmt.Errorf("%s: %w", field, err)
+	}
+	place := fmt.Sprintf("%s:%d:%d", d.path, d.base+n.Line, n.Column)
+	return &Error{Origin: Origin{Place: place}, Err: err}
+}
+
+// fail reports an error of the field at hand.
+func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
+	switch {
+	case len(d.errs) < maxProblems:
+		d.errs = append(d.errs, d.problem(n, format, args...))
+	case len(d.errs) == maxProblems:
+		e := d.problem(n, "more problems follow")
+		e.Err = errors.New("and more problems, which are not shown")
+		d.errs = append(d.errs, e)
+	}
+}
+
+func (d *decoder) warn(n *yaml.Node, format string, args ...any) {
+	if len(d.warns) < maxProblems {
+		d.warns = append(d.warns, d.problem(n, format, args...))
+	}
+}
+
+// full reports whether enough problems were found to stop.
+func (d *decoder) full() bool { return len(d.errs) > maxProblems }
+
+// unknown reports an unknown field, with the severity that the options say.
+func (d *decoder) unknown(key *yaml.Node, known []string) {
+	message := "unknown field %q"
+	args := []any{key.Value}
+	if guess := closest(key.Value, known); guess != "" {
+		message += "; did you mean %q?"
+		args = append(args, guess)
+	}
+	if d.opts.UnknownFields == SeverityWarning {
+		d.warn(key, message, args...)
+	} else {
+		d.fail(key, message, args...)
+	}
+}
+
+// visit is called before the content of n is read. It follows an alias, and reports false if n is not to be read: too
+// deep, or too much. leave must be called after, if it reports true.
+//
+// Aliases let a short text stand for an endless one. So all that is reached through aliases is counted, with what it
+// costs in memory, roughly.
+func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
+	if n.Kind == yaml.AliasNode {
+		d.aliases++
+		if n.Alias.Kind == yaml.AliasNode {
+			d.fail(n, "alias of an alias")
+			d.aliases--
+			return n, false
+		}
+	}
+	target := deref(n)
+	if d.aliases > 0 {
+		d.aliased += 32 + len(target.Value) + 16*len(target.Content)
+	}
+	var err error
+	switch {
+	case d.aliased > maxAliased:
+		err = errors.New("aliases (*name) stand for too much")
+	case len(d.at) > maxDepth:
+		err = errTooDeep
+	case d.full():
+		d.leave(n)
+		return n, false
+	}
+	if err != nil {
+		d.fail(n, "%w", err)
+		d.leave(n)
+		return n, false
+	}
+	return target, true
+}
+
+// leave ends what a visit of n began.
+func (d *decoder) leave(n *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		d.aliases--
+	}
+}
+
+// deref returns what n stands for.
+func deref(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// entries returns the keys and values of the mapping n, alternately, as its Content, with merge keys ("<<") resolved.
+// Every key is a string; duplicates and other keys are reported and left out.
+func (d *decoder) entries(n *yaml.Node) []*yaml.Node {
+	content := n.Content
+	if len(content) > 64 {
+		return d.checkEntries(n)
+	}
+	for i := 0; i < len(content); i += 2 {
+		key := content[i]
+		if key.Kind != yaml.ScalarNode || key.Tag != "!!str" || repeats(content, i) {
+			return d.checkEntries(n)
+		}
+	}
+	return content
+}
+
+// repeats reports whether content[i] is equal to a key before it.
+func repeats(content []*yaml.Node, i int) bool {
+	for j := 0; j < i; j += 2 {
+		if content[j].Value == content[i].Value {
+			return true
+		}
+	}
+	return false
+}
+
+// checkEntries is entries for a mapping in which something is unusual.
+func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
+	content := make([]*yaml.Node, 0, len(n.Content))
+	own := make(map[string]*yaml.Node, len(n.Content)/2)
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := deref(n.Content[i]), n.Content[i+1]
+		switch first := own[key.Value]; {
+		case key.Kind != yaml.ScalarNode:
+			d.fail(n.Content[i], "want a name as the key, got %s", describe(key))
+		case key.Tag == "!!merge":
+		case key.Tag != "!!str" && key.Tag != "!!int":
+			d.fail(n.Content[i], "want a name as the key, got %s; put it in quotes if it is one", describe(key))
+		case first != nil:
+			d.fail(n.Content[i], "duplicate key %q, first in line %d", key.Value, d.base+first.Line)
+		default:
+			own[key.Value] = key
+			content = append(content, key, value)
+		}
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		if key := deref(n.Content[i]); key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
+			content = d.merge(content, own, n.Content[i+1])
+		}
+	}
+	return content
+}
+
+// merge appends to content the entries of value, a mapping or a list of them, whose keys are not in own, as YAML 1.1's
+// merge key says.
+func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *yaml.Node) []*yaml.Node {
+	sources := []*yaml.Node{value}
+	if v := deref(value); v.Kind == yaml.SequenceNode {
+		sources = v.Content
+	}
+	d.in("<<", func() {
+		for _, source := range sources {
+			from, ok := d.visit(source)
+			if !ok {
+				return
+			}
+			if from.Kind != yaml.MappingNode {
+				d.fail(source, "want a mapping to merge, got %s", describe(from))
+				d.leave(source)
+				continue
+			}
+			entries := d.entries(from)
+			for i := 0; i < len(entries); i += 2 {
+				key := entries[i]
+				if own[key.Value] != nil {
+					continue
+				}
+				own[key.Value] = key
+				// As an alias, so that what is merged counts as such.
+				content = append(content, key, &yaml.Node{
+					Kind: yaml.AliasNode, Alias: deref(entries[i+1]), Line: key.Line, Column: key.Column,
+				})
+			}
+			d.leave(source)
+		}
+	})
+	return content
+}

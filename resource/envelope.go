@@ -1,0 +1,272 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// meshConfigName is the name of a MeshConfig that gives none: there is only one in a mesh.
+const meshConfigName = "istio"
+
+// envelope is a document without its spec.
+type envelope struct {
+	schema *Schema // nil if unknown
+	meta   Meta
+	spec   *yaml.Node // nil if there is none
+	items  *yaml.Node // of a list; the rest is then empty
+}
+
+// The fields of an envelope, and those of metadata that are read or, because they say nothing about the content and are
+// written by kubectl and controllers, accepted.
+var (
+	envelopeFields = []string{"apiVersion", "kind", "metadata", "spec"}
+	metadataFields = []string{"name", "namespace", "labels", "annotations", "creationTimestamp"}
+	metadataNoise  = []string{
+		"clusterName", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName", "generation",
+		"managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid",
+	}
+)
+
+// envelope reads all of the document but the spec.
+func (d *decoder) envelope(root *yaml.Node) *envelope {
+	head := &envelope{}
+	if root.Kind != yaml.MappingNode {
+		d.fail(root, "want an object with apiVersion, kind, metadata and spec, got %s", describe(root))
+		return head
+	}
+	var apiVersion, kind string
+	var apiVersionNode, kindNode, metadata *yaml.Node
+	entries := d.entries(root)
+	for i := 0; i < len(entries); i += 2 {
+		value := entries[i+1]
+		switch entries[i].Value {
+		case "apiVersion":
+			apiVersionNode = value
+			apiVersion = d.text("apiVersion", value)
+		case "kind":
+			kindNode = value
+			kind = d.text("kind", value)
+		case "metadata":
+			metadata = value
+		case "spec":
+			head.spec = value
+		case "items":
+			head.items = value
+		}
+	}
+	if strings.HasSuffix(kind, "List") && head.items != nil {
+		items := deref(head.items)
+		if head.items.Kind == yaml.AliasNode || items.Kind != yaml.SequenceNode {
+			d.fail(head.items, "items: want a list, got %s", describe(items))
+		}
+		head.items = items
+		return head
+	}
+	head.items = nil
+	switch {
+	case kindNode == nil && apiVersionNode == nil:
+		d.fail(root, "apiVersion and kind are missing; is this an object of Istio's API?")
+	case kindNode == nil:
+		d.fail(root, "kind is missing")
+	case apiVersionNode == nil:
+		d.fail(root, "apiVersion is missing")
+	case len(d.errs) == 0:
+		head.schema = d.schema(apiVersionNode, apiVersion, kindNode, kind)
+	}
+	if head.schema == nil {
+		// Without its schema nothing more can be said of it but how it is named.
+		head.meta.Key.Kind = Kind(kind)
+		if _, ok := schemaByKind[head.meta.Key.Kind]; !ok {
+			return head
+		}
+	}
+	for i := 0; i < len(entries); i += 2 {
+		if name := entries[i].Value; name != "status" && !slices.Contains(envelopeFields, name) {
+			d.unknown(entries[i], envelopeFields)
+		}
+	}
+	d.metadata(root, metadata, head)
+	return head
+}
+
+// schema returns the schema of a document, or nil after having said why there is none.
+func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode *yaml.Node, kind string) *Schema {
+	if s, ok := SchemaByAPIVersion(apiVersion, kind); ok {
+		return s
+	}
+	s, ok := schemaByKind[Kind(kind)]
+	if !ok {
+		known := make([]string, len(schemas))
+		for i, s := range schemas {
+			known[i] = string(s.Kind)
+		}
+		if guess := closest(kind, known); guess != "" {
+			d.fail(kindNode, "unknown kind %q of %s; did you mean %q?", kind, apiVersion, guess)
+		} else {
+			d.fail(kindNode, "unknown kind %q of %s: not one of Istio's that are served over MCP", kind, apiVersion)
+		}
+		return nil
+	}
+	if s.Bare && slices.Contains(s.Versions, apiVersion) {
+		return s // Istio's own registration has no group for it.
+	}
+	group, _, _ := strings.Cut(apiVersion, "/")
+	if group != s.Group {
+		d.fail(apiVersionNode, "unknown kind %q of %s: Istio's is of %s", kind, apiVersion, s.APIVersion())
+	} else {
+		d.fail(apiVersionNode, "unknown version %q of %s: %s has %s", apiVersion, kind, s.Group, strings.Join(s.Versions, ", "))
+	}
+	return nil
+}
+
+// metadata reads `metadata:` into head, and checks that the object is named.
+func (d *decoder) metadata(root, metadata *yaml.Node, head *envelope) {
+	key := Key{Kind: head.meta.Key.Kind}
+	bare := false
+	if head.schema != nil {
+		key.Kind, bare = head.schema.Kind, head.schema.Bare
+	}
+	place, namePlace, namespacePlace := root, root, root
+	if metadata != nil {
+		place, namePlace, namespacePlace = metadata, metadata, metadata
+		d.in("metadata", func() {
+			n, ok := d.visit(metadata)
+			if !ok {
+				return
+			}
+			defer d.leave(metadata)
+			if isNull(n) {
+				return
+			}
+			if n.Kind != yaml.MappingNode {
+				d.fail(metadata, "want a mapping, got %s", describe(n))
+				return
+			}
+			entries := d.entries(n)
+			for i := 0; i < len(entries); i += 2 {
+				value := entries[i+1]
+				switch name := entries[i].Value; name {
+				case "name":
+					key.Name, namePlace = d.text(name, value), value
+				case "namespace":
+					key.Namespace, namespacePlace = d.text(name, value), value
+				case "labels":
+					head.meta.Labels = d.strings(name, value)
+				case "annotations":
+					head.meta.Annotations = d.strings(name, value)
+					delete(head.meta.Annotations, lastApplied)
+				case "creationTimestamp":
+					head.meta.Created = d.timestamp(name, value)
+				default:
+					if !slices.Contains(metadataNoise, name) {
+						d.unknown(entries[i], metadataFields)
+					}
+				}
+			}
+		})
+	}
+	if len(head.meta.Annotations) == 0 {
+		head.meta.Annotations = nil
+	}
+	if len(head.meta.Labels) == 0 {
+		head.meta.Labels = nil
+	}
+	d.name(&key, bare, place, namePlace, namespacePlace)
+	head.meta.Key = key
+}
+
+// name checks and completes the key. One that cannot be used is left without its name.
+func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *yaml.Node) {
+	named := true
+	switch {
+	case key.Name != "":
+		if err := checkName(key.Name); err != nil {
+			d.fail(namePlace, "metadata.name: %w", err)
+			named = false
+		}
+	case bare:
+		key.Name = meshConfigName
+	case namePlace == place || isNull(deref(namePlace)) || deref(namePlace).Tag == "!!str":
+		d.fail(place, "metadata.name is missing")
+		named = false
+	}
+	switch {
+	case bare && key.Namespace != "":
+		d.warn(namespacePlace, "metadata.namespace: %s is cluster-scoped, the namespace is ignored", key.Kind)
+		key.Namespace = ""
+	case bare:
+	case key.Namespace == "":
+		key.Namespace = d.opts.DefaultNamespace
+	default:
+		if err := checkNamespace(key.Namespace); err != nil {
+			d.fail(namespacePlace, "metadata.namespace: %w", err)
+			named = false
+		}
+	}
+	if !named {
+		key.Namespace, key.Name = "", ""
+	}
+}
+
+// text reads the string field name; null is empty.
+func (d *decoder) text(name string, value *yaml.Node) (s string) {
+	d.in(name, func() {
+		n, ok := d.visit(value)
+		if !ok {
+			return
+		}
+		defer d.leave(value)
+		if !isNull(n) {
+			s, _ = d.str(value, n)
+		}
+	})
+	return s
+}
+
+// strings reads the field name, a mapping of strings to strings.
+func (d *decoder) strings(name string, value *yaml.Node) (m map[string]string) {
+	d.in(name, func() {
+		n, ok := d.visit(value)
+		if !ok {
+			return
+		}
+		defer d.leave(value)
+		if isNull(n) {
+			return
+		}
+		if n.Kind != yaml.MappingNode {
+			d.fail(value, "want a mapping, got %s", describe(n))
+			return
+		}
+		entries := d.entries(n)
+		m = make(map[string]string, len(entries)/2)
+		for i := 0; i < len(entries); i += 2 {
+			m[entries[i].Value] = d.text(entries[i].Value, entries[i+1])
+		}
+	})
+	return m
+}
+
+// timestamp reads the field name, a time in RFC 3339 form; null, as kubectl writes it for an object yet to be made, is
+// the zero time.
+func (d *decoder) timestamp(name string, value *yaml.Node) (t time.Time) {
+	d.in(name, func() {
+		n, ok := d.visit(value)
+		if !ok {
+			return
+		}
+		defer d.leave(value)
+		if isNull(n) {
+			return
+		}
+		var err error
+		if t, err = time.Parse(time.RFC3339Nano, n.Value); n.Kind != yaml.ScalarNode || err != nil {
+			d.fail(value, `want a time such as "2006-01-02T15:04:05Z", got %s`, describe(n))
+		}
+		t = t.UTC()
+	})
+	return t
+}

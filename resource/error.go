@@ -1,0 +1,89 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Error is one thing that is wrong with one object. Its message names the place, the object and the field:
+//
+//	rules/reviews.yaml:14:7: VirtualService default/reviews: spec.http[0].route[1].weight: want an integer, got the string "x"
+type Error struct {
+	Key    Key    // of the object; fields that could not be told are empty
+	Origin Origin // where: its place is "path:line:column" for what Decode finds, and that of the resource otherwise
+	Err    error  // what, beginning with the path of the field if there is one
+}
+
+// Error returns the message.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if origin := e.Origin.String(); origin != "" {
+		b.WriteString(origin)
+		b.WriteString(": ")
+	}
+	switch {
+	case e.Key.Name != "":
+		b.WriteString(e.Key.String())
+		b.WriteString(": ")
+	case e.Key.Kind != "":
+		b.WriteString(string(e.Key.Kind))
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Err.Error())
+	return b.String()
+}
+
+// Unwrap returns what is wrong, without the place.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errors are several of them, in the order in which they were found. Its message has one a line.
+type Errors []*Error
+
+// Error returns the messages, one a line.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap makes the errors visible to errors.Is and errors.As.
+func (es Errors) Unwrap() []error {
+	errs := make([]error, len(es))
+	for i, e := range es {
+		errs[i] = e
+	}
+	return errs
+}
+
+// Err returns es as an error, or nil if there are none.
+func (es Errors) Err() error {
+	if len(es) == 0 {
+		return nil
+	}
+	return es
+}
+
+// ErrorsIn lists every Error within err, however wrapped or joined.
+func ErrorsIn(err error) Errors {
+	var all Errors
+	switch e := err.(type) { //nolint:errorlint // walks the tree itself, to find all and not only the first
+	case nil:
+	case *Error:
+		all = append(all, e)
+	case interface{ Unwrap() []error }:
+		for _, sub := range e.Unwrap() {
+			all = append(all, ErrorsIn(sub)...)
+		}
+	default:
+		all = ErrorsIn(errors.Unwrap(err))
+	}
+	return all
+}
+
+// errorOf returns an Error about r.
+func errorOf(r *Resource, format string, args ...any) *Error {
+	return &Error{Key: r.key, Origin: r.origin, Err: fmt.Errorf(format, args...)}
+}

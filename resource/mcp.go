@@ -1,0 +1,230 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+	mcp "istio.io/api/mcp/v1alpha1"
+)
+
+// MCPTypeURL is the type URL of the Any that carries a resource: the same for all kinds but those that are Bare.
+const MCPTypeURL = "type.googleapis.com/istio.mcp.v1alpha1.Resource"
+
+// The numbers of the fields of google.protobuf.Any and Timestamp, istio.mcp.v1alpha1.Resource and Metadata, and of the
+// entries of a map.
+const (
+	anyTypeURL, anyValue                                                                   = 1, 2
+	timestampSeconds, timestampNanos                                                       = 1, 2
+	resourceMetadata, resourceBody                                                         = 1, 2
+	metadataName, metadataCreateTime, metadataVersion, metadataLabels, metadataAnnotations = 1, 2, 3, 4, 5
+	mapKey, mapValue                                                                       = 1, 2
+)
+
+// EncodeMCP returns r as istiod takes it: the encoded google.protobuf.Any that is an element of
+// DiscoveryResponse.resources. Its type is MCPTypeURL, or for a Bare kind that of the spec. The bytes are the same for
+// the same resource in every process, and are what proto.Marshal makes of the messages deterministically.
+//
+// The creation time of a resource that has none is 1970: istiod up to 1.13 refuses one without, later ones take that to
+// be 1970, and the year 1, which a zero time.Time would be, sorts before every real object in conflicts.
+func EncodeMCP(r *Resource) ([]byte, error) {
+	schema, ok := schemaByKind[r.key.Kind]
+	if !ok {
+		return nil, fmt.Errorf("encode %s: unknown kind", r.key)
+	}
+	bodyURL := schema.BodyTypeURL()
+	if schema.Bare {
+		b := make([]byte, 0, sizeAny(bodyURL, len(r.body)))
+		b = appendText(b, anyTypeURL, bodyURL)
+		return appendBody(b, anyValue, r.body), nil
+	}
+	seconds, nanos := createTime(r)
+	createSize := sizeVarint(timestampSeconds, uint64(seconds)) + sizeVarint(timestampNanos, uint64(nanos))
+	name := r.key.FullName()
+	metaSize := sizeText(metadataName, name) + sizeMessage(metadataCreateTime, createSize) + sizeText(metadataVersion, r.version) +
+		sizeMap(metadataLabels, r.labels) + sizeMap(metadataAnnotations, r.annotations)
+	bodySize := sizeAny(bodyURL, len(r.body))
+	size := sizeMessage(resourceMetadata, metaSize) + sizeMessage(resourceBody, bodySize)
+
+	b := make([]byte, 0, sizeAny(MCPTypeURL, size))
+	b = appendText(b, anyTypeURL, MCPTypeURL)
+	b = appendHeader(b, anyValue, size)
+	b = appendHeader(b, resourceMetadata, metaSize)
+	b = appendText(b, metadataName, name)
+	b = appendHeader(b, metadataCreateTime, createSize)
+	b = appendVarint(b, timestampSeconds, uint64(seconds))
+	b = appendVarint(b, timestampNanos, uint64(nanos))
+	b = appendText(b, metadataVersion, r.version)
+	b = appendMap(b, metadataLabels, r.labels)
+	b = appendMap(b, metadataAnnotations, r.annotations)
+	b = appendHeader(b, resourceBody, bodySize)
+	b = appendText(b, anyTypeURL, bodyURL)
+	return appendBody(b, anyValue, r.body), nil
+}
+
+func createTime(r *Resource) (seconds, nanos int64) {
+	if r.created.IsZero() {
+		return 0, 0
+	}
+	return r.created.Unix(), int64(r.created.Nanosecond())
+}
+
+// DecodeMCP reads the resource that an element of DiscoveryResponse.resources carries. The kind is that of typeURL, the
+// type that was asked for ("networking.istio.io/v1/ServiceEntry", in any of its versions). The body is kept as it was
+// received and is not checked: Validate does that. A creation time of 1970 or of the year 1, as istiod sends it for objects
+// read from files, is none. The version that the sender gave is not kept.
+func DecodeMCP(typeURL string, a *anypb.Any) (*Resource, error) {
+	schema, ok := SchemaByTypeURL(typeURL)
+	if !ok {
+		return nil, fmt.Errorf("unknown type URL %q", typeURL)
+	}
+	if schema.Bare {
+		if err := checkBodyURL(schema, a.GetTypeUrl()); err != nil {
+			return nil, err
+		}
+		return FromBody(Meta{Key: Key{Kind: schema.Kind, Name: meshConfigName}}, a.GetValue()), nil
+	}
+	if got := messageName(a.GetTypeUrl()); got != messageName(MCPTypeURL) {
+		return nil, fmt.Errorf("%s: resource of type %q, want %s", schema.Kind, a.GetTypeUrl(), MCPTypeURL)
+	}
+	var m mcp.Resource
+	if err := a.UnmarshalTo(&m); err != nil {
+		return nil, fmt.Errorf("%s: decode: %w", schema.Kind, err)
+	}
+	namespace, name, ok := strings.Cut(m.GetMetadata().GetName(), "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return nil, fmt.Errorf("%s: the name is %q, want \"namespace/name\"", schema.Kind, m.GetMetadata().GetName())
+	}
+	meta := Meta{
+		Key:         Key{Kind: schema.Kind, Namespace: namespace, Name: name},
+		Labels:      m.GetMetadata().GetLabels(),
+		Annotations: m.GetMetadata().GetAnnotations(),
+	}
+	if m.GetBody() == nil {
+		return nil, fmt.Errorf("%s: no body", meta.Key)
+	}
+	if err := checkBodyURL(schema, m.GetBody().GetTypeUrl()); err != nil {
+		return nil, fmt.Errorf("%s: %w", meta.Key, err)
+	}
+	if ts := m.GetMetadata().GetCreateTime(); ts != nil {
+		if err := ts.CheckValid(); err != nil {
+			return nil, fmt.Errorf("%s: create_time: %w", meta.Key, err)
+		}
+		if t := ts.AsTime(); !t.Equal(time.Unix(0, 0)) {
+			meta.Created = t
+		}
+	}
+	return FromBody(meta, m.GetBody().GetValue()), nil
+}
+
+// checkBodyURL checks that url names the message of the schema, in any version of its package: all are the same on the
+// wire, and senders differ.
+func checkBodyURL(s *Schema, url string) error {
+	got, want := messageName(url), string(s.Message)
+	if got == want || sansVersion(got) == sansVersion(want) {
+		return nil
+	}
+	if got == "" {
+		return errors.New("the body has no type")
+	}
+	return fmt.Errorf("the body is of type %q, want %s", url, s.BodyTypeURL())
+}
+
+// messageName returns what follows the last slash of a type URL.
+func messageName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
+
+// sansVersion returns a message name "istio.networking.v1alpha3.Gateway" without its version.
+func sansVersion(name string) string {
+	last := strings.LastIndexByte(name, '.')
+	if last < 0 {
+		return name
+	}
+	version := strings.LastIndexByte(name[:last], '.')
+	if version < 0 || !strings.HasPrefix(name[version+1:last], "v") {
+		return name
+	}
+	return name[:version] + name[last:]
+}
+
+// What follows encodes fields that are left out when empty, as protobuf does, and gives their sizes.
+
+func sizeText(num protowire.Number, s string) int {
+	if s == "" {
+		return 0
+	}
+	return protowire.SizeTag(num) + protowire.SizeBytes(len(s))
+}
+
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return append(appendHeader(b, num, len(s)), s...)
+}
+
+func appendBody(b []byte, num protowire.Number, body []byte) []byte {
+	if len(body) == 0 {
+		return b
+	}
+	return append(appendHeader(b, num, len(body)), body...)
+}
+
+func sizeVarint(num protowire.Number, v uint64) int {
+	if v == 0 {
+		return 0
+	}
+	return protowire.SizeTag(num) + protowire.SizeVarint(v)
+}
+
+func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}
+
+// sizeMessage is for messages that are set, though they may be empty.
+func sizeMessage(num protowire.Number, size int) int {
+	return protowire.SizeTag(num) + protowire.SizeBytes(size)
+}
+
+// appendHeader begins a message or string of size bytes.
+func appendHeader(b []byte, num protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
+}
+
+func sizeAny(typeURL string, valueSize int) int {
+	size := sizeText(anyTypeURL, typeURL)
+	if valueSize > 0 {
+		size += sizeMessage(anyValue, valueSize)
+	}
+	return size
+}
+
+// sizeEntry is the size of a map's entry, whose key and value are there even if empty.
+func sizeEntry(k, v string) int {
+	return sizeMessage(mapKey, len(k)) + sizeMessage(mapValue, len(v))
+}
+
+func sizeMap(num protowire.Number, m map[string]string) int {
+	size := 0
+	for k, v := range m {
+		size += sizeMessage(num, sizeEntry(k, v))
+	}
+	return size
+}
+
+func appendMap(b []byte, num protowire.Number, m map[string]string) []byte {
+	if len(m) == 0 {
+		return b
+	}
+	for _, k := range sortedKeys(m) {
+		b = appendHeader(b, num, sizeEntry(k, m[k]))
+		b = append(appendHeader(b, mapKey, len(k)), k...)
+		b = append(appendHeader(b, mapValue, len(m[k])), m[k]...)
+	}
+	return b
+}

@@ -1,0 +1,206 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// The conversion of YAML nodes into messages follows the JSON mapping of protobuf
+// (https://protobuf.dev/programming-guides/json) as package protojson does. It goes without JSON text in between, for
+// speed and so that every message has a line.
+
+// message sets the fields of m from node. Fields with problems, which are reported, are left unset.
+func (d *decoder) message(m protoreflect.Message, node *yaml.Node) {
+	n, ok := d.visit(node)
+	if !ok {
+		return
+	}
+	defer d.leave(node)
+	md := m.Descriptor()
+	if md.ParentFile().Package() == "google.protobuf" {
+		d.wellKnown(m, node, n)
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		if isNull(n) && len(d.at) == 1 {
+			return // `spec:` with nothing in it
+		}
+		d.fail(node, "want a mapping, got %s", describe(n))
+		return
+	}
+	fields := md.Fields()
+	var seen []protoreflect.FieldNumber
+	entries := d.entries(n)
+	for i := 0; i < len(entries) && !d.full(); i += 2 {
+		key, value := entries[i], entries[i+1]
+		fd := fields.ByJSONName(key.Value)
+		if fd == nil {
+			fd = fields.ByTextName(key.Value)
+		}
+		if fd == nil {
+			d.unknown(key, fieldNames(md))
+			continue
+		}
+		if slices.Contains(seen, fd.Number()) {
+			d.fail(key, "duplicate key %q: the field was set by its other name", key.Value)
+			continue
+		}
+		seen = append(seen, fd.Number())
+		d.at = append(d.at, step{name: key.Value})
+		d.setField(m, fd, key, value)
+		d.at = d.at[:len(d.at)-1]
+	}
+}
+
+// setField sets the field fd of m from the value node.
+func (d *decoder) setField(m protoreflect.Message, fd protoreflect.FieldDescriptor, key, node *yaml.Node) {
+	n, ok := d.visit(node)
+	if !ok {
+		return
+	}
+	defer d.leave(node)
+	if isNull(n) && !isValue(fd) {
+		return // null is absent
+	}
+	switch {
+	case fd.IsMap():
+		d.mapField(m.Mutable(fd).Map(), fd, node, n)
+		return
+	case fd.IsList():
+		d.listField(m.Mutable(fd).List(), fd, node, n)
+		return
+	}
+	if oneof := fd.ContainingOneof(); oneof != nil {
+		if other := m.WhichOneof(oneof); other != nil {
+			d.fail(key, "only one of %q and %q can be set", other.JSONName(), fd.JSONName())
+			return
+		}
+	}
+	if fd.Message() != nil {
+		d.message(m.Mutable(fd).Message(), node)
+		return
+	}
+	if v, ok := d.scalar(fd, node, n); ok {
+		m.Set(fd, v)
+	}
+}
+
+func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescriptor, node, n *yaml.Node) {
+	if n.Kind != yaml.SequenceNode {
+		d.fail(node, "want a list, got %s", describe(n))
+		return
+	}
+	d.at = append(d.at, step{})
+	for i, item := range n.Content {
+		if d.full() {
+			break
+		}
+		d.at[len(d.at)-1].index = i
+		if fd.Message() != nil {
+			v := list.NewElement()
+			d.message(v.Message(), item)
+			list.Append(v)
+			continue
+		}
+		target, ok := d.visit(item)
+		if !ok {
+			break
+		}
+		if v, ok := d.scalar(fd, item, target); ok {
+			list.Append(v)
+		}
+		d.leave(item)
+	}
+	d.at = d.at[:len(d.at)-1]
+}
+
+func (d *decoder) mapField(m protoreflect.Map, fd protoreflect.FieldDescriptor, node, n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		d.fail(node, "want a mapping, got %s", describe(n))
+		return
+	}
+	d.at = append(d.at, step{})
+	entries := d.entries(n)
+	for i := 0; i < len(entries) && !d.full(); i += 2 {
+		key, value := entries[i], entries[i+1]
+		d.at[len(d.at)-1].name = key.Value
+		k, ok := d.mapKey(fd.MapKey(), key)
+		if !ok {
+			continue
+		}
+		if fd.MapValue().Message() != nil {
+			v := m.NewValue()
+			d.message(v.Message(), value)
+			m.Set(k, v)
+			continue
+		}
+		target, ok := d.visit(value)
+		if !ok {
+			break
+		}
+		if v, ok := d.scalar(fd.MapValue(), value, target); ok {
+			m.Set(k, v)
+		}
+		d.leave(value)
+	}
+	d.at = d.at[:len(d.at)-1]
+}
+
+// isValue reports whether null is a value of the field, rather than its absence.
+func isValue(fd protoreflect.FieldDescriptor) bool {
+	return fd.Message() != nil && fd.Message().FullName() == "google.protobuf.Value" && !fd.IsList() && !fd.IsMap()
+}
+
+// fieldNames returns the names that the fields of md have in YAML.
+func fieldNames(md protoreflect.MessageDescriptor) []string {
+	names := make([]string, md.Fields().Len())
+	for i := range names {
+		names[i] = md.Fields().Get(i).JSONName()
+	}
+	return names
+}
+
+// closest returns the name that was probably meant by s, or "": one that differs in case or by two letters at most.
+func closest(s string, names []string) string {
+	best, bestDistance := "", 3
+	if len(s) > 64 {
+		return ""
+	}
+	if len(s) < 5 {
+		bestDistance = 2
+	}
+	for _, name := range names {
+		if d := distance(strings.ToLower(s), strings.ToLower(name)); d < bestDistance {
+			best, bestDistance = name, d
+		}
+	}
+	return best
+}
+
+// distance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
+func distance(a, b string) int {
+	var beforeLast []int
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], beforeLast[j-2]+1)
+			}
+		}
+		beforeLast, last = last, row
+	}
+	return last[len(b)]
+}

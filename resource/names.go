@@ -1,0 +1,101 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The rules of Kubernetes for names, labels and annotations (k8s.io/apimachinery/pkg/util/validation, with which a test
+// compares these), without its regular expressions.
+
+// checkName checks the name of an object: a DNS subdomain (RFC 1123).
+func checkName(name string) error {
+	if len(name) > 253 {
+		return fmt.Errorf("%q… is longer than 253 characters", name[:40])
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if !isDNSLabel(label) {
+			return fmt.Errorf("%q is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside each '.'", name)
+		}
+	}
+	return nil
+}
+
+// checkNamespace checks the name of a namespace: a DNS label (RFC 1123).
+func checkNamespace(namespace string) error {
+	if len(namespace) > 63 {
+		return fmt.Errorf("%q… is longer than 63 characters", namespace[:40])
+	}
+	if !isDNSLabel(namespace) {
+		return fmt.Errorf("%q is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end", namespace)
+	}
+	return nil
+}
+
+// checkMeta checks labels and annotations.
+func checkMeta(m Meta) []error {
+	var errs []error
+	for _, k := range sortedKeys(m.Labels) {
+		if err := checkQualified(k); err != nil {
+			errs = append(errs, fmt.Errorf("metadata.labels: %w", err))
+		}
+		if v := m.Labels[k]; len(v) > 63 {
+			errs = append(errs, fmt.Errorf("metadata.labels[%q]: longer than 63 characters", k))
+		} else if v != "" && !isLabelText(v) {
+			errs = append(errs, fmt.Errorf("metadata.labels[%q]: %q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end", k, v))
+		}
+	}
+	size := 0
+	for _, k := range sortedKeys(m.Annotations) {
+		if err := checkQualified(strings.ToLower(k)); err != nil {
+			errs = append(errs, fmt.Errorf("metadata.annotations: %w", err))
+		}
+		size += len(k) + len(m.Annotations[k])
+	}
+	if size > 256<<10 {
+		errs = append(errs, errors.New("metadata.annotations: larger than 256 KiB together"))
+	}
+	return errs
+}
+
+// checkQualified checks the key of a label: a name, after a DNS subdomain and a slash or alone.
+func checkQualified(key string) error {
+	name := key
+	if prefix, rest, ok := strings.Cut(key, "/"); ok {
+		if err := checkName(prefix); err != nil {
+			return fmt.Errorf("key %q: before the slash, %w", key, err)
+		}
+		name = rest
+	}
+	switch {
+	case len(name) > 63:
+		return fmt.Errorf("key %q… is longer than 63 characters", key[:40])
+	case !isLabelText(name):
+		return fmt.Errorf("%q is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end", key)
+	}
+	return nil
+}
+
+// isDNSLabel reports whether s consists of a-z, 0-9 and '-', with none of the latter at either end.
+func isDNSLabel(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && i > 0 && i < len(s)-1) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isLabelText reports whether s consists of letters, digits, '-', '_' and '.', with a letter or digit at either end.
+func isLabelText(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		inner := i > 0 && i < len(s)-1
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || inner && (c == '-' || c == '_' || c == '.')) {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,160 @@
+package resource
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// wellKnown sets m, one of the types of google.protobuf that have a form of their own in JSON. Istio's API has no others
+// than these; a test holds that.
+func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
+	switch v := m.Interface().(type) {
+	case *durationpb.Duration:
+		d.duration(v, node, n)
+	case *timestamppb.Timestamp:
+		t, err := time.Parse(time.RFC3339Nano, n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil {
+			d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, describe(n))
+			return
+		}
+		v.Seconds, v.Nanos = t.Unix(), int32(t.Nanosecond())
+	case *structpb.Struct:
+		d.structOf(v, node, n)
+	case *structpb.ListValue:
+		d.list(v, node, n)
+	case *structpb.Value:
+		d.value(v, node, n)
+	default:
+		fd := m.Descriptor().Fields().ByName("value")
+		if m.Descriptor().Fields().Len() != 1 || fd == nil || fd.IsList() || fd.Message() != nil {
+			d.fail(node, "fields of type %s are not supported", m.Descriptor().FullName())
+			return
+		}
+		if v, ok := d.scalar(fd, node, n); ok { // a wrapper: BoolValue and the like
+			m.Set(fd, v)
+		}
+	}
+}
+
+func (d *decoder) structOf(s *structpb.Struct, node, n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		d.fail(node, "want a mapping, got %s", describe(n))
+		return
+	}
+	entries := d.entries(n)
+	s.Fields = make(map[string]*structpb.Value, len(entries)/2)
+	d.at = append(d.at, step{})
+	for i := 0; i < len(entries) && !d.full(); i += 2 {
+		d.at[len(d.at)-1].name = entries[i].Value
+		s.Fields[entries[i].Value] = d.newValue(entries[i+1])
+	}
+	d.at = d.at[:len(d.at)-1]
+}
+
+func (d *decoder) list(l *structpb.ListValue, node, n *yaml.Node) {
+	if n.Kind != yaml.SequenceNode {
+		d.fail(node, "want a list, got %s", describe(n))
+		return
+	}
+	l.Values = make([]*structpb.Value, 0, len(n.Content))
+	d.at = append(d.at, step{})
+	for i, item := range n.Content {
+		if d.full() {
+			break
+		}
+		d.at[len(d.at)-1].index = i
+		l.Values = append(l.Values, d.newValue(item))
+	}
+	d.at = d.at[:len(d.at)-1]
+}
+
+// newValue returns node as a Value, which is never empty, as that could not be encoded.
+func (d *decoder) newValue(node *yaml.Node) *structpb.Value {
+	v := &structpb.Value{}
+	if n, ok := d.visit(node); ok {
+		d.value(v, node, n)
+		d.leave(node)
+	}
+	return v
+}
+
+// value sets v. Scalars have the types that kubectl gives them.
+func (d *decoder) value(v *structpb.Value, node, n *yaml.Node) {
+	v.Kind = &structpb.Value_NullValue{}
+	switch {
+	case n.Kind == yaml.MappingNode:
+		s := &structpb.Struct{}
+		d.structOf(s, node, n)
+		v.Kind = &structpb.Value_StructValue{StructValue: s}
+	case n.Kind == yaml.SequenceNode:
+		l := &structpb.ListValue{}
+		d.list(l, node, n)
+		v.Kind = &structpb.Value_ListValue{ListValue: l}
+	case isNull(n):
+	case n.Tag == "!!bool", isOldBool(n):
+		b, _ := boolOf(n)
+		v.Kind = &structpb.Value_BoolValue{BoolValue: b}
+	case n.Tag == "!!str", n.Tag == "!!timestamp":
+		v.Kind = &structpb.Value_StringValue{StringValue: n.Value}
+	default:
+		f, ok := floatOf(n)
+		if !ok || math.IsInf(f, 0) || math.IsNaN(f) {
+			d.fail(node, "want a string, a finite number, a boolean, a mapping or a list, got %s", describe(n))
+			return
+		}
+		v.Kind = &structpb.Value_NumberValue{NumberValue: f}
+	}
+}
+
+// maxSeconds is the longest duration, of about 10,000 years.
+const maxSeconds = 315_576_000_000
+
+func (d *decoder) duration(v *durationpb.Duration, node, n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		if seconds, nanos, ok := parseDuration(n.Value); ok {
+			v.Seconds, v.Nanos = seconds, nanos
+			return
+		}
+	}
+	d.fail(node, `want a duration such as "1.5s", got %s`, describe(n))
+}
+
+// parseDuration reads a duration in protobuf's form, a decimal number of seconds with up to nine digits of fraction, or
+// in Go's ("1m30s", "100ms"), which Istio's API server and istiod take too.
+func parseDuration(s string) (seconds int64, nanos int32, ok bool) {
+	number, isSeconds := strings.CutSuffix(s, "s")
+	whole, fraction, _ := strings.Cut(number, ".")
+	unsigned := strings.TrimLeft(whole, "+-")
+	if isSeconds && len(fraction) <= 9 && len(whole)-len(unsigned) <= 1 && len(unsigned)+len(fraction) > 0 &&
+		isDigits(unsigned) && isDigits(fraction) && (len(unsigned) < 2 || unsigned[0] != '0') {
+		var err error
+		if unsigned != "" {
+			if seconds, err = strconv.ParseInt(unsigned, 10, 64); err != nil || seconds > maxSeconds {
+				return 0, 0, false
+			}
+		}
+		if fraction != "" {
+			n, _ := strconv.ParseInt((fraction + "000000000")[:9], 10, 32) // nine digits fit
+			nanos = int32(n)
+		}
+		if whole[:len(whole)-len(unsigned)] == "-" {
+			seconds, nanos = -seconds, -nanos
+		}
+		return seconds, nanos, true
+	}
+	duration, err := time.ParseDuration(s)
+	if err != nil || !strings.ContainsAny(s, "smh") { // "0" is one for Go alone
+		return 0, 0, false
+	}
+	return int64(duration / time.Second), int32(duration % time.Second), true
+}
+
+func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }
