@@ -13,6 +13,8 @@ import (
 //
 // A source must tell five things apart: unreachable (report, publish nothing), denied (the same), reachable and without
 // healthy endpoints (publish the service with none), gone (publish an empty group), and invalid (publish a Reject).
+//
+// A source writes no logs: what it publishes and reports is logged behind the Sink, once for each change.
 type Source interface {
 	// Run publishes to sink until ctx ends, and then returns ctx's error. Any other error means that it gave up: the
 	// supervisor starts it again after a backoff, and what it published stays. When Run returns, every goroutine that
@@ -23,10 +25,14 @@ type Source interface {
 // Sink takes what a source publishes. It is safe for concurrent use; calls for one group must be in order.
 type Sink interface {
 	// Replace makes rs the whole of group; without rs and rejects the group is withdrawn. The sink takes rs over and
-	// sets the source name of each origin. Resources that fail validation become rejects themselves. Where several groups have the same key, the first group in order
-	// of name wins, and the others show up as conflicts. The error names every reject; all else was applied, so a
-	// source need not do more than go on.
+	// sets the source name of each origin. Resources that fail validation become rejects themselves. Where several
+	// groups have the same key, the first group in order of name wins, and the others show up as conflicts; within a
+	// group it is the first resource in order of rs. The error names every reject; all else was applied, so a source
+	// need not do more than go on.
 	Replace(group string, rs []*resource.Resource, rejects ...Reject) error
+	// ReplaceAll does the same for many groups, each named once, in one commit: a resource that moves from one of them
+	// to another is never missing in between. A first read of many groups is best published like this.
+	ReplaceAll(contents []Content) error
 	// Groups returns the names of the groups that hold something, in order, so that a source that starts again can
 	// withdraw what has gone in the meantime.
 	Groups() []string
@@ -34,6 +40,14 @@ type Sink interface {
 	Synced()
 	// Report states the source's health. It never touches data.
 	Report(Health)
+}
+
+// Content is the whole of one group.
+type Content struct {
+	Group     string
+	Resources []*resource.Resource
+	Rejects   []Reject
+	Warnings  []string // for people, each naming the place and reason; what they are about was published all the same
 }
 
 // Reject is something that a source read but could not turn into a resource. The last good version of its key in the
@@ -56,6 +70,26 @@ const (
 	Denied            // the system refuses us; what was read stays
 	Degraded          // reads succeed in part
 )
+
+// String returns the state in lower case, as it is written in logs and status.
+func (s State) String() string {
+	switch s {
+	case Starting:
+		return "starting"
+	case Healthy:
+		return "healthy"
+	case Unreachable:
+		return "unreachable"
+	case Denied:
+		return "denied"
+	case Degraded:
+		return "degraded"
+	}
+	return "unknown"
+}
+
+// MarshalText makes a state readable in JSON.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Health is what a source says of itself.
 type Health struct {

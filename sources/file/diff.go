@@ -1,0 +1,131 @@
+package file
+
+import (
+	"time"
+
+	"github.com/tidwall/btree"
+)
+
+// stamp tells whether a file is still the one that was read, as far as that can be told without reading it.
+type stamp struct {
+	size    int64
+	mtime   int64 // nanoseconds since 1970
+	dev, id uint64
+}
+
+// known is what is known of a file that was read, or, as the zero value, of a group that an earlier run published.
+type known struct {
+	stamp stamp
+	sum   uint64 // hash of its content; see loader
+	// doubtful says that the file may have changed since without its stamp showing it, or was not read.
+	doubtful bool
+}
+
+// sighting is what one look at some paths found. A path is that of a file, of a directory with all below it, or both in
+// turn.
+type sighting struct {
+	files   map[string]stamp // the files that count
+	blocked map[string]error // what is there, but cannot be looked into; nothing is known of it and all below it
+}
+
+// compare works out, from what is known and a sighting of paths, which files to read, and which are missing: known, and
+// neither seen nor behind something blocked. Of the paths those that are true are read even if they look the same. Both
+// results are in order.
+func compare(all *btree.Map[string, known], paths map[string]bool, seen sighting) (read, missing []string) {
+	fresh := make(map[string]bool, len(seen.files))
+	for p := range seen.files {
+		fresh[p] = true
+	}
+	var toRead, gone btree.Set[string]
+	check := func(p string, k known) {
+		s, there := seen.files[p]
+		switch {
+		case there:
+			delete(fresh, p)
+			if s != k.stamp || k.doubtful || paths[p] {
+				toRead.Insert(p)
+			}
+		case !behind(seen.blocked, p):
+			gone.Insert(p)
+		}
+	}
+	for p := range paths {
+		if p != "" && covered(paths, parent(p)) {
+			if k, ok := all.Get(p); ok && paths[p] {
+				check(p, k)
+			}
+			continue
+		}
+		if k, ok := all.Get(p); ok {
+			check(p, k)
+		}
+		from := p + "/"
+		if p == "" {
+			from = ""
+		}
+		all.Ascend(from, func(q string, k known) bool {
+			if !within(q, p) {
+				return false
+			}
+			check(q, k)
+			return true
+		})
+	}
+	for p := range fresh {
+		toRead.Insert(p)
+	}
+	return toRead.Keys(), gone.Keys()
+}
+
+// covered reports whether paths has p or a directory above it.
+func covered(paths map[string]bool, p string) bool {
+	for {
+		if _, ok := paths[p]; ok {
+			return true
+		}
+		if p == "" {
+			return false
+		}
+		p = parent(p)
+	}
+}
+
+// behind reports whether p or a directory above it is blocked.
+func behind(blocked map[string]error, p string) bool {
+	if len(blocked) == 0 {
+		return false
+	}
+	for {
+		if blocked[p] != nil {
+			return true
+		}
+		if p == "" {
+			return false
+		}
+		p = parent(p)
+	}
+}
+
+// grace remembers since when files are missing. A file is gone only if two looks, at least a while apart, both missed it:
+// many programs write a file by removing it first.
+type grace map[string]time.Time
+
+// settle takes the files that a look at time now missed. It returns those that are gone, having been missed for at least
+// a while already, and those that are not yet. It forgets the files that were not missed this time.
+func (g *grace) settle(missing []string, now time.Time, while time.Duration) (gone, pending []string) {
+	next := make(grace, len(missing))
+	for _, p := range missing {
+		since, ok := (*g)[p]
+		if !ok {
+			since = now
+		}
+		next[p] = since
+		if now.Sub(since) >= while {
+			gone = append(gone, p)
+		} else {
+			pending = append(pending, p)
+		}
+	}
+	*g = next
+	return gone, pending
+}

@@ -1,0 +1,141 @@
+// Package file reads mesh configuration from files: a directory tree or a single file, watched.
+//
+// The group of a resource is the path of its file within the root, so that of two files with the same key the first in
+// order of path wins. See README.md for what it does in which situation.
+package file
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Scheme is the scheme of addresses of files.
+const Scheme = "fs"
+
+// Settings are the options of a file source. Zero values stand for the defaults.
+type Settings struct {
+	// DefaultNamespace is that of objects that name none. Default: "default".
+	DefaultNamespace string `yaml:"defaultNamespace,omitempty"`
+	// UnknownFields says what to make of fields that this version does not know: "error" (the default) refuses the
+	// object, "warn" takes it without them.
+	UnknownFields string `yaml:"unknownFields,omitempty"`
+	// QuietDelay is how long files must be left alone before changes are read. A file that is missing for less is not
+	// taken as deleted. Default: 100ms.
+	QuietDelay time.Duration `yaml:"quietDelay,omitempty"`
+	// MaxDelay is how long changes wait for quiet at most. Default: 1s.
+	MaxDelay time.Duration `yaml:"maxDelay,omitempty"`
+	// RescanInterval is how often everything is looked at anew, for file systems that do not tell of changes. Default: 30s.
+	RescanInterval time.Duration `yaml:"rescanInterval,omitempty"`
+	// MaxFileBytes is how large one file may be. Default: 64 MiB.
+	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
+}
+
+// The values of Settings.UnknownFields.
+const (
+	UnknownFieldsError = "error"
+	UnknownFieldsWarn  = "warn"
+)
+
+// withDefaults returns the settings with the defaults filled in, or an error that names the key at fault.
+func (s Settings) withDefaults() (Settings, error) {
+	if s.DefaultNamespace == "" {
+		s.DefaultNamespace = "default"
+	}
+	switch s.UnknownFields {
+	case "":
+		s.UnknownFields = UnknownFieldsError
+	case UnknownFieldsError, UnknownFieldsWarn:
+	default:
+		return s, fmt.Errorf("unknownFields: want %q or %q, got %q", UnknownFieldsError, UnknownFieldsWarn, s.UnknownFields)
+	}
+	for _, d := range []struct {
+		key           string
+		value         *time.Duration
+		standard, min time.Duration
+	}{
+		{"quietDelay", &s.QuietDelay, 100 * time.Millisecond, time.Millisecond},
+		{"maxDelay", &s.MaxDelay, max(time.Second, s.QuietDelay), s.QuietDelay},
+		{"rescanInterval", &s.RescanInterval, 30 * time.Second, 100 * time.Millisecond},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.min {
+			return s, fmt.Errorf("%s: want at least %s, got %s", d.key, d.min, *d.value)
+		}
+	}
+	if s.MaxFileBytes == 0 {
+		s.MaxFileBytes = 64 << 20
+	}
+	if s.MaxFileBytes < 0 {
+		return s, fmt.Errorf("maxFileBytes: want more than 0, got %d", s.MaxFileBytes)
+	}
+	return s, nil
+}
+
+// Source is a sources.Source of files. It has no state between runs.
+type Source struct {
+	disk     disk
+	root     string // absolute
+	shown    string // as in the address
+	settings Settings
+}
+
+var _ sources.Source = (*Source)(nil)
+
+// New returns a source of the directory or file at address: "fs:///path", or "fs://./path" and "fs://../path" relative to
+// the working directory. What is there, if anything, is found out by Run.
+func New(address string, settings Settings) (*Source, error) {
+	shown, err := parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("address: %q: %w", address, err)
+	}
+	root, err := filepath.Abs(shown)
+	if err != nil {
+		return nil, fmt.Errorf("address: %q: %w", address, err)
+	}
+	if settings, err = settings.withDefaults(); err != nil {
+		return nil, err
+	}
+	return &Source{disk: osDisk{}, root: root, shown: shown, settings: settings}, nil
+}
+
+// parse returns the path in an address. As in every URL, % begins an escape.
+func parse(address string) (string, error) {
+	rest, ok := strings.CutPrefix(address, Scheme+"://")
+	if !ok {
+		return "", fmt.Errorf("want %s:///path", Scheme)
+	}
+	if strings.ContainsAny(rest, "?#") {
+		return "", fmt.Errorf("a path has no query or fragment; write ? as %%3F and # as %%23")
+	}
+	name, err := url.PathUnescape(rest)
+	if err != nil {
+		return "", err
+	}
+	first, _, _ := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return "", fmt.Errorf("the path is missing; want %s:///path", Scheme)
+	case strings.ContainsRune(name, 0):
+		return "", fmt.Errorf("a path has no zero byte")
+	case first != "" && first != "." && first != "..":
+		return "", fmt.Errorf("%q stands where a host would; want %s:///%s, or %s://./%s for a path from the working directory",
+			first, Scheme, rest, Scheme, rest)
+	}
+	return filepath.Clean(filepath.FromSlash(name)), nil
+}
+
+func (s *Source) decodeOptions() resource.Options {
+	opts := resource.Options{DefaultNamespace: s.settings.DefaultNamespace}
+	if s.settings.UnknownFields == UnknownFieldsWarn {
+		opts.UnknownFields = resource.SeverityWarning
+	}
+	return opts
+}

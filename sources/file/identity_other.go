@@ -1,0 +1,8 @@
+//go:build !unix
+
+package file
+
+import "io/fs"
+
+// identity is not known here; size and time must do.
+func identity(fs.FileInfo) (dev, id uint64) { return 0, 0 }

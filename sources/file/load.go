@@ -1,0 +1,170 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// loader reads and decodes files.
+type loader struct {
+	disk    disk
+	root    string // absolute
+	shown   string // the root, as people call it
+	decode  resource.Options
+	maxSize int64 // bytes
+	seed    maphash.Seed
+}
+
+// loaded is what became of one file.
+type loaded struct {
+	path    string
+	known   known
+	content *sources.Content // nil if it is the same as before, or could not be read
+	changed bool             // while it was being read
+	err     error            // it could not be read; fs.ErrNotExist: it has gone
+}
+
+// doubt is how long after its modification a file may be modified again without its time showing it: file systems keep
+// time as coarsely as 2 s (FAT).
+const doubt = 2 * time.Second
+
+var (
+	errTooLarge   = errors.New("file too large")
+	errNotRegular = errors.New("not a regular file")
+)
+
+// load reads files, on all processors. The results are in order of paths. It ends early only if ctx does.
+func (l *loader) load(ctx context.Context, paths []string, before func(path string) known) ([]loaded, error) {
+	results := make([]loaded, len(paths))
+	for i, p := range paths { // before is not safe for concurrent use
+		results[i] = loaded{path: p, known: before(p)}
+	}
+	var next atomic.Int64
+	var g errgroup.Group
+	for range min(runtime.GOMAXPROCS(0), len(paths)) {
+		g.Go(func() error {
+			var buf []byte
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(results) {
+					return nil
+				}
+				buf = l.loadOne(&results[i], buf)
+			}
+			return ctx.Err()
+		})
+	}
+	return results, g.Wait()
+}
+
+// loadOne reads one file into buf, which it returns to be used again.
+func (l *loader) loadOne(f *loaded, buf []byte) []byte {
+	before := f.known
+	f.known = known{doubtful: true}
+	at := time.Now()
+	data, fi, changed, err := l.read(filepath.Join(l.root, filepath.FromSlash(f.path)), buf)
+	if fi != nil {
+		f.known.stamp = stampOf(fi)
+	}
+	switch {
+	case errors.Is(err, errTooLarge):
+		f.known.doubtful = false
+		f.content = &sources.Content{Group: f.path, Rejects: []sources.Reject{{
+			Origin: resource.Origin{Place: l.place(f.path)},
+			Err:    fmt.Errorf("%s: %w: it has %d bytes, and maxFileBytes is %d", l.place(f.path), errTooLarge, fi.Size(), l.maxSize),
+		}}}
+		return buf
+	case err != nil:
+		f.err = err
+		return buf
+	}
+	f.changed = changed
+	f.known.doubtful = changed || fi.ModTime().After(at.Add(-doubt))
+	f.known.sum = maphash.Bytes(l.seed, data) | 1 // so that it is not zero, which stands for none
+	if f.known.sum != before.sum {
+		f.content = l.parse(f.path, data)
+	}
+	return data[:0]
+}
+
+// read reads a file of at most maxSize bytes. changed says that somebody wrote to it meanwhile.
+func (l *loader) read(name string, buf []byte) (data []byte, fi fs.FileInfo, changed bool, err error) {
+	f, err := l.disk.Open(name)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if fi, err = f.Stat(); err != nil {
+		return nil, nil, false, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, nil, false, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
+	}
+	if fi.Size() > l.maxSize {
+		return nil, fi, false, errTooLarge
+	}
+	data = buf[:0]
+	if need := int(fi.Size()) + 1; cap(data) < need { // one more, to see the end without growing
+		data = make([]byte, 0, need+need/8)
+	}
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, false, err
+		}
+		if int64(len(data)) > l.maxSize {
+			return nil, fi, false, errTooLarge // it grows
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+	}
+	if int64(len(data)) == fi.Size() {
+		if now, err := f.Stat(); err == nil && stampOf(now) == stampOf(fi) {
+			return data, fi, false, nil
+		}
+	}
+	return data, fi, true, nil
+}
+
+// place is what a file is called in origins and messages: a path that can be opened.
+func (l *loader) place(path string) string {
+	if path == filepath.Base(l.root) && strings.HasSuffix(l.shown, path) {
+		return l.shown
+	}
+	return filepath.Join(l.shown, filepath.FromSlash(path))
+}
+
+// parse turns the text of a file into the content of its group.
+func (l *loader) parse(path string, data []byte) *sources.Content {
+	c := &sources.Content{Group: path}
+	for _, doc := range resource.Decode(l.place(path), data, l.decode) {
+		for _, w := range doc.Warnings {
+			c.Warnings = append(c.Warnings, w.Error())
+		}
+		if len(doc.Errors) > 0 {
+			c.Rejects = append(c.Rejects, sources.Reject{Key: doc.Key, Origin: doc.Errors[0].Origin, Err: doc.Errors})
+		} else if doc.Resource != nil {
+			c.Resources = append(c.Resources, doc.Resource)
+		}
+	}
+	return c
+}

@@ -1,0 +1,217 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"tributary/sources"
+)
+
+// Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again.
+func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	watch := newWatcher()
+	defer watch.close()
+	r := &run{
+		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
+		loader: &loader{
+			disk: s.disk, root: s.root, shown: s.shown, decode: s.decodeOptions(),
+			maxSize: s.settings.MaxFileBytes, seed: maphash.MakeSeed(),
+		},
+		pending: make(map[string]bool), troubles: make(map[string]error),
+	}
+	for _, group := range sink.Groups() {
+		r.files.Set(group, known{doubtful: true})
+	}
+	return r.loop(ctx)
+}
+
+// run is the state of one run. All of it is owned by the loop.
+type run struct {
+	disk     disk
+	root     string
+	settings Settings
+	sink     sources.Sink
+	watch    *watcher
+	loader   *loader
+
+	files    btree.Map[string, known] // what is published, or was found not to be readable
+	missing  grace
+	troubles map[string]error // what cannot be read; what is known of it stays
+
+	pending map[string]bool // paths to look at; those that are true are to be read even if they look the same
+	first   time.Time       // when pending stopped being empty
+	synced  bool            // everything has been published once
+}
+
+func (r *run) loop(ctx context.Context) error {
+	rescan := time.NewTicker(r.settings.RescanInterval)
+	defer rescan.Stop()
+	due := time.NewTimer(0) // the first look is due at once
+	defer due.Stop()
+	r.ask("", false)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.watch.wake:
+			paths, lost := r.watch.take()
+			for p := range paths {
+				r.ask(p, true)
+			}
+			if lost {
+				r.ask("", false)
+			}
+			quiet := time.Now().Add(r.settings.QuietDelay)
+			if last := r.first.Add(r.settings.MaxDelay); quiet.After(last) {
+				quiet = last
+			}
+			due.Reset(time.Until(quiet))
+		case <-rescan.C:
+			if len(r.pending) == 0 {
+				due.Reset(0)
+			}
+			r.ask("", false)
+		case <-due.C:
+			again, err := r.settle(ctx)
+			if err != nil {
+				return err
+			}
+			if again {
+				due.Reset(r.settings.QuietDelay)
+			}
+		}
+	}
+}
+
+// ask has path looked at the next time.
+func (r *run) ask(path string, read bool) {
+	if len(r.pending) == 0 {
+		r.first = time.Now()
+	}
+	r.pending[path] = r.pending[path] || read
+}
+
+// settle looks at what is pending and publishes what has changed, in one commit. It wants to be called again after the
+// quiet delay if something is not settled yet: a file is missing, but not for long, or was written to while it was read.
+func (r *run) settle(ctx context.Context) (again bool, err error) {
+	if len(r.pending) == 0 {
+		return false, nil
+	}
+	seen, err := look(r.disk, r.root, r.watch, r.pending)
+	if err != nil {
+		r.ask("", false) // whenever the next look is, it must be at everything
+		r.reportRoot(err)
+		return false, nil
+	}
+	read, missing := compare(&r.files, r.pending, seen)
+	gone, young := r.missing.settle(missing, time.Now(), r.settings.QuietDelay)
+	patient := time.Since(r.first) < r.settings.MaxDelay
+	if len(young) > 0 && patient && r.synced {
+		return true, nil // a file that is renamed is published and withdrawn in one commit
+	}
+
+	results, err := r.loader.load(ctx, read, func(p string) known { k, _ := r.files.Get(p); return k })
+	if err != nil {
+		return false, err
+	}
+	for p := range r.troubles {
+		if covered(r.pending, p) {
+			delete(r.troubles, p)
+		}
+	}
+	maps.Copy(r.troubles, seen.blocked)
+	clear(r.pending)
+	complete := true
+	var contents []sources.Content
+	for _, f := range results {
+		switch {
+		case errors.Is(f.err, fs.ErrNotExist): // removed since the look; the next one will tell
+			r.ask(f.path, false)
+		case f.err != nil:
+			r.troubles[f.path] = f.err
+			r.files.Set(f.path, known{stamp: f.known.stamp, doubtful: true})
+		case f.changed && patient:
+			r.ask(f.path, true)
+			complete = false
+		default:
+			r.files.Set(f.path, f.known)
+			if f.content != nil {
+				contents = append(contents, *f.content)
+			}
+		}
+	}
+	for _, p := range gone {
+		r.files.Delete(p)
+		contents = append(contents, sources.Content{Group: p})
+	}
+	for _, p := range young {
+		r.ask(p, false)
+	}
+	if len(contents) > 0 {
+		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
+	}
+	if complete && !r.synced {
+		r.synced = true
+		r.sink.Synced()
+	}
+	r.report()
+	return len(r.pending) > 0, nil
+}
+
+// reportRoot reports that nothing can be read at all.
+func (r *run) reportRoot(err error) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		r.sink.Report(sources.Health{State: sources.Denied, Message: err.Error()})
+	case errors.Is(err, fs.ErrNotExist):
+		r.sink.Report(sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s does not exist", r.root)})
+	default:
+		r.sink.Report(sources.Health{State: sources.Unreachable, Message: err.Error()})
+	}
+}
+
+// report reports what can be read but in part.
+func (r *run) report() {
+	var lines []string
+	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
+		err := r.troubles[p]
+		if errors.Is(err, errDangling) && !counts(p[strings.LastIndexByte(p, '/')+1:]) && !r.holds(p) {
+			continue // a link to nowhere that would not have been read
+		}
+		lines = append(lines, err.Error())
+	}
+	if n, err := r.watch.blindness(); err != nil {
+		lines = append(lines, fmt.Sprintf("changes in %d directories are noticed only every %s: %s", n, r.settings.RescanInterval, err))
+	}
+	if len(lines) == 0 {
+		r.sink.Report(sources.Health{State: sources.Healthy})
+		return
+	}
+	const shown = 5
+	if n := len(lines) - shown; n > 0 {
+		lines = append(lines[:shown], fmt.Sprintf("and %d more", n))
+	}
+	r.sink.Report(sources.Health{State: sources.Degraded, Message: strings.Join(lines, "; ")})
+}
+
+// holds reports whether something is known at path or below it.
+func (r *run) holds(path string) bool {
+	if _, ok := r.files.Get(path); ok {
+		return true
+	}
+	found := false
+	r.files.Ascend(path+"/", func(p string, _ known) bool {
+		found = within(p, path)
+		return false
+	})
+	return found
+}

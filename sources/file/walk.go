@@ -1,0 +1,195 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// walker takes one look at some paths below a root. It has the directories that it goes through watched.
+type walker struct {
+	disk  disk
+	root  string // absolute
+	watch *watcher
+
+	seen sighting
+	dirs map[string]*dir // by path; nil for what is no directory
+}
+
+// dir is a directory on the way to what is looked at.
+type dir struct {
+	path  string // within the root
+	real  string
+	up    *dir
+	links int // symbolic links to directories gone through from the root
+}
+
+var errDangling = errors.New("is a link that leads nowhere")
+
+// maxLinked is how many links to directories a path within the root may go through. Directories full of links to each
+// other have exponentially many paths.
+const maxLinked = 8
+
+// look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, and
+// then nothing is known.
+func look(d disk, root string, watch *watcher, paths map[string]bool) (sighting, error) {
+	w := &walker{
+		disk: d, root: root, watch: watch,
+		seen: sighting{files: make(map[string]stamp), blocked: make(map[string]error)},
+		dirs: make(map[string]*dir),
+	}
+	watch.renew()
+	for p := range paths {
+		watch.prune(p, d)
+	}
+	real, fi, err := w.enterRoot()
+	if err != nil {
+		return sighting{}, err
+	}
+	if fi.Mode().IsRegular() {
+		w.seen.files[filepath.Base(root)] = stampOf(fi)
+		watch.forget("", func(p string) bool { return p == "" })
+		return w.seen, nil
+	}
+	w.dirs[""] = &dir{real: real}
+	for p := range paths {
+		switch {
+		case p == "":
+			w.walk(w.dirs[""], fi)
+		case !covered(paths, parent(p)):
+			if up := w.dir(parent(p)); up != nil {
+				w.visit(up, filepath.Base(p))
+			}
+		}
+	}
+	for p := range paths {
+		watch.forget(p, w.wanted)
+	}
+	return w.seen, w.seen.blocked[""]
+}
+
+// wanted reports whether the look, which was at path, found that what happens there still matters.
+func (w *walker) wanted(path string) bool {
+	_, isFile := w.seen.files[path]
+	return isFile || w.dirs[path] != nil || behind(w.seen.blocked, path)
+}
+
+// enterRoot finds the root, and has it watched for, be it there or not.
+func (w *walker) enterRoot() (string, fs.FileInfo, error) {
+	real, anchors, err := resolve(w.disk, w.root)
+	w.watch.hang("", anchors)
+	if err != nil {
+		return "", nil, err
+	}
+	fi, err := w.disk.Lstat(real)
+	if err != nil {
+		return "", nil, err
+	}
+	if !fi.IsDir() && !fi.Mode().IsRegular() {
+		return "", nil, fmt.Errorf("%s is neither a directory nor a file", w.root)
+	}
+	return real, fi, nil
+}
+
+// dir finds the directory at path, without looking around on the way. It returns nil if there is none.
+func (w *walker) dir(path string) *dir {
+	if d, ok := w.dirs[path]; ok {
+		return d
+	}
+	w.dirs[path] = nil
+	up := w.dir(parent(path))
+	name := filepath.Base(path)
+	if up == nil || hidden(name) {
+		return nil
+	}
+	fi, real, linked := w.stat(up, name)
+	if fi != nil && fi.IsDir() {
+		w.dirs[path] = w.descend(up, name, real, linked)
+	}
+	return w.dirs[path]
+}
+
+// stat finds what name in directory up is, through links. It returns nil if that is nothing, or blocked.
+func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked bool) {
+	path := join(up.path, name)
+	real = filepath.Join(up.real, name)
+	fi, err := w.disk.Lstat(real)
+	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
+		linked = true
+		link := real
+		var anchors []anchor
+		real, anchors, err = resolve(w.disk, link)
+		w.watch.hang(path, anchors)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// The link is there, so this is no deletion: whatever it leads to may be back in a moment.
+			err = fmt.Errorf("%s %w", link, errDangling)
+		case err == nil:
+			fi, err = w.disk.Lstat(real)
+		}
+	}
+	if err != nil {
+		if linked || !errors.Is(err, fs.ErrNotExist) {
+			w.seen.blocked[path] = err
+		}
+		return nil, "", linked
+	}
+	return fi, real, linked
+}
+
+// descend returns directory name in up, or nil if it leads in a circle.
+func (w *walker) descend(up *dir, name, real string, linked bool) *dir {
+	d := &dir{path: join(up.path, name), real: real, up: up, links: up.links}
+	if !linked {
+		return d
+	}
+	for a := up; a != nil; a = a.up {
+		if contains(real, a.real) {
+			w.seen.blocked[d.path] = fmt.Errorf("%s is a link to a directory that it is in, and is not followed", filepath.Join(up.real, name))
+			return nil
+		}
+	}
+	if d.links++; d.links > maxLinked {
+		w.seen.blocked[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", filepath.Join(up.real, name), maxLinked)
+		return nil
+	}
+	return d
+}
+
+// visit looks at name in directory up, and everything below.
+func (w *walker) visit(up *dir, name string) {
+	if hidden(name) {
+		return
+	}
+	fi, real, linked := w.stat(up, name)
+	switch {
+	case fi == nil:
+	case fi.IsDir():
+		d := w.descend(up, name, real, linked)
+		w.dirs[join(up.path, name)] = d
+		if d != nil {
+			w.walk(d, fi)
+		}
+	case fi.Mode().IsRegular() && counts(name):
+		w.seen.files[join(up.path, name)] = stampOf(fi)
+	}
+}
+
+// walk looks at everything in d.
+func (w *walker) walk(d *dir, fi fs.FileInfo) {
+	w.watch.enter(d.path, d.real, stampOf(fi))
+	entries, err := w.disk.ReadDir(d.real)
+	if err != nil {
+		if d.path == "" || !errors.Is(err, fs.ErrNotExist) {
+			w.seen.blocked[d.path] = err
+		}
+		return
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && !counts(e.Name()) {
+			continue
+		}
+		w.visit(d, e.Name())
+	}
+}

@@ -1,0 +1,306 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watcher tells which paths to look at again. It watches real directories and translates what happens there into paths
+// within the root: one directory may be several of them, if links lead to it, and a path may hang on names far outside.
+//
+// Without events (none could be had, or too many directories) it stays silent, and the source lives by its rescans.
+type watcher struct {
+	events *fsnotify.Watcher // nil if there are none
+	wake   chan struct{}     // has a value when take has something to give
+	ended  chan struct{}     // closed when pump has
+
+	// Owned by the loop of the source.
+	dirs    map[string]string   // path of each directory within the root: where it really is
+	anchors map[string][]anchor // path of each link within the root, and the root: what it hangs on
+	ids     map[string]stamp    // real directory: which one it was when it was added
+	blind   map[string]error    // real directories that could not be watched, and why
+	added   map[string]bool     // real directories whose events were asked for since renew
+
+	mu      sync.Mutex
+	targets map[string]*target // by real directory
+	dirty   map[string]struct{}
+	lost    bool // events were; look at everything
+}
+
+// target is what a real directory is watched for.
+type target struct {
+	under []string            // it is these directories within the root: every name in it matters
+	names map[string][]string // these paths within the root hang on a name in it
+}
+
+// maxDirty is how many paths wait to be looked at before it is simpler to look at everything.
+const maxDirty = 1 << 16
+
+// newWatcher starts a watcher, which close joins.
+func newWatcher() *watcher {
+	w := &watcher{
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		dirs: make(map[string]string), anchors: make(map[string][]anchor),
+		ids: make(map[string]stamp), blind: make(map[string]error),
+		added:   make(map[string]bool),
+		targets: make(map[string]*target), dirty: make(map[string]struct{}),
+	}
+	events, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.blind[""] = err
+		close(w.ended)
+		return w
+	}
+	w.events = events
+	go w.pump()
+	return w
+}
+
+func (w *watcher) close() {
+	if w.events != nil {
+		_ = w.events.Close() // nothing to be done about it; pump ends either way
+	}
+	<-w.ended
+}
+
+// pump never waits for the loop, so that the kernel's queue is emptied while the loop is busy reading.
+func (w *watcher) pump() {
+	defer close(w.ended)
+	events, errs := w.events.Events, w.events.Errors
+	for events != nil || errs != nil {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				events = nil
+				continue
+			}
+			w.happened(e)
+		case _, ok := <-errs:
+			if !ok {
+				errs = nil
+				continue
+			}
+			w.lose() // an overflow, most likely
+		}
+	}
+}
+
+// happened notes the paths that an event is about.
+func (w *watcher) happened(e fsnotify.Event) {
+	dir, name := filepath.Split(e.Name)
+	dir = filepath.Clean(dir)
+	var paths []string
+	w.mu.Lock()
+	if t := w.targets[e.Name]; t != nil { // the directory itself was moved, removed, or given other permissions
+		paths = append(paths, t.under...)
+	}
+	if t := w.targets[dir]; t != nil {
+		paths = append(paths, t.names[name]...)
+		// A directory is never written to. Files that do not count and are, such as logs, would keep us busy.
+		if !hidden(name) && (counts(name) || e.Op != fsnotify.Write) {
+			for _, under := range t.under {
+				paths = append(paths, join(under, name))
+			}
+		}
+	}
+	for _, p := range paths {
+		w.dirty[p] = struct{}{}
+	}
+	if len(w.dirty) > maxDirty {
+		w.lost = true
+		clear(w.dirty)
+	}
+	w.mu.Unlock()
+	if len(paths) > 0 {
+		w.ring()
+	}
+}
+
+func (w *watcher) lose() {
+	w.mu.Lock()
+	w.lost = true
+	w.mu.Unlock()
+	w.ring()
+}
+
+func (w *watcher) ring() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns, once, the paths that something happened to, and whether events were lost.
+func (w *watcher) take() (paths map[string]struct{}, lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	paths, lost = w.dirty, w.lost
+	w.dirty, w.lost = make(map[string]struct{}), false
+	return paths, lost
+}
+
+// renew begins a look: what is entered or hung on from here is asked for anew, since the kernel forgets a directory that
+// is removed even if another takes its place.
+func (w *watcher) renew() { clear(w.added) }
+
+// enter watches a directory: path within the root, and where it really is. It must be called before each reading of the
+// directory, so that what happens afterwards is noticed.
+func (w *watcher) enter(path, real string, id stamp) {
+	if old, ok := w.dirs[path]; ok && old != real {
+		w.leave(path)
+	}
+	if _, ok := w.dirs[path]; !ok {
+		w.dirs[path] = real
+		w.aim(real, func(t *target) { t.under = append(t.under, path) })
+	}
+	w.ids[real] = id
+	w.add(real)
+}
+
+// leave stops watching a directory for path.
+func (w *watcher) leave(path string) {
+	real, ok := w.dirs[path]
+	if !ok {
+		return
+	}
+	delete(w.dirs, path)
+	w.aim(real, func(t *target) { t.under = without(t.under, path) })
+	w.release(real)
+}
+
+// hang watches the names that path hangs on; without any it stops.
+func (w *watcher) hang(path string, anchors []anchor) {
+	old := w.anchors[path]
+	if slices.Equal(old, anchors) {
+		for _, a := range anchors {
+			w.add(a.dir)
+		}
+		return
+	}
+	for _, a := range anchors {
+		w.aim(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
+		w.add(a.dir)
+	}
+	for _, a := range old {
+		w.aim(a.dir, func(t *target) {
+			if t.names[a.name] = without(t.names[a.name], path); len(t.names[a.name]) == 0 {
+				delete(t.names, a.name)
+			}
+		})
+		w.release(a.dir)
+	}
+	if len(anchors) == 0 {
+		delete(w.anchors, path)
+	} else {
+		w.anchors[path] = slices.Clone(anchors)
+	}
+}
+
+// forget stops watching for path and everything below it, but for what keep tells.
+func (w *watcher) forget(path string, keep func(path string) bool) {
+	if _, ok := w.dirs[path]; !ok {
+		if !keep(path) {
+			w.hang(path, nil)
+		}
+		return
+	}
+	for p := range w.dirs {
+		if within(p, path) && !keep(p) {
+			w.leave(p)
+		}
+	}
+	for p := range w.anchors {
+		if within(p, path) && !keep(p) {
+			w.hang(p, nil)
+		}
+	}
+}
+
+// prune drops the watches of directories at path and below that are not there any more, or are others now. A directory
+// that was renamed is still watched, under its old name; were it not dropped, then adding its new name would only
+// refresh that watch.
+func (w *watcher) prune(path string, d disk) {
+	if _, ok := w.dirs[path]; !ok {
+		return
+	}
+	for p, real := range w.dirs {
+		if !within(p, path) {
+			continue
+		}
+		if fi, err := d.Lstat(real); err == nil {
+			if was, now := w.ids[real], stampOf(fi); was.dev == now.dev && was.id == now.id {
+				continue
+			}
+		}
+		delete(w.added, real)
+		if w.events != nil {
+			_ = w.events.Remove(real) // mostly gone by itself
+		}
+	}
+}
+
+// aim changes what a real directory is watched for.
+func (w *watcher) aim(real string, change func(*target)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.targets[real]
+	if t == nil {
+		t = &target{names: make(map[string][]string)}
+		w.targets[real] = t
+	}
+	change(t)
+	if len(t.under)+len(t.names) == 0 {
+		delete(w.targets, real)
+	}
+}
+
+// add asks for the events of a real directory.
+func (w *watcher) add(real string) {
+	if w.events == nil || w.added[real] {
+		return
+	}
+	w.added[real] = true
+	if err := w.events.Add(real); err != nil {
+		w.blind[real] = err
+	} else {
+		delete(w.blind, real)
+	}
+}
+
+// release ends the watch of a real directory that nothing is watched for.
+func (w *watcher) release(real string) {
+	w.mu.Lock()
+	_, wanted := w.targets[real]
+	w.mu.Unlock()
+	if wanted {
+		return
+	}
+	delete(w.ids, real)
+	delete(w.blind, real)
+	delete(w.added, real)
+	if w.events != nil {
+		_ = w.events.Remove(real) // it may be gone by itself
+	}
+}
+
+// blindness says why events are missing for directories within the root, and for how many; nil if there is none.
+func (w *watcher) blindness() (dirs int, err error) {
+	if err := w.blind[""]; err != nil {
+		return len(w.dirs), err
+	}
+	for _, real := range w.dirs {
+		if e := w.blind[real]; e != nil && !errors.Is(e, fs.ErrNotExist) {
+			dirs, err = dirs+1, e
+		}
+	}
+	return dirs, err
+}
+
+func without(list []string, x string) []string {
+	return slices.DeleteFunc(list, func(y string) bool { return x == y })
+}

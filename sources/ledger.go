@@ -1,0 +1,380 @@
+package sources
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"tributary/resource"
+)
+
+// ledger is the bookkeeping of one source: what each group holds, which of the candidates for a key is in force, and
+// what is quarantined. It is plain state, without locks or I/O. A call costs in proportion to the groups that it is
+// about, never to the whole.
+type ledger struct {
+	groups map[string]*group
+	// winners has the resource in force for each key, and contenders, for those keys that several groups have, all of
+	// them in order of group. The first contender is the winner.
+	winners    map[resource.Key]candidate
+	contenders map[resource.Key][]candidate
+
+	objects     map[resource.Kind]int // winners by kind
+	quarantined int                   // over all groups
+	repeated    int                   // the same, of group.repeated
+	warnings    int                   // the same
+}
+
+// group is what one group holds. Its slices are never changed, only replaced, so that they may be read without the lock.
+type group struct {
+	name       string
+	held       []*resource.Resource // by key, each once
+	repeated   []*resource.Resource // further ones with a key that is held, by key
+	quarantine []Quarantined
+	warnings   []string
+	warned     map[resource.Key][]string // those of the warnings that validation gave
+}
+
+type candidate struct {
+	group    *group
+	resource *resource.Resource
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		groups:     make(map[string]*group),
+		winners:    make(map[resource.Key]candidate),
+		contenders: make(map[resource.Key][]candidate),
+		objects:    make(map[resource.Kind]int),
+	}
+}
+
+// change is what a call did to the winners: what a store must do to follow.
+type change struct {
+	puts    []*resource.Resource
+	deletes []resource.Key
+
+	quarantined []Quarantined // newly, or for another reason than before
+	recovered   []Quarantined // no longer
+	warnings    []string      // new ones
+}
+
+// replace makes contents the whole of their groups, at a time now, and returns what that changed. The contents have been
+// validated.
+func (l *ledger) replace(contents []admitted, now time.Time) change {
+	var c change
+	before := make(map[resource.Key]*resource.Resource) // the winners of the keys touched, nil for none
+	for _, content := range contents {
+		l.replaceOne(content, now, before, &c)
+	}
+	for key, old := range before {
+		w, ok := l.winners[key]
+		switch {
+		case !ok && old != nil:
+			c.deletes = append(c.deletes, key)
+			if l.objects[key.Kind]--; l.objects[key.Kind] == 0 {
+				delete(l.objects, key.Kind)
+			}
+		case ok && old == nil:
+			c.puts = append(c.puts, firstSeen(w.resource, now))
+			l.objects[key.Kind]++
+		case ok && w.resource != old:
+			c.puts = append(c.puts, w.resource)
+		}
+	}
+	slices.SortFunc(c.puts, compareKeys)
+	slices.SortFunc(c.deletes, resource.Key.Compare)
+	return c
+}
+
+func (l *ledger) replaceOne(content admitted, now time.Time, before map[resource.Key]*resource.Resource, c *change) {
+	g := l.groups[content.Group]
+	if g == nil {
+		g = &group{name: content.Group}
+	}
+	old := *g
+	held, repeated := split(content.Resources)
+	held = keepLastGood(held, old.held, content.Rejects)
+	g.repeated, g.warnings, g.warned = repeated, content.Warnings, content.warned
+	g.quarantine = quarantine(content, held, old.quarantine, now)
+	g.held = l.settle(g, old.held, held, before)
+
+	l.quarantined += len(g.quarantine) - len(old.quarantine)
+	l.repeated += len(g.repeated) - len(old.repeated)
+	l.warnings += len(g.warnings) - len(old.warnings)
+	if len(g.held)+len(g.quarantine)+len(g.warnings) > 0 {
+		l.groups[g.name] = g
+	} else {
+		delete(l.groups, g.name)
+	}
+	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, sameTrouble)...)
+	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, sameSubject)...)
+	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(a, b string) bool { return a == b })...)
+}
+
+// split orders rs by key and parts the first of each key from those that repeat it.
+func split(rs []*resource.Resource) (held, repeated []*resource.Resource) {
+	if !slices.IsSortedFunc(rs, compareKeys) {
+		rs = slices.Clone(rs)
+		slices.SortStableFunc(rs, compareKeys)
+	}
+	for i, r := range rs {
+		if i > 0 && rs[i-1].Key() == r.Key() {
+			if repeated == nil {
+				held = slices.Clone(rs[:i])
+			}
+			repeated = append(repeated, r)
+		} else if repeated != nil {
+			held = append(held, r)
+		}
+	}
+	if repeated == nil {
+		held = rs
+	}
+	return held, repeated
+}
+
+// keepLastGood adds to held those of old that a reject stands for. A reject without a key may stand for any.
+func keepLastGood(held, old []*resource.Resource, rejects []Reject) []*resource.Resource {
+	if len(rejects) == 0 || len(old) == 0 {
+		return held
+	}
+	rejected := make(map[resource.Key]bool, len(rejects))
+	anonymous := false
+	for _, r := range rejects {
+		rejected[r.Key] = true
+		if _, known := resource.SchemaOf(r.Key.Kind); !known || r.Key.Name == "" {
+			anonymous = true // a kind or name that nobody can have published is that of some other object, mistyped
+		}
+	}
+	var kept []*resource.Resource
+	for _, r := range old {
+		if !anonymous && !rejected[r.Key()] {
+			continue
+		}
+		if _, replaced := find(held, r.Key()); !replaced {
+			kept = append(kept, r)
+		}
+	}
+	if len(kept) == 0 {
+		return held
+	}
+	all := slices.Concat(held, kept)
+	slices.SortFunc(all, compareKeys)
+	return all
+}
+
+// quarantine lists the rejects of content. One that was there before keeps its time.
+func quarantine(content admitted, held []*resource.Resource, old []Quarantined, now time.Time) []Quarantined {
+	if len(content.Rejects) == 0 {
+		return nil
+	}
+	since := make(map[resource.Key]time.Time, len(old))
+	for _, q := range old {
+		if t, ok := since[q.Key()]; !ok || q.Since.Before(t) {
+			since[q.Key()] = q.Since
+		}
+	}
+	qs := make([]Quarantined, 0, len(content.Rejects))
+	for _, r := range content.Rejects {
+		_, serves := find(held, r.Key)
+		q := Quarantined{
+			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
+			Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now, LastGoodServes: serves,
+		}
+		if t, ok := since[r.Key]; ok {
+			q.Since = t
+		}
+		qs = append(qs, q)
+	}
+	return qs
+}
+
+// settle makes the winners follow from group g holding next instead of old, and returns next with those resources that
+// are the same as before replaced by the old ones, so that what did not change is the same pointer everywhere.
+func (l *ledger) settle(g *group, old, next []*resource.Resource, before map[resource.Key]*resource.Resource) []*resource.Resource {
+	settled := make([]*resource.Resource, 0, len(next))
+	i := 0
+	for _, r := range next {
+		for i < len(old) && compareKeys(old[i], r) < 0 {
+			l.drop(g, old[i].Key(), before)
+			i++
+		}
+		if i < len(old) && old[i].Key() == r.Key() {
+			was := old[i]
+			i++
+			if same(was, r) {
+				settled = append(settled, was)
+				continue
+			}
+		}
+		settled = append(settled, l.add(g, r, before))
+	}
+	for ; i < len(old); i++ {
+		l.drop(g, old[i].Key(), before)
+	}
+	return settled
+}
+
+// add makes r the candidate of g for its key, and returns it.
+func (l *ledger) add(g *group, r *resource.Resource, before map[resource.Key]*resource.Resource) *resource.Resource {
+	key := r.Key()
+	w, taken := l.winners[key]
+	touch(before, key, w)
+	all, contended := l.contenders[key]
+	switch {
+	case !taken, w.group == g && !contended:
+		l.winners[key] = candidate{g, r}
+		return r
+	case !contended:
+		all = []candidate{w}
+	}
+	i, found := slices.BinarySearchFunc(all, g.name, candidate.compareGroup)
+	if found {
+		all[i].resource = r
+	} else {
+		all = slices.Insert(all, i, candidate{g, r})
+	}
+	l.contenders[key] = all
+	l.winners[key] = all[0]
+	return r
+}
+
+// drop removes the candidate of g for key.
+func (l *ledger) drop(g *group, key resource.Key, before map[resource.Key]*resource.Resource) {
+	touch(before, key, l.winners[key])
+	all, contended := l.contenders[key]
+	if !contended {
+		delete(l.winners, key)
+		return
+	}
+	if i, found := slices.BinarySearchFunc(all, g.name, candidate.compareGroup); found {
+		all = slices.Delete(all, i, i+1)
+	}
+	l.winners[key] = all[0]
+	if len(all) == 1 {
+		delete(l.contenders, key)
+	} else {
+		l.contenders[key] = all
+	}
+}
+
+// touch notes who had key before the call.
+func touch(before map[resource.Key]*resource.Resource, key resource.Key, w candidate) {
+	if _, noted := before[key]; !noted {
+		before[key] = w.resource
+	}
+}
+
+// firstSeen gives r a creation time if it has none. A later version without one takes it over from the store.
+func firstSeen(r *resource.Resource, now time.Time) *resource.Resource {
+	if r.Created().IsZero() {
+		return r.WithCreated(now)
+	}
+	return r
+}
+
+// names returns the groups in order.
+func (l *ledger) names() []string { return slices.Sorted(maps.Keys(l.groups)) }
+
+// held returns what group name holds, by key.
+func (l *ledger) held(name string) []*resource.Resource {
+	if g := l.groups[name]; g != nil {
+		return g.held
+	}
+	return nil
+}
+
+// quarantineList returns all that is quarantined, by group.
+func (l *ledger) quarantineList() []Quarantined {
+	if l.quarantined == 0 {
+		return nil
+	}
+	qs := make([]Quarantined, 0, l.quarantined)
+	for _, g := range l.groups {
+		qs = append(qs, g.quarantine...)
+	}
+	slices.SortStableFunc(qs, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
+	return qs
+}
+
+// warningList returns all warnings, by group.
+func (l *ledger) warningList() []string {
+	if l.warnings == 0 {
+		return nil
+	}
+	ws := make([]string, 0, l.warnings)
+	for _, name := range l.names() {
+		ws = append(ws, l.groups[name].warnings...)
+	}
+	return ws
+}
+
+// conflictList returns the keys that occur more than once, by key.
+func (l *ledger) conflictList() []Conflict {
+	if len(l.contenders) == 0 && l.repeated == 0 {
+		return nil
+	}
+	losers := make(map[resource.Key][]string)
+	for key, all := range l.contenders {
+		for _, c := range all[1:] {
+			losers[key] = append(losers[key], c.resource.Origin().Place)
+		}
+	}
+	if l.repeated > 0 {
+		for _, name := range l.names() {
+			for _, r := range l.groups[name].repeated {
+				losers[r.Key()] = append(losers[r.Key()], r.Origin().Place)
+			}
+		}
+	}
+	conflicts := make([]Conflict, 0, len(losers))
+	for key, places := range losers {
+		conflicts = append(conflicts, Conflict{
+			Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
+			Winner: l.winners[key].resource.Origin().Place, Losers: places,
+		})
+	}
+	slices.SortFunc(conflicts, func(a, b Conflict) int { return a.Key().Compare(b.Key()) })
+	return conflicts
+}
+
+// conflicts counts the resources that lost their key to another.
+func (l *ledger) conflicts() int {
+	n := l.repeated
+	for _, all := range l.contenders {
+		n += len(all) - 1
+	}
+	return n
+}
+
+func (c candidate) compareGroup(name string) int { return cmp.Compare(c.group.name, name) }
+
+func compareKeys(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }
+
+// same reports whether b brings nothing new, be it in content or in what is shown of it.
+func same(a, b *resource.Resource) bool {
+	return a == b || resource.Equal(a, b) && a.Origin() == b.Origin() && (b.Created().IsZero() || a.Created().Equal(b.Created()))
+}
+
+func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) {
+	i, ok := slices.BinarySearchFunc(rs, key, func(r *resource.Resource, k resource.Key) int { return r.Key().Compare(k) })
+	if !ok {
+		return nil, false
+	}
+	return rs[i], true
+}
+
+func sameSubject(a, b Quarantined) bool { return a.Key() == b.Key() }
+func sameTrouble(a, b Quarantined) bool { return a.Key() == b.Key() && a.Reason == b.Reason }
+
+// missingFrom returns those of list that known lacks.
+func missingFrom[T any](known, list []T, same func(a, b T) bool) []T {
+	var missing []T
+	for _, x := range list {
+		if !slices.ContainsFunc(known, func(k T) bool { return same(k, x) }) {
+			missing = append(missing, x)
+		}
+	}
+	return missing
+}

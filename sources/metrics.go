@@ -1,0 +1,67 @@
+package sources
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// collector makes metrics of the status when it is asked, so that a source's series go with it.
+type collector struct {
+	supervisor *Supervisor
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("tributary_source_"+name, help, append([]string{"source"}, labels...), nil)
+}
+
+var (
+	upDesc          = desc("up", "Whether reads of the source succeed, at least in part.")
+	syncedDesc      = desc("synced", "Whether the source has been read as a whole once.")
+	objectsDesc     = desc("objects", "Resources of the source that are in force.", "kind")
+	quarantinedDesc = desc("quarantined", "Resources and documents of the source that are not served because they are not valid.")
+	conflictsDesc   = desc("conflicts", "Resources of the source that are not served because it has their key more than once.")
+	warningsDesc    = desc("warnings", "Warnings about what the source read.")
+	publishesDesc   = desc("publishes_total", "Commits by the source.")
+	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
+	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")
+)
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		upDesc, syncedDesc, objectsDesc, quarantinedDesc, conflictsDesc, warningsDesc, publishesDesc, publishedDesc, restartsDesc,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	for _, r := range c.supervisor.list() {
+		gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{r.name}, labels...)...)
+		}
+		count := func(d *prometheus.Desc, v int) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), r.name)
+		}
+		st := r.status(false)
+		quarantined, conflicts, warnings := r.sink.counts()
+		gauge(upDesc, truth(st.State == Healthy || st.State == Degraded))
+		gauge(syncedDesc, truth(st.Synced))
+		for kind, n := range st.Objects {
+			gauge(objectsDesc, float64(n), string(kind))
+		}
+		gauge(quarantinedDesc, float64(quarantined))
+		gauge(conflictsDesc, float64(conflicts))
+		gauge(warningsDesc, float64(warnings))
+		count(publishesDesc, st.Publishes)
+		if st.LastPublish != nil {
+			gauge(publishedDesc, float64(st.LastPublish.UnixMilli())/1000)
+		}
+		count(restartsDesc, st.Restarts)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,135 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// runner runs one source, again and again.
+type runner struct {
+	name       string
+	sink       *sink
+	log        *slog.Logger
+	newBackOff func() backoff.BackOff
+
+	// Guarded by the supervisor's mu. The loop reads source, which changes only while there is no loop.
+	source  Source
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when the loop has ended; nil if there never was one
+	leaving bool          // being swapped or removed
+
+	mu        sync.Mutex
+	address   string
+	restarts  int
+	lastError string
+}
+
+func newRunner(spec Spec, opts Options) *runner {
+	log := opts.Log.With("source", spec.Name)
+	return &runner{
+		name: spec.Name, address: spec.Address, source: spec.Source,
+		sink: newSink(spec, opts, log), log: log, newBackOff: opts.NewBackOff,
+	}
+}
+
+// start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
+func (r *runner) start(ctx context.Context) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	r.done = make(chan struct{})
+	go func(done chan<- struct{}) {
+		defer close(done)
+		r.loop(ctx)
+	}(r.done)
+}
+
+// stop ends the loop and waits for it.
+func (r *runner) stop() {
+	if r.done != nil {
+		r.cancel()
+		<-r.done
+	}
+}
+
+// swap exchanges the source. There is no loop.
+func (r *runner) swap(address string, source Source) {
+	r.source = source
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.address, r.lastError = address, ""
+}
+
+func (r *runner) loop(ctx context.Context) {
+	policy := r.newBackOff()
+	for {
+		started := time.Now()
+		err := r.runOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > lastRestart {
+			policy.Reset()
+		}
+		wait := policy.NextBackOff()
+		if wait == backoff.Stop {
+			wait = lastRestart
+		}
+		r.failed(err, wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// runOnce runs the source until it ends, be it by a panic.
+func (r *runner) runOnce(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			r.log.Error("source panicked", "err", err, "stack", string(debug.Stack()))
+		}
+	}()
+	if err := r.source.Run(ctx, r.sink); err != nil {
+		return err
+	}
+	return errors.New("the source ended though nobody asked it to")
+}
+
+// failed notes that Run ended with err. The state is what the source said of itself if that explains it.
+func (r *runner) failed(err error, wait time.Duration) {
+	r.mu.Lock()
+	r.restarts++
+	again := r.lastError == err.Error()
+	r.lastError = err.Error()
+	r.mu.Unlock()
+
+	var st Status
+	r.sink.describe(&st, false)
+	level := slog.LevelDebug
+	if !again {
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "source failed, it will be restarted", "err", err, "wait", wait)
+	if st.State != Denied {
+		st.State = Unreachable
+	}
+	r.sink.Report(Health{State: st.State, Message: err.Error()})
+}
+
+// status returns what there is to know, the lists only if asked for.
+func (r *runner) status(lists bool) Status {
+	st := Status{Name: r.name}
+	r.mu.Lock()
+	st.Address, st.Restarts, st.LastError = r.address, r.restarts, r.lastError
+	r.mu.Unlock()
+	r.sink.describe(&st, lists)
+	return st
+}

@@ -1,0 +1,293 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
+// and must not block: it is called while the sink's other callers wait, so that commits are in the order of the
+// bookkeeping. MarkSynced says that everything applied before is the whole of the source.
+type Table interface {
+	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
+	MarkSynced()
+}
+
+// sink is the Sink of one source, and keeps what is to be known about it.
+type sink struct {
+	source   string
+	table    Table
+	log      *slog.Logger
+	validate func(*resource.Resource) (warnings resource.Errors, err error)
+
+	mu          sync.Mutex
+	ledger      *ledger
+	health      Health
+	since       time.Time // of health.State
+	synced      bool
+	publishes   int
+	lastPublish time.Time
+}
+
+func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
+	return &sink{
+		source: spec.Name, table: spec.Table, log: log, validate: opts.Validate,
+		ledger: newLedger(), since: time.Now(),
+	}
+}
+
+// Replace implements Sink.
+func (s *sink) Replace(group string, rs []*resource.Resource, rejects ...Reject) error {
+	return s.ReplaceAll([]Content{{Group: group, Resources: rs, Rejects: rejects}})
+}
+
+// ReplaceAll implements Sink.
+func (s *sink) ReplaceAll(contents []Content) error {
+	admitted := s.admit(contents)
+	s.announce(s.commit(admitted))
+	return rejected(admitted)
+}
+
+// Groups implements Sink.
+func (s *sink) Groups() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.names()
+}
+
+// Synced implements Sink.
+func (s *sink) Synced() {
+	s.mu.Lock()
+	first := !s.synced
+	s.synced = true
+	starting := s.health.State == Starting
+	s.mu.Unlock()
+	if first {
+		s.table.MarkSynced()
+		s.log.Info("source synced")
+	}
+	if starting {
+		s.Report(Health{State: Healthy})
+	}
+}
+
+// Report implements Sink. A change of state is logged; a change of message only is not worth a line.
+func (s *sink) Report(h Health) {
+	s.mu.Lock()
+	old := s.health
+	s.health = h
+	if h.State != old.State {
+		s.since = time.Now()
+	}
+	s.mu.Unlock()
+	if h == old {
+		return
+	}
+	level, msg := slog.LevelInfo, "source state changed"
+	switch {
+	case h.State == old.State:
+		level, msg = slog.LevelDebug, "source state message changed"
+	case h.State == Unreachable || h.State == Denied || h.State == Degraded:
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, msg, "from", old.State.String(), "to", h.State.String(), "message", h.Message)
+}
+
+// withdraw empties every group, in one commit.
+func (s *sink) withdraw() {
+	var contents []admitted
+	for _, name := range s.Groups() {
+		contents = append(contents, admitted{Content: Content{Group: name}})
+	}
+	s.announce(s.commit(contents))
+}
+
+// admitted is content whose resources are all valid and name their source.
+type admitted struct {
+	Content
+	warned map[resource.Key][]string // what validation had to say all the same
+}
+
+// admit turns those resources that are not valid into rejects. It leaves the caller's slices as they are. What the group
+// holds already has been found valid before.
+func (s *sink) admit(contents []Content) []admitted {
+	before := make([]group, len(contents))
+	s.mu.Lock()
+	for i, c := range contents {
+		if g := s.ledger.groups[c.Group]; g != nil {
+			before[i] = *g
+		}
+	}
+	s.mu.Unlock()
+
+	all := make([]admitted, len(contents))
+	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i]) })
+	return all
+}
+
+func (s *sink) admitOne(c Content, before group) admitted {
+	type verdict struct {
+		resource *resource.Resource
+		warnings []string
+		err      error
+	}
+	verdicts := make([]verdict, len(c.Resources))
+	inParallel(len(c.Resources), func(i int) {
+		r := c.Resources[i]
+		if o := r.Origin(); o.Source != s.source {
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place})
+		}
+		v := verdict{resource: r}
+		if old, ok := find(before.held, r.Key()); ok && resource.Equal(old, r) && old.Origin() == r.Origin() {
+			v.warnings = before.warned[r.Key()]
+		} else {
+			var warnings resource.Errors
+			warnings, v.err = s.validate(r)
+			for _, w := range warnings {
+				v.warnings = append(v.warnings, w.Error())
+			}
+		}
+		verdicts[i] = v
+	})
+
+	a := admitted{Content: c}
+	a.Resources = make([]*resource.Resource, 0, len(verdicts))
+	a.Rejects = slices.Clip(c.Rejects)
+	a.Warnings = slices.Clip(c.Warnings)
+	for _, v := range verdicts {
+		key := v.resource.Key()
+		if v.err != nil {
+			a.Rejects = append(a.Rejects, Reject{Key: key, Origin: v.resource.Origin(), Err: v.err})
+			continue
+		}
+		a.Resources = append(a.Resources, v.resource)
+		if len(v.warnings) > 0 {
+			if a.warned == nil {
+				a.warned = make(map[resource.Key][]string)
+			}
+			a.warned[key] = v.warnings
+			a.Warnings = append(a.Warnings, v.warnings...)
+		}
+	}
+	return a
+}
+
+// commit enters contents in the ledger and has the table follow.
+func (s *sink) commit(contents []admitted) change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
+	if len(c.puts)+len(c.deletes) > 0 {
+		s.table.Apply(c.puts, c.deletes)
+		s.publishes++
+		s.lastPublish = now
+	}
+	return c
+}
+
+// announced is how many lines one commit may log of a sort. The status has them all.
+const announced = 20
+
+// announce logs what a commit quarantined and released.
+func (s *sink) announce(c change) {
+	for i, q := range c.quarantined {
+		if i == announced {
+			s.log.Warn("further resources quarantined", "count", len(c.quarantined)-announced)
+			break
+		}
+		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "last_good_serves", q.LastGoodServes, "err", q.Reason)
+	}
+	for i, q := range c.recovered {
+		if i == announced {
+			s.log.Info("further quarantines ended", "count", len(c.recovered)-announced)
+			break
+		}
+		s.log.Info("quarantine ended", "resource", subject(q), "place", q.Place)
+	}
+	for i, w := range c.warnings {
+		if i == announced {
+			s.log.Warn("further warnings", "count", len(c.warnings)-announced)
+			break
+		}
+		s.log.Warn("resource read with a warning", "warning", w)
+	}
+}
+
+// subject names what is quarantined.
+func subject(q Quarantined) string {
+	if q.Kind == "" {
+		return "a document of " + q.Group
+	}
+	return q.Key().String()
+}
+
+// rejected is the error that names every reject, or nil.
+func rejected(contents []admitted) error {
+	var errs []error
+	for _, c := range contents {
+		for _, r := range c.Rejects {
+			errs = append(errs, r.Err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// describe adds to st what the sink knows. Without lists it costs no more than the number of kinds.
+func (s *sink) describe(st *Status, lists bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.State, st.Message, st.Since = s.health.State, s.health.Message, s.since
+	st.Synced = s.synced
+	st.Publishes = s.publishes
+	if t := s.lastPublish; !t.IsZero() {
+		st.LastPublish = &t
+	}
+	st.Groups = len(s.ledger.groups)
+	st.Objects = maps.Clone(s.ledger.objects)
+	if lists {
+		st.Quarantined = s.ledger.quarantineList()
+		st.Conflicts = s.ledger.conflictList()
+		st.Warnings = s.ledger.warningList()
+	}
+}
+
+// counts returns the lengths of the lists of Status.
+func (s *sink) counts() (quarantined, conflicts, warnings int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.quarantined, s.ledger.conflicts(), s.ledger.warnings
+}
+
+// inParallel calls f for 0 … n-1, on all processors if n makes it worth while.
+func inParallel(n int, f func(i int)) {
+	const worth = 64
+	workers := runtime.GOMAXPROCS(0)
+	if n < worth || workers == 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var g errgroup.Group
+	for w := range workers {
+		g.Go(func() error {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // f returns no error
+}

@@ -1,0 +1,62 @@
+package sources
+
+import (
+	"time"
+
+	"tributary/resource"
+)
+
+// Status is what there is to know of a source at one moment. It is a copy, and may be encoded as JSON.
+type Status struct {
+	Name    string    `json:"name"`
+	Address string    `json:"address,omitempty"`
+	State   State     `json:"state"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since"` // when the state last changed
+	// Synced says that the source has been read once as a whole. It stays true when the source fails later.
+	Synced bool `json:"synced"`
+
+	Restarts  int    `json:"restarts"` // of Run, after failures
+	LastError string `json:"lastError,omitempty"`
+
+	Publishes   int        `json:"publishes"` // that changed something
+	LastPublish *time.Time `json:"lastPublish,omitempty"`
+
+	Groups      int                   `json:"groups"`
+	Objects     map[resource.Kind]int `json:"objects"` // in force, by kind
+	Quarantined []Quarantined         `json:"quarantined,omitempty"`
+	Conflicts   []Conflict            `json:"conflicts,omitempty"`
+	Warnings    []string              `json:"warnings,omitempty"`
+}
+
+// Quarantined is something of a source that is not served because it is not valid. Kind, Namespace and Name are empty if
+// it is too broken to tell.
+type Quarantined struct {
+	Kind           resource.Kind `json:"kind,omitempty"`
+	Namespace      string        `json:"namespace,omitempty"`
+	Name           string        `json:"name,omitempty"`
+	Group          string        `json:"group"`
+	Place          string        `json:"place"`
+	Reason         string        `json:"reason"`
+	Since          time.Time     `json:"since"`
+	LastGoodServes bool          `json:"lastGoodServes"` // an earlier, valid version is in its place
+}
+
+// Key returns the key of what is quarantined, or the zero key.
+func (q Quarantined) Key() resource.Key {
+	return resource.Key{Kind: q.Kind, Namespace: q.Namespace, Name: q.Name}
+}
+
+// Conflict is a key that a source has more than once.
+type Conflict struct {
+	Kind      resource.Kind `json:"kind"`
+	Namespace string        `json:"namespace"`
+	Name      string        `json:"name"`
+	Winner    string        `json:"winner"` // the place of the resource in force
+	Losers    []string      `json:"losers"` // the places of the others
+}
+
+// Key returns the key in conflict.
+func (c Conflict) Key() resource.Key {
+	return resource.Key{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name}
+}

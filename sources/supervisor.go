@@ -1,0 +1,212 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/resource"
+)
+
+// Options configure a Supervisor. The zero value is ready to use.
+type Options struct {
+	Log     *slog.Logger          // default: none
+	Metrics prometheus.Registerer // default: none
+	// NewBackOff makes the policy by which one source is restarted. The default waits from half a second up to a
+	// minute, doubling, with jitter. A source that ran for longer than that starts anew.
+	NewBackOff func() backoff.BackOff
+	// Validate decides whether a resource may be served. The default is resource.Validate.
+	Validate func(*resource.Resource) (warnings resource.Errors, err error)
+}
+
+// Spec is a source to run.
+type Spec struct {
+	Name    string // unique
+	Address string // for people
+	Source  Source
+	Table   Table // of this source only
+}
+
+// Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
+// meanwhile, and disturbs no other. Sources may be added, swapped and removed while it runs. All methods are safe for
+// concurrent use.
+type Supervisor struct {
+	opts Options
+
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil before
+	stopped bool            // Run ends or has ended
+	runners []*runner       // in the order in which they were added
+}
+
+// The errors of a Supervisor, wrapped with the name that they are about.
+var (
+	ErrDuplicate = errors.New("a source of this name exists")
+	ErrNotFound  = errors.New("no source of this name")
+	ErrStopped   = errors.New("the supervisor has stopped")
+)
+
+// NewSupervisor returns a supervisor without sources.
+func NewSupervisor(opts Options) *Supervisor {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if opts.NewBackOff == nil {
+		opts.NewBackOff = defaultBackOff
+	}
+	if opts.Validate == nil {
+		opts.Validate = resource.Validate
+	}
+	return &Supervisor{opts: opts}
+}
+
+const (
+	firstRestart = 500 * time.Millisecond
+	lastRestart  = time.Minute
+)
+
+func defaultBackOff() backoff.BackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(firstRestart), backoff.WithMultiplier(2), backoff.WithMaxInterval(lastRestart),
+		backoff.WithMaxElapsedTime(0))
+}
+
+// Run runs the sources until ctx ends, and returns when every one of them has. It is called once.
+func (s *Supervisor) Run(ctx context.Context) error {
+	if s.opts.Metrics != nil {
+		c := &collector{supervisor: s}
+		if err := s.opts.Metrics.Register(c); err != nil {
+			return fmt.Errorf("register the metrics of sources: %w", err)
+		}
+		defer s.opts.Metrics.Unregister(c)
+	}
+	s.mu.Lock()
+	if s.ctx != nil {
+		s.mu.Unlock()
+		return errors.New("the supervisor was run before")
+	}
+	s.ctx = ctx
+	for _, r := range s.runners {
+		if !r.leaving { // whoever swaps it starts it
+			r.start(ctx)
+		}
+	}
+	s.mu.Unlock()
+
+	<-ctx.Done()
+
+	s.mu.Lock()
+	s.stopped = true
+	runners := slices.Clone(s.runners)
+	s.mu.Unlock()
+	for _, r := range runners {
+		r.stop()
+	}
+	return nil
+}
+
+// Add adds a source, and starts it as soon as the supervisor runs.
+func (s *Supervisor) Add(spec Spec) error {
+	r := newRunner(spec, s.opts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return fmt.Errorf("add source %q: %w", spec.Name, ErrStopped)
+	}
+	if s.find(spec.Name) != nil {
+		return fmt.Errorf("add source %q: %w", spec.Name, ErrDuplicate)
+	}
+	s.runners = append(s.runners, r)
+	if s.ctx != nil {
+		r.start(s.ctx)
+	}
+	return nil
+}
+
+// Swap puts another source in the place of the one called name, which has ended when the other starts. What was published
+// stays until the new source replaces or withdraws it; the table stays too.
+func (s *Supervisor) Swap(name, address string, source Source) error {
+	r, err := s.take(name)
+	if err != nil {
+		return fmt.Errorf("swap source %q: %w", name, err)
+	}
+	r.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.swap(address, source)
+	r.leaving = false
+	if s.ctx != nil && !s.stopped {
+		r.start(s.ctx)
+	}
+	return nil
+}
+
+// Removal says what becomes of the data of a source that is removed.
+type Removal int
+
+// What becomes of the data.
+const (
+	Withdraw Removal = iota // delete it from the table
+	Keep                    // leave it there, for a caller that drops the table as a whole
+)
+
+// Remove stops a source and forgets it. When it returns the source has ended.
+func (s *Supervisor) Remove(name string, data Removal) error {
+	r, err := s.take(name)
+	if err != nil {
+		return fmt.Errorf("remove source %q: %w", name, err)
+	}
+	r.stop()
+	if data == Withdraw {
+		r.sink.withdraw()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runners = slices.DeleteFunc(s.runners, func(o *runner) bool { return o == r })
+	return nil
+}
+
+// Status returns the status of every source, in the order in which they were added.
+func (s *Supervisor) Status() []Status {
+	var all []Status
+	for _, r := range s.list() {
+		all = append(all, r.status(true))
+	}
+	return all
+}
+
+// take finds a source that nobody else swaps or removes, and marks it as being so.
+func (s *Supervisor) take(name string) (*runner, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(name)
+	if r == nil || r.leaving {
+		return nil, ErrNotFound
+	}
+	r.leaving = true
+	return r, nil
+}
+
+// find returns the source called name, or nil. The caller holds mu.
+func (s *Supervisor) find(name string) *runner {
+	for _, r := range s.runners {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+func (s *Supervisor) list() []*runner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.runners)
+}
