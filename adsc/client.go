@@ -61,7 +61,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if wait == backoff.Stop {
 			return err
 		}
-		c.cfg.Logger.Warn("xDS stream ended", "address", address, "err", err, "retry_in", wait.Round(time.Millisecond))
+		c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err, "retry_in", wait.Round(time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -35,7 +35,7 @@ func quiet(address string, subs ...adsc.Subscription) adsc.Config {
 		Node:          &corev3.Node{Id: "n1"},
 		Subscriptions: subs,
 		Backoff:       retries(0),
-		Logger:        slog.New(slog.DiscardHandler),
+		Log:           slog.New(slog.DiscardHandler),
 	}
 }
 

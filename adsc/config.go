@@ -52,8 +52,8 @@ type Config struct {
 	// StableAfter is how long a stream must live for the backoff to start afresh; 0 means DefaultStableAfter.
 	StableAfter time.Duration
 
-	// Logger is told of reconnects and rejected responses; nil means slog.Default.
-	Logger *slog.Logger
+	// Log is told of reconnects and rejected responses; nil means slog.Default.
+	Log *slog.Logger
 }
 
 // Subscription is a type that is asked for.
@@ -127,8 +127,8 @@ func (c *Config) setDefaults() {
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
+	if c.Log == nil {
+		c.Log = slog.Default()
 	}
 }
 

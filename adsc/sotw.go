@@ -53,10 +53,10 @@ func (c *Client) runSotW(ctx context.Context, conn *grpc.ClientConn, address str
 
 // handle passes a response to its handler and answers it.
 func (s *sotwStream) handle(ctx context.Context, resp *discoveryv3.DiscoveryResponse) error {
-	log := s.client.cfg.Logger.With("address", s.server, "type_url", resp.GetTypeUrl(), "nonce", resp.GetNonce())
+	log := s.client.cfg.Log.With("address", s.server, "type_url", resp.GetTypeUrl(), "nonce", resp.GetNonce())
 	sub := s.client.subs[resp.GetTypeUrl()]
 	if sub == nil {
-		log.Warn("Ignored a response of a type that was not asked for")
+		log.Warn("response of a type that was not asked for ignored")
 		return nil
 	}
 	rejected := sub.Handler(ctx, &Response{
@@ -70,7 +70,7 @@ func (s *sotwStream) handle(ctx context.Context, resp *discoveryv3.DiscoveryResp
 		return ctx.Err()
 	}
 	if rejected != nil {
-		log.Warn("Rejected a response", "version", resp.GetVersionInfo(), "err", rejected)
+		log.Warn("response rejected", "version", resp.GetVersionInfo(), "err", rejected)
 	} else {
 		sub.version = resp.GetVersionInfo()
 	}

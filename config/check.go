@@ -4,25 +4,27 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"tributary/sources/file"
 )
 
 // schemes are the kinds of source address, each with the check of what belongs to it.
 var schemes = map[string]func(d *decoder, s *ConfigSource, key, dir string){
-	"fs": (*decoder).checkFile,
+	file.Scheme: (*decoder).checkFile,
 }
 
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen)
-	if c.StateDir != "" {
-		c.StateDir = resolve(dir, c.StateDir)
+	if c.StateDir != "" && !filepath.IsAbs(c.StateDir) {
+		c.StateDir = filepath.Join(dir, c.StateDir)
 	}
 	if len(c.ConfigSources) == 0 && len(d.problems) == 0 {
 		d.problem("configSources", "at least one source is needed, such as `- address: fs:///etc/tributary/rules`")
@@ -103,25 +105,29 @@ func (d *decoder) checkFile(s *ConfigSource, key, dir string) {
 	if s.SubscribedResources != nil {
 		d.problem(key+".subscribedResources", "not for fs addresses")
 	}
-	if s.DefaultNamespace == "" {
-		s.DefaultNamespace = "default"
+	s.Address = under(dir, s.Address)
+	if _, err := file.New(s.Address, s.Settings()); err != nil {
+		at, message, _ := strings.Cut(err.Error(), ": ") // the error begins with the key at fault
+		d.problem(key+"."+at, "%s", message)
+		return
 	}
-	if s.Rescan == 0 {
-		s.Rescan = Duration(30 * time.Second)
-	} else if s.Rescan < Duration(time.Second) {
-		d.problem(key+".rescan", "want 1s or more, got %s", s.Rescan)
-	}
-	switch s.UnknownFields {
-	case "":
-		s.UnknownFields = "error"
-	case "error", "warn":
-	default:
-		d.problem(key+".unknownFields", "want error or warn, got %q", s.UnknownFields)
-	}
-	s.Address = "fs://" + filepath.ToSlash(resolve(dir, s.Path()))
 	if s.Name == "" {
 		s.Name = nameOf(s.Address)
 	}
+}
+
+// under makes an address that is relative, such as fs://./rules, one that is relative to dir.
+func under(dir, address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	if first, _, _ := strings.Cut(rest, "/"); first != "." && first != ".." {
+		return address
+	}
+	escaped := (&url.URL{Path: filepath.ToSlash(dir)}).EscapedPath()
+	joined := path.Join(escaped, rest)
+	if !path.IsAbs(joined) && !strings.HasPrefix(joined, "../") {
+		joined = "./" + joined
+	}
+	return scheme + "://" + joined
 }
 
 // notInName is what nameOf replaces.
@@ -130,18 +136,14 @@ var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 // nameOf makes a source name of an address: its last element, without what a name may not have.
 func nameOf(address string) string {
 	scheme, rest, _ := strings.Cut(address, "://")
+	if plain, err := url.PathUnescape(rest); err == nil {
+		rest = plain
+	}
 	name := strings.Trim(notInName.ReplaceAllString(path.Base(rest), "-"), "._-")
 	if name == "" {
 		return scheme
 	}
 	return name
-}
-
-func resolve(dir, p string) string {
-	if filepath.IsAbs(p) {
-		return filepath.Clean(p)
-	}
-	return filepath.Join(dir, p)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/sources/file"
 )
 
 // Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for.
@@ -57,11 +59,26 @@ type TLSSettings struct {
 	InsecureSkipVerify bool     `json:"insecureSkipVerify,omitempty" jsonschema:"Do not verify the server's certificate."`
 }
 
-// FileSettings are the settings of fs sources.
+// FileSettings are the settings of fs sources. What is zero has the default of package file.
 type FileSettings struct {
-	DefaultNamespace string   `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that state none (fs). Default: default."`
-	Rescan           Duration `json:"rescan,omitempty" jsonschema:"How often the files are compared even without a file system event (fs). Default 30s."`
-	UnknownFields    string   `json:"unknownFields,omitempty" jsonschema:"What a field that is not known does (fs): error rejects the object, warn serves the rest of it. Default error."`
+	DefaultNamespace string   `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none (fs). Default: default."`
+	UnknownFields    string   `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known (fs): error refuses the object, warn takes it without the field. Default: error."`
+	QuietDelay       Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read (fs). Default: 100ms."`
+	MaxDelay         Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most (fs). Default: 1s."`
+	RescanInterval   Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none (fs). Default: 30s."`
+	MaxFileBytes     int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes (fs). Default: 67108864."`
+}
+
+// Settings returns the settings as package file takes them.
+func (s FileSettings) Settings() file.Settings {
+	return file.Settings{
+		DefaultNamespace: s.DefaultNamespace,
+		UnknownFields:    s.UnknownFields,
+		QuietDelay:       time.Duration(s.QuietDelay),
+		MaxDelay:         time.Duration(s.MaxDelay),
+		RescanInterval:   time.Duration(s.RescanInterval),
+		MaxFileBytes:     s.MaxFileBytes,
+	}
 }
 
 // Duration is a time.Duration that is written like 1m30s.
@@ -81,12 +98,6 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	}
 	*d = Duration(v)
 	return nil
-}
-
-// Path returns the directory or file that an fs address names.
-func (s *ConfigSource) Path() string {
-	_, path, _ := strings.Cut(s.Address, "://")
-	return filepath.FromSlash(path)
 }
 
 // Load reads, checks and completes the file at path. If its content is at fault, the error is an *Error, which lists all
@@ -127,13 +138,13 @@ func Recognize(data []byte) bool {
 	return false
 }
 
-// Parse checks and completes data, the content of the file named file. Relative paths in it are taken from the file's
+// Parse checks and completes data, the content of the file at path. Relative paths in it are taken from the file's
 // directory.
-func Parse(file string, data []byte) (*Config, error) {
-	d := newDecoder(file)
+func Parse(path string, data []byte) (*Config, error) {
+	d := newDecoder(path)
 	var c Config
 	d.decode(data, &c)
-	d.check(&c, filepath.Dir(file))
+	d.check(&c, filepath.Dir(path))
 	if err := d.err(); err != nil {
 		return nil, err
 	}

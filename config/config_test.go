@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+	"tributary/sources/file"
 )
 
 func TestParseFillsInDefaults(t *testing.T) {
@@ -22,12 +23,8 @@ func TestParseFillsInDefaults(t *testing.T) {
 		Listen: config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
 		ConfigSources: []config.ConfigSource{{
 			Name: "rules", Address: "fs:///srv/rules",
-			FileSettings: config.FileSettings{
-				DefaultNamespace: "default", Rescan: config.Duration(30 * time.Second), UnknownFields: "error",
-			},
 		}},
 	}, c)
-	assert.Equal(t, "/srv/rules", c.ConfigSources[0].Path())
 }
 
 func TestParseReadsEveryKey(t *testing.T) {
@@ -35,30 +32,41 @@ func TestParseReadsEveryKey(t *testing.T) {
 listen: {xds: "0.0.0.0:16010", admin: ":16014"}
 stateDir: /var/lib/tributary
 configSources: # JSON is YAML, too
-- {"name": "a", "address": "fs:///a", "defaultNamespace": "mesh", "rescan": "1m30s", "unknownFields": "warn"}
+- {"name": "a", "address": "fs:///a", "defaultNamespace": "mesh", "unknownFields": "warn", "maxFileBytes": 5,
+   "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s"}
 - address: fs:///b
 `))
 	require.NoError(t, err)
 	assert.Equal(t, config.Listen{XDS: "0.0.0.0:16010", Admin: ":16014"}, c.Listen)
 	assert.Equal(t, "/var/lib/tributary", c.StateDir)
-	assert.Equal(t, config.FileSettings{
-		DefaultNamespace: "mesh", Rescan: config.Duration(90 * time.Second), UnknownFields: "warn",
-	}, c.ConfigSources[0].FileSettings)
+	assert.Equal(t, file.Settings{
+		DefaultNamespace: "mesh", UnknownFields: "warn", MaxFileBytes: 5,
+		QuietDelay: 2 * time.Millisecond, MaxDelay: 3 * time.Millisecond, RescanInterval: 90 * time.Second,
+	}, c.ConfigSources[0].Settings())
 	assert.Equal(t, "b", c.ConfigSources[1].Name)
 }
 
 func TestRelativePathsStartAtTheFile(t *testing.T) {
-	c, err := config.Parse("/etc/tributary/t.yaml", []byte("stateDir: state\nconfigSources: [{address: 'fs://./rules'}]"))
-	require.NoError(t, err)
-	assert.Equal(t, "/etc/tributary/state", c.StateDir)
-	assert.Equal(t, "/etc/tributary/rules", c.ConfigSources[0].Path())
-	assert.Equal(t, "rules", c.ConfigSources[0].Name)
+	for _, c := range []struct{ file, address, want string }{
+		{"/etc/tributary/t.yaml", "fs://./rules", "fs:///etc/tributary/rules"},
+		{"/etc/tributary/t.yaml", "fs://../rules", "fs:///etc/rules"},
+		{"/etc/my%20mesh?/t.yaml", "fs://./a%20b", "fs:///etc/my%2520mesh%3F/a%20b"},
+		{"/etc/tributary/t.yaml", "fs:///rules", "fs:///rules"},
+		{"conf/t.yaml", "fs://./rules", "fs://./conf/rules"},
+		{"./t.yaml", "fs://./rules", "fs://./rules"},
+		{"./t.yaml", "fs://../rules", "fs://../rules"},
+	} {
+		parsed, err := config.Parse(c.file, []byte("stateDir: state\nconfigSources: [{address: '"+c.address+"'}]"))
+		require.NoError(t, err)
+		assert.Equal(t, c.want, parsed.ConfigSources[0].Address)
+		assert.Equal(t, filepath.Join(filepath.Dir(c.file), "state"), parsed.StateDir)
+	}
 }
 
 func TestNames(t *testing.T) {
 	for address, want := range map[string]string{
 		"fs:///etc/tributary/rules/": "rules",
-		"fs:///x/mesh rules.yaml":    "mesh-rules.yaml",
+		"fs:///x/mesh%20rules.yaml":  "mesh-rules.yaml",
 		"fs:///x/.hidden":            "hidden",
 		"fs:///":                     "fs",
 		"fs:///x/规则":                 "fs",
@@ -91,7 +99,7 @@ stateDir: [a]
 stateDir: b
 configSources:
 - adress: fs:///a
-  rescan: soon
+  quietDelay: soon
 - address: fs:///b
   tlsSettings: {insecureSkipVerify: maybe}
 `,
@@ -100,9 +108,9 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adress: unknown key; known here: address, defaultNamespace, name, rescan, subscribedResources, tlsSettings, unknownFields",
+				"t.yaml:7:3: configSources[0].adress: unknown key; known here: address, defaultNamespace, maxDelay, maxFileBytes, name, quietDelay, rescanInterval, subscribedResources, tlsSettings, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
-				`t.yaml:8:11: configSources[0].rescan: want a duration such as 30s or 1m30s, got "soon"`,
+				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
 				`t.yaml:10:37: configSources[1].tlsSettings.insecureSkipVerify: want true or false, got the string "maybe"`,
 			},
@@ -134,11 +142,11 @@ configSources:
 			},
 		},
 		"fs settings": {
-			"configSources: [{address: 'fs:///a', rescan: 1ms, unknownFields: ignore, subscribedResources: []}]",
+			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
-				"t.yaml:1:46: configSources[0].rescan: want 1s or more, got 1ms",
-				`t.yaml:1:66: configSources[0].unknownFields: want error or warn, got "ignore"`,
-				"t.yaml:1:95: configSources[0].subscribedResources: not for fs addresses",
+				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
+				"t.yaml:2:62: configSources[0].subscribedResources: not for fs addresses",
+				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},
 		},
 	} {
@@ -188,7 +196,7 @@ var lineBreaks = regexp.MustCompile("\r\n|[\r\n\u0085\u2028\u2029]")
 // FuzzParse holds Parse to never panicking, and to stating a place in the file, or just behind its end, for whatever it
 // refuses.
 func FuzzParse(f *testing.F) {
-	f.Add("configSources:\n- address: fs:///a\n  rescan: 1s\n")
+	f.Add("configSources:\n- address: fs:///a\n  quietDelay: 1s\n")
 	f.Add("listen: {xds: ':1', admin: ':1'}\nstateDir: [a]\n---\n")
 	f.Add("a: &a {b: *a}\nlisten: *a\n")
 	f.Fuzz(func(t *testing.T, text string) {

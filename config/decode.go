@@ -141,6 +141,13 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetBool(b)
+	case reflect.Int64:
+		var i int64
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&i) != nil {
+			d.want(n, key, "a whole number")
+			return
+		}
+		v.SetInt(i)
 	default:
 		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
 	}

@@ -36,13 +36,13 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	resolved, err := schema(t).Resolve(nil)
 	require.NoError(t, err)
 	for text, valid := range map[string]bool{
-		"configSources: [{address: 'fs:///a'}]":                                        true,
-		"configSources: [{address: 'fs:///a', rescan: 1m30s, defaultNamespace: mesh}]": true,
-		"{listen: {xds: ':1'}, stateDir: s, configSources: [{address: 'fs:///a'}]}":    true,
-		"{listen: {xsd: ':1'}, configSources: [{address: 'fs:///a'}]}":                 false,
-		"configSources: [{address: 5}]":                                                false,
-		"configSources: [{name: a}]":                                                   false,
-		"configSources: [{address: 'fs:///a', rescan: soon}]":                          false,
+		"configSources: [{address: 'fs:///a'}]":                                                true,
+		"configSources: [{address: 'fs:///a', rescanInterval: 1m30s, defaultNamespace: mesh}]": true,
+		"{listen: {xds: ':1'}, stateDir: s, configSources: [{address: 'fs:///a'}]}":            true,
+		"{listen: {xsd: ':1'}, configSources: [{address: 'fs:///a'}]}":                         false,
+		"configSources: [{address: 5}]":                                                        false,
+		"configSources: [{name: a}]":                                                           false,
+		"configSources: [{address: 'fs:///a', rescanInterval: soon}]":                          false,
 		"listen: {}": false,
 	} {
 		var value any
