@@ -76,10 +76,11 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 	case len(d.errs) == 0:
 		head.schema = d.schema(apiVersionNode, apiVersion, kindNode, kind)
 	}
+	head.meta.Key.Kind = Kind(kind)
 	if head.schema == nil {
-		// Without its schema nothing more can be said of it but how it is named.
-		head.meta.Key.Kind = Kind(kind)
-		if _, ok := schemaByKind[head.meta.Key.Kind]; !ok {
+		// It is still known by name if only the version is wrong. A kind of another API is not ours to name.
+		group, _, _ := strings.Cut(apiVersion, "/")
+		if s, ok := schemaByKind[Kind(kind)]; !ok || s.Group != group {
 			return head
 		}
 	}

@@ -8,10 +8,12 @@ import (
 
 // contentHash returns 128 bits of SHA-256 over labels, annotations and body, each length-prefixed, as 22 characters.
 func contentHash(labels, annotations map[string]string, body []byte) string {
-	buf := make([]byte, 0, 512+len(body))
+	var space [1024]byte // spares allocations for most
+	buf := space[:0]
+	var keys [16]string
 	for _, m := range []map[string]string{labels, annotations} {
 		buf = binary.AppendUvarint(buf, uint64(len(m)))
-		for _, k := range sortedKeys(m) {
+		for _, k := range appendSortedKeys(keys[:0], m) {
 			buf = appendString(buf, k)
 			buf = appendString(buf, m[k])
 		}

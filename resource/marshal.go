@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -222,13 +223,8 @@ func put(n *yaml.Node, key string, value *yaml.Node) {
 }
 
 func sortedMapping(entries map[string]*yaml.Node) *yaml.Node {
-	keys := make([]string, 0, len(entries))
-	for k := range entries {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
 	n := mapping()
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(entries)) {
 		put(n, k, entries[k])
 	}
 	return n
@@ -236,7 +232,7 @@ func sortedMapping(entries map[string]*yaml.Node) *yaml.Node {
 
 func textMap(m map[string]string) *yaml.Node {
 	n := mapping()
-	for _, k := range sortedKeys(m) {
+	for _, k := range appendSortedKeys(nil, m) {
 		put(n, k, text(m[k]))
 	}
 	return n

@@ -12,7 +12,10 @@ import (
 )
 
 // MCPTypeURL is the type URL of the Any that carries a resource: the same for all kinds but those that are Bare.
-const MCPTypeURL = "type.googleapis.com/istio.mcp.v1alpha1.Resource"
+const MCPTypeURL = typePrefix + "istio.mcp.v1alpha1.Resource"
+
+// typePrefix begins the type URLs of messages.
+const typePrefix = "type.googleapis.com/"
 
 // The numbers of the fields of google.protobuf.Any and Timestamp, istio.mcp.v1alpha1.Resource and Metadata, and of the
 // entries of a map.
@@ -35,25 +38,25 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode %s: unknown kind", r.key)
 	}
-	bodyURL := schema.BodyTypeURL()
+	message := string(schema.Message)
+	bodySize := sizeText(anyTypeURL, typePrefix, message)
+	if len(r.body) > 0 {
+		bodySize += sizeMessage(anyValue, len(r.body))
+	}
 	if schema.Bare {
-		b := make([]byte, 0, sizeAny(bodyURL, len(r.body)))
-		b = appendText(b, anyTypeURL, bodyURL)
-		return appendBody(b, anyValue, r.body), nil
+		return appendAny(make([]byte, 0, bodySize), message, r.body), nil
 	}
 	seconds, nanos := createTime(r)
 	createSize := sizeVarint(timestampSeconds, uint64(seconds)) + sizeVarint(timestampNanos, uint64(nanos))
-	name := r.key.FullName()
-	metaSize := sizeText(metadataName, name) + sizeMessage(metadataCreateTime, createSize) + sizeText(metadataVersion, r.version) +
+	metaSize := sizeText(metadataName, r.key.Namespace, "/", r.key.Name) + sizeMessage(metadataCreateTime, createSize) + sizeText(metadataVersion, r.version) +
 		sizeMap(metadataLabels, r.labels) + sizeMap(metadataAnnotations, r.annotations)
-	bodySize := sizeAny(bodyURL, len(r.body))
 	size := sizeMessage(resourceMetadata, metaSize) + sizeMessage(resourceBody, bodySize)
 
-	b := make([]byte, 0, sizeAny(MCPTypeURL, size))
+	b := make([]byte, 0, sizeText(anyTypeURL, MCPTypeURL)+sizeMessage(anyValue, size))
 	b = appendText(b, anyTypeURL, MCPTypeURL)
 	b = appendHeader(b, anyValue, size)
 	b = appendHeader(b, resourceMetadata, metaSize)
-	b = appendText(b, metadataName, name)
+	b = appendText(b, metadataName, r.key.Namespace, "/", r.key.Name)
 	b = appendHeader(b, metadataCreateTime, createSize)
 	b = appendVarint(b, timestampSeconds, uint64(seconds))
 	b = appendVarint(b, timestampNanos, uint64(nanos))
@@ -61,8 +64,7 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 	b = appendMap(b, metadataLabels, r.labels)
 	b = appendMap(b, metadataAnnotations, r.annotations)
 	b = appendHeader(b, resourceBody, bodySize)
-	b = appendText(b, anyTypeURL, bodyURL)
-	return appendBody(b, anyValue, r.body), nil
+	return appendAny(b, message, r.body), nil
 }
 
 func createTime(r *Resource) (seconds, nanos int64) {
@@ -151,25 +153,41 @@ func sansVersion(name string) string {
 
 // What follows encodes fields that are left out when empty, as protobuf does, and gives their sizes.
 
-func sizeText(num protowire.Number, s string) int {
-	if s == "" {
-		return 0
+// sizeText is for a string given in parts.
+func sizeText(num protowire.Number, parts ...string) int {
+	if size := lenAll(parts); size > 0 {
+		return sizeMessage(num, size)
 	}
-	return protowire.SizeTag(num) + protowire.SizeBytes(len(s))
+	return 0
 }
 
-func appendText(b []byte, num protowire.Number, s string) []byte {
-	if s == "" {
+func appendText(b []byte, num protowire.Number, parts ...string) []byte {
+	size := lenAll(parts)
+	if size == 0 {
 		return b
 	}
-	return append(appendHeader(b, num, len(s)), s...)
+	b = appendHeader(b, num, size)
+	for _, part := range parts {
+		b = append(b, part...)
+	}
+	return b
 }
 
-func appendBody(b []byte, num protowire.Number, body []byte) []byte {
-	if len(body) == 0 {
+func lenAll(parts []string) int {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	return size
+}
+
+// appendAny appends the fields of an Any.
+func appendAny(b []byte, message string, value []byte) []byte {
+	b = appendText(b, anyTypeURL, typePrefix, message)
+	if len(value) == 0 {
 		return b
 	}
-	return append(appendHeader(b, num, len(body)), body...)
+	return append(appendHeader(b, anyValue, len(value)), value...)
 }
 
 func sizeVarint(num protowire.Number, v uint64) int {
@@ -196,14 +214,6 @@ func appendHeader(b []byte, num protowire.Number, size int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
 }
 
-func sizeAny(typeURL string, valueSize int) int {
-	size := sizeText(anyTypeURL, typeURL)
-	if valueSize > 0 {
-		size += sizeMessage(anyValue, valueSize)
-	}
-	return size
-}
-
 // sizeEntry is the size of a map's entry, whose key and value are there even if empty.
 func sizeEntry(k, v string) int {
 	return sizeMessage(mapKey, len(k)) + sizeMessage(mapValue, len(v))
@@ -221,7 +231,8 @@ func appendMap(b []byte, num protowire.Number, m map[string]string) []byte {
 	if len(m) == 0 {
 		return b
 	}
-	for _, k := range sortedKeys(m) {
+	var space [16]string // spares an allocation
+	for _, k := range appendSortedKeys(space[:0], m) {
 		b = appendHeader(b, num, sizeEntry(k, m[k]))
 		b = append(appendHeader(b, mapKey, len(k)), k...)
 		b = append(appendHeader(b, mapValue, len(m[k])), m[k]...)

@@ -3,6 +3,7 @@ package resource
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -33,29 +34,30 @@ func checkNamespace(namespace string) error {
 	return nil
 }
 
-// checkMeta checks labels and annotations.
+// checkMeta checks labels and annotations. The errors are in order of their text.
 func checkMeta(m Meta) []error {
 	var errs []error
-	for _, k := range sortedKeys(m.Labels) {
+	for k, v := range m.Labels {
 		if err := checkQualified(k); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.labels: %w", err))
 		}
-		if v := m.Labels[k]; len(v) > 63 {
+		if len(v) > 63 {
 			errs = append(errs, fmt.Errorf("metadata.labels[%q]: longer than 63 characters", k))
 		} else if v != "" && !isLabelText(v) {
 			errs = append(errs, fmt.Errorf("metadata.labels[%q]: %q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end", k, v))
 		}
 	}
 	size := 0
-	for _, k := range sortedKeys(m.Annotations) {
+	for k, v := range m.Annotations {
 		if err := checkQualified(strings.ToLower(k)); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.annotations: %w", err))
 		}
-		size += len(k) + len(m.Annotations[k])
+		size += len(k) + len(v)
 	}
 	if size > 256<<10 {
 		errs = append(errs, errors.New("metadata.annotations: larger than 256 KiB together"))
 	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errs
 }
 

@@ -5,7 +5,6 @@ package resource
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -162,5 +161,11 @@ func Equal(a, b *Resource) bool {
 	return a.key == b.key && a.version == b.version
 }
 
-// sortedKeys returns the keys of m in order.
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+// appendSortedKeys appends the keys of m in order.
+func appendSortedKeys(keys []string, m map[string]string) []string {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

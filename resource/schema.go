@@ -62,7 +62,7 @@ func (s *Schema) NewSpec() proto.Message {
 }
 
 // BodyTypeURL is the type URL of the encoded spec: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry".
-func (s *Schema) BodyTypeURL() string { return "type.googleapis.com/" + string(s.Message) }
+func (s *Schema) BodyTypeURL() string { return typePrefix + string(s.Message) }
 
 // APIVersion is the preferred `apiVersion`: "networking.istio.io/v1".
 func (s *Schema) APIVersion() string { return s.Group + "/" + s.Versions[0] }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/go-multierror"
 	"google.golang.org/protobuf/proto"
@@ -13,6 +14,7 @@ import (
 	"istio.io/istio/pkg/config/validation"
 	"istio.io/istio/pkg/config/validation/agent"
 	"istio.io/istio/pkg/config/validation/envoyfilter"
+	istiolog "istio.io/istio/pkg/log"
 )
 
 // validators are the checks that istiod runs on what it receives, and drops if they fail, while it acknowledges it.
@@ -35,9 +37,17 @@ var validators = map[Kind]validation.ValidateFunc{
 	WorkloadGroup:         validation.ValidateWorkloadGroup,
 }
 
+// muteIstio keeps Istio's validation from logging what it finds, in its own form and to standard output.
+var muteIstio = sync.OnceFunc(func() {
+	if scope := istiolog.FindScope("validation"); scope != nil {
+		scope.SetOutputLevel(istiolog.NoneLevel)
+	}
+})
+
 // Validate checks r as istiod will, with Istio's own validation (1.27), and its name, labels and annotations as
 // Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent use.
 func Validate(r *Resource) (warnings Errors, err error) {
+	muteIstio()
 	spec, err := r.Spec()
 	if err != nil {
 		return nil, Errors{{Key: r.key, Origin: r.origin, Err: errors.Unwrap(err)}}
