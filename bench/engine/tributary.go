@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"context"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+
+	"tributary/server/xds"
+)
+
+// tributary is this project's engine with one collection.
+type tributary struct {
+	collection *xds.Collection
+	server     *xds.Server
+}
+
+func newTributary() Engine {
+	t := &tributary{collection: xds.NewCollection(xds.TypeOf(TypeURL), xds.Debounce{})}
+	t.server = xds.NewServer(t, xds.Options{})
+	return t
+}
+
+// Collection implements xds.Catalog: every client sees the same.
+func (t *tributary) Collection(context.Context, *core.Node, string) (*xds.Collection, func(), error) {
+	return t.collection, nil, nil
+}
+
+func (*tributary) Options() []grpc.ServerOption { return xds.ServerOptions() }
+
+func (t *tributary) Register(s *grpc.Server) { t.server.Register(s) }
+
+func (t *tributary) Publish(items []Item) error {
+	entries := make([]*xds.Entry, len(items))
+	for i, it := range items {
+		entries[i] = &xds.Entry{Name: it.Name, Version: it.Version, Any: it.Any}
+	}
+	t.collection.Apply(xds.Commit{Put: entries})
+	t.collection.MarkSynced()
+	return nil
+}
