@@ -1,0 +1,162 @@
+// Package admin serves what an operator wants to know of a running tributary over HTTP: health, metrics, what is served
+// and to whom, where it came from and what is wrong with it. Everything is read-only.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/server/xds"
+	"tributary/sources"
+)
+
+// View is what is served.
+type View interface {
+	Snapshot() memstore.Snapshot
+	Synced() bool
+	Shadows() iter.Seq[aggregate.Shadow]
+}
+
+// Sources are where it comes from.
+type Sources interface {
+	Status() []sources.Status
+}
+
+// Clients are to whom it is served.
+type Clients interface {
+	Clients() []xds.ClientStatus
+}
+
+// Options are what a Server shows. All but Log are needed.
+type Options struct {
+	Version  string // of the program
+	View     View
+	Sources  Sources
+	Clients  Clients
+	Registry *prometheus.Registry
+	Log      *slog.Logger // slog.Default if nil
+}
+
+// Server is the admin server.
+type Server struct {
+	opts     Options
+	log      *slog.Logger
+	started  time.Time
+	draining atomic.Bool
+}
+
+// New returns a server of opts.
+func New(opts Options) *Server {
+	s := &Server{opts: opts, log: opts.Log, started: time.Now()}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	return s
+}
+
+// Drain makes the server say that it is not ready, so that load balancers send new clients elsewhere.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// page is what is found at a path.
+type page struct {
+	Path, About string
+	handler     http.Handler
+}
+
+func (s *Server) pages() []page {
+	return []page{
+		{"/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy)},
+		{"/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready)},
+		{"/metrics", "metrics in the format of Prometheus", s.metrics()},
+		{"/debug/configz", "the objects that are served, as JSON", http.HandlerFunc(s.configz)},
+		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
+		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
+		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
+		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
+		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
+	}
+}
+
+// Handler returns the pages.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	pages := s.pages()
+	for _, p := range pages {
+		mux.Handle("GET "+p.Path, p.handler)
+	}
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		err := index.Execute(w, map[string]any{
+			"Version": s.opts.Version, "Up": time.Since(s.started).Round(time.Second), "Pages": pages,
+		})
+		s.logWrite("/", err)
+	})
+	return mux
+}
+
+var index = template.Must(template.New("index").Parse(`<!DOCTYPE html>
+<title>tributary</title>
+<h1>tributary {{.Version}}</h1>
+<p>Up {{.Up}}.</p>
+<table>{{range .Pages}}
+<tr><td><a href="{{.Path}}">{{.Path}}</a></td><td>{{.About}}</td></tr>{{end}}
+</table>
+`))
+
+func (s *Server) metrics() http.Handler {
+	return promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{
+		Registry: s.opts.Registry,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+	})
+}
+
+// Serve serves the pages on lis, which it closes, until ctx ends. Requests that are under way then have a second left.
+func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      2 * time.Minute, // a CPU profile of up to that long can be taken
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(lis) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("admin server on %s: %w", lis.Addr(), err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		_ = server.Close() // cuts off who is still reading
+	}
+	<-ended
+	return nil
+}
+
+// logWrite logs that a response could not be written: the client went away, or a page is at fault.
+func (s *Server) logWrite(path string, err error) {
+	if err != nil {
+		s.log.Debug("page not written", "path", path, "err", err)
+	}
+}

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// object is a resource in the shape that istiod's /debug/configz gives it.
+type object struct {
+	Kind       resource.Kind   `json:"kind"`
+	APIVersion string          `json:"apiVersion"`
+	Metadata   metadata        `json:"metadata"`
+	Spec       json.RawMessage `json:"spec"`
+}
+
+type metadata struct {
+	Name              string            `json:"name"`
+	Namespace         string            `json:"namespace,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion"`
+	CreationTimestamp *string           `json:"creationTimestamp"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+}
+
+func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	s.logWrite(r.URL.Path, writeObjects(w, s.opts.View.Snapshot()))
+}
+
+// writeObjects writes one object after another, so that a large view is never held as text.
+func writeObjects(w io.Writer, snapshot memstore.Snapshot) error {
+	b := bufio.NewWriter(w)
+	separator := "["
+	for r := range snapshot.All() {
+		text, err := marshal(r)
+		if err != nil {
+			return err // the JSON is cut short, which is better than an object left out in silence
+		}
+		_, _ = b.WriteString(separator + "\n  ") // Flush says if it failed
+		_, _ = b.Write(text)
+		separator = ","
+	}
+	if separator == "[" {
+		_, _ = b.WriteString("[]\n")
+	} else {
+		_, _ = b.WriteString("\n]\n")
+	}
+	return b.Flush()
+}
+
+// marshal is resource.MarshalJSON with the version, on several lines.
+func marshal(r *resource.Resource) ([]byte, error) {
+	text, err := resource.MarshalJSON(r)
+	if err != nil {
+		return nil, err
+	}
+	var o object
+	if err := json.Unmarshal(text, &o); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Key(), err)
+	}
+	o.Metadata.ResourceVersion = r.Version()
+	return json.MarshalIndent(o, "  ", "  ")
+}

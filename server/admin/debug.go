@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"tributary/aggregate"
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// json makes a page of what get returns.
+func (s *Server) json(get func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		s.logWrite(r.URL.Path, e.Encode(get()))
+	})
+}
+
+func (s *Server) sources() any {
+	return append([]sources.Status{}, s.opts.Sources.Status()...) // an empty list is [], not null
+}
+
+// quarantined is an entry of /debug/quarantine.
+type quarantined struct {
+	Source string `json:"source"`
+	sources.Quarantined
+}
+
+func (s *Server) quarantine() any {
+	all := []quarantined{}
+	for _, src := range s.opts.Sources.Status() {
+		for _, q := range src.Quarantined {
+			all = append(all, quarantined{src.Name, q})
+		}
+	}
+	return all
+}
+
+// conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times.
+type conflict struct {
+	Kind      resource.Kind `json:"kind"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+	Winner    place         `json:"winner"`
+	Losers    []place       `json:"losers"`
+}
+
+type place struct {
+	Source string `json:"source"`
+	Place  string `json:"place"`
+}
+
+func (s *Server) conflicts() any {
+	all := []conflict{}
+	for shadow := range s.opts.View.Shadows() {
+		c := conflict{
+			Kind: shadow.Key.Kind, Namespace: shadow.Key.Namespace, Name: shadow.Key.Name,
+			Winner: placeOf(shadow.Winner),
+		}
+		for _, l := range shadow.Losers {
+			c.Losers = append(c.Losers, placeOf(l))
+		}
+		all = append(all, c)
+	}
+	for _, src := range s.opts.Sources.Status() {
+		for _, within := range src.Conflicts {
+			c := conflict{
+				Kind: within.Kind, Namespace: within.Namespace, Name: within.Name,
+				Winner: place{src.Name, within.Winner},
+			}
+			for _, l := range within.Losers {
+				c.Losers = append(c.Losers, place{src.Name, l})
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func placeOf(c aggregate.Candidate) place { return place{c.Source, c.Resource.Origin().Place} }
+
+// client is an entry of /debug/syncz: one stream.
+type client struct {
+	Stream    uint64       `json:"stream"`
+	Node      string       `json:"node"` // id, as the client gives it; not unique
+	Peer      string       `json:"peer"`
+	Connected time.Time    `json:"connected"`
+	Delta     bool         `json:"delta"`
+	Types     []clientType `json:"types"`
+}
+
+type clientType struct {
+	TypeURL   string    `json:"type_url"`
+	Wildcard  bool      `json:"wildcard"`
+	Names     int       `json:"names,omitempty"`
+	Synced    bool      `json:"synced"` // the newest version is acknowledged, which with istiod does not mean applied
+	Sent      *exchange `json:"sent,omitempty"`
+	Acked     *exchange `json:"acked,omitempty"`
+	Nack      *exchange `json:"nack,omitempty"` // the last rejection, also if a later response was acknowledged
+	Responses uint64    `json:"responses"`
+	Nacks     uint64    `json:"nacks"`
+}
+
+// exchange is a response sent, or its acknowledgement or rejection.
+type exchange struct {
+	Version string    `json:"version,omitempty"`
+	Nonce   string    `json:"nonce"`
+	Error   string    `json:"error,omitempty"`
+	Time    time.Time `json:"time"`
+}
+
+func (s *Server) syncz() any {
+	all := []client{}
+	for _, c := range s.opts.Clients.Clients() {
+		out := client{
+			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Connected: c.Connected, Delta: c.Delta,
+			Types: []clientType{},
+		}
+		for _, t := range c.Types {
+			out.Types = append(out.Types, clientType{
+				TypeURL: t.TypeURL, Wildcard: t.Wildcard, Names: t.Names, Synced: t.Synced,
+				Sent:      happened(t.SentVersion, t.SentNonce, "", t.SentAt),
+				Acked:     happened(t.AckedVersion, t.AckedNonce, "", t.AckedAt),
+				Nack:      happened("", t.NackNonce, t.NackError, t.NackAt),
+				Responses: t.Responses, Nacks: t.Nacks,
+			})
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// happened returns an exchange, or nil if it never took place.
+func happened(version, nonce, err string, at time.Time) *exchange {
+	if at.IsZero() {
+		return nil
+	}
+	return &exchange{Version: version, Nonce: nonce, Error: err, Time: at}
+}

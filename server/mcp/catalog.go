@@ -1,0 +1,225 @@
+// Package mcp serves a view of resources as Istio's Mesh Configuration Protocol: each kind is a collection of the xDS
+// engine, under every version of its API group, its resources wrapped in istio.mcp.v1alpha1.Resource. istiod reads it
+// through meshConfig.configSources.
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// Options of a Catalog. The zero value is usable.
+type Options struct {
+	Debounce xds.Debounce // of every collection
+	Log      *slog.Logger // slog.Default if nil
+}
+
+// Catalog keeps the collections in step with a view. Clients that see the same share the same collections: there is one
+// family of them for each filter in use.
+type Catalog struct {
+	// read-only
+	view memstore.Reader
+	opts Options
+	log  *slog.Logger
+	all  *family         // without a filter; it is the source of the others
+	none *xds.Collection // for types that nobody knows: empty
+
+	mu       sync.Mutex
+	families map[string]*family // by the filter's key
+	snap     memstore.Snapshot  // what the collections show
+	synced   bool
+}
+
+// family is the collections of those clients that have one filter.
+type family struct {
+	filter filter
+	kinds  map[resource.Kind]*xds.Collection
+	users  int // guarded by Catalog.mu
+}
+
+// maxIdle is how many families without clients are kept for clients that come back.
+const maxIdle = 16
+
+// New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
+func New(view memstore.Reader, opts Options) *Catalog {
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), families: make(map[string]*family)}
+	c.all = c.newFamily(filter{})
+	c.families[c.all.filter.key()] = c.all
+	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
+	c.none.MarkSynced()
+	return c
+}
+
+func (c *Catalog) newFamily(f filter) *family {
+	fam := &family{filter: f, kinds: make(map[resource.Kind]*xds.Collection)}
+	for _, s := range resource.Schemas() {
+		// istiod does not acknowledge a MeshConfig.
+		fam.kinds[s.Kind] = xds.NewCollection(xds.Type{URL: s.TypeURL(), NoAck: s.Bare}, c.opts.Debounce)
+	}
+	return fam
+}
+
+// Run follows the view until ctx ends.
+func (c *Catalog) Run(ctx context.Context) error {
+	var since memstore.Revision
+	for first := true; ; first = false {
+		changed := c.view.Changed()
+		synced := c.view.Synced() // before the changes, which are then all that it speaks of
+		keys, snap, ok := c.view.Changes(since)
+		c.update(keys, snap, ok && !first, synced)
+		since = snap.Revision()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// update brings all collections to snap. Unless incremental, keys do not tell what changed and everything is looked at.
+func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	commits := make(map[*xds.Collection]*xds.Commit)
+	commit := func(coll *xds.Collection) *xds.Commit {
+		if commits[coll] == nil {
+			commits[coll] = &xds.Commit{Reset: !incremental}
+		}
+		return commits[coll]
+	}
+	put := func(r *resource.Resource) {
+		e := c.encode(r)
+		for _, fam := range c.families {
+			coll := fam.kinds[r.Key().Kind]
+			if coll == nil {
+				continue
+			}
+			if fam.filter.matches(r) {
+				commit(coll).Put = append(commit(coll).Put, e)
+			} else if incremental {
+				commit(coll).Remove = append(commit(coll).Remove, e.Name)
+			}
+		}
+	}
+	if incremental {
+		for _, key := range keys {
+			if r := snap.Get(key); r != nil {
+				put(r)
+				continue
+			}
+			for _, fam := range c.families {
+				if coll := fam.kinds[key.Kind]; coll != nil {
+					commit(coll).Remove = append(commit(coll).Remove, key.FullName())
+				}
+			}
+		}
+	} else {
+		for _, fam := range c.families {
+			for _, coll := range fam.kinds {
+				commit(coll) // what has become empty is reset too
+			}
+		}
+		for r := range snap.All() {
+			put(r)
+		}
+	}
+	for coll, commit := range commits {
+		coll.Apply(*commit)
+	}
+	c.snap = snap
+	if synced && !c.synced {
+		c.synced = true
+		for _, fam := range c.families {
+			fam.markSynced()
+		}
+		c.log.Info("serving", "resources", snap.Len())
+	}
+}
+
+func (f *family) markSynced() {
+	for _, coll := range f.kinds {
+		coll.MarkSynced()
+	}
+}
+
+// encode makes the entry of r, or takes the one there is if it is of the same version.
+func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
+	name := r.Key().FullName()
+	if coll := c.all.kinds[r.Key().Kind]; coll != nil {
+		if e := coll.Get(name); e != nil && e.Version == r.Version() {
+			return e
+		}
+	}
+	return &xds.Entry{Name: name, Version: r.Version(), Any: resource.EncodeMCP(r)}
+}
+
+// Collection implements xds.Catalog. A type URL is "group/version/Kind", in any version of a kind. One of that form that
+// nobody knows is answered with an empty collection, since istiod waits for an answer to every type it asks for.
+func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	schema, ok := resource.SchemaByTypeURL(typeURL)
+	if !ok {
+		if !looksLikeMCP(typeURL) {
+			return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
+		}
+		return c.none, nil, nil
+	}
+	fam := c.acquire(filterOf(node))
+	return fam.kinds[schema.Kind], func() { c.release(fam) }, nil
+}
+
+// looksLikeMCP says whether a type URL has the form group/version/Kind. The groups of protobuf's own type URLs end in .com.
+func looksLikeMCP(typeURL string) bool {
+	parts := strings.Split(typeURL, "/")
+	return len(parts) == 3 && parts[0] != "" && parts[1] != "" && parts[2] != "" && parts[0] != "type.googleapis.com"
+}
+
+// acquire returns the family of f, making it if need be.
+func (c *Catalog) acquire(f filter) *family {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fam := c.families[f.key()]
+	if fam == nil {
+		fam = c.newFamily(f)
+		for kind, coll := range c.all.kinds {
+			commit := xds.Commit{}
+			for r := range c.snap.List(kind, "") {
+				if e := coll.Get(r.Key().FullName()); e != nil && f.matches(r) {
+					commit.Put = append(commit.Put, e)
+				}
+			}
+			fam.kinds[kind].Apply(commit)
+		}
+		if c.synced {
+			fam.markSynced()
+		}
+		c.families[f.key()] = fam
+	}
+	fam.users++
+	return fam
+}
+
+func (c *Catalog) release(fam *family) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fam.users--
+	idle := 0
+	for _, f := range c.families {
+		if f.users == 0 && f != c.all {
+			idle++
+		}
+	}
+	if fam.users == 0 && fam != c.all && idle > maxIdle {
+		delete(c.families, fam.filter.key())
+	}
+}

@@ -1,0 +1,64 @@
+package mcp
+
+import (
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/resource"
+)
+
+// The keys of node metadata that narrow what a client is sent.
+const (
+	metadataRevision   = "ISTIO_REVISION" // a string, sent by istiod where it has a revision
+	metadataNamespaces = "NAMESPACES"     // ours: a list of namespaces, or one string with commas between them
+)
+
+const revisionLabel = "istio.io/rev"
+
+// filter says which resources a client sees. Cluster-scoped ones are seen by all.
+type filter struct {
+	revision   string   // if set, resources labelled with another revision are left out
+	namespaces []string // if any, resources of other namespaces are left out; sorted
+}
+
+func filterOf(node *corev3.Node) filter {
+	fields := node.GetMetadata().GetFields()
+	f := filter{revision: fields[metadataRevision].GetStringValue()}
+	switch v := fields[metadataNamespaces].GetKind().(type) {
+	case *structpb.Value_StringValue:
+		f.add(strings.Split(v.StringValue, ",")...)
+	case *structpb.Value_ListValue:
+		for _, e := range v.ListValue.GetValues() {
+			f.add(e.GetStringValue())
+		}
+	}
+	slices.Sort(f.namespaces)
+	f.namespaces = slices.Compact(f.namespaces)
+	return f
+}
+
+func (f *filter) add(namespaces ...string) {
+	for _, ns := range namespaces {
+		if ns = strings.TrimSpace(ns); ns != "" {
+			f.namespaces = append(f.namespaces, ns)
+		}
+	}
+}
+
+// key identifies the filter. Neither revisions nor namespaces contain blanks or slashes.
+func (f filter) key() string { return f.revision + "/" + strings.Join(f.namespaces, " ") }
+
+func (f filter) matches(r *resource.Resource) bool {
+	if rev := r.Labels()[revisionLabel]; f.revision != "" && rev != "" && rev != f.revision {
+		return false
+	}
+	ns := r.Key().Namespace
+	if len(f.namespaces) == 0 || ns == "" {
+		return true
+	}
+	_, ok := slices.BinarySearch(f.namespaces, ns)
+	return ok
+}

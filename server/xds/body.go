@@ -1,0 +1,114 @@
+package xds
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// body is what several streams are sent alike: every field of a response but version, type URL, nonce and control
+// plane, which stand in a header of the stream's own. The order of fields is free in protobuf, and repeated fields may
+// be given in pieces, so a message is its header followed by the pieces of its body.
+type body struct {
+	parts []*encoded
+	size  int
+	count int // resources and removals
+}
+
+func (b *body) add(e *encoded, count int) {
+	b.parts = append(b.parts, e)
+	b.size += e.len()
+	b.count += count
+}
+
+var emptyBody = &body{}
+
+// sotwBody is the whole of a state for a SotW stream: it cannot be cut, since what is absent from it is deleted.
+func (s *state) sotwBody() *body {
+	b := &body{parts: make([]*encoded, 0, len(s.pages))}
+	for _, p := range s.pages {
+		b.add(p.encodedSotW(), len(p.entries))
+	}
+	return b
+}
+
+// sotwBodyOf holds just entries.
+func sotwBodyOf(entries []*Entry) *body {
+	if len(entries) == 0 {
+		return emptyBody
+	}
+	b := &body{}
+	b.add(encodeSotW(entries), len(entries))
+	return b
+}
+
+// deltaBodiesAll is the whole of a state for a delta stream, in chunks.
+func (s *state) deltaBodiesAll() []*body {
+	var bodies []*body
+	b := &body{}
+	for _, p := range s.pages {
+		e := p.encodedDelta()
+		if b.size > 0 && b.size+e.len() > maxChunk {
+			bodies = append(bodies, b)
+			b = &body{}
+		}
+		if e.len() > maxChunk { // entries of many kilobytes: cut the page itself
+			bodies = append(bodies, deltaBodies(p.entries, nil)...)
+			continue
+		}
+		b.add(e, len(p.entries))
+	}
+	if b.size > 0 || len(bodies) == 0 {
+		bodies = append(bodies, b)
+	}
+	return bodies
+}
+
+// deltaBodies holds puts and removed, in chunks. It returns one empty body if there is nothing.
+func deltaBodies(puts []*Entry, removed []string) []*body {
+	var bodies []*body
+	start, size := 0, 0
+	for i, e := range puts {
+		n := e.sizeDelta()
+		if size > 0 && size+n > maxChunk {
+			b := &body{}
+			b.add(encodeDelta(puts[start:i]), i-start)
+			bodies = append(bodies, b)
+			start, size = i, 0
+		}
+		size += n
+	}
+	last := &body{}
+	if start < len(puts) {
+		last.add(encodeDelta(puts[start:]), len(puts)-start)
+	}
+	if len(removed) > 0 {
+		size := 0
+		for _, name := range removed {
+			size += 1 + protowire.SizeBytes(len(name))
+		}
+		b := make([]byte, 0, size)
+		for _, name := range removed {
+			b = protowire.AppendTag(b, deltaRemoved, protowire.BytesType)
+			b = protowire.AppendString(b, name)
+		}
+		if last.size > 0 && last.size+size > maxChunk {
+			bodies = append(bodies, last)
+			last = &body{}
+		}
+		last.add(newEncoded(b), len(removed))
+	}
+	return append(bodies, last)
+}
+
+// frame is a response on its way to one stream, the type that the codec passes through.
+type frame struct{ data mem.BufferSlice }
+
+// newFrame joins the header of a stream with a body.
+func newFrame(header []byte, b *body) *frame {
+	data := make(mem.BufferSlice, 0, 1+len(b.parts))
+	data = append(data, mem.SliceBuffer(header))
+	for _, p := range b.parts {
+		data = append(data, p.buf)
+	}
+	return &frame{data}
+}

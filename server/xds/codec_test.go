@@ -1,0 +1,51 @@
+package xds
+
+import (
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+func FuzzRequest(f *testing.F) {
+	node := &corev3.Node{Id: "n", Cluster: "c"}
+	for _, m := range []proto.Message{
+		&discoveryv3.DiscoveryRequest{
+			VersionInfo: "v", Node: node, ResourceNames: []string{"a", "b"}, TypeUrl: "t", ResponseNonce: "n",
+			ErrorDetail: &status.Status{Message: "bad"},
+		},
+		&discoveryv3.DeltaDiscoveryRequest{
+			Node: node, TypeUrl: "t", ResourceNamesSubscribe: []string{"a"}, ResourceNamesUnsubscribe: []string{"b", "c"},
+			InitialResourceVersions: map[string]string{"a": "1", "": "2"}, ResponseNonce: "n", ErrorDetail: &status.Status{Message: "bad"},
+		},
+	} {
+		b, err := proto.Marshal(m)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var want discoveryv3.DiscoveryRequest
+		got := request{}
+		if err := got.decode(b); proto.Unmarshal(b, &want) == nil {
+			require.NoError(t, err)
+			require.Equal(t, want.TypeUrl, got.typeURL)
+			require.Equal(t, want.VersionInfo, got.version)
+			require.Equal(t, want.ResponseNonce, got.nonce)
+			require.Equal(t, want.ResourceNames, got.names)
+		}
+		var wantDelta discoveryv3.DeltaDiscoveryRequest
+		gotDelta := request{delta: true}
+		if err := gotDelta.decode(b); proto.Unmarshal(b, &wantDelta) == nil {
+			require.NoError(t, err)
+			require.Equal(t, wantDelta.TypeUrl, gotDelta.typeURL)
+			require.Equal(t, wantDelta.ResponseNonce, gotDelta.nonce)
+			require.Equal(t, wantDelta.ResourceNamesSubscribe, gotDelta.subscribe)
+			require.Equal(t, wantDelta.ResourceNamesUnsubscribe, gotDelta.unsub)
+			require.Equal(t, wantDelta.InitialResourceVersions, gotDelta.initial)
+			require.Equal(t, wantDelta.ErrorDetail.GetMessage(), gotDelta.err.GetMessage())
+		}
+	})
+}

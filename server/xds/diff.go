@@ -1,0 +1,104 @@
+package xds
+
+import "sync"
+
+// maxChunk bounds a delta response in bytes: clients by default refuse messages over 4 MiB.
+const maxChunk = 2 << 20
+
+// diff is what leads from one state to another. It is immutable and shared by every stream that goes that way.
+type diff struct {
+	puts    []*Entry // added or changed, in order of name
+	removed []*Entry // as they were
+
+	delta func() []*body // the responses of a delta wildcard stream that goes this way
+	// before returns the state that has the puts but not yet the removals: the first of two steps for a stream on which
+	// other types must change in between.
+	before func() *state
+}
+
+func (d *diff) empty() bool { return len(d.puts) == 0 && len(d.removed) == 0 }
+
+// maxDiffs bounds what a state remembers of how streams came to it; beyond it they are behind, and rare.
+const maxDiffs = 16
+
+// since returns the difference from an older state of the same collection to s.
+func (s *state) since(from *state) *diff {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.diffs[from.revision]; d != nil {
+		return d
+	}
+	puts, removed := compare(from, s)
+	d := &diff{puts: puts, removed: removed}
+	d.delta = sync.OnceValue(func() []*body { return deltaBodies(puts, names(removed)) })
+	d.before = sync.OnceValue(func() *state {
+		keep := make([]change, len(removed))
+		for i, e := range removed {
+			keep[i] = change{e.Name, e}
+		}
+		before := s.with(keep)
+		before.revision = 0 // of no commit: differences from it must not be remembered
+		return before
+	})
+	if from.revision != 0 {
+		if s.diffs == nil {
+			s.diffs = make(map[uint64]*diff)
+		}
+		if len(s.diffs) >= maxDiffs {
+			clear(s.diffs)
+		}
+		s.diffs[from.revision] = d
+	}
+	return d
+}
+
+// compare walks two states in step. Pages that they share are skipped, so that the cost is that of the pages that
+// differ, and one pointer comparison for each that does not.
+func compare(from, to *state) (puts, removed []*Entry) {
+	a, b := cursor{pages: from.pages}, cursor{pages: to.pages}
+	for {
+		for a.at == 0 && b.at == 0 && !a.end() && !b.end() && a.pages[0] == b.pages[0] {
+			a.pages, b.pages = a.pages[1:], b.pages[1:]
+		}
+		switch {
+		case a.end() && b.end():
+			return puts, removed
+		case b.end() || !a.end() && a.entry().Name < b.entry().Name:
+			removed = append(removed, a.next())
+		case a.end() || a.entry().Name > b.entry().Name:
+			puts = append(puts, b.next())
+		default:
+			if old, e := a.next(), b.next(); old != e && old.Version != e.Version {
+				puts = append(puts, e)
+			}
+		}
+	}
+}
+
+// cursor is a position in a list of pages.
+type cursor struct {
+	pages []*page
+	at    int
+}
+
+func (c *cursor) end() bool     { return len(c.pages) == 0 }
+func (c *cursor) entry() *Entry { return c.pages[0].entries[c.at] }
+
+func (c *cursor) next() *Entry {
+	e := c.entry()
+	if c.at++; c.at == len(c.pages[0].entries) {
+		c.pages, c.at = c.pages[1:], 0
+	}
+	return e
+}
+
+func names(entries []*Entry) []string {
+	if len(entries) == 0 {
+		return nil
+	}
+	ns := make([]string, len(entries))
+	for i, e := range entries {
+		ns[i] = e.Name
+	}
+	return ns
+}

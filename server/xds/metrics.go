@@ -1,0 +1,56 @@
+package xds
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are labelled by the type of the collection, never by anything that a client can make up.
+type metrics struct {
+	streams   *prometheus.GaugeVec
+	requests  *prometheus.CounterVec
+	nacks     *prometheus.CounterVec
+	responses *prometheus.CounterVec
+	resources *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tributary_xds_" + name, Help: help}, []string{"type_url"})
+	}
+	m := &metrics{
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tributary_xds_streams", Help: "Open xDS streams, by protocol variant.",
+		}, []string{"variant"}),
+		requests:  counter("requests_total", "Discovery requests received, acknowledgements included."),
+		nacks:     counter("nacks_total", "Responses that clients rejected."),
+		responses: counter("responses_total", "Discovery responses sent."),
+		resources: counter("resources_sent_total", "Resources and removals sent in responses."),
+		bytes:     counter("response_bytes_total", "Encoded size of the responses sent."),
+	}
+	m.streams.WithLabelValues("sotw")
+	m.streams.WithLabelValues("delta")
+	if r != nil {
+		r.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes)
+	}
+	return m
+}
+
+func (m *metrics) stream(delta bool, n float64) {
+	variant := "sotw"
+	if delta {
+		variant = "delta"
+	}
+	m.streams.WithLabelValues(variant).Add(n)
+}
+
+func (m *metrics) request(typeURL string, nack bool) {
+	m.requests.WithLabelValues(typeURL).Inc()
+	if nack {
+		m.nacks.WithLabelValues(typeURL).Inc()
+	}
+}
+
+func (m *metrics) response(typeURL string, bytes, resources int) {
+	m.responses.WithLabelValues(typeURL).Inc()
+	m.resources.WithLabelValues(typeURL).Add(float64(resources))
+	m.bytes.WithLabelValues(typeURL).Add(float64(bytes))
+}

@@ -1,0 +1,193 @@
+package xds
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Catalog says what a client is served.
+type Catalog interface {
+	// Collection returns the collection that the client of node is to see under typeURL, and, unless it is nil, a function
+	// to call when the client's stream has ended. An error, which should carry a gRPC status, ends the stream. The node
+	// must not be modified or kept.
+	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
+}
+
+// Options of a Server. The zero value is usable.
+type Options struct {
+	// Identifier is sent as control_plane.identifier with every response. Istio's tools expect JSON.
+	Identifier string
+	// AckTimeout is how long a response that was not acknowledged holds back the next one of its type on the stream;
+	// changes coalesce meanwhile. 10 s if zero.
+	AckTimeout time.Duration
+	Log        *slog.Logger          // slog.Default if nil
+	Registerer prometheus.Registerer // metrics are not exported if nil
+}
+
+// Server serves a catalog to any number of streams.
+type Server struct {
+	// read-only
+	catalog                   Catalog
+	opts                      Options
+	log                       *slog.Logger
+	metrics                   *metrics
+	sotwControl, deltaControl []byte // the encoded control plane fields
+
+	receivers sync.WaitGroup
+	lastID    atomic.Uint64
+
+	mu       sync.Mutex
+	streams  map[*stream]struct{}
+	draining bool
+}
+
+// NewServer returns a server of catalog, to be registered with a gRPC server that was made with ServerOptions.
+func NewServer(catalog Catalog, opts Options) *Server {
+	opts.AckTimeout = cmp.Or(opts.AckTimeout, 10*time.Second)
+	s := &Server{
+		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
+		metrics: newMetrics(opts.Registerer), streams: make(map[*stream]struct{}),
+	}
+	if opts.Identifier != "" {
+		cp, err := proto.Marshal(&corev3.ControlPlane{Identifier: opts.Identifier})
+		if err == nil { // else the identifier is not UTF-8, and is left out
+			s.sotwControl = protowire.AppendBytes(protowire.AppendTag(nil, sotwControlPlane, protowire.BytesType), cp)
+			s.deltaControl = protowire.AppendBytes(protowire.AppendTag(nil, deltaControlPlane, protowire.BytesType), cp)
+		}
+	}
+	return s
+}
+
+// Close ends all streams and waits until nothing of them runs. The gRPC server must have been stopped, or be about to be.
+func (s *Server) Close() {
+	s.drain(context.Background(), 0)
+	s.receivers.Wait()
+}
+
+// Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
+// the given time, so that not all clients come back to the replicas at once. It returns when all were told or ctx ends.
+func (s *Server) Drain(ctx context.Context, over time.Duration) { s.drain(ctx, over) }
+
+func (s *Server) drain(ctx context.Context, over time.Duration) {
+	const slices = 10
+	s.mu.Lock()
+	s.draining = true
+	left := make([]*stream, 0, len(s.streams))
+	for st := range s.streams {
+		left = append(left, st)
+	}
+	clear(s.streams)
+	s.mu.Unlock()
+	size := len(left)/slices + 1
+	for len(left) > 0 {
+		n := min(size, len(left))
+		for _, st := range left[:n] {
+			close(st.drain)
+		}
+		left = left[n:]
+		if len(left) > 0 && over > 0 {
+			select {
+			case <-ctx.Done():
+				over = 0
+			case <-time.After(over / slices):
+			}
+		}
+	}
+}
+
+// serve handles a new stream.
+func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error {
+	ctx := ss.Context()
+	st := &stream{
+		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
+		bell: make(bell, 1), drain: make(chan struct{}),
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		st.peer = p.Addr.String()
+	}
+	s.mu.Lock()
+	if s.draining {
+		s.mu.Unlock()
+		return status.Error(codes.Unavailable, "server is shutting down")
+	}
+	s.streams[st] = struct{}{}
+	s.mu.Unlock()
+	s.metrics.stream(delta, 1)
+	defer func() {
+		s.metrics.stream(delta, -1)
+		s.mu.Lock()
+		delete(s.streams, st)
+		s.mu.Unlock()
+	}()
+	return st.run(ctx)
+}
+
+// ClientStatus is what the server knows of one stream.
+type ClientStatus struct {
+	StreamID  uint64
+	Node      *corev3.Node // nil before the first request
+	Peer      string
+	Connected time.Time
+	Delta     bool
+	Types     []TypeStatus
+}
+
+// TypeStatus is the condition of one type on one stream. Times are zero, and strings empty, for what has not happened.
+type TypeStatus struct {
+	TypeURL  string // as the client asked for it
+	Wildcard bool
+	Names    int // subscribed by name
+	// Synced says that the client acknowledged the newest version.
+	Synced bool
+
+	SentVersion, SentNonce   string
+	SentAt                   time.Time
+	AckedVersion, AckedNonce string
+	AckedAt                  time.Time
+	NackNonce, NackError     string // of the last rejection
+	NackAt                   time.Time
+	Responses, Nacks         uint64
+}
+
+// Clients returns the status of every stream, in order of arrival.
+func (s *Server) Clients() []ClientStatus {
+	s.mu.Lock()
+	streams := make([]*stream, 0, len(s.streams))
+	for st := range s.streams {
+		streams = append(streams, st)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	clients := make([]ClientStatus, len(streams))
+	for i, st := range streams {
+		clients[i] = st.status()
+	}
+	return clients
+}
+
+func (s *stream) status() ClientStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Connected: s.connected, Delta: s.delta}
+	for _, sub := range s.subs {
+		t := sub.status
+		t.Wildcard, t.Names = sub.wildcard, len(sub.names)
+		t.Synced = t.AckedNonce != "" && t.AckedNonce == t.SentNonce && sub.state == sub.coll.current.Load()
+		c.Types = append(c.Types, t)
+	}
+	return c
+}

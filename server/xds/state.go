@@ -1,0 +1,151 @@
+package xds
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sort"
+	"sync"
+)
+
+// Entries live in pages of at most maxPage, in order of name. A commit copies the pages that it changes and the list of
+// pages, and nothing else: at 100,000 entries that is a list of about 2,000 pointers.
+const (
+	maxPage = 128
+	minPage = 32
+)
+
+// state is the content of a collection after a commit. It is immutable.
+type state struct {
+	revision uint64 // counts the commits of the collection
+	version  string // what clients see
+	sum      setHash
+	len      int
+	pages    []*page
+
+	mu    sync.Mutex
+	diffs map[uint64]*diff // by the revision that they start from; they do not keep the state itself alive
+}
+
+// change is one put (entry) or removal (nil).
+type change struct {
+	name  string
+	entry *Entry
+}
+
+// get returns the entry of name, or nil.
+func (s *state) get(name string) *Entry {
+	i := sort.Search(len(s.pages), func(i int) bool { return s.pages[i].first() > name }) - 1
+	if i < 0 {
+		return nil
+	}
+	return s.pages[i].get(name)
+}
+
+// all yields the entries in order of name.
+func (s *state) all() iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for _, p := range s.pages {
+			for _, e := range p.entries {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// with returns the state after changes, which may name an entry several times: the last counts. It returns s itself if
+// nothing changes. The revision is the next one, and the version is that of the content.
+func (s *state) with(changes []change) *state {
+	changes = slices.Clone(changes)
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
+	next := &state{revision: s.revision + 1, sum: s.sum, len: s.len}
+	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
+	changed := false
+	rest := s.pages
+	for len(changes) > 0 {
+		// Skip to the page that the first change belongs to, and take all changes below the page after it.
+		i := max(sort.Search(len(rest), func(i int) bool { return rest[i].first() > changes[0].name })-1, 0)
+		next.pages = append(next.pages, rest[:i]...)
+		rest = rest[i:]
+		n := len(changes)
+		if len(rest) > 1 {
+			limit := rest[1].first()
+			n = sort.Search(n, func(k int) bool { return changes[k].name >= limit })
+		}
+		var old []*Entry
+		if len(rest) > 0 {
+			old = rest[0].entries
+		}
+		if entries, ok := next.merge(old, changes[:n]); ok {
+			changed = true
+			next.appendPages(entries)
+		} else if len(rest) > 0 {
+			next.pages = append(next.pages, rest[0])
+		}
+		changes = changes[n:]
+		if len(rest) > 0 {
+			rest = rest[1:]
+		}
+	}
+	next.pages = append(next.pages, rest...)
+	if !changed {
+		return s
+	}
+	next.version = next.sum.String()
+	return next
+}
+
+// merge applies sorted changes to the entries of a page, accounting for them in s, and reports whether any had effect.
+func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed bool) {
+	merged = make([]*Entry, 0, len(old)+len(changes))
+	for i, c := range changes {
+		if i+1 < len(changes) && changes[i+1].name == c.name {
+			continue // a later change of the same name counts
+		}
+		k := sort.Search(len(old), func(k int) bool { return old[k].Name >= c.name })
+		merged = append(merged, old[:k]...)
+		old = old[k:]
+		var before *Entry
+		if len(old) > 0 && old[0].Name == c.name {
+			before, old = old[0], old[1:]
+		}
+		switch {
+		case before == nil && c.entry == nil:
+		case before != nil && c.entry != nil && before.Version == c.entry.Version:
+			merged = append(merged, before)
+		default:
+			changed = true
+			if before != nil {
+				s.sum = s.sum.remove(before)
+				s.len--
+			}
+			if c.entry != nil {
+				s.sum = s.sum.add(c.entry)
+				s.len++
+				merged = append(merged, c.entry)
+			}
+		}
+	}
+	return append(merged, old...), changed
+}
+
+// appendPages appends entries as pages of fair size; few entries join the page before them.
+func (s *state) appendPages(entries []*Entry) {
+	if last := len(s.pages) - 1; last >= 0 && len(entries) < minPage && len(s.pages[last].entries)+len(entries) <= maxPage {
+		entries = slices.Concat(s.pages[last].entries, entries)
+		s.pages = s.pages[:last]
+	}
+	if len(entries) == 0 {
+		return
+	}
+	n := (len(entries) + maxPage - 1) / maxPage
+	if n > 1 { // leave room to grow
+		n = (len(entries) + maxPage/2 - 1) / (maxPage / 2)
+	}
+	size := (len(entries) + n - 1) / n
+	for chunk := range slices.Chunk(entries, size) {
+		s.pages = append(s.pages, &page{entries: slices.Clip(chunk)})
+	}
+}

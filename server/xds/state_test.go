@@ -1,0 +1,107 @@
+package xds
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func entry(name, version string) *Entry {
+	return &Entry{Name: name, Version: version, Any: []byte(name + "@" + version)}
+}
+
+// content returns the names and versions of a state, and checks its shape.
+func content(t require.TestingT, s *state) map[string]string {
+	m := make(map[string]string)
+	last := ""
+	var sum setHash
+	for _, p := range s.pages {
+		require.NotEmpty(t, p.entries)
+		require.LessOrEqual(t, len(p.entries), maxPage)
+		for _, e := range p.entries {
+			require.Greater(t, e.Name, last, "entries in order")
+			last = e.Name
+			m[e.Name] = e.Version
+			sum = sum.add(e)
+		}
+	}
+	require.Len(t, m, s.len)
+	require.Equal(t, sum, s.sum)
+	return m
+}
+
+// A random history of commits agrees with a map, and the difference between any two states is what a comparison of the
+// maps says.
+func TestStateAgreesWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		states := []*state{{revision: 1}}
+		models := []map[string]string{{}}
+		for range rapid.IntRange(1, 12).Draw(t, "commits") {
+			s, m := states[len(states)-1], maps.Clone(models[len(models)-1])
+			var changes []change
+			for range rapid.IntRange(0, 400).Draw(t, "changes") {
+				name := fmt.Sprintf("n%04d", rapid.IntRange(1, 600).Draw(t, "name"))
+				if rapid.IntRange(0, 2).Draw(t, "op") == 0 {
+					changes = append(changes, change{name: name})
+					delete(m, name)
+					continue
+				}
+				v := fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "version"))
+				changes = append(changes, change{name, entry(name, v)})
+				m[name] = v
+			}
+			next := s.with(changes)
+			require.Equal(t, m, content(t, next))
+			require.Equal(t, maps.Equal(m, models[len(models)-1]), next == s, "a commit without effect gives the same state")
+			states, models = append(states, next), append(models, m)
+		}
+		i := rapid.IntRange(0, len(states)-1).Draw(t, "from")
+		j := rapid.IntRange(0, len(states)-1).Draw(t, "to")
+		d := states[j].since(states[i])
+		got := maps.Clone(models[i])
+		for _, e := range d.removed {
+			require.Contains(t, got, e.Name)
+			delete(got, e.Name)
+		}
+		for _, e := range d.puts {
+			require.NotEqual(t, got[e.Name], e.Version, "only what differs")
+			got[e.Name] = e.Version
+		}
+		require.Equal(t, models[j], got)
+		require.True(t, slices.IsSorted(names(d.puts)))
+		if len(d.removed) > 0 {
+			before := d.before()
+			require.Empty(t, before.since(states[i]).removed)
+			require.Empty(t, states[j].since(before).puts)
+		}
+	})
+}
+
+func TestVersionDoesNotDependOnOrder(t *testing.T) {
+	a := (&state{}).with([]change{{"a", entry("a", "1")}, {"b", entry("b", "1")}})
+	b := (&state{}).with([]change{{"b", entry("b", "0")}, {"c", entry("c", "1")}})
+	b = b.with([]change{{"a", entry("a", "1")}, {"c", nil}, {"b", entry("b", "1")}})
+	require.Equal(t, a.version, b.version)
+	require.NotEqual(t, a.version, a.with([]change{{"a", entry("a", "2")}}).version)
+}
+
+func TestOneChangeCopiesOnePage(t *testing.T) {
+	var changes []change
+	for i := range 10_000 {
+		name := fmt.Sprintf("n%05d", i)
+		changes = append(changes, change{name, entry(name, "1")})
+	}
+	s := (&state{revision: 1}).with(changes)
+	next := s.with([]change{{"n05000", entry("n05000", "2")}})
+	shared := 0
+	for _, p := range next.pages {
+		if slices.Contains(s.pages, p) {
+			shared++
+		}
+	}
+	require.Equal(t, len(s.pages)-1, shared)
+}
