@@ -2,8 +2,6 @@ package memstore
 
 import (
 	"iter"
-	"slices"
-	"strings"
 
 	"tributary/resource"
 )
@@ -88,14 +86,8 @@ func (s Snapshot) LenKind(kind resource.Kind) int {
 }
 
 func (s Snapshot) treeOf(kind resource.Kind) *tree {
-	if i, ok := s.find(kind); ok {
+	if i, ok := findKind(s.kinds, kind); ok {
 		return s.kinds[i].tree
 	}
 	return nil
-}
-
-func (s Snapshot) find(kind resource.Kind) (int, bool) {
-	return slices.BinarySearchFunc(s.kinds, kind, func(k kindTree, kind resource.Kind) int {
-		return strings.Compare(string(k.kind), string(kind))
-	})
 }

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +15,8 @@ type Table struct {
 	synced    atomic.Bool
 	signal    signal
 
-	mu sync.Mutex // held by the one that commits, and never while anyone is called or woken
+	mu    sync.Mutex // held by the one that commits, and never while anyone is called or woken
+	draft draft      // guarded by mu
 }
 
 // tableState is what one commit publishes, as one, so that a reader's keys and snapshot belong together.
@@ -99,99 +99,19 @@ func (t *Table) load() tableState {
 // commit applies and publishes. The caller holds mu, and raises the signal after letting go of it.
 func (t *Table) commit(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
 	state := t.load()
-	d := draft{base: state.snapshot, kinds: state.snapshot.kinds}
-	if len(puts)+len(deletes) > 1 {
-		d.index = make(map[resource.Key]int)
-	}
+	t.draft.begin(state.snapshot, len(puts)+len(deletes))
 	for _, key := range deletes {
-		d.delete(key)
+		t.draft.delete(key)
 	}
 	for _, r := range puts {
-		d.put(r)
+		t.draft.put(r)
 	}
-	changes := d.net()
+	changes, kinds := t.draft.end()
 	if len(changes) == 0 {
 		return nil, state.snapshot
 	}
-	state.snapshot = Snapshot{revision: state.snapshot.revision + 1, kinds: d.kinds}
+	state.snapshot = Snapshot{revision: state.snapshot.revision + 1, kinds: kinds}
 	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
 	t.published.Store(&state)
 	return changes, state.snapshot
-}
-
-// draft is a commit being made: base stays as it is, kinds becomes the next state.
-type draft struct {
-	base    Snapshot
-	kinds   []kindTree
-	owned   bool // kinds is a copy of ours
-	changes []Change
-	index   map[resource.Key]int // where changes has a key; nil if only one key can change
-}
-
-func (d *draft) put(r *resource.Resource) {
-	key := r.Key()
-	old := d.base.Get(key)
-	if old != nil && r.Created().IsZero() && !old.Created().IsZero() {
-		r = r.WithCreated(old.Created())
-	}
-	if same(old, r) {
-		r = old
-	}
-	if r == old && !d.touched(key) {
-		return
-	}
-	d.writable(key.Kind).Set(rowOf(r))
-	d.record(key, Change{Old: old, New: r})
-}
-
-func (d *draft) delete(key resource.Key) {
-	old := d.base.Get(key)
-	if old == nil {
-		return
-	}
-	d.writable(key.Kind).Delete(row{namespace: key.Namespace, name: key.Name})
-	d.record(key, Change{Old: old})
-}
-
-func (d *draft) touched(key resource.Key) bool {
-	_, ok := d.index[key]
-	return ok
-}
-
-func (d *draft) record(key resource.Key, c Change) {
-	if i, ok := d.index[key]; ok {
-		d.changes[i] = c
-		return
-	}
-	if d.index != nil {
-		d.index[key] = len(d.changes)
-	}
-	d.changes = append(d.changes, c)
-}
-
-// net returns the changes without those that cancelled out within the commit.
-func (d *draft) net() []Change {
-	return slices.DeleteFunc(d.changes, func(c Change) bool { return c.Old == c.New })
-}
-
-// writable returns the tree of kind, copied from the base the first time.
-func (d *draft) writable(kind resource.Kind) *tree {
-	if !d.owned {
-		d.kinds = slices.Clone(d.kinds)
-		d.owned = true
-	}
-	i, ok := Snapshot{kinds: d.kinds}.find(kind)
-	switch {
-	case !ok:
-		d.kinds = slices.Insert(d.kinds, i, kindTree{kind: kind, tree: newTree()})
-	case d.kinds[i].tree == d.base.treeOf(kind):
-		d.kinds[i].tree = d.kinds[i].tree.Copy()
-	}
-	return d.kinds[i].tree
-}
-
-// same reports whether two resources do not differ in anything that is stored.
-func same(a, b *resource.Resource) bool {
-	return a == b || a != nil && b != nil &&
-		resource.Equal(a, b) && a.Origin() == b.Origin() && a.Created().Equal(b.Created())
 }

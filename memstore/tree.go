@@ -1,14 +1,16 @@
 package memstore
 
 import (
-	"strings"
+	"cmp"
+	"slices"
 
 	"github.com/tidwall/btree"
 
 	"tributary/resource"
 )
 
-// row is one resource in a tree. The name is held inline because a comparison that follows a pointer costs a cache miss.
+// row is one resource in a tree. Its name is held inline: a comparison then follows no pointer, and a lookup needs no
+// resource to compare with.
 type row struct {
 	namespace, name string
 	res             *resource.Resource
@@ -20,22 +22,29 @@ func rowOf(r *resource.Resource) row {
 }
 
 func (a row) less(b row) bool {
-	if c := strings.Compare(a.namespace, b.namespace); c != 0 {
-		return c < 0
+	if a.namespace != b.namespace {
+		return a.namespace < b.namespace
 	}
 	return a.name < b.name
 }
 
-// tree holds the resources of one kind in order of namespace and name. Copying it costs O(1); a change of the copy then
-// copies only the nodes on its path. It has no locks: a tree that was published is read by all and written by none.
+// tree holds the resources of one kind in order of namespace and name. A copy of it costs O(1), and what changes
+// afterwards copies the nodes on its path. See containerbench for why it is this one.
 type tree = btree.BTreeG[row]
 
+// newTree returns an empty tree without locks: one that was published is read by all and written by none. The degree
+// weighs the copying of nodes, which a large one makes dearer, against lookups.
 func newTree() *tree {
-	return btree.NewBTreeGOptions(row.less, btree.Options{NoLocks: true})
+	return btree.NewBTreeGOptions(row.less, btree.Options{NoLocks: true, Degree: 16})
 }
 
 // kindTree is the tree of one kind.
 type kindTree struct {
 	kind resource.Kind
 	tree *tree
+}
+
+// findKind returns where kind is, or belongs, among trees that are ordered by kind.
+func findKind(trees []kindTree, kind resource.Kind) (int, bool) {
+	return slices.BinarySearchFunc(trees, kind, func(t kindTree, kind resource.Kind) int { return cmp.Compare(t.kind, kind) })
 }
