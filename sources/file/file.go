@@ -82,6 +82,7 @@ func (s Settings) withDefaults() (Settings, error) {
 // Source is a sources.Source of files. It has no state between runs.
 type Source struct {
 	disk     disk
+	blind    bool   // do without events
 	root     string // absolute
 	shown    string // as in the address
 	settings Settings

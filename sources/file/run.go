@@ -18,7 +18,7 @@ import (
 
 // Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	watch := newWatcher()
+	watch := newWatcher(s.blind)
 	defer watch.close()
 	r := &run{
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
@@ -57,6 +57,11 @@ func (r *run) loop(ctx context.Context) error {
 	defer rescan.Stop()
 	due := time.NewTimer(0) // the first look is due at once
 	defer due.Stop()
+	armed := true
+	arm := func(wait time.Duration) {
+		due.Reset(wait)
+		armed = true
+	}
 	r.ask("", false)
 	for {
 		select {
@@ -74,19 +79,20 @@ func (r *run) loop(ctx context.Context) error {
 			if last := r.first.Add(r.settings.MaxDelay); quiet.After(last) {
 				quiet = last
 			}
-			due.Reset(time.Until(quiet))
+			arm(time.Until(quiet))
 		case <-rescan.C:
-			if len(r.pending) == 0 {
-				due.Reset(0)
-			}
 			r.ask("", false)
+			if !armed {
+				arm(0)
+			}
 		case <-due.C:
+			armed = false
 			again, err := r.settle(ctx)
 			if err != nil {
 				return err
 			}
 			if again {
-				due.Reset(r.settings.QuietDelay)
+				arm(r.settings.QuietDelay)
 			}
 		}
 	}

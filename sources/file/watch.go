@@ -41,14 +41,18 @@ type target struct {
 // maxDirty is how many paths wait to be looked at before it is simpler to look at everything.
 const maxDirty = 1 << 16
 
-// newWatcher starts a watcher, which close joins.
-func newWatcher() *watcher {
+// newWatcher starts a watcher, which close joins. A blind one has no events.
+func newWatcher(blind bool) *watcher {
 	w := &watcher{
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		dirs: make(map[string]string), anchors: make(map[string][]anchor),
 		ids: make(map[string]stamp), blind: make(map[string]error),
 		added:   make(map[string]bool),
 		targets: make(map[string]*target), dirty: make(map[string]struct{}),
+	}
+	if blind {
+		close(w.ended)
+		return w
 	}
 	events, err := fsnotify.NewWatcher()
 	if err != nil {

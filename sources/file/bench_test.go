@@ -1,0 +1,66 @@
+package file_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/sources"
+	"tributary/sources/file"
+)
+
+// BenchmarkStart measures from nothing to synced, over a directory with one ServiceEntry a file, 1,000 files a directory.
+func BenchmarkStart(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("files=%d", n), func(b *testing.B) {
+			dir := manyFiles(b, n)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				start(b, dir, n)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/file")
+		})
+	}
+}
+
+func start(b *testing.B, dir string, n int) {
+	src, err := file.New("fs://"+dir, file.Settings{})
+	require.NoError(b, err)
+	table := new(memstore.Table)
+	s := sources.NewSupervisor(sources.Options{})
+	require.NoError(b, s.Add(sources.Spec{Name: "bench", Source: src, Table: table}))
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for {
+		changed := table.Changed()
+		if table.Synced() {
+			break
+		}
+		<-changed
+	}
+	require.Equal(b, n, table.Snapshot().Len())
+	b.StopTimer()
+	cancel()
+	require.NoError(b, <-ended)
+	b.StartTimer()
+}
+
+func manyFiles(b *testing.B, n int) string {
+	dir := b.TempDir()
+	for i := range n {
+		sub := filepath.Join(dir, fmt.Sprintf("d%03d", i/1000))
+		if i%1000 == 0 {
+			require.NoError(b, os.Mkdir(sub, 0o700))
+		}
+		name := fmt.Sprintf("svc-%06d", i)
+		require.NoError(b, os.WriteFile(filepath.Join(sub, name+".yaml"), []byte(entry(name, name+".example.com")), 0o600))
+	}
+	return dir
+}

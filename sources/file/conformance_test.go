@@ -1,0 +1,78 @@
+package file_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/file"
+	"tributary/sources/sourcetest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Run("one file each", func(t *testing.T) {
+		sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &tree{t: t, root: emptyDir(t)} })
+	})
+	t.Run("without events", func(t *testing.T) {
+		sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &tree{t: t, root: emptyDir(t), blind: true} })
+	})
+}
+
+func emptyDir(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "rules")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	return dir
+}
+
+// tree is a directory with one file for each object, in a directory of its own.
+type tree struct {
+	t     *testing.T
+	root  string
+	blind bool // the file system does not tell of changes
+}
+
+func (h *tree) Source() sources.Source {
+	s, err := file.New("fs://"+h.root, file.Settings{
+		QuietDelay: 5 * time.Millisecond, RescanInterval: 100 * time.Millisecond,
+	})
+	require.NoError(h.t, err)
+	if h.blind {
+		file.Blind(s)
+	}
+	return s
+}
+
+func (h *tree) Key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
+}
+
+func (h *tree) path(name string) string {
+	at := h.root
+	if _, err := os.Stat(at); err != nil {
+		at += ".away"
+	}
+	return filepath.Join(at, name, "entry.yaml")
+}
+
+func (h *tree) Put(name string, revision int) {
+	h.write(name, entry(name, fmt.Sprintf("r%d.%s.example.com", revision, name)))
+}
+
+func (h *tree) Break(name string) { h.write(name, entry(name, `"not a host"`)) }
+
+func (h *tree) write(name, text string) {
+	p := h.path(name)
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(p), 0o700))
+	require.NoError(h.t, os.WriteFile(p+".tmp", []byte(text), 0o600))
+	require.NoError(h.t, os.Rename(p+".tmp", p))
+}
+
+func (h *tree) Delete(name string) { require.NoError(h.t, os.RemoveAll(filepath.Dir(h.path(name)))) }
+func (h *tree) Unreachable()       { require.NoError(h.t, os.Rename(h.root, h.root+".away")) }
+func (h *tree) Restore()           { require.NoError(h.t, os.Rename(h.root+".away", h.root)) }
