@@ -99,7 +99,11 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 		return commits[coll]
 	}
 	put := func(r *resource.Resource) {
-		e := c.encode(r)
+		e, err := c.encode(r)
+		if err != nil {
+			c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
+			return
+		}
 		for _, fam := range c.families {
 			coll := fam.kinds[r.Key().Kind]
 			if coll == nil {
@@ -154,14 +158,18 @@ func (f *family) markSynced() {
 }
 
 // encode makes the entry of r, or takes the one there is if it is of the same version.
-func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
+func (c *Catalog) encode(r *resource.Resource) (*xds.Entry, error) {
 	name := r.Key().FullName()
 	if coll := c.all.kinds[r.Key().Kind]; coll != nil {
 		if e := coll.Get(name); e != nil && e.Version == r.Version() {
-			return e
+			return e, nil
 		}
 	}
-	return &xds.Entry{Name: name, Version: r.Version(), Any: resource.EncodeMCP(r)}
+	b, err := resource.EncodeMCP(r)
+	if err != nil {
+		return nil, err
+	}
+	return &xds.Entry{Name: name, Version: r.Version(), Any: b}, nil
 }
 
 // Collection implements xds.Catalog. A type URL is "group/version/Kind", in any version of a kind. One of that form that

@@ -330,6 +330,16 @@ func (c *client) ended() error {
 	return errors.New("unreachable")
 }
 
+// until waits until the newest stream's only type is subscribed to so many names, with or without a wildcard.
+func (w *world) until(wildcard bool, names int) {
+	w.t.Helper()
+	eventually(w.t, func() bool {
+		clients := w.server.Clients()
+		st := clients[len(clients)-1].Types[0]
+		return st.Wildcard == wildcard && st.Names == names
+	})
+}
+
 // eventually waits for a condition.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()

@@ -128,6 +128,7 @@ func TestRule05WildcardInSotW(t *testing.T) {
 		c.ask(ClusterURL, "a")
 		a := c.expect(ClusterURL, "a@1")
 		c.ack(a)
+		w.until(false, 0)
 		w.set(ClusterURL, "a@2")
 		c.silence()
 		w.set(ClusterURL, "a@1")
@@ -159,6 +160,7 @@ func TestRule05WildcardInDelta(t *testing.T) {
 		w.set(ClusterURL, "c")
 		c.expectAck(ClusterURL, nil, "c@1")
 		c.ask(ClusterURL, "-*")
+		w.until(false, 1)
 		w.set(ClusterURL, "-c", "b@2")
 		c.silence()
 		w.set(ClusterURL, "a@2")
@@ -187,6 +189,7 @@ func TestRule06UnsubscribingUnderAWildcardIsAnswered(t *testing.T) {
 	named.ask(ClusterURL, "a")
 	named.expectAck(ClusterURL, nil, "a@1")
 	named.ask(ClusterURL, "-unknown", "-a")
+	w.until(false, 0)
 	w.set(ClusterURL, "a@2")
 	named.silence()
 }

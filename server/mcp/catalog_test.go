@@ -1,0 +1,205 @@
+package mcp
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func serviceEntry(t require.TestingT, ns, name, rev, host string) *resource.Resource {
+	labels := map[string]string{}
+	if rev != "" {
+		labels[revisionLabel] = rev
+	}
+	r, err := resource.New(
+		resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: ns, Name: name}, Labels: labels},
+		&networking.ServiceEntry{Hosts: []string{host}},
+	)
+	require.NoError(t, err)
+	return r
+}
+
+func node(t require.TestingT, metadata map[string]any) *corev3.Node {
+	s, err := structpb.NewStruct(metadata)
+	require.NoError(t, err)
+	return &corev3.Node{Metadata: s}
+}
+
+// start runs a catalog of a new store until the test ends.
+func start(t *testing.T) (*memstore.Store, *Catalog) {
+	store := memstore.New(resource.Schemas()...)
+	c := New(store, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+	return store, c
+}
+
+func collection(t require.TestingT, c *Catalog, n *corev3.Node, typeURL string) (*xds.Collection, func()) {
+	coll, release, err := c.Collection(context.Background(), n, typeURL)
+	require.NoError(t, err)
+	if release == nil {
+		release = func() {}
+	}
+	return coll, release
+}
+
+func entries(coll *xds.Collection) map[string]string {
+	m := make(map[string]string)
+	for e := range coll.All() {
+		m[e.Name] = e.Version
+	}
+	return m
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, 10*time.Second, time.Millisecond)
+}
+
+func TestAliasesShareACollection(t *testing.T) {
+	store, c := start(t)
+	store.Apply([]*resource.Resource{serviceEntry(t, "a", "x", "", "x.example")}, nil)
+	store.MarkSynced()
+	v1, _ := collection(t, c, nil, "networking.istio.io/v1/ServiceEntry")
+	alpha, _ := collection(t, c, nil, "networking.istio.io/v1alpha3/ServiceEntry")
+	require.Same(t, v1, alpha)
+	eventually(t, func() bool { return v1.Len() == 1 && v1.Synced() })
+}
+
+func TestNothingIsSyncedBeforeTheView(t *testing.T) {
+	store, c := start(t)
+	coll, _ := collection(t, c, nil, "networking.istio.io/v1/ServiceEntry")
+	store.Apply([]*resource.Resource{serviceEntry(t, "a", "x", "", "x.example")}, nil)
+	eventually(t, func() bool { return coll.Len() == 1 })
+	require.False(t, coll.Synced())
+	store.MarkSynced()
+	eventually(t, coll.Synced)
+}
+
+func TestTypesThatAreNotServed(t *testing.T) {
+	_, c := start(t)
+	coll, _ := collection(t, c, nil, "future.istio.io/v1/Novelty")
+	require.True(t, coll.Synced(), "istiod waits for an answer")
+	require.Zero(t, coll.Len())
+	_, _, err := c.Collection(context.Background(), nil, xds.ClusterURL)
+	require.Equal(t, codes.Unimplemented, status.Code(err), "an empty answer would clear an Envoy")
+}
+
+func TestMeshConfigIsServedBareAndToAll(t *testing.T) {
+	store, c := start(t)
+	key := resource.Key{Kind: resource.MeshConfig, Name: "istio"}
+	mesh, err := resource.New(resource.Meta{Key: key}, &meshv1alpha1.MeshConfig{RootNamespace: "root"})
+	require.NoError(t, err)
+	store.Apply([]*resource.Resource{mesh}, nil)
+	store.MarkSynced()
+	coll, release := collection(t, c, node(t, map[string]any{metadataNamespaces: "a"}), "core/v1alpha1/MeshConfig")
+	defer release()
+	eventually(t, func() bool { return coll.Len() == 1 })
+	require.Contains(t, string(coll.Get("istio").Any), "type.googleapis.com/istio.mesh.v1alpha1.MeshConfig")
+}
+
+func TestFilters(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		metadata map[string]any
+		want     []string
+	}{
+		{"none", nil, []string{"a/blue", "a/green", "a/plain", "b/plain"}},
+		{"revision", map[string]any{metadataRevision: "blue"}, []string{"a/blue", "a/plain", "b/plain"}},
+		{"one namespace", map[string]any{metadataNamespaces: "b"}, []string{"b/plain"}},
+		{"namespaces in a string", map[string]any{metadataNamespaces: " b, zz,"}, []string{"b/plain"}},
+		{"namespaces in a list", map[string]any{metadataNamespaces: []any{"b", "a"}}, []string{"a/blue", "a/green", "a/plain", "b/plain"}},
+		{"both", map[string]any{metadataRevision: "green", metadataNamespaces: "a"}, []string{"a/green", "a/plain"}},
+		{"neither of a type we know", map[string]any{metadataNamespaces: 7.0}, []string{"a/blue", "a/green", "a/plain", "b/plain"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store, c := start(t)
+			early, release := collection(t, c, node(t, tt.metadata), "networking.istio.io/v1/ServiceEntry")
+			defer release()
+			store.Apply([]*resource.Resource{
+				serviceEntry(t, "a", "plain", "", "p.example"), serviceEntry(t, "a", "blue", "blue", "b.example"),
+				serviceEntry(t, "a", "green", "green", "g.example"), serviceEntry(t, "b", "plain", "", "b.example"),
+			}, nil)
+			store.MarkSynced()
+			eventually(t, early.Synced)
+			require.Equal(t, tt.want, slices.Sorted(maps.Keys(entries(early))))
+			late, release := collection(t, c, node(t, tt.metadata), "networking.istio.io/v1/ServiceEntry")
+			defer release()
+			require.Same(t, early, late, "equal filters share")
+		})
+	}
+}
+
+// Whatever happens to the store, and whenever clients with filters come and go, each family is what its filter leaves
+// of the store.
+func TestFamiliesFollowTheStore(t *testing.T) {
+	filters := []filter{{}, {revision: "r1"}, {namespaces: []string{"n1"}}, {revision: "r2", namespaces: []string{"n1", "n2"}}}
+	rapid.Check(t, func(t *rapid.T) {
+		store := memstore.New(resource.Schemas()...)
+		c := New(store, Options{})
+		var since memstore.Revision
+		for step := range rapid.IntRange(1, 20).Draw(t, "steps") {
+			var puts []*resource.Resource
+			var deletes []resource.Key
+			for range rapid.IntRange(0, 5).Draw(t, "changes") {
+				r := serviceEntry(t, rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "ns"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"),
+					rapid.SampledFrom([]string{"", "r1", "r2"}).Draw(t, "rev"), rapid.SampledFrom([]string{"h1", "h2"}).Draw(t, "host"))
+				if rapid.Bool().Draw(t, "delete") {
+					deletes = append(deletes, r.Key())
+				} else {
+					puts = append(puts, r)
+				}
+			}
+			store.Apply(puts, deletes)
+			keys, snap, ok := store.Changes(since)
+			c.update(keys, snap, ok && step > 0 && rapid.Bool().Draw(t, "incremental"), false)
+			since = snap.Revision()
+			c.acquire(rapid.SampledFrom(filters).Draw(t, "filter"))
+			for _, fam := range c.families {
+				want := map[string]string{}
+				for r := range snap.All() {
+					if fam.filter.matches(r) {
+						want[r.Key().FullName()] = r.Version()
+					}
+				}
+				require.Equal(t, want, entries(fam.kinds[resource.ServiceEntry]))
+			}
+		}
+	})
+}
+
+func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
+	_, c := start(t)
+	var releases []func()
+	for i := range 3 * maxIdle {
+		_, release := collection(t, c, node(t, map[string]any{metadataRevision: string(rune('a' + i))}), "networking.istio.io/v1/ServiceEntry")
+		releases = append(releases, release)
+	}
+	for _, release := range releases {
+		release()
+	}
+	require.LessOrEqual(t, len(c.families), maxIdle+1)
+}
