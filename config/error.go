@@ -27,16 +27,20 @@ type Problem struct {
 }
 
 // String returns "file:line:column: key: message".
-func (p Problem) String() string {
-	var b strings.Builder
-	b.WriteString(p.File)
-	if p.Line > 0 {
-		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+func (p Problem) String() string { return p.Place() + ": " + p.Text() }
+
+// Place returns "file:line:column", or the file alone if there is no place to name.
+func (p Problem) Place() string {
+	if p.Line == 0 {
+		return p.File
 	}
-	b.WriteString(": ")
-	if p.Key != "" {
-		b.WriteString(p.Key + ": ")
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Text returns "key: message".
+func (p Problem) Text() string {
+	if p.Key == "" {
+		return p.Message
 	}
-	b.WriteString(p.Message)
-	return b.String()
+	return p.Key + ": " + p.Message
 }

@@ -1,0 +1,174 @@
+// Package lint finds what is wrong with files of mesh configuration. It reads them as the file source does and checks
+// them as the server does, so that what it lets pass is served.
+package lint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/file"
+)
+
+// Finding is one thing that is wrong. Kind, Namespace and Name are empty if they cannot be told.
+type Finding struct {
+	Place     string        `json:"place"` // file:line or file:line:column
+	Kind      resource.Kind `json:"kind,omitempty"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name,omitempty"`
+	Severity  Severity      `json:"severity"`
+	Message   string        `json:"message"`
+}
+
+// Severity says what a finding means for what is served.
+type Severity string
+
+// The severities.
+const (
+	Error   Severity = "error"   // the object is not served
+	Warning Severity = "warning" // it is
+)
+
+// String returns the finding as one line: "file:line: Kind ns/name: message".
+func (f Finding) String() string {
+	var b strings.Builder
+	b.WriteString(f.Place + ": ")
+	if f.Kind != "" {
+		key := resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}
+		b.WriteString(strings.TrimSpace(key.String()) + ": ")
+	}
+	if f.Severity == Warning {
+		b.WriteString("warning: ")
+	}
+	b.WriteString(strings.ReplaceAll(f.Message, "\n", "; "))
+	return b.String()
+}
+
+// Linter looks at one path after another. An object that two of them have is a finding, too.
+type Linter struct {
+	Findings []Finding
+	Objects  int // looked at and found right, but for warnings
+
+	seen map[resource.Key]string // where
+}
+
+// Path looks at a file or a directory tree.
+func (l *Linter) Path(ctx context.Context, path string) error {
+	address := filepath.ToSlash(path)
+	if !filepath.IsAbs(path) {
+		address = "./" + address
+	}
+	return l.Address(ctx, file.Scheme+"://"+(&url.URL{Path: address}).EscapedPath(), file.Settings{})
+}
+
+// Address looks at what the file source of an address and settings reads.
+func (l *Linter) Address(ctx context.Context, address string, settings file.Settings) error {
+	source, err := file.New(address, settings)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &once{done: cancel}
+	if err := source.Run(ctx, s); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if !s.finished { // ctx ended from outside
+		return ctx.Err()
+	}
+	if s.health.State == sources.Unreachable || s.health.State == sources.Denied {
+		return errors.New(s.health.Message)
+	}
+	if s.health.State == sources.Degraded {
+		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Message: s.health.Message})
+	}
+	for _, c := range s.contents {
+		l.content(c)
+	}
+	return nil
+}
+
+func (l *Linter) content(c sources.Content) {
+	for _, w := range c.Warnings {
+		place, message, _ := strings.Cut(w, ": ")
+		l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Message: message})
+	}
+	for _, r := range c.Rejects {
+		l.add(Error, r.Key, r.Origin.Place, r.Err)
+	}
+	for _, r := range c.Resources {
+		warnings, err := resource.Validate(r)
+		l.add(Error, r.Key(), r.Origin().Place, err)
+		l.add(Warning, r.Key(), r.Origin().Place, warnings.Err())
+		if err != nil {
+			continue
+		}
+		if first, taken := l.seen[r.Key()]; taken {
+			l.add(Error, r.Key(), r.Origin().Place, fmt.Errorf("already defined at %s, which wins", first))
+			continue
+		}
+		if l.seen == nil {
+			l.seen = make(map[resource.Key]string)
+		}
+		l.seen[r.Key()] = r.Origin().Place
+		l.Objects++
+	}
+}
+
+// add notes err, which is about the object of key at place unless it says so better itself.
+func (l *Linter) add(severity Severity, key resource.Key, place string, err error) {
+	if err == nil {
+		return
+	}
+	all := resource.ErrorsIn(err)
+	if len(all) == 0 {
+		message := strings.TrimPrefix(err.Error(), place+": ")
+		all = resource.Errors{{Key: key, Origin: resource.Origin{Place: place}, Err: errors.New(message)}}
+	}
+	for _, e := range all {
+		l.Findings = append(l.Findings, Finding{
+			Place: e.Origin.Place, Kind: e.Key.Kind, Namespace: e.Key.Namespace, Name: e.Key.Name,
+			Severity: severity, Message: e.Err.Error(),
+		})
+	}
+}
+
+// once is a sink that keeps what a source publishes first, and is done then.
+type once struct {
+	done     func()
+	contents []sources.Content
+	synced   bool
+	finished bool
+	health   sources.Health
+}
+
+func (s *once) Replace(group string, rs []*resource.Resource, rejects ...sources.Reject) error {
+	return s.ReplaceAll([]sources.Content{{Group: group, Resources: rs, Rejects: rejects}})
+}
+
+func (s *once) ReplaceAll(contents []sources.Content) error {
+	if !s.finished {
+		s.contents = append(s.contents, contents...)
+	}
+	return nil
+}
+
+func (s *once) Groups() []string { return nil }
+
+func (s *once) Synced() { s.synced = true }
+
+// Report ends the run: the file source reports what it could not read after what it could.
+func (s *once) Report(h sources.Health) {
+	if s.finished || h.State == sources.Starting {
+		return
+	}
+	if s.synced || h.State == sources.Unreachable || h.State == sources.Denied {
+		s.health, s.finished = h, true
+		s.done()
+	}
+}

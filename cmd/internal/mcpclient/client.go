@@ -1,0 +1,111 @@
+// Package mcpclient reads the objects of any server of MCP over xDS, tributary or istiod, for a person to look at.
+package mcpclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/adsc"
+	"tributary/resource"
+)
+
+// Client asks one server.
+type Client struct {
+	Server  string        // host:port
+	Timeout time.Duration // how long Get waits for an answer
+	Log     *slog.Logger  // what goes wrong and is tried again
+}
+
+// Answer is what a server has of a kind at one moment.
+type Answer struct {
+	Version   string               // as the server gives it; often empty
+	Resources []*resource.Resource // in key order
+	Rejects   []error              // what could not be decoded
+}
+
+// errAnswered ends a stream that has done its work.
+var errAnswered = errors.New("answered")
+
+// Get returns what the server has of a kind.
+func (c *Client) Get(ctx context.Context, schema *resource.Schema) (*Answer, error) {
+	_, answer, err := c.find(ctx, schema)
+	return answer, err
+}
+
+// find asks for the versions of a kind, the preferred one first, until one is answered with something. istiod serves a
+// kind under one version only, which one depends on its age, and answers the others with nothing. It returns the type
+// URL that something came from, or all of them, and the last answer, if there is nothing.
+func (c *Client) find(ctx context.Context, schema *resource.Schema) (typeURLs []string, answer *Answer, err error) {
+	all := typeURLsOf(schema)
+	for _, typeURL := range all {
+		if answer, err = c.ask(ctx, typeURL); err != nil {
+			return nil, nil, err
+		}
+		if len(answer.Resources)+len(answer.Rejects) > 0 {
+			return []string{typeURL}, answer, nil
+		}
+	}
+	return all, answer, nil
+}
+
+func typeURLsOf(schema *resource.Schema) []string {
+	urls := make([]string, len(schema.Versions))
+	for i, v := range schema.Versions {
+		urls[i] = schema.Group + "/" + v + "/" + string(schema.Kind)
+	}
+	return urls
+}
+
+// ask returns the first answer to typeURL.
+func (c *Client) ask(ctx context.Context, typeURL string) (*Answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf(
+		"%s did not answer within %s; a server that has not yet read its sources does not", c.Server, c.Timeout))
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+
+	var answer *Answer
+	client, err := adsc.New(c.config(adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
+		answer = decode(r)
+		stop(errAnswered)
+		return nil
+	}}))
+	if err != nil {
+		return nil, err
+	}
+	err = client.Run(ctx)
+	switch {
+	case errors.Is(context.Cause(ctx), errAnswered):
+		return answer, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case status.Code(err) == codes.Unavailable:
+		return nil, fmt.Errorf("cannot reach the server: %w", err)
+	}
+	return nil, err
+}
+
+// config asks like istiod does of its config sources, so that any server of MCP takes us for one.
+func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
+	return adsc.Config{
+		Addresses: []string{c.Server},
+		Node: &corev3.Node{
+			Id: "sidecar~127.0.0.1~tributary-cli.default~default.svc.cluster.local",
+			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+				"GENERATOR": structpb.NewStringValue("api"), // istiod: objects, not Envoy configuration
+			}},
+		},
+		Subscriptions: subs,
+		Backoff:       func() backoff.BackOff { return &backoff.StopBackOff{} },
+		Log:           c.Log,
+	}
+}

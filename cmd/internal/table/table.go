@@ -1,0 +1,143 @@
+// Package table prints objects as a table for people.
+package table
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"tributary/resource"
+)
+
+// column is what is shown of the spec of a kind.
+type column struct {
+	title string
+	path  string // of the field
+}
+
+// columns are those that kubectl shows for Istio's CRDs.
+var columns = map[resource.Kind][]column{
+	resource.AuthorizationPolicy: {{"ACTION", "action"}},
+	resource.DestinationRule:     {{"HOST", "host"}},
+	resource.Gateway:             {{"SELECTOR", "selector"}},
+	resource.PeerAuthentication:  {{"MODE", "mtls.mode"}},
+	resource.ServiceEntry:        {{"HOSTS", "hosts"}, {"LOCATION", "location"}, {"RESOLUTION", "resolution"}},
+	resource.VirtualService:      {{"GATEWAYS", "gateways"}, {"HOSTS", "hosts"}},
+	resource.WorkloadEntry:       {{"ADDRESS", "address"}},
+}
+
+// Write prints rs, which are of one kind, with their age at now. With namespaces, the first column is the namespace.
+func Write(w io.Writer, kind resource.Kind, rs []*resource.Resource, namespaces bool, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	row := func(namespace, name string, cells []string, age string) {
+		line := append([]string{name}, cells...)
+		if namespaces {
+			line = append([]string{namespace}, line...)
+		}
+		fmt.Fprintln(t, strings.Join(append(line, age), "\t")) // Flush says if it failed
+	}
+	var titles []string
+	for _, c := range columns[kind] {
+		titles = append(titles, c.title)
+	}
+	row("NAMESPACE", "NAME", titles, "AGE")
+	for _, r := range rs {
+		cells, err := cellsOf(r)
+		if err != nil {
+			return err
+		}
+		row(cmp.Or(r.Key().Namespace, "-"), r.Key().Name, cells, age(r, now))
+	}
+	return t.Flush()
+}
+
+func cellsOf(r *resource.Resource) ([]string, error) {
+	if len(columns[r.Key().Kind]) == 0 {
+		return nil, nil
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return nil, err
+	}
+	var cells []string
+	for _, c := range columns[r.Key().Kind] {
+		cells = append(cells, cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."))), "-"))
+	}
+	return cells, nil
+}
+
+// show returns the field at path of m as text.
+func show(m protoreflect.Message, path []string) string {
+	field := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
+	if field == nil || field.HasPresence() && !m.Has(field) {
+		return ""
+	}
+	value := m.Get(field)
+	switch {
+	case len(path) > 1:
+		return show(value.Message(), path[1:])
+	case field.IsList():
+		var items []string
+		for i := range value.List().Len() {
+			items = append(items, value.List().Get(i).String())
+		}
+		return shorten(items)
+	case field.IsMap():
+		var items []string
+		value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			items = append(items, k.String()+"="+v.String())
+			return true
+		})
+		slices.Sort(items)
+		return shorten(items)
+	case field.Enum() != nil:
+		if e := field.Enum().Values().ByNumber(value.Enum()); e != nil {
+			return string(e.Name())
+		}
+	}
+	return value.String()
+}
+
+// shorten keeps a row within a screen.
+func shorten(items []string) string {
+	const most = 3
+	if len(items) <= most {
+		return strings.Join(items, ",")
+	}
+	return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
+}
+
+// clean takes out what would break the table.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// age is how old r is, as kubectl shows it.
+func age(r *resource.Resource, now time.Time) string {
+	if r.Created().IsZero() {
+		return "-"
+	}
+	switch d := now.Sub(r.Created()); {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	channelz "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"tributary/aggregate"
+	"tributary/config"
+	"tributary/memstore"
+	"tributary/server/admin"
+	"tributary/server/mcp"
+	"tributary/server/xds"
+	"tributary/sources"
+	"tributary/sources/file"
+)
+
+// The shutdown's times add up to less than the 5 seconds within which it is to be over.
+const (
+	drainOver  = 2 * time.Second // streams are ended in slices over this time
+	drainLimit = 4 * time.Second // what has not ended by itself by then is cut off
+)
+
+// app is a running tributary: sources → view → collections → streams, and the admin server beside it.
+type app struct {
+	log        *slog.Logger
+	supervisor *sources.Supervisor
+	view       *aggregate.View
+	catalog    *mcp.Catalog
+	engine     *xds.Server
+	grpc       *grpc.Server
+	health     *health.Server
+	admin      *admin.Server
+
+	xdsListener, adminListener net.Listener
+}
+
+// serve runs what cfg says until ctx ends.
+func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	a, err := assemble(cfg, log)
+	if err != nil {
+		return err
+	}
+	if err := a.listen(ctx, cfg.Listen); err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+// assemble makes the parts and connects them. Nothing runs yet.
+func assemble(cfg *config.Config, log *slog.Logger) (*app, error) {
+	version := thisBuild().Version
+	registry := admin.NewRegistry(version)
+	a := &app{log: log, health: health.NewServer()}
+
+	a.supervisor = sources.NewSupervisor(sources.Options{Log: log, Metrics: registry})
+	var inputs []aggregate.Source
+	for _, s := range cfg.ConfigSources {
+		source, err := newSource(s)
+		if err != nil {
+			return nil, &failure{exitConfig, fmt.Errorf("source %s: %w", s.Name, err)}
+		}
+		table := &memstore.Table{}
+		if err := a.supervisor.Add(sources.Spec{Name: s.Name, Address: s.Address, Source: source, Table: table}); err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, aggregate.Source{Name: s.Name, Reader: table})
+	}
+	a.view = aggregate.New(inputs...)
+	a.catalog = mcp.New(a.view, mcp.Options{Log: log})
+	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry})
+	a.grpc = newGRPC(a.engine, a.health)
+	a.admin = admin.New(admin.Options{
+		Version: version, View: a.view, Sources: a.supervisor, Clients: a.engine, Registry: registry, Log: log,
+	})
+	return a, nil
+}
+
+// newSource makes a source of its configuration.
+func newSource(s config.ConfigSource) (sources.Source, error) {
+	return file.New(s.Address, s.Settings()) // the only scheme that config lets through
+}
+
+// newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
+func newGRPC(engine *xds.Server, h *health.Server) *grpc.Server {
+	s := grpc.NewServer(append(xds.ServerOptions(),
+		grpc.MaxConcurrentStreams(math.MaxUint32),
+		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+	)...)
+	engine.Register(s)
+	healthpb.RegisterHealthServer(s, h)
+	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	channelz.RegisterChannelzServiceToServer(s)
+	reflection.Register(s) // both v1 and v1alpha
+	return s
+}
+
+// listen opens both ports, before anything runs: a port that is taken is known at once.
+func (a *app) listen(ctx context.Context, l config.Listen) (err error) {
+	if a.xdsListener, err = listenOn(ctx, "listen.xds", l.XDS); err != nil {
+		return err
+	}
+	if a.adminListener, err = listenOn(ctx, "listen.admin", l.Admin); err != nil {
+		return errors.Join(err, a.xdsListener.Close())
+	}
+	return nil
+}
+
+func listenOn(ctx context.Context, key, address string) (net.Listener, error) {
+	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: %s is in use by another program", key, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return lis, nil
+}
+
+// run runs all parts until ctx ends or one of them fails, and then ends them in order: first the streams, so that clients
+// go elsewhere, then what feeds them.
+func (a *app) run(ctx context.Context) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	parts, failed := errgroup.WithContext(work)
+	for name, part := range map[string]func(context.Context) error{
+		"sources": a.supervisor.Run,
+		"view":    a.view.Run,
+		"catalog": a.catalog.Run,
+		"admin":   func(ctx context.Context) error { return a.admin.Serve(ctx, a.adminListener) },
+		"grpc":    a.serveGRPC,
+		"health":  a.followHealth,
+	} {
+		parts.Go(func() error {
+			if err := part(failed); err != nil && failed.Err() == nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	a.log.Info("listening", "xds", a.xdsListener.Addr().String(), "admin", a.adminListener.Addr().String())
+
+	select {
+	case <-ctx.Done():
+		a.log.Info("shutting down")
+	case <-failed.Done():
+	}
+	a.drain()
+	stop()
+	err := parts.Wait()
+	if err == nil {
+		a.log.Info("stopped")
+	}
+	return err
+}
+
+// serveGRPC serves until drain stops the server, which may be before this.
+func (a *app) serveGRPC(context.Context) error {
+	if err := a.grpc.Serve(a.xdsListener); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+// followHealth has the gRPC health service say SERVING once everything was read once.
+func (a *app) followHealth(ctx context.Context) error {
+	for {
+		changed := a.view.Changed()
+		if a.view.Synced() {
+			a.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
+// and ends the streams there are one slice after another.
+func (a *app) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
+	defer cancel()
+	a.admin.Drain()
+	a.health.Shutdown()
+
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
+	}()
+	a.engine.Drain(ctx, drainOver)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		a.log.Warn("streams cut off that did not end in time", "limit", drainLimit)
+		a.grpc.Stop()
+		<-ended
+	}
+	a.engine.Close()
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"tributary/config"
+)
+
+// The exit codes. They are part of the command line's contract.
+const (
+	exitOK       = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitFindings = 3
+	exitConfig   = 78 // EX_CONFIG of sysexits.h
+)
+
+// failure is an error with the exit code that it leads to.
+type failure struct {
+	code int
+	err  error // nil if all was said already
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// usage is a failure of the person at the keyboard.
+func usage(format string, args ...any) error {
+	return &failure{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// does makes a command do f. Errors that reach the top without having passed here are cobra's own: wrong usage.
+func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := f(cmd, args)
+		if known := (*failure)(nil); err == nil || errors.As(err, &known) {
+			return err
+		}
+		return &failure{exitFailed, err}
+	}
+}
+
+// exitCode prints err and returns its exit code.
+func exitCode(err error, stderr io.Writer) int {
+	if err == nil {
+		return exitOK
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		f = &failure{exitUsage, err}
+	}
+	var places *config.Error
+	switch {
+	case f.err == nil:
+	case errors.As(f.err, &places):
+		fmt.Fprintln(stderr, f.err) // one place a line, for editors to jump to
+	case f.code == exitUsage:
+		fmt.Fprintf(stderr, "error: %v\nSee `tributary help`.\n", f.err)
+	default:
+		fmt.Fprintf(stderr, "error: %v\n", f.err)
+	}
+	return f.code
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/mcpclient"
+	"tributary/cmd/internal/table"
+	"tributary/config"
+	"tributary/resource"
+)
+
+// clientFlags are those of the commands that ask a server.
+type clientFlags struct {
+	server     string
+	timeout    time.Duration
+	namespace  string
+	everywhere bool
+	log        logFlags
+}
+
+func (f *clientFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.server, "server", config.DefaultXDS, "host:port of a server of MCP over xDS: tributary or istiod")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the objects")
+	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	f.log.add(cmd)
+}
+
+func (f *clientFlags) client(cmd *cobra.Command) *mcpclient.Client {
+	return &mcpclient.Client{Server: f.server, Timeout: f.timeout, Log: f.log.logger(cmd.ErrOrStderr())}
+}
+
+// selects reports whether the flags ask for r. Objects without a namespace are in all of them.
+func (f *clientFlags) selects(r *resource.Resource) bool {
+	return f.everywhere || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
+}
+
+// schemaNamed returns the schema that a person means by name.
+func schemaNamed(name string) (*resource.Schema, error) {
+	if schema, ok := resource.SchemaByName(name); ok {
+		return schema, nil
+	}
+	return nil, usage("unknown kind %q; known: %s", name, strings.Join(kinds(), ", "))
+}
+
+// kinds are all kinds as they can be given, such as "serviceentries (se)".
+func kinds() []string {
+	var all []string
+	for _, s := range resource.Schemas() {
+		name := s.Plural
+		if short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == s.Plural }); len(short) > 0 {
+			name += " (" + strings.Join(short, ", ") + ")"
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// completeKind offers the kinds to a shell.
+func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for _, s := range resource.Schemas() {
+		names = append(names, cobra.CompletionWithDesc(s.Plural, string(s.Kind)))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func newGet() *cobra.Command {
+	var flags clientFlags
+	output := outputs("table", "yaml", "json")
+	cmd := &cobra.Command{
+		Use:   "get KIND [NAME]",
+		Short: "Show the objects that a server has",
+		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind. With -o yaml it prints what
+kubectl apply takes.
+
+Kinds: ` + strings.Join(kinds(), ", ") + ".",
+		Example: `  tributary get se -A
+  tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: completeKind,
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			schema, err := schemaNamed(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 2 && flags.everywhere {
+				return usage("a NAME is of one namespace: give it with -n, not -A")
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			answer, err := flags.client(cmd).Get(ctx, schema)
+			if err != nil {
+				return err
+			}
+			for _, err := range answer.Rejects {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", err)
+			}
+			if len(args) == 2 {
+				return printOne(cmd.OutOrStdout(), output.value, schema, &flags, args[1], answer.Resources)
+			}
+			return printList(cmd, output.value, schema, &flags, answer.Resources)
+		}),
+	}
+	flags.add(cmd)
+	output.add(cmd)
+	return cmd
+}
+
+// printOne prints the object called name.
+func printOne(w io.Writer, format string, schema *resource.Schema, flags *clientFlags, name string, all []*resource.Resource) error {
+	var elsewhere []string
+	for _, r := range all {
+		switch {
+		case r.Key().Name != name:
+		case flags.selects(r):
+			if format == "table" {
+				return table.Write(w, schema.Kind, []*resource.Resource{r}, false, time.Now())
+			}
+			return printDocument(w, format, r)
+		default:
+			elsewhere = append(elsewhere, r.Key().Namespace)
+		}
+	}
+	hint := ""
+	if len(elsewhere) > 0 {
+		hint = fmt.Sprintf("; there is one in namespace %s", strings.Join(elsewhere, ", "))
+	}
+	return fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, schema.Kind, name, flags.namespace, hint)
+}
+
+// printList prints the objects that the flags ask for.
+func printList(cmd *cobra.Command, format string, schema *resource.Schema, flags *clientFlags, all []*resource.Resource) error {
+	selected := slices.DeleteFunc(slices.Clone(all), func(r *resource.Resource) bool { return !flags.selects(r) })
+	w := cmd.OutOrStdout()
+	switch {
+	case format == "json":
+		return printJSONList(w, selected)
+	case len(selected) == 0:
+		where, hint := "in namespace "+flags.namespace, ""
+		if flags.everywhere {
+			where = "at all"
+		} else if len(all) > 0 {
+			hint = fmt.Sprintf("; there are %d in other namespaces (-A)", len(all))
+		}
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no %s %s%s\n", schema.Plural, where, hint)
+		return err
+	case format == "yaml":
+		for i, r := range selected {
+			if i > 0 {
+				if _, err := io.WriteString(w, "---\n"); err != nil {
+					return err
+				}
+			}
+			if err := printDocument(w, format, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return table.Write(w, schema.Kind, selected, flags.everywhere, time.Now())
+}
+
+// printDocument prints one object as YAML or JSON.
+func printDocument(w io.Writer, format string, r *resource.Resource) error {
+	marshal := resource.MarshalYAML
+	if format == "json" {
+		marshal = indentedJSON
+	}
+	text, err := marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// printJSONList prints objects as a list that kubectl apply takes.
+func printJSONList(w io.Writer, rs []*resource.Resource) error {
+	list := struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Items      []json.RawMessage `json:"items"`
+	}{"v1", "List", []json.RawMessage{}}
+	for _, r := range rs {
+		text, err := resource.MarshalJSON(r)
+		if err != nil {
+			return err
+		}
+		list.Items = append(list.Items, text)
+	}
+	return printJSON(w, list)
+}
+
+func indentedJSON(r *resource.Resource) ([]byte, error) {
+	text, err := resource.MarshalJSON(r)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+)
+
+// logFlags say what is logged and how. Logs go to stderr.
+type logFlags struct {
+	level  slog.Level
+	format choice
+}
+
+func (f *logFlags) add(cmd *cobra.Command) {
+	f.format = choice{value: "text", allowed: []string{"text", "json"}}
+	cmd.Flags().TextVar(&f.level, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn, error")
+	cmd.Flags().Var(&f.format, "log-format", "format of the log: text, json")
+}
+
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: f.level}
+	if f.format.value == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tributary/config"
+)
+
+// serveFlags are what `serve` is told on the command line.
+type serveFlags struct {
+	file    string
+	sources []string
+	xds     string
+	admin   string
+	log     logFlags
+}
+
+func newServe() *cobra.Command {
+	var flags serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve [-c FILE | --config-source ADDRESS ...]",
+		Short: "Serve the configuration of all sources over xDS",
+		Long: `Serve reads the sources that the configuration file names, and serves what they have until it is told to end by
+SIGTERM or SIGINT. A second signal ends it at once.`,
+		Example: `  tributary serve -c /etc/tributary/tributary.yaml
+  tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
+		Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			cfg, err := flags.config()
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return serve(ctx, cfg, flags.log.logger(cmd.ErrOrStderr()))
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&flags.file, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, without a file; may be repeated, the first takes precedence")
+	f.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
+	f.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")
+	cmd.MarkFlagsMutuallyExclusive("config", "config-source")
+	flags.log.add(cmd)
+	return cmd
+}
+
+// config makes a configuration of the file or of the flags alone.
+func (f *serveFlags) config() (*config.Config, error) {
+	cfg, err := f.base()
+	if err == nil {
+		if f.xds != "" {
+			cfg.Listen.XDS = f.xds
+		}
+		if f.admin != "" {
+			cfg.Listen.Admin = f.admin
+		}
+		if f.xds != "" || f.admin != "" {
+			cfg, err = config.New("command line", *cfg)
+		}
+	}
+	if err != nil {
+		return nil, &failure{exitConfig, err}
+	}
+	return cfg, nil
+}
+
+func (f *serveFlags) base() (*config.Config, error) {
+	if len(f.sources) > 0 {
+		cfg := config.Config{}
+		for _, address := range f.sources {
+			cfg.ConfigSources = append(cfg.ConfigSources, config.ConfigSource{Address: address})
+		}
+		return config.New("command line", cfg)
+	}
+	file := f.file
+	if file == "" {
+		found, err := config.Find(config.DefaultPaths())
+		if err != nil {
+			return nil, fmt.Errorf("%w; name one with -c, or a source with --config-source", err)
+		}
+		file = found
+	}
+	return config.Load(file)
+}

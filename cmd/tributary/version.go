@@ -1,0 +1,66 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// build is what the toolchain noted about this binary.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Version = cmp.Or(info.Main.Version, b.Version)
+	modified := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			b.Revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = " (modified)"
+		}
+	}
+	if b.Revision != "" {
+		b.Revision += modified
+	}
+	return b
+}
+
+func (b build) String() string {
+	s := "tributary " + b.Version
+	if b.Revision != "" {
+		s += ", revision " + b.Revision
+	}
+	return fmt.Sprintf("%s, %s, %s", s, b.Go, b.Platform)
+}
+
+func newVersion() *cobra.Command {
+	output := outputs("text", "json")
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			if output.value == "json" {
+				return printJSON(cmd.OutOrStdout(), thisBuild())
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
+			return err
+		}),
+	}
+	output.add(cmd)
+	return cmd
+}

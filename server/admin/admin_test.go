@@ -1,0 +1,265 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/admin"
+	"tributary/server/xds"
+	"tributary/sources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is everything that the server looks at.
+type world struct {
+	memstore.Table
+	shadows []aggregate.Shadow
+	sources []sources.Status
+	clients []xds.ClientStatus
+}
+
+func (w *world) Status() []sources.Status    { return w.sources }
+func (w *world) Clients() []xds.ClientStatus { return w.clients }
+func (w *world) Shadows() iter.Seq[aggregate.Shadow] {
+	return func(yield func(aggregate.Shadow) bool) {
+		for _, s := range w.shadows {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func newServer(w *world) *admin.Server {
+	return admin.New(admin.Options{
+		Version: "v1.2.3", View: w, Sources: w, Clients: w, Registry: admin.NewRegistry("v1.2.3"),
+		Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+func get(t *testing.T, s *admin.Server, path string) (status int, body string) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return rec.Code, rec.Body.String()
+}
+
+func entry(t *testing.T, name, source, place string) *resource.Resource {
+	t.Helper()
+	r, err := resource.New(resource.Meta{
+		Key:     resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name},
+		Labels:  map[string]string{"app": name},
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Origin:  resource.Origin{Source: source, Place: place},
+	}, &networking.ServiceEntry{Hosts: []string{name + ".example"}})
+	require.NoError(t, err)
+	return r
+}
+
+func TestReadyNamesWhatIsMissing(t *testing.T) {
+	w := &world{sources: []sources.Status{
+		{Name: "rules", Address: "fs:///rules", State: sources.Healthy, Synced: true},
+		{Name: "slow", Address: "fs:///slow", State: sources.Unreachable, Message: "/slow does not exist", Restarts: 2, LastError: "it panicked"},
+	}}
+	s := newServer(w)
+
+	status, body := get(t, s, "/-/ready")
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Equal(t, "source slow (fs:///slow) is not synced: unreachable: /slow does not exist; restarted 2 times, last because: it panicked\n", body)
+
+	w.sources[1].Synced = true
+	status, body = get(t, s, "/-/ready")
+	assert.Equal(t, http.StatusServiceUnavailable, status, "what was read is not served before it is merged")
+	assert.Contains(t, body, "merged")
+
+	w.MarkSynced()
+	status, body = get(t, s, "/-/ready")
+	assert.Equal(t, http.StatusOK, status, "a source that fails later changes nothing")
+	assert.Equal(t, "ok\n", body)
+
+	s.Drain()
+	status, body = get(t, s, "/-/ready")
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Equal(t, "shutting down\n", body)
+	status, _ = get(t, s, "/-/healthy")
+	assert.Equal(t, http.StatusOK, status)
+}
+
+func TestConfigzHasTheShapeOfIstiods(t *testing.T) {
+	w := &world{}
+	_, body := get(t, newServer(w), "/debug/configz")
+	assert.JSONEq(t, "[]", body)
+
+	reviews := entry(t, "reviews", "rules", "a.yaml:1")
+	w.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "a.yaml:9")}, nil)
+	_, body = get(t, newServer(w), "/debug/configz")
+	var list []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	require.Len(t, list, 2)
+	assert.Equal(t, map[string]any{
+		"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1",
+		"metadata": map[string]any{
+			"name": "reviews", "namespace": "shop", "resourceVersion": reviews.Version(),
+			"creationTimestamp": "2026-01-02T03:04:05Z", "labels": map[string]any{"app": "reviews"},
+		},
+		"spec": map[string]any{"hosts": []any{"reviews.example"}},
+	}, list[1])
+}
+
+func TestSyncz(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := &world{}
+	_, body := get(t, newServer(w), "/debug/syncz")
+	assert.JSONEq(t, "[]", body)
+
+	w.clients = []xds.ClientStatus{
+		{StreamID: 1, Peer: "127.0.0.1:5", Connected: at}, // nothing asked for yet
+		{
+			StreamID: 7, Node: &corev3.Node{Id: "n1"}, Peer: "127.0.0.1:6", Connected: at, Delta: true,
+			Types: []xds.TypeStatus{{
+				TypeURL: "a/v1/B", Wildcard: true, SentVersion: "v2", SentNonce: "2", SentAt: at,
+				AckedVersion: "v1", AckedNonce: "1", AckedAt: at, NackNonce: "2", NackError: "no <such> field", NackAt: at,
+				Responses: 2, Nacks: 1,
+			}},
+		},
+	}
+	_, body = get(t, newServer(w), "/debug/syncz")
+	assert.JSONEq(t, `[
+		{"stream": 1, "node": "", "peer": "127.0.0.1:5", "connected": "2026-01-02T03:04:05Z", "delta": false, "types": []},
+		{"stream": 7, "node": "n1", "peer": "127.0.0.1:6", "connected": "2026-01-02T03:04:05Z", "delta": true, "types": [{
+			"type_url": "a/v1/B", "wildcard": true, "synced": false, "responses": 2, "nacks": 1,
+			"sent": {"version": "v2", "nonce": "2", "time": "2026-01-02T03:04:05Z"},
+			"acked": {"version": "v1", "nonce": "1", "time": "2026-01-02T03:04:05Z"},
+			"nack": {"nonce": "2", "error": "no <such> field", "time": "2026-01-02T03:04:05Z"}
+		}]}
+	]`, body)
+	assert.Contains(t, body, "no <such> field", "text is for people")
+}
+
+func TestSourcesQuarantineAndConflicts(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	first, second := entry(t, "reviews", "rules", "a.yaml:1"), entry(t, "reviews", "more", "b.yaml:1")
+	w := &world{
+		sources: []sources.Status{{
+			Name: "rules", Since: at,
+			Quarantined: []sources.Quarantined{{
+				Kind: resource.Gateway, Namespace: "shop", Name: "g", Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: at,
+			}},
+			Conflicts: []sources.Conflict{{
+				Kind: resource.Sidecar, Namespace: "shop", Name: "s", Winner: "a.yaml:5", Losers: []string{"c.yaml:2"},
+			}},
+		}},
+		shadows: []aggregate.Shadow{{
+			Key: first.Key(), Winner: aggregate.Candidate{Source: "rules", Resource: first},
+			Losers: []aggregate.Candidate{{Source: "more", Resource: second}},
+		}},
+	}
+	s := newServer(w)
+	_, body := get(t, s, "/debug/sources")
+	assert.Contains(t, body, `"name": "rules"`)
+	_, body = get(t, s, "/debug/quarantine")
+	assert.JSONEq(t, `[{"source": "rules", "kind": "Gateway", "namespace": "shop", "name": "g", "group": "g.yaml",
+		"place": "g.yaml:3", "reason": "no servers", "since": "2026-01-02T03:04:05Z", "lastGoodServes": false}]`, body)
+	_, body = get(t, s, "/debug/conflicts")
+	assert.JSONEq(t, `[
+		{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews",
+			"winner": {"source": "rules", "place": "a.yaml:1"}, "losers": [{"source": "more", "place": "b.yaml:1"}]},
+		{"kind": "Sidecar", "namespace": "shop", "name": "s",
+			"winner": {"source": "rules", "place": "a.yaml:5"}, "losers": [{"source": "rules", "place": "c.yaml:2"}]}
+	]`, body)
+
+	empty := newServer(&world{})
+	for _, path := range []string{"/debug/sources", "/debug/quarantine", "/debug/conflicts"} {
+		_, body := get(t, empty, path)
+		assert.JSONEq(t, "[]", body, path)
+	}
+}
+
+func TestIndexListsPagesThatExist(t *testing.T) {
+	s := newServer(&world{})
+	_, body := get(t, s, "/")
+	assert.Contains(t, body, "v1.2.3")
+	n := 0
+	for _, part := range strings.Split(body, `<a href="`)[1:] {
+		path, _, _ := strings.Cut(part, `"`)
+		status, _ := get(t, s, path)
+		assert.NotEqual(t, http.StatusNotFound, status, path)
+		n++
+	}
+	assert.Equal(t, 9, n)
+	status, _ := get(t, s, "/nothing")
+	assert.Equal(t, http.StatusNotFound, status)
+}
+
+func TestMetrics(t *testing.T) {
+	status, body := get(t, newServer(&world{}), "/metrics")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, body, `tributary_build_info{go_version="go1.`)
+	assert.Contains(t, body, `version="v1.2.3"} 1`)
+	assert.Contains(t, body, "go_goroutines")
+}
+
+func TestEverythingIsReadOnly(t *testing.T) {
+	s := newServer(&world{})
+	for _, path := range []string{"/", "/-/ready", "/debug/configz", "/debug/pprof/"} {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader("x")))
+		assert.Equal(t, http.StatusMethodNotAllowed, rec.Code, path)
+	}
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- newServer(&world{}).Serve(ctx, lis) }()
+
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+lis.Addr().String()+"/-/healthy", nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "ok\n", string(body))
+
+	cancel()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		t.Fatal("Serve did not end")
+	}
+}
+
+func TestServeTellsThatItsListenerFailed(t *testing.T) {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, lis.Close())
+	err = newServer(&world{}).Serve(t.Context(), lis)
+	require.ErrorContains(t, err, lis.Addr().String())
+	require.True(t, errors.Is(err, net.ErrClosed))
+}
