@@ -1,0 +1,55 @@
+# tributary: `make run` serves the quickstart, `make test` passes with nothing but Go; the rest is for those who change it.
+
+GO      ?= go
+TOOLS   := .tools
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+MODULES := . bench e2e memstore/containerbench
+
+.PHONY: help build run test check lint format vet race fuzz e2e bench generate clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/tributary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tributary ./cmd/tributary
+
+run: build ## serve testdata/quickstart on 127.0.0.1:16010
+	bin/tributary serve -c testdata/tributary.yaml
+
+test: ## run the unit, conformance and pipeline tests (needs only Go)
+	CGO_ENABLED=0 $(GO) test ./...
+
+check: lint race generate ## what CI runs: format, lint, race tests, generated files clean
+	@git diff --exit-code -- docs '*.golden' go.mod go.sum || { echo 'generated files differ: commit them'; exit 1; }
+
+lint: $(TOOLS)/golangci-lint ## format and lint all modules
+	@for m in $(MODULES); do (cd $$m && echo "lint $$m" && $(CURDIR)/$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+
+format: $(TOOLS)/golangci-lint ## format the code
+	@for m in $(MODULES); do (cd $$m && $(CURDIR)/$(TOOLS)/golangci-lint fmt --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+
+race: ## run the tests with the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+FUZZTIME ?= 30s
+fuzz: ## run every fuzz target for FUZZTIME
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+
+e2e: build ## run the end-to-end tests against a real istiod and Envoy (builds them the first time)
+	TRIBUTARY_BIN=$(CURDIR)/bin/tributary $(MAKE) -C e2e test
+
+BENCH ?= -quick
+bench: build ## compare the xDS engine to others (BENCH= for the whole matrix)
+	cd bench && $(GO) run . $(BENCH)
+
+generate: ## write the files that are made from code
+	$(GO) generate ./...
+
+clean: ## remove what was built
+	rm -rf bin $(TOOLS)
+
+$(TOOLS)/golangci-lint: internal/tools/go.mod internal/tools/go.sum
+	$(GO) -C internal/tools build -o $(CURDIR)/$(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@

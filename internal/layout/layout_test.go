@@ -1,0 +1,88 @@
+// Package layout holds the shape of the program: which of our packages may import which.
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// arrows are the packages of ours that each package may import. A trailing slash stands for all packages below. Test
+// helpers and internal packages may be imported by all, and cmd may import everything.
+var arrows = map[string][]string{
+	"resource":           {},
+	"memstore":           {"resource"},
+	"memstore/":          {"resource", "memstore"},
+	"adsc":               {},
+	"sources":            {"resource", "memstore"},
+	"sources/file":       {"resource", "sources"},
+	"sources/xds":        {"resource", "sources", "adsc"},
+	"sources/consul":     {"resource", "sources"},
+	"sources/dubbo":      {"resource", "sources"},
+	"sources/kube":       {"resource", "sources"},
+	"sources/internal/":  {"resource", "sources"},
+	"sources/sourcetest": {"resource", "memstore", "sources"},
+	"config":             {"sources", "sources/"},
+	"aggregate":          {"resource", "memstore"},
+	"server/xds":         {},
+	"server/mcp":         {"resource", "memstore", "aggregate", "server/xds"},
+	"server/envoy":       {"resource", "memstore", "aggregate", "server/xds"},
+	"server/admin":       {"resource", "memstore", "aggregate", "sources", "server/xds"},
+}
+
+func TestImports(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "tributary/...").Output()
+	require.NoError(t, err)
+	seen := 0
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var pkg struct {
+			ImportPath string
+			Imports    []string
+		}
+		err := dec.Decode(&pkg)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		seen++
+		name := strings.TrimPrefix(pkg.ImportPath, "tributary/")
+		if strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "internal/") {
+			continue
+		}
+		allowed, ok := allowedFor(name)
+		require.True(t, ok, "package %s has no place in the layout: see docs/architecture.md", name)
+		for _, imp := range pkg.Imports {
+			imp, ours := strings.CutPrefix(imp, "tributary/")
+			if !ours || strings.HasPrefix(imp, "internal/") {
+				continue
+			}
+			require.True(t, matches(allowed, imp), "%s may not import %s", name, imp)
+		}
+	}
+	require.Greater(t, seen, 10, "packages found")
+}
+
+func allowedFor(name string) ([]string, bool) {
+	if allowed, ok := arrows[name]; ok {
+		return allowed, true
+	}
+	for prefix, allowed := range arrows {
+		if strings.HasSuffix(prefix, "/") && strings.HasPrefix(name, prefix) {
+			return allowed, true
+		}
+	}
+	return nil, false
+}
+
+func matches(allowed []string, name string) bool {
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		return a == name || strings.HasSuffix(a, "/") && strings.HasPrefix(name, a)
+	})
+}
