@@ -1,9 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,21 +42,13 @@ func TestEnvoyBehindIstiod(t *testing.T) {
 // VirtualService of one of their hosts.
 func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
 	t.Helper()
-	var dump struct {
-		Configs []json.RawMessage `json:"configs"`
-	}
-	if err := fixture.GetJSON(t.Context(), envoy.URL("/config_dump"), &dump); err != nil {
-		return err
-	}
 	_, clusters, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
 	if err != nil {
 		return err
 	}
-	var routes string
-	for _, c := range dump.Configs {
-		if strings.Contains(string(c), "RoutesConfigDump") {
-			routes = string(c)
-		}
+	_, routes, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_route_configs"))
+	if err != nil {
+		return err
 	}
 
 	hosts := map[string]bool{}
@@ -65,6 +57,7 @@ func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
 		if !ok {
 			continue
 		}
+		endpoints := endpointsOf(key.Namespace, service, objects)
 		for _, host := range service.GetHosts() {
 			hosts[host] = true
 			for _, port := range service.GetPorts() {
@@ -72,8 +65,12 @@ func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
 				if !strings.Contains(clusters, cluster) {
 					return fmt.Errorf("no cluster %s for %s in:\n%s", cluster, key, clusters)
 				}
-				for _, endpoint := range service.GetEndpoints() {
-					if member := cluster + endpoint.GetAddress() + ":"; !strings.Contains(clusters, member) {
+				for _, endpoint := range endpoints {
+					number := port.GetNumber()
+					if n, ok := endpoint.GetPorts()[port.GetName()]; ok {
+						number = n
+					}
+					if member := fmt.Sprintf("%s%s:%d::", cluster, endpoint.GetAddress(), number); !strings.Contains(clusters, member) {
 						return fmt.Errorf("no endpoint %s for %s in:\n%s", member, key, clusters)
 					}
 				}
@@ -92,6 +89,26 @@ func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
 		}
 	}
 	return nil
+}
+
+// endpointsOf are a service's own endpoints, or the WorkloadEntries that it selects.
+func endpointsOf(namespace string, service *networking.ServiceEntry, objects fixture.Objects) []*networking.WorkloadEntry {
+	if service.GetWorkloadSelector() == nil {
+		return service.GetEndpoints()
+	}
+	var selected []*networking.WorkloadEntry
+	for key, object := range objects {
+		workload, ok := object.Message().(*networking.WorkloadEntry)
+		if !ok || key.Namespace != namespace {
+			continue
+		}
+		labels := maps.Clone(workload.GetLabels())
+		maps.Copy(labels, service.GetWorkloadSelector().GetLabels())
+		if maps.Equal(labels, workload.GetLabels()) {
+			selected = append(selected, workload)
+		}
+	}
+	return selected
 }
 
 // backend is an HTTP server that answers with its name.
