@@ -2,8 +2,10 @@ package resource
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,7 +130,7 @@ func (f *file) addBroken(e *syntaxError, base int) {
 	}
 	f.docs = append(f.docs, Document{
 		Line:   base + e.line,
-		Errors: Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message)}},
+		Errors: Errors{{Origin: Origin{Place: place}, Err: errors.New(e.message), line: base + e.line, column: e.column}},
 	})
 }
 
@@ -159,11 +161,17 @@ func (f *file) add(root *yaml.Node, base, depth int) {
 	for _, e := range slices.Concat(d.errs, d.warns) {
 		e.Key = head.meta.Key
 	}
+	slices.SortStableFunc(d.errs, byPlace)
+	slices.SortStableFunc(d.warns, byPlace)
 	doc.Errors, doc.Warnings = d.errs, d.warns
 	if len(doc.Errors) > 0 {
 		doc.Resource = nil
 	}
 	f.docs = append(f.docs, doc)
+}
+
+func byPlace(a, b *Error) int {
+	return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 }
 
 // decoder decodes one document.
@@ -234,7 +242,7 @@ func (d *decoder) problem(n *yaml.Node, format string, args ...any) *Error {
 		err = fmt.Errorf("%s: %w", field, err)
 	}
 	place := fmt.Sprintf("%s:%d:%d", d.path, d.base+n.Line, n.Column)
-	return &Error{Origin: Origin{Place: place}, Err: err}
+	return &Error{Origin: Origin{Place: place}, Err: err, line: d.base + n.Line, column: n.Column}
 }
 
 // fail reports an error of the field at hand.
@@ -243,8 +251,8 @@ func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
 	case len(d.errs) < maxProblems:
 		d.errs = append(d.errs, d.problem(n, format, args...))
 	case len(d.errs) == maxProblems:
-		e := d.problem(n, "more problems follow")
-		e.Err = errors.New("and more problems, which are not shown")
+		e := d.problem(n, "")
+		e.Err, e.line = errors.New("and more problems, which are not shown"), math.MaxInt
 		d.errs = append(d.errs, e)
 	}
 }
@@ -333,11 +341,16 @@ func (d *decoder) entries(n *yaml.Node) []*yaml.Node {
 	}
 	for i := 0; i < len(content); i += 2 {
 		key := content[i]
-		if key.Kind != yaml.ScalarNode || key.Tag != "!!str" || repeats(content, i) {
+		if !isName(key) || repeats(content, i) {
 			return d.checkEntries(n)
 		}
 	}
 	return content
+}
+
+// isName reports whether key is a string, as those of mappings are to be.
+func isName(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Tag == "!!str" && !isOldBool(key)
 }
 
 // repeats reports whether content[i] is equal to a key before it.
@@ -360,7 +373,7 @@ func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
 		case key.Kind != yaml.ScalarNode:
 			d.fail(n.Content[i], "want a name as the key, got %s", describe(key))
 		case key.Tag == "!!merge":
-		case key.Tag != "!!str" && key.Tag != "!!int":
+		case !isName(key) && key.Tag != "!!int":
 			d.fail(n.Content[i], "want a name as the key, got %s; put it in quotes if it is one", describe(key))
 		case first != nil:
 			d.fail(n.Content[i], "duplicate key %q, first in line %d", key.Value, d.base+first.Line)

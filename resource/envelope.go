@@ -57,6 +57,10 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 			head.items = value
 		}
 	}
+	if kind == "List" && head.items == nil {
+		d.fail(root, "items is missing")
+		return head
+	}
 	if strings.HasSuffix(kind, "List") && head.items != nil {
 		items := deref(head.items)
 		if head.items.Kind == yaml.AliasNode || items.Kind != yaml.SequenceNode {

@@ -122,8 +122,8 @@ func (d *decoder) mapField(m protoreflect.Map, fd protoreflect.FieldDescriptor, 
 		d.fail(node, "want a mapping, got %s", describe(n))
 		return
 	}
-	d.at = append(d.at, step{})
 	entries := d.entries(n)
+	d.at = append(d.at, step{})
 	for i := 0; i < len(entries) && !d.full(); i += 2 {
 		key, value := entries[i], entries[i+1]
 		d.at[len(d.at)-1].name = key.Value
