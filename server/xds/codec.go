@@ -10,12 +10,11 @@ import (
 // codec passes frames through as they are and reads requests by hand; everything else is left to the standard codec.
 type codec struct{ encoding.CodecV2 }
 
-// ServerOptions returns what the gRPC server that carries a Server must be made with: the codec, and small buffers, since
-// an idle stream needs none. Other services can share the gRPC server.
+// ServerOptions returns what the gRPC server that carries a Server must be made with: the codec, and a small read
+// buffer, since requests are small and idle streams many. Other services can share the gRPC server.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
-		grpc.SharedWriteBuffer(true),
 		grpc.ReadBufferSize(4 << 10),
 	}
 }

@@ -133,10 +133,7 @@ type client struct {
 
 type dialOption func(*dialOptions)
 
-type dialOptions struct {
-	single bool
-	window int32
-}
+type dialOptions struct{ single bool }
 
 // single opens a stream of the service of the type asked for, not ADS.
 func single(o *dialOptions) { o.single = true }

@@ -138,7 +138,7 @@ func TestRule05WildcardInSotW(t *testing.T) {
 		c.ask(ClusterURL, "*", "a")
 		a := c.expect(ClusterURL, "a@1", "b@1")
 		c.ack(a, "a")
-		a = c.expectAck(ClusterURL, []string{"a"}, "a@1")
+		c.expectAck(ClusterURL, []string{"a"}, "a@1")
 		w.set(ClusterURL, "b@2")
 		c.silence()
 		w.set(ClusterURL, "a@2")
@@ -300,9 +300,9 @@ func TestRule12MakeBeforeBreak(t *testing.T) {
 			w.set(typ, "old")
 		}
 		c := dial(testType)
-		for i := len(types) - 1; i >= 0; i-- { // asked for in the wrong order
-			c.ask(types[i], "*")
-			c.expectAck(types[i], []string{"*"}, "old@1")
+		for _, typ := range slices.Backward(types) { // asked for in the wrong order
+			c.ask(typ, "*")
+			c.expectAck(typ, []string{"*"}, "old@1")
 		}
 		// Hold the stream's look at the collections until all have changed.
 		st := w.onlyStream()
