@@ -11,7 +11,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
@@ -77,7 +76,7 @@ func (c *Client) runStream(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", address, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // it fails only if it was closed before
 	if err := c.runSotW(ctx, conn, address); err != nil {
 		return fmt.Errorf("xDS stream to %s: %w", address, err)
 	}
@@ -85,9 +84,9 @@ func (c *Client) runStream(ctx context.Context, address string) error {
 }
 
 func (c *Client) dialOptions() []grpc.DialOption {
-	var creds credentials.TransportCredentials = insecure.NewCredentials()
-	if c.cfg.Credentials != nil {
-		creds = c.cfg.Credentials
+	creds := c.cfg.Credentials
+	if creds == nil {
+		creds = insecure.NewCredentials()
 	}
 	return append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

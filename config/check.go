@@ -16,7 +16,7 @@ import (
 )
 
 // schemes are the kinds of source address, each with the check of what belongs to it.
-var schemes = map[string]func(d *decoder, s *ConfigSource, key, dir string){
+var schemes = map[string]func(d *decoder, s *Source, key, dir string){
 	file.Scheme: (*decoder).checkFile,
 }
 
@@ -78,7 +78,7 @@ func checkHostPort(address string) error {
 // sourceName is what a source may be called: names stand in metrics, in paths of the state directory and in messages.
 var sourceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
-func (d *decoder) checkSource(s *ConfigSource, key, dir string) {
+func (d *decoder) checkSource(s *Source, key, dir string) {
 	if s.Name != "" && !sourceName.MatchString(s.Name) {
 		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", s.Name)
 	}
@@ -98,7 +98,7 @@ func (d *decoder) checkSource(s *ConfigSource, key, dir string) {
 	}
 }
 
-func (d *decoder) checkFile(s *ConfigSource, key, dir string) {
+func (d *decoder) checkFile(s *Source, key, dir string) {
 	if s.TLSSettings != nil {
 		d.problem(key+".tlsSettings", "not for fs addresses, which have no connection")
 	}

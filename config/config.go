@@ -29,7 +29,7 @@ const (
 type Config struct {
 	Listen        Listen         `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
 	StateDir      string         `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart. Relative paths are relative to this file."`
-	ConfigSources []ConfigSource `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
+	ConfigSources []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 }
 
 // Listen holds the addresses of the servers, as host:port. Port 0 means any free port.
@@ -38,9 +38,9 @@ type Listen struct {
 	Admin string `json:"admin,omitempty" jsonschema:"host:port of the admin server (HTTP: health, metrics, debug). Default 127.0.0.1:16014."`
 }
 
-// ConfigSource is one source. Its address, tlsSettings and subscribedResources are those of Istio's
+// Source is one source. Its address, tlsSettings and subscribedResources are those of Istio's
 // meshConfig.configSources.
-type ConfigSource struct {
+type Source struct {
 	Name                string       `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
 	Address             string       `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file."`
 	TLSSettings         *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`

@@ -21,7 +21,7 @@ func TestParseFillsInDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &config.Config{
 		Listen: config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
-		ConfigSources: []config.ConfigSource{{
+		ConfigSources: []config.Source{{
 			Name: "rules", Address: "fs:///srv/rules",
 		}},
 	}, c)
@@ -71,7 +71,7 @@ func TestNames(t *testing.T) {
 		"fs:///":                     "fs",
 		"fs:///x/规则":                 "fs",
 	} {
-		c, err := config.New("command line", config.Config{ConfigSources: []config.ConfigSource{{Address: address}}})
+		c, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: address}}})
 		require.NoError(t, err, address)
 		assert.Equal(t, want, c.ConfigSources[0].Name, address)
 	}
@@ -98,7 +98,7 @@ func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
 stateDir: [a]
 stateDir: b
 configSources:
-- adress: fs:///a
+- addres: fs:///a
   quietDelay: soon
 - address: fs:///b
   tlsSettings: {insecureSkipVerify: maybe}
@@ -108,7 +108,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adress: unknown key; known here: address, defaultNamespace, maxDelay, maxFileBytes, name, quietDelay, rescanInterval, subscribedResources, tlsSettings, unknownFields",
+				"t.yaml:7:3: configSources[0].addres: unknown key; known here: address, defaultNamespace, maxDelay, maxFileBytes, name, quietDelay, rescanInterval, subscribedResources, tlsSettings, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
@@ -160,7 +160,7 @@ configSources:
 }
 
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
-	_, err := config.New("command line", config.Config{ConfigSources: []config.ConfigSource{{Address: "ftp://x"}}})
+	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
 	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: fs`)
 }
 

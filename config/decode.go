@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -112,7 +113,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	if isNull(n) {
 		return // a key without a value says nothing
 	}
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		if n.Kind != yaml.ScalarNode {
 			d.want(n, key, "a single value")
 		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
@@ -214,9 +215,7 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		if f.Anonymous {
-			for k, sub := range fieldsOf(v.Field(i)) {
-				fields[k] = sub
-			}
+			maps.Copy(fields, fieldsOf(v.Field(i)))
 			continue
 		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -16,9 +16,11 @@ import (
 
 var update = flag.Bool("update", false, "write docs/config.schema.json anew")
 
+//go:generate go test . -run TestSchemaIsCurrent -update
+
 const schemaFile = "../docs/config.schema.json"
 
-// TestSchemaIsCurrent holds docs/config.schema.json to what the structs say. `go test ./config -update` writes it.
+// TestSchemaIsCurrent holds docs/config.schema.json to what the structs say. `go generate ./config` writes it.
 func TestSchemaIsCurrent(t *testing.T) {
 	data, err := json.MarshalIndent(schema(t), "", "  ")
 	require.NoError(t, err)
@@ -28,7 +30,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 	}
 	have, err := os.ReadFile(schemaFile)
 	require.NoError(t, err)
-	require.Equal(t, string(data), string(have), "run `go test ./config -update`")
+	require.Equal(t, string(data), string(have), "run `go generate ./config`")
 }
 
 // TestSchemaAgreesWithParse checks that an editor that knows the schema says the same as the program.

@@ -90,7 +90,7 @@ func assemble(cfg *config.Config, log *slog.Logger) (*app, error) {
 }
 
 // newSource makes a source of its configuration.
-func newSource(s config.ConfigSource) (sources.Source, error) {
+func newSource(s config.Source) (sources.Source, error) {
 	return file.New(s.Address, s.Settings()) // the only scheme that config lets through
 }
 

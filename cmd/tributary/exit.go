@@ -43,7 +43,7 @@ func usage(format string, args ...any) error {
 func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := f(cmd, args)
-		if known := (*failure)(nil); err == nil || errors.As(err, &known) {
+		if _, known := errors.AsType[*failure](err); known || err == nil {
 			return err
 		}
 		return &failure{exitFailed, err}
@@ -55,19 +55,21 @@ func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	var f *failure
-	if !errors.As(err, &f) {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
 		f = &failure{exitUsage, err}
 	}
-	var places *config.Error
+	_, listsPlaces := errors.AsType[*config.Error](f.err)
+	text := ""
 	switch {
 	case f.err == nil:
-	case errors.As(f.err, &places):
-		fmt.Fprintln(stderr, f.err) // one place a line, for editors to jump to
+	case listsPlaces:
+		text = f.err.Error() + "\n" // one place a line, for editors to jump to
 	case f.code == exitUsage:
-		fmt.Fprintf(stderr, "error: %v\nSee `tributary help`.\n", f.err)
+		text = fmt.Sprintf("error: %v\nSee `tributary help`.\n", f.err)
 	default:
-		fmt.Fprintf(stderr, "error: %v\n", f.err)
+		text = fmt.Sprintf("error: %v\n", f.err)
 	}
+	_, _ = io.WriteString(stderr, text) // whom to tell if it fails?
 	return f.code
 }

@@ -26,10 +26,11 @@ type clientFlags struct {
 	log        logFlags
 }
 
-func (f *clientFlags) add(cmd *cobra.Command) {
+// add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
+func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	cmd.Flags().StringVar(&f.server, "server", config.DefaultXDS, "host:port of a server of MCP over xDS: tributary or istiod")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the objects")
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	f.log.add(cmd)
@@ -41,7 +42,7 @@ func (f *clientFlags) client(cmd *cobra.Command) *mcpclient.Client {
 
 // selects reports whether the flags ask for r. Objects without a namespace are in all of them.
 func (f *clientFlags) selects(r *resource.Resource) bool {
-	return f.everywhere || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
+	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
 }
 
 // schemaNamed returns the schema that a person means by name.
@@ -57,7 +58,8 @@ func kinds() []string {
 	var all []string
 	for _, s := range resource.Schemas() {
 		name := s.Plural
-		if short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == s.Plural }); len(short) > 0 {
+		singular := strings.ToLower(string(s.Kind))
+		if short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == singular }); len(short) > 0 {
 			name += " (" + strings.Join(short, ", ") + ")"
 		}
 		all = append(all, name)
@@ -106,7 +108,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				return err
 			}
 			for _, err := range answer.Rejects {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", err)
+				cmd.PrintErrf("warning: %v\n", err)
 			}
 			if len(args) == 2 {
 				return printOne(cmd.OutOrStdout(), output.value, schema, &flags, args[1], answer.Resources)
@@ -114,7 +116,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			return printList(cmd, output.value, schema, &flags, answer.Resources)
 		}),
 	}
-	flags.add(cmd)
+	flags.add(cmd, "default")
 	output.add(cmd)
 	return cmd
 }
@@ -150,13 +152,13 @@ func printList(cmd *cobra.Command, format string, schema *resource.Schema, flags
 		return printJSONList(w, selected)
 	case len(selected) == 0:
 		where, hint := "in namespace "+flags.namespace, ""
-		if flags.everywhere {
+		if flags.everywhere || flags.namespace == "" {
 			where = "at all"
 		} else if len(all) > 0 {
 			hint = fmt.Sprintf("; there are %d in other namespaces (-A)", len(all))
 		}
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no %s %s%s\n", schema.Plural, where, hint)
-		return err
+		cmd.PrintErrf("no %s %s%s\n", schema.Plural, where, hint)
+		return nil
 	case format == "yaml":
 		for i, r := range selected {
 			if i > 0 {

@@ -72,7 +72,7 @@ func (f *serveFlags) base() (*config.Config, error) {
 	if len(f.sources) > 0 {
 		cfg := config.Config{}
 		for _, address := range f.sources {
-			cfg.ConfigSources = append(cfg.ConfigSources, config.ConfigSource{Address: address})
+			cfg.ConfigSources = append(cfg.ConfigSources, config.Source{Address: address})
 		}
 		return config.New("command line", cfg)
 	}

@@ -52,8 +52,7 @@ func validate(ctx context.Context, l *lint.Linter, path string) error {
 		return l.Path(ctx, path)
 	}
 	cfg, err := config.Parse(path, data)
-	var bad *config.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*config.Error](err); ok {
 		for _, p := range bad.Problems {
 			l.Findings = append(l.Findings, lint.Finding{Place: p.Place(), Severity: lint.Error, Message: p.Text()})
 		}
@@ -88,7 +87,7 @@ func printFindings(cmd *cobra.Command, format string, l *lint.Linter) error {
 			errs++
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d objects valid, %d errors, %d warnings\n", l.Objects, errs, len(l.Findings)-errs)
+	cmd.PrintErrf("%d objects valid, %d errors, %d warnings\n", l.Objects, errs, len(l.Findings)-errs)
 	if errs > 0 {
 		return &failure{code: exitFindings}
 	}

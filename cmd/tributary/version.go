@@ -9,7 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what the toolchain noted about this binary.
+// version is set by the linker (-X main.version=…) for a release; otherwise the toolchain knows one.
+var version string
+
+// build is what is known of how this binary was made.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -18,12 +21,12 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	b.Version = cmp.Or(info.Main.Version, b.Version)
+	b.Version = cmp.Or(version, info.Main.Version, b.Version)
 	modified := ""
 	for _, s := range info.Settings {
 		switch {

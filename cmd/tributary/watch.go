@@ -19,10 +19,11 @@ func newWatch() *cobra.Command {
 		Use:   "watch KIND",
 		Short: "Show the objects that a server has, and each change of them",
 		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added, and then
-prints what is added, updated and deleted until it is interrupted. It reconnects when the server goes away.
+prints what is added, updated and deleted until it is interrupted. It reconnects when the server goes away. Without -n it
+shows the objects of all namespaces.
 
 With -o json each line is an object with the keys change and object; with -o yaml the change is a comment.`,
-		Example:           `  tributary watch vs -A -o yaml`,
+		Example:           `  tributary watch vs -n shop -o yaml`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeKind,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -44,7 +45,7 @@ With -o json each line is an object with the keys change and object; with -o yam
 			return err
 		}),
 	}
-	flags.add(cmd)
+	flags.add(cmd, "")
 	output.add(cmd)
 	return cmd
 }

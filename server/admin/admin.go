@@ -150,7 +150,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
 		_ = server.Close() // cuts off who is still reading
 	}
-	<-ended
+	_ = <-ended // says that it was closed
 	return nil
 }
 

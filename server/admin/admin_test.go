@@ -3,7 +3,6 @@ package admin_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"iter"
 	"log/slog"
@@ -261,5 +260,5 @@ func TestServeTellsThatItsListenerFailed(t *testing.T) {
 	require.NoError(t, lis.Close())
 	err = newServer(&world{}).Serve(t.Context(), lis)
 	require.ErrorContains(t, err, lis.Addr().String())
-	require.True(t, errors.Is(err, net.ErrClosed))
+	require.ErrorIs(t, err, net.ErrClosed)
 }

@@ -88,10 +88,17 @@ func (c *Client) ask(ctx context.Context, typeURL string) (*Answer, error) {
 		return answer, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case status.Code(err) == codes.Unavailable:
-		return nil, fmt.Errorf("cannot reach the server: %w", err)
 	}
-	return nil, err
+	return nil, c.explain(err)
+}
+
+// explain leaves out the wrapping of gRPC's errors that says nothing to a person.
+func (c *Client) explain(err error) error {
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) && s.GRPCStatus().Code() == codes.Unavailable {
+		return fmt.Errorf("%s is unavailable: %s", c.Server, s.GRPCStatus().Message())
+	}
+	return err
 }
 
 // config asks like istiod does of its config sources, so that any server of MCP takes us for one.

@@ -40,7 +40,7 @@ func Write(w io.Writer, kind resource.Kind, rs []*resource.Resource, namespaces 
 		if namespaces {
 			line = append([]string{namespace}, line...)
 		}
-		fmt.Fprintln(t, strings.Join(append(line, age), "\t")) // Flush says if it failed
+		_, _ = fmt.Fprintln(t, strings.Join(append(line, age), "\t")) // Flush says if it failed
 	}
 	var titles []string
 	for _, c := range columns[kind] {
