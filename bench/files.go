@@ -1,9 +1,404 @@
 package main
 
-import "flag"
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"text/template"
+	"time"
 
-type filesFlags struct{}
+	"tributary/bench/engine"
+	"tributary/bench/process"
+	"tributary/bench/role"
+)
 
-func (*filesFlags) register(*flag.FlagSet) {}
-func (*filesFlags) wanted() bool           { return false }
-func runFiles(filesFlags, settings) error  { return nil }
+// filesFlags ask for the end-to-end comparison: whole programs that read a directory and serve it as MCP over xDS.
+type filesFlags struct {
+	on          bool
+	tributary   string
+	istiod      string
+	files       int
+	subscribers int
+}
+
+func (f *filesFlags) register(flags *flag.FlagSet) {
+	flags.BoolVar(&f.on, "end-to-end", false, "compare the tributary binary with istiod, both serving the same directory of files; needs Linux")
+	flags.StringVar(&f.tributary, "tributary", "../bin/tributary", "the tributary binary, for -end-to-end")
+	flags.StringVar(&f.istiod, "istiod", "../e2e/.peers/pilot-discovery", "istiod's pilot-discovery binary, for -end-to-end; left out if it is not there")
+	flags.IntVar(&f.files, "files", 10_000, "how many files, for -end-to-end")
+	flags.IntVar(&f.subscribers, "subscribers", 50, "how many streams, for -end-to-end")
+}
+
+// The names of the programs in results.
+const (
+	programTributary = engine.Tributary
+	programIstiod    = "istiod"
+)
+
+// kinds are the type URLs that an istiod asks its config source for, with the one that is measured first.
+var kinds = []string{
+	"networking.istio.io/v1/ServiceEntry",
+	"core/v1alpha1/MeshConfig",
+	"security.istio.io/v1/AuthorizationPolicy",
+	"security.istio.io/v1/PeerAuthentication",
+	"security.istio.io/v1/RequestAuthentication",
+	"networking.istio.io/v1/DestinationRule",
+	"networking.istio.io/v1/Gateway",
+	"networking.istio.io/v1/Sidecar",
+	"networking.istio.io/v1/VirtualService",
+	"networking.istio.io/v1/WorkloadEntry",
+	"networking.istio.io/v1/WorkloadGroup",
+	"networking.istio.io/v1alpha3/EnvoyFilter",
+	"networking.istio.io/v1beta1/ProxyConfig",
+	"telemetry.istio.io/v1/Telemetry",
+	"extensions.istio.io/v1alpha1/WasmPlugin",
+}
+
+// program is a server that reads the directory by itself.
+type program struct {
+	name    string
+	binary  string
+	address string
+	command func(work, rules string) (*exec.Cmd, error)
+}
+
+func (f filesFlags) programs() ([]*program, error) {
+	t := &program{name: programTributary, binary: f.tributary}
+	t.command = func(work, rules string) (*exec.Cmd, error) {
+		admin, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		return exec.Command(t.binary, "serve", "--config-source", "fs://"+rules, "--listen", t.address, "--admin", admin), nil
+	}
+	i := &program{name: programIstiod, binary: f.istiod}
+	i.command = func(work, rules string) (*exec.Cmd, error) { return istiod(i, work, rules) }
+
+	var present []*program
+	for _, p := range []*program{t, i} {
+		path, err := filepath.Abs(p.binary)
+		if err != nil {
+			return nil, err
+		}
+		p.binary = path
+		switch _, err := os.Stat(path); {
+		case err == nil:
+			present = append(present, p)
+		case errors.Is(err, fs.ErrNotExist):
+			fmt.Fprintf(os.Stderr, "bench: there is no %s; %s is left out\n", p.binary, p.name)
+		default:
+			return nil, err
+		}
+	}
+	if len(present) == 0 {
+		return nil, errors.New("there is no program to measure: build one, or name it with -tributary or -istiod")
+	}
+	return present, nil
+}
+
+// istiod returns the command of an istiod without Kubernetes, whose only source is the directory.
+func istiod(p *program, work, rules string) (*exec.Cmd, error) {
+	mesh := filepath.Join(work, "mesh.yaml")
+	if err := os.WriteFile(mesh, fmt.Appendf(nil, "configSources:\n- address: \"fs://%s\"\n", rules), 0o600); err != nil {
+		return nil, err
+	}
+	args := []string{
+		"discovery", "--registries=", "--meshConfig=" + mesh, "--networksConfig=" + filepath.Join(work, "none"),
+		"--grpcAddr=" + p.address, "--secureGRPCAddr=", "--httpsAddr=", "--ctrlz_address=127.0.0.1",
+	}
+	for _, name := range []string{"httpAddr", "monitoringAddr", "ctrlz_port"} {
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		if name == "ctrlz_port" {
+			_, address, _ = net.SplitHostPort(address)
+		}
+		args = append(args, "--"+name+"="+address)
+	}
+	cmd := exec.Command(p.binary, args...)
+	cmd.Env = append(os.Environ(),
+		"ENABLE_XDS_API_GENERATOR_AUTH=false", "PILOT_ENABLE_GATEWAY_API=false", "ENABLE_CA_SERVER=false", "PILOT_CERT_PROVIDER=none",
+		"POD_NAME=istiod-bench", "POD_NAMESPACE=istio-system",
+		"PILOT_MAX_REQUESTS_PER_SECOND=10000", // it would else refuse most streams of a start together
+	)
+	return cmd, nil
+}
+
+// runFiles measures each program by itself, with a directory and clients of its own.
+func runFiles(flags filesFlags, s settings) error {
+	programs, err := flags.programs()
+	if err != nil {
+		return err
+	}
+	var o outcome
+	p := newProgress(os.Stderr, len(programs))
+	for i, program := range programs {
+		c := benchCase{Server: program.name, group: group{modeSotW, flags.files, flags.subscribers}}
+		p.begin(i, c)
+		results := runProgram(program, c, s, p.step)
+		p.done(results)
+		o.results = append(o.results, results...)
+	}
+	p.end()
+	if err := errors.Join(o.writeTable(os.Stdout), o.writeErrors(os.Stdout)); err != nil {
+		return err
+	}
+	if o.failed() {
+		return errors.New("not everything could be measured")
+	}
+	return nil
+}
+
+// fileRunner measures one program.
+type fileRunner struct {
+	benchCase
+	settings
+	rules   string
+	client  *child
+	pid     int
+	changes int
+}
+
+func runProgram(p *program, c benchCase, s settings, step func(string)) (results []result) {
+	fail := func(scenario string, err error) []result {
+		return append(results, result{benchCase: c, Scenario: scenario, Err: err})
+	}
+	step("write files")
+	work, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return fail("start", err)
+	}
+	defer os.RemoveAll(work)
+	r := &fileRunner{benchCase: c, settings: s, rules: filepath.Join(work, "rules")}
+	if err := os.Mkdir(r.rules, 0o755); err != nil {
+		return fail("start", err)
+	}
+	for i := range c.Resources {
+		if err := r.write(i, 0); err != nil {
+			return fail("start", err)
+		}
+	}
+
+	step("start")
+	if p.address, err = freeAddress(); err != nil {
+		return fail("start", err)
+	}
+	cmd, err := p.command(work, r.rules)
+	if err != nil {
+		return fail("start", err)
+	}
+	cmd.Dir = work
+	log, err := os.Create(filepath.Join(work, "log"))
+	if err != nil {
+		return fail("start", err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	started := time.Now()
+	if err := cmd.Start(); err != nil {
+		return fail("start", err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	r.pid = cmd.Process.Pid
+	if r.client, err = startChild(role.RoleClient); err != nil {
+		return fail("start", err)
+	}
+	defer r.client.stop()
+
+	step("first sync")
+	f, err := r.open(p.address, started)
+	if err != nil {
+		return fail("start and first sync", fmt.Errorf("%w; its log ends with %q", err, tail(log.Name())))
+	}
+	results = append(results, summarize(c, initialSync, []figures{f}))
+
+	var runs []figures
+	for i := range s.Repeat + 1 {
+		step(fmt.Sprintf("change %d/%d", i, s.Repeat))
+		f, err := r.change()
+		if err != nil {
+			return fail(oneChange, fmt.Errorf("%w; its log ends with %q", err, tail(log.Name())))
+		}
+		if i > 0 { // the first one warms up
+			runs = append(runs, f)
+		}
+	}
+	return append(results, summarize(c, oneChange, runs))
+}
+
+// open opens the streams of the subscribers and waits until each has every file's resource. It measures from the start of
+// the program: the reading of all files is part of it.
+func (r *fileRunner) open(address string, started time.Time) (figures, error) {
+	if err := awaitListener(address, started.Add(r.Timeout)); err != nil {
+		return figures{}, err
+	}
+	args := role.OpenArgs{
+		Address:     address,
+		Streams:     r.Streams,
+		Connections: r.Connections,
+		Node:        "sidecar~127.0.0.1~bench.bench~bench.svc.cluster.local", // istiod insists on the form
+		TypeURLs:    kinds,
+		Metadata:    map[string]string{"GENERATOR": "api"},
+		Resources:   r.Resources,
+		Timeout:     r.Timeout,
+	}
+	var opened role.Opened
+	if err := r.client.call(2*r.Timeout, "Open", args, &opened); err != nil {
+		return figures{}, err
+	}
+	return r.assemble(0, role.Traffic{}, started, opened.Arrivals)
+}
+
+// change changes one file and waits until every subscriber has what it says now.
+func (r *fileRunner) change() (figures, error) {
+	if err := r.client.call(r.Timeout, "Collect", struct{}{}, nil); err != nil {
+		return figures{}, err
+	}
+	before, err := r.rest()
+	if err != nil {
+		return figures{}, err
+	}
+	var traffic role.Traffic
+	if err := r.client.call(r.Timeout, "Traffic", struct{}{}, &traffic); err != nil {
+		return figures{}, err
+	}
+	process.ResetPeak(r.pid)
+	r.changes++
+	if err := r.client.call(r.Timeout, "Arm", role.ArmArgs{Marker: engine.Marker(r.changes)}, nil); err != nil {
+		return figures{}, err
+	}
+	start := time.Now()
+	if err := r.write(r.changes%r.Resources, r.changes); err != nil {
+		return figures{}, err
+	}
+	var arrivals role.Arrivals
+	if err := r.client.call(2*r.Timeout, "Await", r.Timeout, &arrivals); err != nil {
+		return figures{}, err
+	}
+	return r.assemble(before, traffic, start, arrivals)
+}
+
+func (r *fileRunner) assemble(before time.Duration, sent role.Traffic, start time.Time, arrivals role.Arrivals) (figures, error) {
+	after, err := r.rest()
+	if err != nil {
+		return figures{}, err
+	}
+	var now role.Traffic
+	if err := r.client.call(r.Timeout, "Traffic", struct{}{}, &now); err != nil {
+		return figures{}, err
+	}
+	use := role.Usage{CPU: after}
+	use.RSS, use.PeakRSS = process.Memory(r.pid)
+	f := assemble(role.Usage{CPU: before}, use, sent, now, start, arrivals)
+	f.RSS = use.RSS
+	return f, nil
+}
+
+// rest waits until the program has used next to nothing for a second, and returns what it had used until then. istiod is
+// never quite idle.
+func (r *fileRunner) rest() (time.Duration, error) {
+	const window, noise = time.Second, 20 * time.Millisecond
+	deadline := time.Now().Add(r.Timeout)
+	for time.Now().Before(deadline) {
+		before, err := process.CPUOf(r.pid)
+		if err != nil {
+			return 0, err
+		}
+		time.Sleep(window)
+		after, err := process.CPUOf(r.pid)
+		if err != nil {
+			return 0, err
+		}
+		if after-before <= noise {
+			return before, nil
+		}
+	}
+	return 0, errBusy
+}
+
+var errBusy = errors.New("the program did not come to rest")
+
+var serviceEntry = template.Must(template.New("").Parse(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata:
+  name: se-{{printf "%06d" .Index}}
+  namespace: bench
+  labels:
+    app: se-{{printf "%06d" .Index}}
+spec:
+  hosts:
+  - se-{{printf "%06d" .Index}}.{{.Marker}}.mesh.internal
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports:
+  - number: 8080
+    name: http
+    protocol: HTTP
+  endpoints:
+  - address: 10.0.0.1
+    locality: region-1/zone-a
+    labels: {version: v1}
+  - address: 10.0.0.2
+    locality: region-1/zone-b
+    labels: {version: v2}
+`))
+
+// write writes the i-th file as of a change, in one step as editors and deployments do.
+func (r *fileRunner) write(i, change int) error {
+	var b bytes.Buffer
+	err := serviceEntry.Execute(&b, struct {
+		Index  int
+		Marker string
+	}{i, engine.Marker(change)})
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(r.rules, fmt.Sprintf("se-%06d.yaml", i))
+	temporary := r.rules + ".new"
+	if err := os.WriteFile(temporary, b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, name)
+}
+
+// awaitListener waits until a connection to address succeeds. A gRPC client that came too early would wait a second before
+// it tried again.
+func awaitListener(address string, deadline time.Time) error {
+	for {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the program does not listen: %w", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func freeAddress() (string, error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return lis.Addr().String(), lis.Close()
+}
+
+// tail returns the end of a file, for a message.
+func tail(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-500):])
+}

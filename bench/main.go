@@ -58,7 +58,7 @@ func run(args []string) error {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	s.Repeat = max(*repeat, 1)
-	if files.wanted() {
+	if files.on {
 		return runFiles(files, s)
 	}
 	cases := m.cases()

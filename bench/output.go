@@ -66,9 +66,9 @@ func (o outcome) writeTable(w io.Writer) error {
 				name += fmt.Sprintf(" (%.0f/s)", r.Rate)
 			}
 			t.Add(name, r.Mode, r.Server, fmt.Sprint(r.Resources), fmt.Sprint(r.Streams),
-				millis(r.CPU), millis(r.Least)+"–"+millis(r.Most), c.ratio(r, engine.Floor), c.ratio(r, engine.Tributary),
-				millis(r.P50), millis(r.P99), millis(r.Last), mega(r.Bytes), fmt.Sprint(r.Messages),
-				mega(r.RSS), mega(r.PeakRSS), fmt.Sprint(r.Allocs), mega(r.AllocBytes))
+				millis(r.CPU), spread(r), c.ratio(r, engine.Floor), c.ratio(r, engine.Tributary),
+				millis(r.P50), millis(r.P99), millis(r.Last), mega(r.Bytes), count(r.Messages),
+				mega(r.RSS), mega(r.PeakRSS), count(r.Allocs), mega(r.AllocBytes))
 		}
 	}
 	_, err := t.WriteTo(w)
@@ -78,7 +78,7 @@ func (o outcome) writeTable(w io.Writer) error {
 // ratio returns the CPU of r in terms of that of another server in the same comparison.
 func (c comparison) ratio(r result, server string) string {
 	other, ok := c.of(server)
-	if !ok || other.CPU <= 0 {
+	if !ok || other.CPU <= 0 || c.Scenario == idle { // idling costs are noise
 		return ""
 	}
 	return fmt.Sprintf("%.2f", float64(r.CPU)/float64(other.CPU))
@@ -180,6 +180,14 @@ func (o outcome) chart(x func(group) (float64, bool)) report.Chart {
 	return c
 }
 
+// spread is empty where there was one measurement only.
+func spread(r result) string {
+	if r.Repeats < 2 {
+		return ""
+	}
+	return millis(r.Least) + "–" + millis(r.Most)
+}
+
 func millis(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -194,7 +202,18 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%.2f", ms)
 }
 
+// count leaves out what was not measured.
+func count(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
 func mega(n uint64) string {
+	if n == 0 {
+		return ""
+	}
 	if n < 10_000_000 {
 		return fmt.Sprintf("%.2f", float64(n)/1e6)
 	}

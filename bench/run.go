@@ -159,6 +159,7 @@ func (r *runner) openArgs() role.OpenArgs {
 		Address:     r.address,
 		Streams:     r.Streams,
 		Connections: r.Connections,
+		Node:        engine.NodeID,
 		Delta:       r.Mode != modeSotW,
 		TypeURLs:    []string{engine.TypeURL},
 		Resources:   r.perStream(),
@@ -273,7 +274,8 @@ func (r *runner) begin() (before role.Usage, traffic role.Traffic, err error) {
 	if err = r.onClient("Traffic", struct{}{}, &traffic); err != nil {
 		return before, traffic, err
 	}
-	err = r.onServer("Begin", struct{}{}, &before)
+	collect := r.CPUProfile == "" // what the collector does for the measurement is not to be seen in the profile
+	err = r.onServer("Begin", collect, &before)
 	return before, traffic, err
 }
 

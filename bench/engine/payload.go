@@ -28,8 +28,8 @@ type Item struct {
 // Name returns the name of the i-th resource.
 func Name(i int) string { return fmt.Sprintf("cluster-%06d.mesh.internal", i) }
 
-// Marker returns what the resources that a change touched contain, and no others do.
-func Marker(change int) string { return fmt.Sprintf("<change %010d>", change) }
+// Marker returns what the resources that a change touched contain, and no others do. It may stand in a host name.
+func Marker(change int) string { return fmt.Sprintf("change-%010d", change) }
 
 // The Cluster's two fields that are set: name and alt_stat_name.
 const (

@@ -1,28 +1,17 @@
-package role
+// Package process tells what a process has used, this one or another.
+package process
 
 import (
 	"bytes"
+	"fmt"
 	"os"
-	"runtime/metrics"
 	"strconv"
 	"syscall"
 	"time"
 )
 
-// Usage is what a server process has used.
-type Usage struct {
-	CPU        time.Duration // user and system, since the process started
-	RSS        uint64        // bytes, now
-	PeakRSS    uint64        // bytes, since the last Begin
-	Allocs     uint64        // heap objects, since the process started
-	AllocBytes uint64
-	Received   uint64 // messages from clients
-	Sent       uint64 // messages to clients
-	Streams    int64  // open now
-}
-
-// processCPU returns the CPU time of this process.
-func processCPU() time.Duration {
+// CPU returns the user and system time of this process, to the microsecond.
+func CPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		return 0
@@ -30,20 +19,17 @@ func processCPU() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// resetPeak makes peakRSS count from now. It is Linux's; elsewhere the peak is that of the process's whole life.
-func resetPeak() {
-	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+// ResetPeak makes the peak that Memory returns count from now. Where that cannot be had the peak is that of the process's
+// whole life.
+func ResetPeak(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// memory returns the resident set now and at its peak, in bytes.
-func memory() (rss, peak uint64) {
-	status, err := os.ReadFile("/proc/self/status")
+// Memory returns the resident set of a process in bytes, now and at its peak. They are zero where there is no /proc.
+func Memory(pid int) (rss, peak uint64) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		var usage syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-			return 0, 0
-		}
-		return uint64(usage.Maxrss), uint64(usage.Maxrss)
+		return 0, 0
 	}
 	for line := range bytes.Lines(status) {
 		fields := bytes.Fields(line)
@@ -59,11 +45,4 @@ func memory() (rss, peak uint64) {
 		}
 	}
 	return rss, peak
-}
-
-// allocations returns the number and the bytes of all heap allocations so far.
-func allocations() (objects, size uint64) {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }

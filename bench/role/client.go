@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"tributary/bench/engine"
 	"tributary/bench/wire"
 )
 
@@ -38,6 +37,7 @@ type OpenArgs struct {
 	Delta       bool
 	TypeURLs    []string // of which the first is measured
 	Names       []string // none is a wildcard
+	Node        string
 	Metadata    map[string]string
 	// Resources that each stream waits for, unless it waits for a Marker.
 	Resources int
@@ -102,7 +102,7 @@ func (c *Client) open(args OpenArgs) error {
 	}
 	var subscriptions []wire.Subscription
 	for _, url := range args.TypeURLs {
-		s := wire.Subscription{Delta: args.Delta, Node: wire.Node(engine.NodeID, args.Metadata), TypeURL: url, Names: args.Names}
+		s := wire.Subscription{Delta: args.Delta, Node: wire.Node(args.Node, args.Metadata), TypeURL: url, Names: args.Names}
 		if args.Resume {
 			s.Versions = c.versions
 		}
@@ -160,8 +160,7 @@ func (c *Client) stream(ctx context.Context, id int, conn *grpc.ClientConn, subs
 		}
 		c.sent.Add(1)
 	}
-	seen := 0 // resources of the first type
-	var ack []byte
+	seen := 0 // resources of the first type, as the client holds them
 	for {
 		var r wire.Response
 		if err := stream.RecvMsg(&r); err != nil {
@@ -175,8 +174,7 @@ func (c *Client) stream(ctx context.Context, id int, conn *grpc.ClientConn, subs
 		if i < 0 {
 			return fmt.Errorf("response of type %q", r.TypeURL)
 		}
-		ack = subs[i].ACK(ack[:0], &r)
-		request := wire.Bytes(ack)
+		request := wire.Bytes(subs[i].ACK(&r))
 		if err := stream.SendMsg(&request); err != nil {
 			return err
 		}
@@ -184,7 +182,11 @@ func (c *Client) stream(ctx context.Context, id int, conn *grpc.ClientConn, subs
 		c.sent.Add(1)
 		c.bytes.Add(uint64(r.Size))
 		if i == 0 {
-			seen += r.Resources
+			if subs[0].Delta {
+				seen += r.Resources
+			} else {
+				seen = r.Resources
+			}
 			c.watch.Load().look(id, now, seen, &r)
 		}
 		r.Free()
@@ -248,7 +250,7 @@ func (c *Client) Learn(args OpenArgs, _ *struct{}) error {
 		return err
 	}
 	request := &discovery.DeltaDiscoveryRequest{
-		Node:                   &core.Node{Id: engine.NodeID},
+		Node:                   &core.Node{Id: args.Node},
 		TypeUrl:                args.TypeURLs[0],
 		ResourceNamesSubscribe: args.Names,
 	}

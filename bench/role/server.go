@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"runtime/pprof"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,20 @@ import (
 	"google.golang.org/grpc"
 
 	"tributary/bench/engine"
+	"tributary/bench/process"
 )
+
+// Usage is what a server process has used.
+type Usage struct {
+	CPU        time.Duration // user and system, since the process started
+	RSS        uint64        // bytes, now
+	PeakRSS    uint64        // bytes, since the last Begin
+	Allocs     uint64        // heap objects, since the process started
+	AllocBytes uint64
+	Received   uint64 // messages from clients
+	Sent       uint64 // messages to clients
+	Streams    int64  // open now
+}
 
 // Server drives one engine. Its exported methods are called by net/rpc, one at a time.
 type Server struct {
@@ -100,15 +114,17 @@ func (c *countedStream) RecvMsg(m any) error {
 	return err
 }
 
-// Begin collects garbage, so that the step that follows pays for its own only, waits for what the collector does in the
+// Begin, unless it is told not to, collects garbage, so that the step that follows pays for its own only, waits for what the collector does in the
 // background, and returns the usage so far. Memory is not given back to the system, since the step would then pay for
 // faulting it in again.
-func (s *Server) Begin(_ struct{}, usage *Usage) error {
-	runtime.GC()
+func (s *Server) Begin(collect bool, usage *Usage) error {
+	if collect {
+		runtime.GC()
+	}
 	if _, err := s.rest(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
-	resetPeak()
+	process.ResetPeak(os.Getpid())
 	*usage = s.usage()
 	return nil
 }
@@ -266,13 +282,13 @@ func (s *Server) rest(deadline time.Time) (Usage, error) {
 
 // glance returns the part of the usage that costs nothing to look at.
 func (s *Server) glance() Usage {
-	return Usage{CPU: processCPU(), Received: s.received.Load(), Sent: s.sent.Load()}
+	return Usage{CPU: process.CPU(), Received: s.received.Load(), Sent: s.sent.Load()}
 }
 
 // Idle does nothing for a while and returns what that cost, with memory given back to the system first.
 func (s *Server) Idle(d time.Duration, reply *Changed) error {
 	debug.FreeOSMemory()
-	resetPeak()
+	process.ResetPeak(os.Getpid())
 	reply.At = time.Now()
 	reply.Before = s.usage()
 	time.Sleep(d)
@@ -293,10 +309,17 @@ func (s *Server) AwaitNoStreams(timeout time.Duration, _ *struct{}) error {
 func (s *Server) usage() Usage {
 	u := Usage{Streams: s.streams.Load()}
 	u.Allocs, u.AllocBytes = allocations()
-	u.RSS, u.PeakRSS = memory()
+	u.RSS, u.PeakRSS = process.Memory(os.Getpid())
 	u.Received, u.Sent = s.received.Load(), s.sent.Load()
-	u.CPU = processCPU() // last, so that looking is not counted in what begins here
+	u.CPU = process.CPU() // last, so that looking is not counted in what begins here
 	return u
+}
+
+// allocations returns the number and the bytes of all heap allocations so far.
+func allocations() (objects, size uint64) {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
 // StartProfile begins to write a CPU profile to a file.

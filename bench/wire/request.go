@@ -50,8 +50,9 @@ func (s Subscription) First() []byte {
 	return b
 }
 
-// ACK appends to b the request that accepts r.
-func (s Subscription) ACK(b []byte, r *Response) []byte {
+// ACK returns the request that accepts r. It is a new slice each time: gRPC holds what it is given until it is written.
+func (s Subscription) ACK(r *Response) []byte {
+	b := make([]byte, 0, 16+len(s.TypeURL)+len(r.Version)+len(r.Nonce))
 	if s.Delta {
 		b = appendString(b, 2, s.TypeURL)
 		return appendString(b, 6, r.Nonce)
