@@ -1,0 +1,258 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+func testEvents(each func(string, func(*testing.T, *subject))) {
+	each("HasStarted tells that Run was called", func(t *testing.T, s *subject) {
+		require.False(t, s.Store.HasStarted())
+		stop := s.run(t)
+		Eventually(t, s.Store.HasStarted, "HasStarted")
+		stop() // returns only if Run does
+		require.True(t, s.Store.HasStarted())
+	})
+
+	each("HasSynced waits for the handlers to be told of everything", func(t *testing.T, s *subject) {
+		release := make(chan struct{})
+		var told atomic.Int32
+		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, event memstore.Event) {
+			<-release
+			told.Add(1)
+		})
+		s.put(t, New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "2"))
+		s.run(t)
+		s.markSynced()
+		Eventually(t, s.Store.HasStarted, "HasStarted")
+		require.False(t, s.Store.HasSynced())
+		release <- struct{}{}
+		require.False(t, s.Store.HasSynced(), "one event is still to be handled")
+		release <- struct{}{}
+		Eventually(t, s.Store.HasSynced, "HasSynced")
+		require.Equal(t, int32(2), told.Load())
+	})
+
+	each("HasSynced needs complete content", func(t *testing.T, s *subject) {
+		if s.MarkSynced == nil {
+			t.Skip("the store syncs by itself")
+		}
+		log := record(s, resource.Gateway)
+		s.run(t)
+		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		log.waitFor(t, "add ns/a=1")
+		require.False(t, s.Store.HasSynced())
+		s.MarkSynced()
+		Eventually(t, s.Store.HasSynced, "HasSynced, though nothing else happens")
+	})
+
+	each("Events tell what changed", func(t *testing.T, s *subject) {
+		log := record(s, resource.Gateway)
+		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		s.markSynced()
+		s.run(t)
+		log.waitFor(t, "add ns/a=1")
+		s.put(t, New(resource.Gateway, "ns", "a", "2"))
+		log.waitFor(t, "add ns/a=1", "update ns/a=1 to 2")
+		s.put(t, New(resource.Telemetry, "ns", "a", "3")) // nobody asked for this kind
+		s.remove(t, New(resource.Gateway, "ns", "a", "").Key())
+		log.waitFor(t, "add ns/a=1", "update ns/a=1 to 2", "delete ns/a=2")
+	})
+
+	each("What changes nothing is no event", func(t *testing.T, s *subject) {
+		log := record(s, resource.Gateway)
+		s.run(t)
+		a := New(resource.Gateway, "ns", "a", "1")
+		s.put(t, a)
+		log.waitFor(t, "add ns/a=1")
+		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		moved := a.WithOrigin(resource.Origin{Source: "test", Place: "elsewhere:1"})
+		s.put(t, moved)
+		Eventually(t, func() bool { return s.Store.Get(a.Key()).Origin() == moved.Origin() }, "the new origin is stored")
+		s.put(t, New(resource.Gateway, "ns", "z", "2"))
+		log.waitFor(t, "add ns/a=1", "add ns/z=2")
+	})
+
+	each("Handlers are called in order, one at a time", func(t *testing.T, s *subject) {
+		var busy atomic.Bool
+		var mu sync.Mutex
+		var calls []string
+		for i := range 3 {
+			for _, kind := range []resource.Kind{resource.Gateway, resource.Sidecar} {
+				s.Store.RegisterEventHandler(kind, func(_, r *resource.Resource, _ memstore.Event) {
+					if !busy.CompareAndSwap(false, true) {
+						t.Error("two handlers at once")
+					}
+					mu.Lock()
+					calls = append(calls, strconv.Itoa(i)+" "+Content(r))
+					mu.Unlock()
+					busy.Store(false)
+				})
+			}
+		}
+		s.run(t)
+		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		s.put(t, New(resource.Sidecar, "ns", "a", "2"))
+		Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(calls) == 6 }, "all were called")
+		require.Equal(t, []string{"0 1", "1 1", "2 1", "0 2", "1 2", "2 2"}, calls)
+	})
+
+	each("Reads in a handler are at least as new as the event", func(t *testing.T, s *subject) {
+		latest := 0 // of the one key; written by the test before the store sees it
+		var mu sync.Mutex
+		var seen atomic.Int64
+		s.Store.RegisterEventHandler(key.Kind, func(_, r *resource.Resource, _ memstore.Event) {
+			event, _ := strconv.Atoi(Content(r))
+			read, _ := strconv.Atoi(Content(s.Store.Get(key)))
+			mu.Lock()
+			defer mu.Unlock()
+			if read < event || read > latest {
+				t.Errorf("event %d, read %d, latest %d", event, read, latest)
+			}
+			seen.Store(int64(event))
+		})
+		s.run(t)
+		for i := 1; i <= 50; i++ {
+			mu.Lock()
+			latest = i
+			mu.Unlock()
+			s.put(t, entry(strconv.Itoa(i)))
+		}
+		Eventually(t, func() bool { return seen.Load() == 50 }, "the last event")
+	})
+
+	each("A slow handler sees the changes of a key as one", func(t *testing.T, s *subject) {
+		entered, release := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
+			once.Do(func() {
+				close(entered)
+				<-release
+			})
+		})
+		log := record(s, resource.Gateway)
+		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		s.run(t)
+		<-entered
+		for i := range 200 {
+			s.put(t, New(resource.Gateway, "ns", "a", strconv.Itoa(i)))
+			s.put(t, New(resource.Gateway, "ns", "b", strconv.Itoa(i)))
+			s.put(t, New(resource.Gateway, "ns", "gone", strconv.Itoa(i)))
+			s.remove(t, New(resource.Gateway, "ns", "gone", "").Key())
+		}
+		close(release)
+		log.waitForSet(t, "add ns/a=1", "update ns/a=1 to 199", "add ns/b=199")
+	})
+
+	each("Deleted and created again is an update", func(t *testing.T, s *subject) {
+		entered, release := make(chan struct{}), make(chan struct{})
+		s.Store.RegisterEventHandler(resource.Telemetry, func(_, _ *resource.Resource, _ memstore.Event) {
+			close(entered)
+			<-release
+		})
+		log := record(s, resource.Gateway)
+		a, b := New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "1")
+		s.put(t, a, b)
+		s.run(t)
+		log.waitForSet(t, "add ns/a=1", "add ns/b=1")
+		s.put(t, New(resource.Telemetry, "ns", "stop", "")) // holds the worker
+		<-entered
+		s.remove(t, a.Key(), b.Key())
+		s.put(t, New(resource.Gateway, "ns", "a", "2"), b)
+		s.put(t, New(resource.Gateway, "ns", "last", "3"))
+		close(release)
+		log.waitForSet(t, "add ns/a=1", "add ns/b=1", "update ns/a=1 to 2", "add ns/last=3")
+	})
+
+	each("A handler may call the store", func(t *testing.T, s *subject) {
+		var listed atomic.Int32
+		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
+			if s.Apply != nil {
+				s.Apply([]*resource.Resource{New(resource.Telemetry, "ns", "from-handler", "1")}, nil)
+			} else {
+				_, err := s.Store.Create(New(resource.Telemetry, "ns", "from-handler", "1"))
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			listed.Store(int32(len(s.Store.List(resource.Gateway, ""))))
+		})
+		log := record(s, resource.Telemetry)
+		s.run(t)
+		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		log.waitFor(t, "add ns/from-handler=1")
+		require.Equal(t, int32(1), listed.Load())
+	})
+
+	each("Reported errors reach the watch error handler", func(t *testing.T, s *subject) {
+		reporter, ok := s.Store.(interface{ ReportError(error) })
+		if !ok {
+			t.Skip("errors come from within")
+		}
+		down := errors.New("the registry is down")
+		got := make(chan error, 1)
+		s.Store.SetWatchErrorHandler(func(err error) { got <- err })
+		reporter.ReportError(errors.New("an older one"))
+		reporter.ReportError(down)
+		s.run(t)
+		require.Equal(t, down, <-got, "the last error counts")
+	})
+}
+
+// eventLog is what a handler was told, as text.
+type eventLog struct {
+	mu     sync.Mutex
+	events []string // guarded by mu
+}
+
+func record(s *subject, kind resource.Kind) *eventLog {
+	log := new(eventLog)
+	s.Store.RegisterEventHandler(kind, func(old, new *resource.Resource, event memstore.Event) {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		log.events = append(log.events, describe(old, new, event))
+	})
+	return log
+}
+
+func describe(old, new *resource.Resource, event memstore.Event) string {
+	switch {
+	case event == memstore.Added && old == nil && new != nil:
+		return fmt.Sprintf("add %s=%s", new.Key().FullName(), Content(new))
+	case event == memstore.Updated && old != nil && new != nil:
+		return fmt.Sprintf("update %s=%s to %s", new.Key().FullName(), Content(old), Content(new))
+	case event == memstore.Deleted && old != nil && new == nil:
+		return fmt.Sprintf("delete %s=%s", old.Key().FullName(), Content(old))
+	default:
+		return fmt.Sprintf("malformed event %d: %v, %v", event, old, new)
+	}
+}
+
+func (l *eventLog) get() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.events...)
+}
+
+// waitFor waits for as many events as are wanted, and checks that they are those.
+func (l *eventLog) waitFor(t *testing.T, want ...string) {
+	t.Helper()
+	Eventually(t, func() bool { return len(l.get()) >= len(want) }, "%d events", len(want))
+	require.Equal(t, want, l.get())
+}
+
+// waitForSet is waitFor where events of different keys may come in any order.
+func (l *eventLog) waitForSet(t *testing.T, want ...string) {
+	t.Helper()
+	Eventually(t, func() bool { return len(l.get()) >= len(want) }, "%d events", len(want))
+	require.ElementsMatch(t, want, l.get())
+}
