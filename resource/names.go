@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // The rules of Kubernetes for names, labels and annotations (k8s.io/apimachinery/pkg/util/validation, with which a test
@@ -51,6 +52,9 @@ func checkMeta(m Meta) []error {
 	for k, v := range m.Annotations {
 		if err := checkQualified(strings.ToLower(k)); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.annotations: %w", err))
+		}
+		if !utf8.ValidString(v) {
+			errs = append(errs, fmt.Errorf("metadata.annotations[%q]: not valid UTF-8", k))
 		}
 		size += len(k) + len(v)
 	}

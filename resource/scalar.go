@@ -50,7 +50,7 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 // str returns the string that node is. Numbers and the like are refused, as kubectl does: what is meant by 1.10 or 010
 // or no cannot be told.
 func (d *decoder) str(node, n *yaml.Node) (string, bool) {
-	if n.Kind == yaml.ScalarNode && (n.Tag == "!!str" && !isOldBool(n) || n.Tag == "!!timestamp") {
+	if isText(n) {
 		return n.Value, true
 	}
 	if n.Kind == yaml.ScalarNode && !isNull(n) {
@@ -136,6 +136,15 @@ func (d *decoder) mapKey(fd protoreflect.FieldDescriptor, key *yaml.Node) (k pro
 
 // isNull reports whether n is null, or nothing at all.
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// isText reports whether n is a string. What the parser takes for a time or, out of place, for a merge key, is one, as
+// it is for kubectl.
+func isText(n *yaml.Node) bool {
+	if n.Kind != yaml.ScalarNode {
+		return false
+	}
+	return n.Tag == "!!str" && !isOldBool(n) || n.Tag == "!!timestamp" || n.Tag == "!!merge"
+}
 
 // isOldBool reports whether n is one of the words that are booleans in YAML 1.1, and so for kubectl, but not in 1.2.
 func isOldBool(n *yaml.Node) bool {
@@ -332,7 +341,7 @@ func describe(n *yaml.Node) string {
 		return "the boolean " + value
 	case n.Tag == "!!int", n.Tag == "!!float":
 		return "the number " + value
-	case n.Tag == "!!str", n.Tag == "!!timestamp":
+	case isText(n):
 		return fmt.Sprintf("the string %q", value)
 	}
 	return fmt.Sprintf("%q with the tag %s, which is not supported", value, n.Tag)

@@ -102,7 +102,7 @@ func (d *decoder) value(v *structpb.Value, node, n *yaml.Node) {
 	case n.Tag == "!!bool", isOldBool(n):
 		b, _ := boolOf(n)
 		v.Kind = &structpb.Value_BoolValue{BoolValue: b}
-	case n.Tag == "!!str", n.Tag == "!!timestamp":
+	case isText(n):
 		v.Kind = &structpb.Value_StringValue{StringValue: n.Value}
 	default:
 		f, ok := floatOf(n)
