@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -48,9 +47,13 @@ var muteIstio = sync.OnceFunc(func() {
 // Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent use.
 func Validate(r *Resource) (warnings Errors, err error) {
 	muteIstio()
-	spec, err := r.Spec()
-	if err != nil {
-		return nil, Errors{{Key: r.key, Origin: r.origin, Err: errors.Unwrap(err)}}
+	schema, ok := schemaByKind[r.key.Kind]
+	if !ok {
+		return nil, Errors{errorOf(r, "unknown kind")}
+	}
+	spec := schema.NewSpec()
+	if err := proto.Unmarshal(r.body, spec); err != nil {
+		return nil, Errors{errorOf(r, "decode spec: %w", err)}
 	}
 	var errs Errors
 	for _, err := range checkKey(r.key) {

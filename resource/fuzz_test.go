@@ -1,0 +1,65 @@
+package resource
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzDecode expects no panic of any text, and of what can be decoded that it is served, shown, and decoded again as the
+// same. It is decoded as YAML and as JSON.
+func FuzzDecode(f *testing.F) {
+	for _, pattern := range []string{"testdata/decode/*.*", "../testdata/quickstart/*", "testdata/bench/*"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(f, err)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(f, err)
+			f.Add(data)
+		}
+	}
+	f.Add([]byte(laughs()))
+	f.Add([]byte("apiVersion: core/v1alpha1\nkind: MeshConfig\nspec: &a {<<: [*a, {b: *a}]}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, path := range []string{"x.yaml", "x.json"} {
+			for _, severity := range []Severity{SeverityError, SeverityWarning} {
+				for _, d := range Decode(path, data, Options{UnknownFields: severity}) {
+					checkDocument(t, d)
+				}
+			}
+		}
+	})
+}
+
+func checkDocument(t *testing.T, d Document) {
+	t.Helper()
+	if (d.Resource == nil) != (len(d.Errors) > 0) {
+		t.Fatalf("neither resource nor errors, or both: %+v", d)
+	}
+	if d.Line < 1 {
+		t.Fatalf("line %d", d.Line)
+	}
+	_ = d.Errors.Error()
+	_ = d.Warnings.Error()
+	if d.Resource == nil {
+		return
+	}
+	if d.Key != d.Resource.Key() {
+		t.Fatalf("key %q of %q", d.Key, d.Resource.Key())
+	}
+	_, _ = Validate(d.Resource)
+	_, err := EncodeMCP(d.Resource)
+	require.NoError(t, err)
+	for path, marshal := range map[string]func(*Resource) ([]byte, error){"x.yaml": MarshalYAML, "x.json": MarshalJSON} {
+		text, err := marshal(d.Resource)
+		require.NoError(t, err)
+		again := Decode(path, text, Options{})
+		require.Len(t, again, 1, "%s", text)
+		require.Empty(t, again[0].Errors, "%s", text)
+		if !Equal(d.Resource, again[0].Resource) || !d.Resource.Created().Equal(again[0].Resource.Created()) {
+			t.Fatalf("decoded again, %s differs:\n%s", path, text)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package resource
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	kube "k8s.io/apimachinery/pkg/util/validation"
+)
+
+// TestQuickstart shows that the mesh that `make run` serves is valid, without a warning, and has objects of every kind.
+func TestQuickstart(t *testing.T) {
+	files, err := filepath.Glob("../testdata/quickstart/*")
+	require.NoError(t, err)
+	kinds, keys := map[Kind]bool{}, map[Key]string{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, d := range Decode(file, data, Options{}) {
+			require.NoError(t, d.Errors.Err())
+			require.NoError(t, d.Warnings.Err())
+			warnings, err := Validate(d.Resource)
+			require.NoError(t, err)
+			require.NoError(t, warnings.Err())
+			assert.Empty(t, keys[d.Key], "%s is there twice", d.Key)
+			kinds[d.Key.Kind], keys[d.Key] = true, file
+		}
+	}
+	assert.Len(t, kinds, len(schemas))
+}
+
+func TestValidate(t *testing.T) {
+	for _, test := range []struct {
+		kind            Kind
+		name, spec      string // of a document
+		want, wantWarns string // parts of the error and of the warnings; empty for none
+	}{
+		{AuthorizationPolicy, "good", `{rules: [{from: [{source: {namespaces: [a]}}]}]}`, "", ""},
+		{AuthorizationPolicy, "bad", `{rules: [{from: [{}]}]}`, "must not be nil", ""},
+		{DestinationRule, "good", `{host: a.example.com}`, "", ""},
+		{DestinationRule, "bad", `{}`, "empty domain name", ""},
+		{EnvoyFilter, "good", `{workloadSelector: {labels: {a: b}}, configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {name: a}}}]}`, "", ""},
+		{EnvoyFilter, "bad", `{configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE}}]}`, "missing patch value", ""},
+		{EnvoyFilter, "type", `{configPatches: [{applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: a, typed_config: {"@type": x/y.z}}}}]}`, "referenced type unknown", ""},
+		{EnvoyFilter, "warned", `{workloadSelector: {labels: {a: b}}, configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {nam: a}}}]}`, "", `unknown field "nam"`},
+		{Gateway, "good", `{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}`, "", ""},
+		{Gateway, "bad", `{servers: [{port: {number: 80, name: http, protocol: GIBBERISH}, hosts: ["*"]}]}`, "invalid protocol", ""},
+		{MeshConfig, "good", `{accessLogFile: /dev/stdout, trustDomain: example.com, trustDomainAliases: [a.com]}`, "", ""},
+		{MeshConfig, "bad", `{connectTimeout: 1us, defaultConfig: {discoveryAddress: "x y"}}`, "connect timeout", ""},
+		{PeerAuthentication, "good", `{mtls: {mode: STRICT}}`, "", ""},
+		{PeerAuthentication, "bad", `{portLevelMtls: {80: {mode: STRICT}}}`, "port level", ""},
+		{ProxyConfig, "good", `{concurrency: 2}`, "", ""},
+		{ProxyConfig, "bad", `{concurrency: -2}`, "concurrency must be", ""},
+		{RequestAuthentication, "good", `{jwtRules: [{issuer: a}]}`, "", ""},
+		{RequestAuthentication, "bad", `{jwtRules: [{issuer: a, jwksUri: "::"}]}`, "missing protocol scheme", ""},
+		{ServiceEntry, "good", `{hosts: [a.example.com], ports: [{number: 80, name: http}], resolution: DNS}`, "", ""},
+		{ServiceEntry, "bad", `{hosts: ["*"], ports: [{number: 0, name: http}, {number: 1, name: http}], resolution: DNS}`, "invalid host", ""},
+		{Sidecar, "good", `{egress: [{hosts: ["./*"]}]}`, "", ""},
+		{Sidecar, "bad", `{egress: [{hosts: [short]}]}`, "namespace/dnsName", ""},
+		{Telemetry, "good", `{tracing: [{randomSamplingPercentage: 1}]}`, "", ""},
+		{Telemetry, "bad", `{accessLogging: [{filter: {expression: "(("}}]}`, "CEL", ""},
+		{TrafficExtension, "good", `{lua: {inlineCode: "x = 1"}, match: [{ports: [{number: 80}]}]}`, "", ""},
+		{TrafficExtension, "good-wasm", `{wasm: {url: "oci://example.com/a"}}`, "", ""},
+		{TrafficExtension, "neither", `{phase: AUTHN}`, "exactly one of wasm and lua", ""},
+		{TrafficExtension, "empty", `{lua: {}}`, "lua.inlineCode is missing", ""},
+		{TrafficExtension, "long", `{lua: {inlineCode: "` + strings.Repeat("x", 70_000) + `"}}`, "longer than 64 KiB", ""},
+		{TrafficExtension, "bad-wasm", `{wasm: {url: "ftp://a", sha256: x}}`, "unsupported scheme", ""},
+		{TrafficExtension, "port", `{lua: {inlineCode: x}, match: [{ports: [{number: 99999}]}]}`, "out of range", ""},
+		{VirtualService, "good", `{hosts: [a], http: [{route: [{destination: {host: a}}]}]}`, "", ""},
+		{VirtualService, "bad", `{hosts: [a], http: [{}]}`, "HTTP route", ""},
+		{VirtualService, "warned", `{hosts: [a], http: [{route: [{destination: {host: a}}]}, {route: [{destination: {host: b}}]}]}`, "", "not used"},
+		{WasmPlugin, "good", `{url: "file:///a"}`, "", ""},
+		{WasmPlugin, "bad", `{}`, "url field needs to be set", ""},
+		{WorkloadEntry, "good", `{address: 10.0.0.1}`, "", ""},
+		{WorkloadEntry, "bad", `{}`, "address is required", ""},
+		{WorkloadGroup, "good", `{template: {}}`, "", ""},
+		{WorkloadGroup, "bad", `{probe: {httpGet: {port: 80}}}`, "template is required", ""},
+	} {
+		t.Run(string(test.kind)+"/"+test.name, func(t *testing.T) {
+			schema, _ := SchemaOf(test.kind)
+			text := "apiVersion: " + schema.APIVersion() + "\nkind: " + string(test.kind) + "\nmetadata: {name: a}\nspec: " + test.spec + "\n"
+			docs := Decode("x.yaml", []byte(text), Options{})
+			require.Len(t, docs, 1)
+			require.NoError(t, docs[0].Errors.Err())
+			warnings, err := Validate(docs[0].Resource)
+			if test.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, test.want)
+				for _, e := range ErrorsIn(err) {
+					assert.Equal(t, docs[0].Key, e.Key)
+					assert.NotContains(t, e.Error(), "\n")
+					assert.True(t, strings.HasPrefix(e.Error(), "x.yaml:1: "+docs[0].Key.String()+": "), e.Error())
+				}
+			}
+			if test.wantWarns == "" {
+				assert.Empty(t, warnings)
+			} else {
+				assert.Contains(t, warnings.Error(), test.wantWarns)
+			}
+		})
+	}
+}
+
+// TestValidateReportsAll shows that Istio's lists of errors become one Error each.
+func TestValidateReportsAll(t *testing.T) {
+	docs := Decode("x.yaml", []byte(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: a}
+spec: {hosts: [a.example.com], ports: [{number: 0, name: x}, {number: 70000, name: x}], resolution: DNS}
+`), Options{})
+	_, err := Validate(docs[0].Resource)
+	assert.GreaterOrEqual(t, len(ErrorsIn(err)), 3, "%v", err)
+}
+
+// TestValidateMeta is about what sources other than files may get wrong.
+func TestValidateMeta(t *testing.T) {
+	spec := typicalResource(t).Body()
+	for _, test := range []struct {
+		name string
+		meta Meta
+		want []string // parts of errors
+	}{
+		{"good", Meta{Key: Key{ServiceEntry, "ns", "a.b"}, Labels: map[string]string{"a.b/c": "D_e", "x": ""}, Annotations: map[string]string{"A/b": "any\ntext"}}, nil},
+		{"slash", Meta{Key: Key{ServiceEntry, "ns", "a/b"}}, []string{"metadata.name"}},
+		{"empty", Meta{Key: Key{ServiceEntry, "", ""}}, []string{"metadata.name", "metadata.namespace"}},
+		{"long", Meta{Key: Key{ServiceEntry, strings.Repeat("n", 64), strings.Repeat("n", 254)}}, []string{"longer than 253", "longer than 63"}},
+		{"cluster-scoped", Meta{Key: Key{MeshConfig, "ns", "istio"}}, []string{"cluster-scoped"}},
+		{"labels", Meta{Key: Key{ServiceEntry, "ns", "a"}, Labels: map[string]string{"": "x", "a": "b c", "b": strings.Repeat("v", 64), "A_/c": ""}},
+			[]string{`labels["a"]`, `labels["b"]`, `"" is not a key`, `key "A_/c"`}},
+		{"annotations", Meta{Key: Key{ServiceEntry, "ns", "a"}, Annotations: map[string]string{"a b": "", "c": "\xff", "d": strings.Repeat("x", 256<<10)}},
+			[]string{`annotations["c"]`, `"a b" is not a key`, "larger than 256 KiB"}},
+		{"Istio's own", Meta{Key: Key{ServiceEntry, "ns", "a"}, Annotations: map[string]string{"istio.io/dry-run": "true"}}, []string{"dry-run"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			body := spec
+			if test.meta.Key.Kind == MeshConfig {
+				body = nil
+			}
+			_, err := Validate(FromBody(test.meta, body))
+			assert.Len(t, ErrorsIn(err), len(test.want), "%v", err)
+			for _, want := range test.want {
+				assert.ErrorContains(t, err, want)
+			}
+		})
+	}
+	_, err := Validate(FromBody(Meta{Key: Key{ServiceEntry, "ns", "a"}, Origin: Origin{"dc1", "service a"}}, []byte("\xff")))
+	require.ErrorContains(t, err, "dc1: service a: ServiceEntry ns/a: ")
+	_, err = Validate(FromBody(Meta{Key: Key{"Other", "ns", "a"}}, nil))
+	require.ErrorContains(t, err, "unknown kind")
+}
+
+// TestNamesAsKubernetes compares our rules with the original.
+func TestNamesAsKubernetes(t *testing.T) {
+	for _, s := range []string{
+		"", "a", "A", "-", "a-", "-a", "a-b", "a.b", "a..b", ".a", "a.", "a_b", "a b", "ä", "0", "a/b", "a/", "/a", "a/b/c", "A.b/C", "a.b/C_d.e-f",
+		"a.b/-c", "a\n", "\xff", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 253), strings.Repeat("a", 254),
+		strings.Repeat("a", 63) + "/" + strings.Repeat("b", 63), strings.Repeat("a", 254) + "/b", "a/" + strings.Repeat("b", 64), strings.Repeat("é", 40),
+	} {
+		assert.Equal(t, len(kube.IsDNS1123Subdomain(s)) == 0, checkName(s) == nil, "name %q", s)
+		assert.Equal(t, len(kube.IsDNS1123Label(s)) == 0, checkNamespace(s) == nil, "namespace %q", s)
+		assert.Equal(t, len(kube.IsQualifiedName(s)) == 0, checkQualified(s) == nil, "key %q", s)
+		assert.Equal(t, len(kube.IsValidLabelValue(s)) == 0, s == "" || len(s) <= 63 && isLabelText(s), "value %q", s)
+	}
+}
