@@ -150,7 +150,9 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
 		_ = server.Close() // cuts off who is still reading
 	}
-	_ = <-ended // says that it was closed
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin server on %s: %w", lis.Addr(), err)
+	}
 	return nil
 }
 

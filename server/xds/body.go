@@ -23,36 +23,36 @@ func (b *body) add(e *encoded, count int) {
 var emptyBody = &body{}
 
 // sotwBody is the whole of a state for a SotW stream: it cannot be cut, since what is absent from it is deleted.
-func (s *state) sotwBody() *body {
+func (s *state) sotwBody(f form) *body {
 	b := &body{parts: make([]*encoded, 0, len(s.pages))}
 	for _, p := range s.pages {
-		b.add(p.encodedSotW(), len(p.entries))
+		b.add(p.encoded(f), len(p.entries))
 	}
 	return b
 }
 
 // sotwBodyOf holds just entries.
-func sotwBodyOf(entries []*Entry) *body {
+func sotwBodyOf(entries []*Entry, f form) *body {
 	if len(entries) == 0 {
 		return emptyBody
 	}
 	b := &body{}
-	b.add(encodeSotW(entries), len(entries))
+	b.add(encode(entries, f, false), len(entries))
 	return b
 }
 
 // deltaBodiesAll is the whole of a state for a delta stream, in chunks.
-func (s *state) deltaBodiesAll() []*body {
+func (s *state) deltaBodiesAll(f form) []*body {
 	var bodies []*body
 	b := &body{}
 	for _, p := range s.pages {
-		e := p.encodedDelta()
+		e := p.encoded(f)
 		if b.size > 0 && b.size+e.len() > maxChunk {
 			bodies = append(bodies, b)
 			b = &body{}
 		}
 		if e.len() > maxChunk { // entries of many kilobytes: cut the page itself
-			bodies = append(bodies, deltaBodies(p.entries, nil)...)
+			bodies = append(bodies, deltaBodies(p.entries, nil, f)...)
 			continue
 		}
 		b.add(e, len(p.entries))
@@ -64,14 +64,14 @@ func (s *state) deltaBodiesAll() []*body {
 }
 
 // deltaBodies holds puts and removed, in chunks. It returns one empty body if there is nothing.
-func deltaBodies(puts []*Entry, removed []string) []*body {
+func deltaBodies(puts []*Entry, removed []string, f form) []*body {
 	var bodies []*body
 	start, size := 0, 0
 	for i, e := range puts {
-		n := e.sizeDelta()
+		n := e.size(f, false)
 		if size > 0 && size+n > maxChunk {
 			b := &body{}
-			b.add(encodeDelta(puts[start:i]), i-start)
+			b.add(encode(puts[start:i], f, false), i-start)
 			bodies = append(bodies, b)
 			start, size = i, 0
 		}
@@ -79,7 +79,7 @@ func deltaBodies(puts []*Entry, removed []string) []*body {
 	}
 	last := &body{}
 	if start < len(puts) {
-		last.add(encodeDelta(puts[start:]), len(puts)-start)
+		last.add(encode(puts[start:], f, false), len(puts)-start)
 	}
 	if len(removed) > 0 {
 		size := 0

@@ -118,7 +118,7 @@ func (c *Collection) Apply(commit Commit) (changed bool) {
 	next := old.with(changes)
 	if commit.Version != "" && next.version != commit.Version {
 		if next == old {
-			next = &state{revision: old.revision + 1, sum: old.sum, len: old.len, pages: old.pages}
+			next = &state{revision: old.revision + 1, sum: old.sum, len: old.len, pages: old.pages, minTTL: old.minTTL}
 		}
 		next.version = commit.Version
 	}

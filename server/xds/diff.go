@@ -10,11 +10,14 @@ type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
 
-	delta func() []*body // the responses of a delta wildcard stream that goes this way
+	delta [2]func() []*body // the responses of delta wildcard streams that go this way: without and with TTLs
 	// before returns the state that has the puts but not yet the removals: the first of two steps for a stream on which
 	// other types must change in between.
 	before func() *state
 }
+
+// deltaIn returns the responses of a delta wildcard stream in a form.
+func (d *diff) deltaIn(f form) []*body { return d.delta[f-formDelta]() }
 
 func (d *diff) empty() bool { return len(d.puts) == 0 && len(d.removed) == 0 }
 
@@ -30,7 +33,9 @@ func (s *state) since(from *state) *diff {
 	}
 	puts, removed := compare(from, s)
 	d := &diff{puts: puts, removed: removed}
-	d.delta = sync.OnceValue(func() []*body { return deltaBodies(puts, names(removed)) })
+	for i, f := range []form{formDelta, formDeltaTTL} {
+		d.delta[i] = sync.OnceValue(func() []*body { return deltaBodies(puts, names(removed), f) })
+	}
 	d.before = sync.OnceValue(func() *state {
 		keep := make([]change, len(removed))
 		for i, e := range removed {

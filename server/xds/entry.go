@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -17,6 +18,9 @@ type Entry struct {
 	// Child is the name under which a client asks for the resource that belongs to this one in the child type of the
 	// collection: for a Cluster, the name of its ClusterLoadAssignment. Empty if there is none.
 	Child string
+	// TTL is how long a client keeps the resource without hearing of it again, if it supports that; heartbeats are sent to
+	// such clients. Zero is for ever.
+	TTL time.Duration
 }
 
 // Field numbers of envoy.service.discovery.v3.
@@ -35,33 +39,107 @@ const (
 	resourceVersion = 1 // Resource
 	resourceBody    = 2
 	resourceName    = 3
+	resourceTTL     = 6
+
+	anyTypeURL, anyValue           = 1, 2 // google.protobuf.Any
+	durationSeconds, durationNanos = 1, 2 // google.protobuf.Duration
 )
 
-// appendSotW appends e as an element of DiscoveryResponse.resources.
-func (e *Entry) appendSotW(b []byte) []byte {
-	b = protowire.AppendTag(b, respResources, protowire.BytesType)
-	return protowire.AppendBytes(b, e.Any)
+// form is a way of encoding an entry as an element of a response's resources.
+type form int
+
+const (
+	formSotW        form = iota // the Any itself
+	formSotWWrapped             // an Any of a Resource, for clients that take it and that have to be told a TTL
+	formDelta                   // a Resource
+	formDeltaTTL                // a Resource that tells the TTL, for clients that support it
+	forms
+)
+
+// withoutTTL is the form for resources that have no TTL.
+func (f form) withoutTTL() form {
+	if f >= formDelta {
+		return formDelta
+	}
+	return formSotW
 }
 
-func (e *Entry) sizeSotW() int { return 1 + protowire.SizeBytes(len(e.Any)) }
+// encode concatenates entries in one form. A heartbeat tells the TTL of a resource, but has no body.
+func encode(entries []*Entry, f form, heartbeat bool) *encoded {
+	size := 0
+	for _, e := range entries {
+		size += e.size(f, heartbeat)
+	}
+	b := make([]byte, 0, size)
+	for _, e := range entries {
+		b = e.append(b, f, heartbeat)
+	}
+	return newEncoded(b)
+}
 
-// appendDelta appends e as an element of DeltaDiscoveryResponse.resources.
-func (e *Entry) appendDelta(b []byte) []byte {
+const resourceTypeURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+func (e *Entry) append(b []byte, f form, heartbeat bool) []byte {
 	b = protowire.AppendTag(b, respResources, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(e.sizeResource()))
+	switch f {
+	case formSotW:
+		return protowire.AppendBytes(b, e.Any)
+	case formSotWWrapped:
+		n := e.sizeResource(f, heartbeat)
+		b = protowire.AppendVarint(b, uint64(2+protowire.SizeBytes(len(resourceTypeURL))+protowire.SizeBytes(n)))
+		b = protowire.AppendTag(b, anyTypeURL, protowire.BytesType)
+		b = protowire.AppendString(b, resourceTypeURL)
+		b = protowire.AppendTag(b, anyValue, protowire.BytesType)
+	}
+	b = protowire.AppendVarint(b, uint64(e.sizeResource(f, heartbeat)))
 	b = protowire.AppendTag(b, resourceVersion, protowire.BytesType)
 	b = protowire.AppendString(b, e.Version)
-	b = protowire.AppendTag(b, resourceBody, protowire.BytesType)
-	b = protowire.AppendBytes(b, e.Any)
+	if !heartbeat {
+		b = protowire.AppendTag(b, resourceBody, protowire.BytesType)
+		b = protowire.AppendBytes(b, e.Any)
+	}
 	b = protowire.AppendTag(b, resourceName, protowire.BytesType)
-	return protowire.AppendString(b, e.Name)
+	b = protowire.AppendString(b, e.Name)
+	if f != formDelta && e.TTL > 0 {
+		seconds, nanos := e.ttl()
+		b = protowire.AppendTag(b, resourceTTL, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(2+protowire.SizeVarint(seconds)+protowire.SizeVarint(nanos)))
+		b = protowire.AppendTag(b, durationSeconds, protowire.VarintType)
+		b = protowire.AppendVarint(b, seconds)
+		b = protowire.AppendTag(b, durationNanos, protowire.VarintType)
+		b = protowire.AppendVarint(b, nanos)
+	}
+	return b
 }
 
-func (e *Entry) sizeResource() int {
-	return 3 + protowire.SizeBytes(len(e.Version)) + protowire.SizeBytes(len(e.Any)) + protowire.SizeBytes(len(e.Name))
+// size is the number of bytes that append adds.
+func (e *Entry) size(f form, heartbeat bool) int {
+	switch f {
+	case formSotW:
+		return 1 + protowire.SizeBytes(len(e.Any))
+	case formSotWWrapped:
+		n := 2 + protowire.SizeBytes(len(resourceTypeURL)) + protowire.SizeBytes(e.sizeResource(f, heartbeat))
+		return 1 + protowire.SizeBytes(n)
+	}
+	return 1 + protowire.SizeBytes(e.sizeResource(f, heartbeat))
 }
 
-func (e *Entry) sizeDelta() int { return 1 + protowire.SizeBytes(e.sizeResource()) }
+// sizeResource is the size of the Resource message of e.
+func (e *Entry) sizeResource(f form, heartbeat bool) int {
+	n := 2 + protowire.SizeBytes(len(e.Version)) + protowire.SizeBytes(len(e.Name))
+	if !heartbeat {
+		n += 1 + protowire.SizeBytes(len(e.Any))
+	}
+	if f != formDelta && e.TTL > 0 {
+		seconds, nanos := e.ttl()
+		n += 1 + protowire.SizeBytes(2+protowire.SizeVarint(seconds)+protowire.SizeVarint(nanos))
+	}
+	return n
+}
+
+func (e *Entry) ttl() (seconds, nanos uint64) {
+	return uint64(e.TTL / time.Second), uint64(e.TTL % time.Second)
+}
 
 // setHash is a hash of a set of entries that does not depend on their order: the sum of a hash of each, so that one
 // entry is added or taken away in constant time. Replicas with equal content agree on it.

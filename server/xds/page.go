@@ -3,6 +3,7 @@ package xds
 import (
 	"sort"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"google.golang.org/grpc/mem"
@@ -12,8 +13,24 @@ import (
 // weakly: they live while a response that uses them is being sent, and until the next garbage collection after it.
 type page struct {
 	entries []*Entry
-	sotw    atomic.Pointer[weak.Pointer[encoded]]
-	delta   atomic.Pointer[weak.Pointer[encoded]]
+	minTTL  time.Duration // the least of the entries' that is not zero, or zero
+	cache   [forms]atomic.Pointer[weak.Pointer[encoded]]
+}
+
+func newPage(entries []*Entry) *page {
+	p := &page{entries: entries}
+	for _, e := range entries {
+		p.minTTL = minPositive(p.minTTL, e.TTL)
+	}
+	return p
+}
+
+// minPositive returns the lesser of a and b, disregarding one that is zero.
+func minPositive(a, b time.Duration) time.Duration {
+	if a <= 0 || b <= 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // encoded is a run of bytes of a response, ready to be sent any number of times.
@@ -33,44 +50,19 @@ func (p *page) get(name string) *Entry {
 	return nil
 }
 
-// encodedSotW returns the page as elements of DiscoveryResponse.resources.
-func (p *page) encodedSotW() *encoded { return p.encoded(&p.sotw, encodeSotW) }
-
-// encodedDelta returns the page as elements of DeltaDiscoveryResponse.resources.
-func (p *page) encodedDelta() *encoded { return p.encoded(&p.delta, encodeDelta) }
-
-func (p *page) encoded(cache *atomic.Pointer[weak.Pointer[encoded]], encode func([]*Entry) *encoded) *encoded {
+// encoded returns the page in a form.
+func (p *page) encoded(f form) *encoded {
+	if p.minTTL == 0 {
+		f = f.withoutTTL()
+	}
+	cache := &p.cache[f]
 	if w := cache.Load(); w != nil {
 		if e := w.Value(); e != nil {
 			return e
 		}
 	}
-	e := encode(p.entries) // two streams may both do it; either result serves
+	e := encode(p.entries, f, false) // two streams may both do it; either result serves
 	w := weak.Make(e)
 	cache.Store(&w)
 	return e
-}
-
-func encodeSotW(entries []*Entry) *encoded {
-	size := 0
-	for _, e := range entries {
-		size += e.sizeSotW()
-	}
-	b := make([]byte, 0, size)
-	for _, e := range entries {
-		b = e.appendSotW(b)
-	}
-	return newEncoded(b)
-}
-
-func encodeDelta(entries []*Entry) *encoded {
-	size := 0
-	for _, e := range entries {
-		size += e.sizeDelta()
-	}
-	b := make([]byte, 0, size)
-	for _, e := range entries {
-		b = e.appendDelta(b)
-	}
-	return newEncoded(b)
 }

@@ -186,7 +186,10 @@ func (r *response) withoutRemovals() *response {
 	}
 	c := *r
 	c.to = r.diff.before()
-	c.diff = &diff{puts: r.diff.puts, delta: func() []*body { return deltaBodies(r.diff.puts, nil) }}
+	c.diff = &diff{puts: r.diff.puts}
+	for i, f := range []form{formDelta, formDeltaTTL} {
+		c.diff.delta[i] = func() []*body { return deltaBodies(r.diff.puts, nil, f) }
+	}
 	if r.private {
 		gone := names(r.diff.removed)
 		c.removed = slices.DeleteFunc(slices.Clone(r.removed), func(name string) bool {
@@ -218,19 +221,22 @@ func (r *response) changed() []*Entry {
 }
 
 // bodies encodes the response: one body for SotW, one or more for delta.
-func (r *response) bodies() []*body {
+func (r *response) bodies(f form) []*body {
+	if r.to.minTTL == 0 {
+		f = f.withoutTTL()
+	}
 	delta := r.sub.isDelta
 	switch {
 	case delta && r.private:
-		return deltaBodies(r.puts, r.removed)
+		return deltaBodies(r.puts, r.removed, f)
 	case delta && r.diff != nil:
-		return r.diff.delta()
+		return r.diff.deltaIn(f)
 	case delta:
-		return r.to.deltaBodiesAll()
+		return r.to.deltaBodiesAll(f)
 	case r.private:
-		return []*body{sotwBodyOf(r.puts)}
+		return []*body{sotwBodyOf(r.puts, f)}
 	default:
-		return []*body{r.to.sotwBody()}
+		return []*body{r.to.sotwBody(f)}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 )
 
 // Entries live in pages of at most maxPage, in order of name. A commit copies the pages that it changes and the list of
@@ -22,6 +23,7 @@ type state struct {
 	sum      setHash
 	len      int
 	pages    []*page
+	minTTL   time.Duration // the least of the pages' that is not zero, or zero
 
 	mu    sync.Mutex
 	diffs map[uint64]*diff // by the revision that they start from; they do not keep the state itself alive
@@ -94,6 +96,9 @@ func (s *state) with(changes []change) *state {
 		return s
 	}
 	next.version = next.sum.String()
+	for _, p := range next.pages {
+		next.minTTL = minPositive(next.minTTL, p.minTTL)
+	}
 	return next
 }
 
@@ -146,6 +151,6 @@ func (s *state) appendPages(entries []*Entry) {
 	}
 	size := (len(entries) + n - 1) / n
 	for chunk := range slices.Chunk(entries, size) {
-		s.pages = append(s.pages, &page{entries: slices.Clip(chunk)})
+		s.pages = append(s.pages, newPage(slices.Clip(chunk)))
 	}
 }

@@ -35,6 +35,7 @@ type stream struct {
 	mu     sync.Mutex
 	closed bool
 	node   *corev3.Node
+	form   form            // what the client of node understands
 	subs   []*subscription // in order of rank, then of arrival
 	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
 	owed map[string][]string
@@ -164,7 +165,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 		node = &corev3.Node{}
 	}
 	s.mu.Lock()
-	s.node = node
+	s.node, s.form = node, formOf(node, s.delta)
 	s.mu.Unlock()
 	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
 	if err != nil {
@@ -253,9 +254,10 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	}
 	r := pick(due, held)
 	if r == nil {
-		return nil, wait
+		out, w := s.heartbeat(now)
+		return out, minPositive(wait, w)
 	}
-	s.plan(r)
+	s.plan(r, now)
 	return s.emit(r.sub, now), 0
 }
 
@@ -295,7 +297,7 @@ func pick(due []*response, held held) *response {
 }
 
 // plan lays out the chunks of a response and notes what follows from its being sent.
-func (s *stream) plan(r *response) {
+func (s *stream) plan(r *response, now time.Time) {
 	sub := r.sub
 	if url := sub.coll.typ.ChildURL; url != "" {
 		resumed := sub.initial != nil
@@ -313,8 +315,11 @@ func (s *stream) plan(r *response) {
 			}
 		}
 	}
-	sub.chunks = r.bodies()
+	sub.chunks = r.bodies(s.form)
 	sub.settle(r.to)
+	if sub.beat.IsZero() {
+		sub.beat = now
+	}
 }
 
 // emit takes the next chunk of a subscription and gives it a header.
@@ -339,11 +344,4 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	h = append(h, control...)
 	s.server.metrics.response(sub.coll.typ.URL, len(h)+b.size, b.count)
 	return newFrame(h, b)
-}
-
-func minPositive(a, b time.Duration) time.Duration {
-	if a <= 0 {
-		return b
-	}
-	return min(a, b)
 }

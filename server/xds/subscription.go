@@ -28,6 +28,8 @@ type subscription struct {
 
 	chunks []*body // the rest of a response that was cut; each leads towards state
 
+	beat time.Time // when the TTLs were last renewed
+
 	status TypeStatus
 }
 
