@@ -27,8 +27,8 @@ const (
 //
 // The tags named jsonschema are the descriptions in docs/config.schema.json.
 type Config struct {
-	Listen        Listen         `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
-	StateDir      string         `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart. Relative paths are relative to this file."`
+	Listen        Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
+	StateDir      string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart. Relative paths are relative to this file."`
 	ConfigSources []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 }
 

@@ -98,7 +98,7 @@ func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
 stateDir: [a]
 stateDir: b
 configSources:
-- addres: fs:///a
+- adr: fs:///a
   quietDelay: soon
 - address: fs:///b
   tlsSettings: {insecureSkipVerify: maybe}
@@ -108,7 +108,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].addres: unknown key; known here: address, defaultNamespace, maxDelay, maxFileBytes, name, quietDelay, rescanInterval, subscribedResources, tlsSettings, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, defaultNamespace, maxDelay, maxFileBytes, name, quietDelay, rescanInterval, subscribedResources, tlsSettings, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
