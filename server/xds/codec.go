@@ -16,6 +16,7 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.ReadBufferSize(4 << 10),
+		grpc.MaxRecvMsgSize(maxRequest),
 	}
 }
 

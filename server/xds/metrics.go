@@ -10,6 +10,7 @@ type metrics struct {
 	responses *prometheus.CounterVec
 	resources *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -25,11 +26,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		responses: counter("responses_total", "Discovery responses sent."),
 		resources: counter("resources_sent_total", "Resources and removals sent in responses."),
 		bytes:     counter("response_bytes_total", "Encoded size of the responses sent."),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tributary_xds_refusals_total", Help: "Streams refused or ended because of a limit, by the limit.",
+		}, []string{"reason"}),
 	}
 	m.streams.WithLabelValues("sotw")
 	m.streams.WithLabelValues("delta")
 	if r != nil {
-		r.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes)
+		r.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes, m.refusals)
 	}
 	return m
 }

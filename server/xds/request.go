@@ -14,6 +14,7 @@ import (
 type request struct {
 	delta bool // which of the two messages to expect; set by the owner
 
+	size      int          // encoded
 	node      *corev3.Node // of the first request that has one
 	typeURL   string
 	version   string
@@ -49,7 +50,7 @@ var (
 
 // decode replaces all of r but the node and what belongs to the owner.
 func (r *request) decode(b []byte) error {
-	*r = request{delta: r.delta, node: r.node, interned: r.interned}
+	*r = request{delta: r.delta, size: len(b), node: r.node, interned: r.interned}
 	fields := sotwFields[:]
 	if r.delta {
 		fields = deltaFields[:]

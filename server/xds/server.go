@@ -36,6 +36,7 @@ type Options struct {
 	AckTimeout time.Duration
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
+	Limits     Limits
 }
 
 // Server serves a catalog to any number of streams.
@@ -50,17 +51,22 @@ type Server struct {
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 
+	closing chan struct{} // closed when draining begins
+
 	mu       sync.Mutex
 	streams  map[*stream]struct{}
+	perPeer  map[string]int // streams by IP address
 	draining bool
 }
 
 // NewServer returns a server of catalog, to be registered with a gRPC server that was made with ServerOptions.
 func NewServer(catalog Catalog, opts Options) *Server {
 	opts.AckTimeout = cmp.Or(opts.AckTimeout, 10*time.Second)
+	opts.Limits.RefusalDelay = cmp.Or(opts.Limits.RefusalDelay, time.Second)
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
-		metrics: newMetrics(opts.Registerer), streams: make(map[*stream]struct{}),
+		metrics: newMetrics(opts.Registerer), closing: make(chan struct{}),
+		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
 	if opts.Identifier != "" {
 		cp, err := proto.Marshal(&corev3.ControlPlane{Identifier: opts.Identifier})
@@ -85,7 +91,10 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) { s.drain(ctx, o
 func (s *Server) drain(ctx context.Context, over time.Duration) {
 	const slices = 10
 	s.mu.Lock()
-	s.draining = true
+	if !s.draining {
+		s.draining = true
+		close(s.closing)
+	}
 	left := make([]*stream, 0, len(s.streams))
 	for st := range s.streams {
 		left = append(left, st)
@@ -114,26 +123,24 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	ctx := ss.Context()
 	st := &stream{
 		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
-		bell: make(bell, 1), drain: make(chan struct{}),
+		bell: make(bell, 1), drain: make(chan struct{}), limiter: s.opts.Limits.limiter(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer = p.Addr.String()
+		st.peer, st.host = p.Addr.String(), hostOf(p.Addr)
 	}
-	s.mu.Lock()
-	if s.draining {
-		s.mu.Unlock()
-		return status.Error(codes.Unavailable, "server is shutting down")
+	if err := s.admit(st); err != nil {
+		s.hold(ctx)
+		return err
 	}
-	s.streams[st] = struct{}{}
-	s.mu.Unlock()
+	defer s.leave(st)
 	s.metrics.stream(delta, 1)
-	defer func() {
-		s.metrics.stream(delta, -1)
-		s.mu.Lock()
-		delete(s.streams, st)
-		s.mu.Unlock()
-	}()
-	return st.run(ctx)
+	defer s.metrics.stream(delta, -1)
+	err := st.run(ctx)
+	if status.Code(err) == codes.ResourceExhausted {
+		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
+		s.hold(ctx)
+	}
+	return err
 }
 
 // ClientStatus is what the server knows of one stream.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,6 +29,8 @@ type stream struct {
 	delta     bool
 	fixedType string // of a stream of a single-type service; empty on ADS
 	peer      string
+	host      string        // of peer, without the port
+	limiter   *rate.Limiter // of requests, or nil; used by receive
 	connected time.Time
 	bell      bell
 	drain     chan struct{}
@@ -88,6 +91,9 @@ func (s *stream) receive() error {
 
 // take applies one request.
 func (s *stream) take(req *request) error {
+	if err := s.checkRequest(req); err != nil {
+		return err
+	}
 	typeURL := cmp.Or(req.typeURL, s.fixedType)
 	if typeURL == "" {
 		return status.Error(codes.InvalidArgument, "type_url is missing: it is required on an aggregated stream")
@@ -126,6 +132,10 @@ func (s *stream) take(req *request) error {
 		delete(s.owed, typeURL)
 		s.subs = append(s.subs, sub)
 		slices.SortStableFunc(s.subs, func(a, b *subscription) int { return cmp.Compare(a.coll.typ.Rank, b.coll.typ.Rank) })
+	}
+	if err := s.checkSubscriptions(); err != nil {
+		s.mu.Unlock()
+		return err
 	}
 	nacked := sub.status.Nacks > nacks
 	idle := len(sub.chunks) == 0 && !sub.behind()
