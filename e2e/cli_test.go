@@ -16,7 +16,8 @@ import (
 func TestGet(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]string{
-		"se": "ServiceEntry", "vs": "VirtualService", "dr": "DestinationRule", "gw": "Gateway", "we": "WorkloadEntry", "wg": "WorkloadGroup",
+		"se": "ServiceEntry", "vs": "VirtualService", "dr": "DestinationRule",
+		"gw": "Gateway", "we": "WorkloadEntry", "wg": "WorkloadGroup",
 	}
 	dir, err := filepath.Abs(filepath.Join("testdata", "kinds"))
 	require.NoError(t, err)

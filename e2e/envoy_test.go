@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -66,7 +67,7 @@ func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
 					return fmt.Errorf("no cluster %s for %s in:\n%s", cluster, key, clusters)
 				}
 				for _, endpoint := range endpoints {
-					number := port.GetNumber()
+					number := cmp.Or(port.GetTargetPort(), port.GetNumber())
 					if n, ok := endpoint.GetPorts()[port.GetName()]; ok {
 						number = n
 					}
@@ -114,7 +115,7 @@ func endpointsOf(namespace string, service *networking.ServiceEntry, objects fix
 // backend is an HTTP server that answers with its name.
 func backend(t *testing.T, name string) (port int) {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
 	t.Cleanup(s.Close)
 	_, err := fmt.Sscanf(s.URL, "http://127.0.0.1:%d", &port)
 	require.NoError(t, err)
@@ -131,7 +132,7 @@ func answeredBy(t *testing.T, port int, name string) error {
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	if err == nil && string(body) != name {
 		err = fmt.Errorf("%s: %q answered, want %q", res.Status, body, name)

@@ -142,7 +142,8 @@ func TestUnknownType(t *testing.T) {
 // server with gRPC's defaults ends it at the third ping.
 func TestKeepalive(t *testing.T) {
 	t.Parallel()
-	_, _, stream := serveStream(t, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, PermitWithoutStream: true}))
+	pings := keepalive.ClientParameters{Time: 15 * time.Second, PermitWithoutStream: true}
+	_, _, stream := serveStream(t, grpc.WithKeepaliveParams(pings))
 	stream.Subscribe(t, serviceEntries, "")
 	stream.Ack(t, stream.Next(t))
 	time.Sleep(50 * time.Second) // Three pings.

@@ -143,7 +143,7 @@ func TestFileTurnsBad(t *testing.T) {
 	for name, bad := range map[string]string{
 		"no YAML":                    good[:len(good)-20] + "\n  {[\n",
 		"binary garbage":             "\x7fELF\x00\x01\xff\xfe",
-		"unknown field":              strings.ReplaceAll(good, "resolution:", "resolutoin:"),
+		"unknown field":              strings.ReplaceAll(good, "resolution:", "solution:"),
 		"wrong type":                 strings.ReplaceAll(good, "number: 80", "number: eighty"),
 		"no Istio kind":              strings.ReplaceAll(good, "ServiceEntry", "ServiceEntrance"),
 		"refused by istiod":          strings.ReplaceAll(good, "number: 80", "number: 80000"),
