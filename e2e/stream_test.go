@@ -54,7 +54,7 @@ func TestStaleNonce(t *testing.T) {
 	stream.answers(t, gateways) // Had the two been answered, those answers would be before this one.
 
 	stream.Ack(t, second)
-	state := awaitSubscription(t, tributary, serviceEntries, func(s subscription) bool { return s.Acked.Nonce == second.GetNonce() })
+	state := awaitAnswered(t, tributary, second)
 	assert.Empty(t, state.Nack)
 	assert.Equal(t, 2, state.Responses)
 	stream.answers(t, sidecars)
@@ -68,8 +68,9 @@ func TestNack(t *testing.T) {
 	stream.Subscribe(t, serviceEntries, "")
 	first := stream.Next(t)
 	stream.Nack(t, first, "", "not to my liking")
-	state := awaitSubscription(t, tributary, serviceEntries, func(s subscription) bool { return s.Nack.Nonce == first.GetNonce() })
+	state := awaitAnswered(t, tributary, first)
 	assert.Contains(t, state.Nack.Error, "not to my liking")
+	assert.Empty(t, state.Acked)
 	stream.answers(t, gateways) // Had the NACK been answered, that answer would be before this one.
 
 	write(t, dir, "more.yaml", serviceEntry("more", 80))
@@ -77,7 +78,8 @@ func TestNack(t *testing.T) {
 	assert.Equal(t, serviceEntries, second.GetTypeUrl())
 	assert.Len(t, second.GetResources(), 2)
 	stream.Ack(t, second)
-	state = awaitSubscription(t, tributary, serviceEntries, func(s subscription) bool { return s.Acked.Nonce == second.GetNonce() })
+	state = awaitAnswered(t, tributary, second)
+	assert.Equal(t, second.GetNonce(), state.Acked.Nonce)
 	assert.Equal(t, 2, state.Responses)
 	stream.answers(t, sidecars)
 }
@@ -226,8 +228,9 @@ func streams(t *testing.T, tributary *fixture.Tributary) ([]client, error) {
 	return list, err
 }
 
-// awaitSubscription waits until the only stream stands with a type as so wants it, and returns how that is.
-func awaitSubscription(t *testing.T, tributary *fixture.Tributary, typeURL string, so func(subscription) bool) subscription {
+// awaitAnswered waits until tributary knows that its only client accepted or refused the response, and returns where the
+// client then stands.
+func awaitAnswered(t *testing.T, tributary *fixture.Tributary, res *discovery.DiscoveryResponse) subscription {
 	t.Helper()
 	var found subscription
 	tributary.WaitFor(t, 5*time.Second, func() error {
@@ -237,7 +240,7 @@ func awaitSubscription(t *testing.T, tributary *fixture.Tributary, typeURL strin
 		}
 		for _, c := range list {
 			for _, found = range c.Types {
-				if found.TypeURL == typeURL && so(found) {
+				if found.TypeURL == res.GetTypeUrl() && (found.Acked.Nonce == res.GetNonce() || found.Nack.Nonce == res.GetNonce()) {
 					return nil
 				}
 			}

@@ -176,6 +176,20 @@ func TestFileTurnsBad(t *testing.T) {
 	}
 }
 
+// TestBadFromTheStart shows that a file which was never good keeps nothing else from istiod, nor tributary from its work.
+// (istiod's own file source ends istiod.)
+func TestBadFromTheStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "kind: [\n")
+	write(t, dir, "b.yaml", serviceEntry("b", 80))
+	_, istiod := serve(t, dir)
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, serviceEntry("b", 80)))
+
+	write(t, dir, "a.yaml", serviceEntry("a", 80))
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+}
+
 // TestHeldUntilSynced shows that istiod gets no answer, not even an empty one, before every source is synced.
 func TestHeldUntilSynced(t *testing.T) {
 	t.Parallel()
