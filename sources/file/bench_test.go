@@ -1,4 +1,4 @@
-package file_test
+package file
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"tributary/memstore"
 	"tributary/sources"
-	"tributary/sources/file"
 )
 
 // BenchmarkStart measures from nothing to synced, over a directory with one ServiceEntry a file, 1,000 files a directory.
@@ -30,7 +29,7 @@ func BenchmarkStart(b *testing.B) {
 }
 
 func start(b *testing.B, dir string, n int) {
-	src, err := file.New("fs://"+dir, file.Settings{})
+	src, err := New("fs://"+dir, Settings{})
 	require.NoError(b, err)
 	table := new(memstore.Table)
 	s := sources.NewSupervisor(sources.Options{})

@@ -1,4 +1,4 @@
-package file_test
+package file
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/file"
 	"tributary/sources/sourcetest"
 )
 
@@ -38,12 +37,12 @@ type tree struct {
 }
 
 func (h *tree) Source() sources.Source {
-	s, err := file.New("fs://"+h.root, file.Settings{
+	s, err := New("fs://"+h.root, Settings{
 		QuietDelay: 5 * time.Millisecond, RescanInterval: 100 * time.Millisecond,
 	})
 	require.NoError(h.t, err)
 	if h.blind {
-		file.Blind(s)
+		s.blind = true
 	}
 	return s
 }

@@ -54,21 +54,15 @@ func (s Settings) withDefaults() (Settings, error) {
 	default:
 		return s, fmt.Errorf("unknownFields: want %q or %q, got %q", UnknownFieldsError, UnknownFieldsWarn, s.UnknownFields)
 	}
-	for _, d := range []struct {
-		key           string
-		value         *time.Duration
-		standard, min time.Duration
-	}{
-		{"quietDelay", &s.QuietDelay, 100 * time.Millisecond, time.Millisecond},
-		{"maxDelay", &s.MaxDelay, max(time.Second, s.QuietDelay), s.QuietDelay},
-		{"rescanInterval", &s.RescanInterval, 30 * time.Second, 100 * time.Millisecond},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min {
-			return s, fmt.Errorf("%s: want at least %s, got %s", d.key, d.min, *d.value)
-		}
+	var err error
+	if s.QuietDelay, err = duration("quietDelay", s.QuietDelay, 100*time.Millisecond, time.Millisecond); err != nil {
+		return s, err
+	}
+	if s.MaxDelay, err = duration("maxDelay", s.MaxDelay, max(time.Second, s.QuietDelay), s.QuietDelay); err != nil {
+		return s, err
+	}
+	if s.RescanInterval, err = duration("rescanInterval", s.RescanInterval, 30*time.Second, 100*time.Millisecond); err != nil {
+		return s, err
 	}
 	if s.MaxFileBytes == 0 {
 		s.MaxFileBytes = 64 << 20
@@ -77,6 +71,17 @@ func (s Settings) withDefaults() (Settings, error) {
 		return s, fmt.Errorf("maxFileBytes: want more than 0, got %d", s.MaxFileBytes)
 	}
 	return s, nil
+}
+
+// duration returns d, or standard if it is not set, and refuses less than least.
+func duration(key string, d, standard, least time.Duration) (time.Duration, error) {
+	if d == 0 {
+		d = standard
+	}
+	if d < least {
+		return 0, fmt.Errorf("%s: want at least %s, got %s", key, least, d)
+	}
+	return d, nil
 }
 
 // Source is a sources.Source of files. It has no state between runs.

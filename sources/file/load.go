@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 type loader struct {
 	disk    disk
 	root    string // absolute
+	single  bool   // the root is a file, and the only one
 	shown   string // the root, as people call it
 	decode  resource.Options
 	maxSize int64 // bytes
@@ -76,16 +76,17 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	before := f.known
 	f.known = known{doubtful: true}
 	at := time.Now()
-	data, fi, changed, err := l.read(filepath.Join(l.root, filepath.FromSlash(f.path)), buf)
+	data, fi, changed, err := l.read(l.in(l.root, f.path), buf)
 	if fi != nil {
 		f.known.stamp = stampOf(fi)
 	}
 	switch {
 	case errors.Is(err, errTooLarge):
 		f.known.doubtful = false
+		place := l.in(l.shown, f.path)
 		f.content = &sources.Content{Group: f.path, Rejects: []sources.Reject{{
-			Origin: resource.Origin{Place: l.place(f.path)},
-			Err:    fmt.Errorf("%s: %w: it has %d bytes, and maxFileBytes is %d", l.place(f.path), errTooLarge, fi.Size(), l.maxSize),
+			Origin: resource.Origin{Place: place},
+			Err:    fmt.Errorf("%s: %w: it has %d bytes, and maxFileBytes is %d", place, errTooLarge, fi.Size(), l.maxSize),
 		}}}
 		return buf
 	case err != nil:
@@ -145,18 +146,19 @@ func (l *loader) read(name string, buf []byte) (data []byte, fi fs.FileInfo, cha
 	return data, fi, true, nil
 }
 
-// place is what a file is called in origins and messages: a path that can be opened.
-func (l *loader) place(path string) string {
-	if path == filepath.Base(l.root) && strings.HasSuffix(l.shown, path) {
-		return l.shown
+// in returns what the file at path is called, given what the root is called. In origins and messages that is a path which
+// people can open.
+func (l *loader) in(root, path string) string {
+	if l.single {
+		return root
 	}
-	return filepath.Join(l.shown, filepath.FromSlash(path))
+	return filepath.Join(root, filepath.FromSlash(path))
 }
 
 // parse turns the text of a file into the content of its group.
 func (l *loader) parse(path string, data []byte) *sources.Content {
 	c := &sources.Content{Group: path}
-	for _, doc := range resource.Decode(l.place(path), data, l.decode) {
+	for _, doc := range resource.Decode(l.in(l.shown, path), data, l.decode) {
 		for _, w := range doc.Warnings {
 			c.Warnings = append(c.Warnings, w.Error())
 		}

@@ -125,6 +125,7 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 		return true, nil // a file that is renamed is published and withdrawn in one commit
 	}
 
+	r.loader.single = seen.single
 	results, err := r.loader.load(ctx, read, func(p string) known { k, _ := r.files.Get(p); return k })
 	if err != nil {
 		return false, err

@@ -48,6 +48,7 @@ func look(d disk, root string, watch *watcher, paths map[string]bool) (sighting,
 		return sighting{}, err
 	}
 	if fi.Mode().IsRegular() {
+		w.seen.single = true
 		w.seen.files[filepath.Base(root)] = stampOf(fi)
 		watch.forget("", func(p string) bool { return p == "" })
 		return w.seen, nil

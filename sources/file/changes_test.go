@@ -1,0 +1,333 @@
+package file
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+func TestReadsATree(t *testing.T) {
+	l := prepare(t)
+	l.write("a.yaml", entry("a1", "a1.example.com"), entry("a2", "a2.example.com"))
+	l.write("deep/er/b.yml", entry("b", "b.example.com"))
+	l.write("c.json", `{"apiVersion":"networking.istio.io/v1","kind":"ServiceEntry","metadata":{"name":"c"},
+		"spec":{"hosts":["c.example.com"],"ports":[{"number":80,"name":"http","protocol":"HTTP"}],"resolution":"DNS"}}`)
+	l.write("list.yaml", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: networking.istio.io/v1\n  kind: ServiceEntry\n"+
+		"  metadata: {name: listed}\n  spec: {hosts: [listed.example.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}\n")
+	for _, name := range []string{".hidden.yaml", ".git/x.yaml", "backup.yaml~", "#auto.yaml#", "x.yaml.bak", ".x.yaml.swp", "notes.txt"} {
+		l.write(name, "no: object\n")
+	}
+	require.NoError(t, os.Mkdir(l.path("directory.yaml"), 0o700))
+	l.startSynced()
+	for _, name := range []string{"a1", "a2", "b", "c", "listed"} {
+		require.Equal(t, name+".example.com", l.host(name))
+	}
+	require.Equal(t, 5, l.table.Snapshot().Len())
+	require.Empty(t, l.status().Quarantined)
+	require.Equal(t, l.path("deep/er/b.yml")+":1", l.place("b"))
+}
+
+func TestReadsOneFile(t *testing.T) {
+	l := prepare(t)
+	l.write("rules.conf", entry("a", "a1.example.com")) // whatever it is called
+	l.write("other.yaml", entry("b", "b.example.com"))
+	l.root = l.path("rules.conf")
+	l.startSynced()
+	require.Equal(t, 1, l.table.Snapshot().Len())
+	require.Equal(t, l.root+":1", l.place("a"))
+
+	require.NoError(t, os.WriteFile(l.root+".new", []byte(entry("a", "a2.example.com")), 0o600))
+	require.NoError(t, os.Rename(l.root+".new", l.root))
+	l.awaitHost("a", "a2.example.com")
+	require.NoError(t, os.WriteFile(l.root, []byte(entry("a", "a3.example.com")), 0o600))
+	l.awaitHost("a", "a3.example.com")
+
+	require.NoError(t, os.Remove(l.root))
+	l.awaitHealth(sources.Unreachable, l.root)
+	require.NoError(t, os.WriteFile(l.root, []byte(entry("a", "a4.example.com")), 0o600))
+	l.awaitHost("a", "a4.example.com")
+	l.neverDeleted("a")
+}
+
+func TestReadsOnlyWhatChanged(t *testing.T) {
+	l := prepare(t)
+	l.write("a.yaml", entry("a", "a1.example.com"))
+	l.write("b.yaml", entry("b", "b1.example.com"))
+	l.startSynced()
+	require.Equal(t, 1, l.disk.opens("b.yaml"))
+	l.write("a.yaml", entry("a", "a2.example.com"))
+	l.awaitHost("a", "a2.example.com")
+	l.write("sub/c.yaml", entry("c", "c1.example.com"))
+	l.awaitHost("c", "c1.example.com")
+	require.Equal(t, 1, l.disk.opens("b.yaml"))
+}
+
+func TestChangesThatAreNoDeletions(t *testing.T) {
+	for name, change := range map[string]func(l *live){
+		"rename over": func(l *live) {
+			l.write("a.yaml.tmp", entry("a", "a2.example.com"))
+			l.rename("a.yaml.tmp", "a.yaml")
+		},
+		"remove and write": func(l *live) {
+			l.remove("a.yaml")
+			l.write("a.yaml", entry("a", "a2.example.com"))
+		},
+		"backup and write": func(l *live) {
+			l.rename("a.yaml", "a.yaml~")
+			l.write("a.yaml", entry("a", "a2.example.com"))
+		},
+		"moved to a later name": func(l *live) {
+			l.rename("a.yaml", "z.yaml")
+			l.awaitPlace("a", "z.yaml:1")
+			l.write("z.yaml", entry("a", "a2.example.com"))
+		},
+		"moved to an earlier name": func(l *live) {
+			l.rename("a.yaml", "0.yaml")
+			l.awaitPlace("a", "0.yaml:1")
+			l.write("0.yaml", entry("a", "a2.example.com"))
+		},
+		"moved to another directory": func(l *live) {
+			require.NoError(l.t, os.Mkdir(l.path("sub"), 0o700))
+			l.rename("a.yaml", "sub/a.yaml")
+			l.awaitPlace("a", "sub/a.yaml:1")
+			l.write("sub/a.yaml", entry("a", "a2.example.com"))
+		},
+		"truncate and write": func(l *live) {
+			l.write("a.yaml", "")
+			l.write("a.yaml", entry("a", "a2.example.com"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := prepare(t)
+			l.write("a.yaml", entry("a", "a1.example.com"))
+			l.startWith(Settings{QuietDelay: 100 * time.Millisecond}) // the test may be held up between two steps
+			l.await("it is synced", l.table.Synced)
+			change(l)
+			l.awaitHost("a", "a2.example.com")
+			l.neverDeleted("a")
+			require.Empty(t, l.status().Conflicts)
+		})
+	}
+}
+
+func (l *live) awaitPlace(name, place string) {
+	l.t.Helper()
+	l.await(name+" is at "+place, func() bool { return l.place(name) == l.path(place) })
+}
+
+func TestDirectoriesComeGoAndMove(t *testing.T) {
+	l := prepare(t)
+	l.write("keep.yaml", entry("keep", "keep.example.com"))
+	l.startSynced()
+
+	l.write("one/two/a.yaml", entry("a", "a1.example.com"))
+	l.awaitHost("a", "a1.example.com")
+	l.write("one/two/a.yaml", entry("a", "a2.example.com"))
+	l.awaitHost("a", "a2.example.com")
+
+	l.rename("one", "uno")
+	l.awaitPlace("a", "uno/two/a.yaml:1")
+	l.write("uno/two/a.yaml", entry("a", "a3.example.com"))
+	l.awaitHost("a", "a3.example.com")
+	l.write("uno/two/b.yaml", entry("b", "b1.example.com"))
+	l.awaitHost("b", "b1.example.com")
+	l.neverDeleted("a")
+
+	// Two directories change places: the same paths are other directories now.
+	l.write("dos/two/c.yaml", entry("c", "c1.example.com"))
+	l.awaitHost("c", "c1.example.com")
+	l.rename("uno", "tmp")
+	l.rename("dos", "uno")
+	l.rename("tmp", "dos")
+	l.awaitPlace("a", "dos/two/a.yaml:1")
+	l.awaitPlace("c", "uno/two/c.yaml:1")
+	l.write("dos/two/a.yaml", entry("a", "a4.example.com"))
+	l.awaitHost("a", "a4.example.com")
+	l.write("uno/two/c.yaml", entry("c", "c2.example.com"))
+	l.awaitHost("c", "c2.example.com")
+
+	// Removed and made again: the watch of the old one is of no use.
+	l.remove("dos")
+	l.awaitHost("a", "")
+	l.write("dos/two/a.yaml", entry("a", "a5.example.com"))
+	l.awaitHost("a", "a5.example.com")
+	l.write("dos/two/a.yaml", entry("a", "a6.example.com"))
+	l.awaitHost("a", "a6.example.com")
+	require.NoError(t, os.RemoveAll(l.path("uno")))
+	l.awaitHost("c", "")
+	l.neverDeleted("keep")
+}
+
+func TestLinks(t *testing.T) {
+	t.Run("to a file elsewhere, rewritten, replaced, and led elsewhere", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../out/v1/a", entry("a", "v1.example.com"))
+		l.write("../out/v2/a", entry("a", "v2.example.com"))
+		l.link("v1", "../out/current")
+		l.link("../out/current/a", "a.yaml")
+		l.startSynced()
+		require.Equal(t, "v1.example.com", l.host("a"))
+		l.write("../out/v1/a", entry("a", "v1b.example.com"))
+		l.awaitHost("a", "v1b.example.com")
+		l.write("../out/v1/tmp", entry("a", "v1c.example.com"))
+		l.rename("../out/v1/tmp", "../out/v1/a")
+		l.awaitHost("a", "v1c.example.com")
+		l.link("v2", "../out/next")
+		l.rename("../out/next", "../out/current")
+		l.awaitHost("a", "v2.example.com")
+		l.write("../out/v2/a", entry("a", "v2b.example.com"))
+		l.awaitHost("a", "v2b.example.com")
+		l.neverDeleted("a")
+		require.NoError(t, os.Remove(l.path("a.yaml")))
+		l.awaitHost("a", "")
+	})
+	t.Run("to a directory, swapped", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../v1/sub/a.yaml", entry("a", "v1.example.com"))
+		l.write("../v1/only.yaml", entry("only", "v1.example.com"))
+		l.write("../v2/sub/a.yaml", entry("a", "v2.example.com"))
+		l.link("../v1", "current")
+		l.startSynced()
+		require.Equal(t, "v1.example.com", l.host("a"))
+		l.link("../v2", "next.tmp")
+		l.rename("next.tmp", "current")
+		l.awaitHost("a", "v2.example.com")
+		l.awaitHost("only", "")
+		l.write("../v2/sub/a.yaml", entry("a", "v2b.example.com"))
+		l.awaitHost("a", "v2b.example.com")
+		l.neverDeleted("a")
+	})
+	t.Run("as Kubernetes mounts a ConfigMap", func(t *testing.T) {
+		l := prepare(t)
+		l.write("..2026_01/a.yaml", entry("a", "v1.example.com"))
+		l.write("..2026_01/gone.yaml", entry("gone", "v1.example.com"))
+		l.link("..2026_01", "..data")
+		l.link("..data/a.yaml", "a.yaml")
+		l.link("..data/gone.yaml", "gone.yaml")
+		l.startSynced()
+		require.Equal(t, 2, l.table.Snapshot().Len())
+		require.Empty(t, l.status().Conflicts, "the hidden directory must not be read twice")
+		for _, v := range []string{"v2", "v3"} { // kubelet: new directory, link renamed over, old names and directory removed
+			l.write("..2026_"+v+"/a.yaml", entry("a", v+".example.com"))
+			l.link("..2026_"+v, "..data_tmp")
+			old, err := os.Readlink(l.path("..data"))
+			require.NoError(t, err)
+			l.rename("..data_tmp", "..data")
+			l.remove("gone.yaml")
+			l.remove(old)
+			l.awaitHost("a", v+".example.com")
+			l.awaitHost("gone", "")
+		}
+		l.neverDeleted("a")
+		l.awaitHealth(sources.Healthy)
+	})
+	t.Run("in a circle", func(t *testing.T) {
+		l := prepare(t)
+		l.write("sub/a.yaml", entry("a", "a.example.com"))
+		l.link("..", "sub/up")
+		l.link(".", "sub/self")
+		l.link("/", "sub/root")
+		l.link("me.yaml", "me.yaml")
+		l.startSynced()
+		require.Equal(t, 1, l.table.Snapshot().Len())
+		l.awaitHealth(sources.Degraded, "me.yaml", "sub/root", "sub/self", "sub/up", "a directory that it is in")
+	})
+	t.Run("to nowhere holds what it led to", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../out/a", entry("a", "a1.example.com"))
+		l.link("../out/a", "a.yaml")
+		l.link("nowhere", "README")
+		l.startSynced()
+		l.awaitHealth(sources.Healthy)
+		l.remove("../out/a")
+		l.awaitHealth(sources.Degraded, "a.yaml is a link that leads nowhere")
+		l.write("../out/a", entry("a", "a2.example.com"))
+		l.awaitHost("a", "a2.example.com")
+		l.awaitHealth(sources.Healthy)
+		l.neverDeleted("a")
+	})
+	t.Run("one directory by two names", func(t *testing.T) {
+		l := prepare(t)
+		l.write("real/a.yaml", entry("a", "a1.example.com"))
+		l.link("real", "alias")
+		l.startSynced()
+		require.Len(t, l.status().Conflicts, 1)
+		require.Equal(t, l.path("alias/a.yaml")+":1", l.status().Conflicts[0].Winner)
+		l.write("real/a.yaml", entry("a", "a2.example.com"))
+		l.awaitHost("a", "a2.example.com")
+		l.remove("alias")
+		l.await("the conflict ends", func() bool { return len(l.status().Conflicts) == 0 })
+		l.write("real/a.yaml", entry("a", "a3.example.com"))
+		l.awaitHost("a", "a3.example.com")
+		l.neverDeleted("a")
+	})
+}
+
+func TestConflictFirstInOrderOfPathWins(t *testing.T) {
+	l := prepare(t)
+	l.write("b.yaml", entry("x", "b.example.com"))
+	l.startSynced()
+	l.write("c.yaml", entry("x", "c.example.com"))
+	l.await("a conflict", func() bool { return len(l.status().Conflicts) == 1 })
+	require.Equal(t, "b.example.com", l.host("x"))
+	l.write("a.yaml", entry("x", "a.example.com"), entry("x", "a2.example.com"))
+	l.awaitHost("x", "a.example.com")
+	c := l.status().Conflicts[0]
+	require.Equal(t, keyOf("x"), c.Key())
+	require.Equal(t, l.path("a.yaml")+":1", c.Winner)
+	require.Len(t, c.Losers, 3)
+	l.remove("a.yaml")
+	l.awaitHost("x", "b.example.com")
+	l.remove("b.yaml")
+	l.awaitHost("x", "c.example.com")
+	l.neverDeleted("x")
+	l.remove("c.yaml")
+	l.awaitHost("x", "")
+}
+
+func TestRootComesAndGoes(t *testing.T) {
+	t.Run("missing with its parents", func(t *testing.T) {
+		l := prepare(t)
+		l.root = l.path("not/yet/there")
+		l.start()
+		l.awaitHealth(sources.Unreachable, l.root)
+		require.False(t, l.table.Synced())
+		l.write("a.yaml", entry("a", "a1.example.com"))
+		l.awaitHost("a", "a1.example.com")
+		l.awaitHealth(sources.Healthy)
+		l.write("a.yaml", entry("a", "a2.example.com"))
+		l.awaitHost("a", "a2.example.com")
+	})
+	t.Run("removed and made again", func(t *testing.T) {
+		l := prepare(t)
+		l.write("sub/a.yaml", entry("a", "a1.example.com"))
+		l.startSynced()
+		l.remove("")
+		l.awaitHealth(sources.Unreachable, l.root)
+		l.write("sub/a.yaml", entry("a", "a2.example.com"))
+		l.awaitHost("a", "a2.example.com")
+		l.write("sub/a.yaml", entry("a", "a3.example.com"))
+		l.awaitHost("a", "a3.example.com")
+		l.neverDeleted("a")
+	})
+	t.Run("is a link that is swapped", func(t *testing.T) {
+		l := prepare(t)
+		l.write("v1/a.yaml", entry("a", "a1.example.com"))
+		l.write("v2/a.yaml", entry("a", "a2.example.com"))
+		l.link("v1", "current")
+		inner := l.root
+		l.root = filepath.Join(inner, "current")
+		l.startSynced()
+		require.NoError(t, os.Symlink("v2", filepath.Join(inner, "next")))
+		require.NoError(t, os.Rename(filepath.Join(inner, "next"), l.root))
+		l.awaitHost("a", "a2.example.com")
+		l.write("a.yaml", entry("a", "a3.example.com"))
+		l.awaitHost("a", "a3.example.com")
+		l.neverDeleted("a")
+	})
+}

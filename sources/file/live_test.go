@@ -1,0 +1,277 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// entry is a ServiceEntry as people write it.
+func entry(name, host string) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata:
+  name: %s
+spec:
+  hosts: [%s]
+  ports:
+  - {number: 80, name: http, protocol: HTTP}
+  location: MESH_EXTERNAL
+  resolution: DNS
+`, name, host)
+}
+
+func keyOf(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
+}
+
+// live is a source at work in a supervisor, over a disk that can be made to fail. Its rescans are an hour apart, so that
+// what arrives arrives by events.
+type live struct {
+	t          *testing.T
+	root       string
+	disk       *testDisk
+	table      *table
+	supervisor *sources.Supervisor
+}
+
+// prepare makes an empty root and a live that does not run yet.
+func prepare(t *testing.T) *live {
+	root := filepath.Join(t.TempDir(), "rules")
+	require.NoError(t, os.Mkdir(root, 0o700))
+	return &live{t: t, root: root, disk: &testDisk{}, table: &table{}}
+}
+
+func (l *live) start() { l.startWith(Settings{}) }
+
+func (l *live) startWith(settings Settings) {
+	l.t.Helper()
+	if settings.QuietDelay == 0 {
+		settings.QuietDelay = 10 * time.Millisecond
+	}
+	if settings.RescanInterval == 0 {
+		settings.RescanInterval = time.Hour
+	}
+	source, err := New("fs://"+l.root, settings)
+	require.NoError(l.t, err)
+	source.disk = l.disk
+	l.supervisor = sources.NewSupervisor(sources.Options{})
+	require.NoError(l.t, l.supervisor.Add(sources.Spec{Name: "rules", Source: source, Table: l.table}))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.supervisor.Run(ctx) }()
+	l.t.Cleanup(func() {
+		cancel()
+		require.NoError(l.t, <-ended)
+	})
+}
+
+func (l *live) startSynced() {
+	l.t.Helper()
+	l.start()
+	l.await("it is synced", l.table.Synced)
+}
+
+func (l *live) path(name string) string { return filepath.Join(l.root, filepath.FromSlash(name)) }
+
+// write writes a file as the worst of editors does: in place.
+func (l *live) write(name string, documents ...string) {
+	l.t.Helper()
+	require.NoError(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o700))
+	require.NoError(l.t, os.WriteFile(l.path(name), []byte(strings.Join(documents, "---\n")), 0o600))
+}
+
+func (l *live) link(target, name string) {
+	l.t.Helper()
+	require.NoError(l.t, os.Symlink(target, l.path(name)))
+}
+
+func (l *live) rename(from, to string) {
+	l.t.Helper()
+	require.NoError(l.t, os.Rename(l.path(from), l.path(to)))
+}
+
+func (l *live) remove(name string) {
+	l.t.Helper()
+	require.NoError(l.t, os.RemoveAll(l.path(name)))
+}
+
+func (l *live) await(what string, ok func() bool) {
+	l.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			require.Fail(l.t, "waited in vain", "until %s; status: %+v", what, l.status())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// awaitHost waits until the entry called name is for that host; none if empty.
+func (l *live) awaitHost(name, host string) {
+	l.t.Helper()
+	l.await(fmt.Sprintf("%s is %q", name, host), func() bool { return l.host(name) == host })
+}
+
+func (l *live) awaitHealth(state sources.State, words ...string) {
+	l.t.Helper()
+	l.await(fmt.Sprintf("it is %s, saying %q", state, words), func() bool {
+		st := l.status()
+		for _, w := range words {
+			if !strings.Contains(st.Message, w) {
+				return false
+			}
+		}
+		return st.State == state
+	})
+}
+
+func (l *live) awaitQuarantined(n int) []sources.Quarantined {
+	l.t.Helper()
+	l.await(fmt.Sprintf("%d are quarantined", n), func() bool { return len(l.status().Quarantined) == n })
+	return l.status().Quarantined
+}
+
+// host returns the host of the entry called name, or nothing.
+func (l *live) host(name string) string {
+	r := l.table.Snapshot().Get(keyOf(name))
+	if r == nil {
+		return ""
+	}
+	spec, err := r.Spec()
+	require.NoError(l.t, err)
+	return spec.(interface{ GetHosts() []string }).GetHosts()[0]
+}
+
+func (l *live) place(name string) string { return l.table.Snapshot().Get(keyOf(name)).Origin().Place }
+
+func (l *live) status() sources.Status { return l.supervisor.Status()[0] }
+
+// neverDeleted fails the test if one of the entries was ever missing.
+func (l *live) neverDeleted(names ...string) {
+	l.t.Helper()
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	for _, n := range names {
+		require.NotContains(l.t, l.table.deleted, keyOf(n), "must never have been missing")
+	}
+}
+
+// table remembers what was deleted.
+type table struct {
+	memstore.Table
+
+	mu      sync.Mutex
+	deleted []resource.Key
+}
+
+func (t *table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
+	t.mu.Lock()
+	t.deleted = append(t.deleted, deletes...)
+	t.mu.Unlock()
+	return t.Table.Apply(puts, deletes)
+}
+
+// testDisk is the real one, but for what is planned. We cannot rely on permissions, since tests may run as root.
+type testDisk struct {
+	osDisk
+
+	mu     sync.Mutex
+	errs   map[string]error  // by base name: what opening or listing it gives
+	before map[string]func() // by base name: called before it is opened
+	during map[string]func() // by base name: called when it has been read
+	opened map[string]int    // by base name
+}
+
+func (d *testDisk) fail(name string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.errs == nil {
+		d.errs = make(map[string]error)
+	}
+	d.errs[name] = err
+}
+
+// plan has f called at the next openings of a file.
+func (d *testDisk) plan(when *map[string]func(), name string, f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if *when == nil {
+		*when = make(map[string]func())
+	}
+	(*when)[name] = f
+}
+
+func (d *testDisk) opens(name string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.opened[name]
+}
+
+// planned returns what is planned for a name.
+func (d *testDisk) planned(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.errs[filepath.Base(name)]; err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (d *testDisk) ReadDir(name string) ([]fs.DirEntry, error) {
+	if err := d.planned(name); err != nil {
+		return nil, err
+	}
+	return d.osDisk.ReadDir(name)
+}
+
+func (d *testDisk) Open(name string) (fs.File, error) {
+	base := filepath.Base(name)
+	d.mu.Lock()
+	if d.opened == nil {
+		d.opened = make(map[string]int)
+	}
+	d.opened[base]++
+	before, during := d.before[base], d.during[base]
+	d.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	if err := d.planned(name); err != nil {
+		return nil, err
+	}
+	f, err := d.osDisk.Open(name)
+	if err != nil || during == nil {
+		return f, err
+	}
+	return &noisyFile{f, during}, nil
+}
+
+// noisyFile has something happen between its being read and the end.
+type noisyFile struct {
+	fs.File
+	during func()
+}
+
+func (f *noisyFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	if n > 0 {
+		f.during()
+	}
+	return n, err
+}

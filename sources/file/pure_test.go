@@ -1,0 +1,270 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/btree"
+	"pgregory.net/rapid"
+)
+
+func event(name string) fsnotify.Event { return fsnotify.Event{Name: name, Op: fsnotify.Create} }
+
+func TestWhichFilesCount(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a.yaml": true, "a.yml": true, "a.json": true, "A.YAML": true, "a.b.yaml": true, "kustomization.yaml": true,
+		".a.yaml": false, ".yaml": false, "a.yaml~": false, "#a.yaml#": false, ".#a.yaml": false, ".a.yaml.swp": false,
+		"a.yaml.bak": false, "a.yaml.tmp": false, "a.yaml.rpmsave": false, "a": false, "a.toml": false, "yaml": false, "4913": false,
+		"..data": false,
+	} {
+		require.Equal(t, want, counts(name), name)
+	}
+	require.True(t, hidden("..2026_01"))
+	require.True(t, hidden(".git"))
+	require.True(t, hidden("lost+found"))
+	require.False(t, hidden("rules"))
+}
+
+func TestPaths(t *testing.T) {
+	require.Equal(t, "a", join("", "a"))
+	require.Equal(t, "a/b", join("a", "b"))
+	require.Empty(t, parent("a"))
+	require.Equal(t, "a/b", parent("a/b/c"))
+	require.True(t, within("a/b", ""))
+	require.True(t, within("a/b", "a"))
+	require.True(t, within("a", "a"))
+	require.False(t, within("ab", "a"))
+	require.False(t, within("a", "a/b"))
+	require.True(t, contains("/a", "/a/b"))
+	require.True(t, contains("/a", "/a"))
+	require.True(t, contains("/", "/a"))
+	require.False(t, contains("/a", "/ab"))
+	require.False(t, contains("/a/b", "/a"))
+	require.True(t, contains("/a", "/a/..b"))
+}
+
+func TestNew(t *testing.T) {
+	wd, err := os.Getwd()
+	require.NoError(t, err)
+	for address, want := range map[string]string{
+		"fs:///etc/rules":       "/etc/rules",
+		"fs:///etc//rules/":     "/etc/rules",
+		"fs:///etc/my%20rules":  "/etc/my rules",
+		"fs:///":                "/",
+		"fs://./rules":          filepath.Join(wd, "rules"),
+		"fs://.":                wd,
+		"fs://../rules":         filepath.Join(filepath.Dir(wd), "rules"),
+		"fs:///etc/a.yaml":      "/etc/a.yaml",
+		"fs:///etc/50%25.yaml":  "/etc/50%.yaml",
+		"fs:///etc/a%3Fb.yaml":  "/etc/a?b.yaml",
+		"fs:///etc/../b/a.yaml": "/b/a.yaml",
+	} {
+		s, err := New(address, Settings{})
+		require.NoError(t, err, address)
+		require.Equal(t, want, s.root, address)
+	}
+	for address, want := range map[string]string{
+		"/etc/rules":       `address: "/etc/rules": want fs:///path`,
+		"file:///etc":      `address: "file:///etc": want fs:///path`,
+		"":                 `address: "": want fs:///path`,
+		"fs:/etc":          `address: "fs:/etc": want fs:///path`,
+		"fs://":            `address: "fs://": the path is missing; want fs:///path`,
+		"fs://etc/rules":   `address: "fs://etc/rules": "etc" stands where a host would; want fs:///etc/rules, or fs://./etc/rules for a path from the working directory`,
+		"fs:///a?b=c":      `address: "fs:///a?b=c": a path has no query or fragment; write ? as %3F and # as %23`,
+		"fs:///a%zz":       `address: "fs:///a%zz": invalid URL escape "%zz"`,
+		"fs:///a%00b.yaml": `address: "fs:///a%00b.yaml": a path has no zero byte`,
+	} {
+		_, err := New(address, Settings{})
+		require.EqualError(t, err, want)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s, err := Settings{}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, Settings{
+		DefaultNamespace: "default", UnknownFields: "error", QuietDelay: 100 * time.Millisecond, MaxDelay: time.Second,
+		RescanInterval: 30 * time.Second, MaxFileBytes: 64 << 20,
+	}, s)
+	s, err = Settings{QuietDelay: 3 * time.Second}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, 3*time.Second, s.MaxDelay, "the default grows with the quiet delay")
+	for want, bad := range map[string]Settings{
+		`unknownFields: want "error" or "warn", got "ignore"`: {UnknownFields: "ignore"},
+		`quietDelay: want at least 1ms, got -1s`:              {QuietDelay: -time.Second},
+		`maxDelay: want at least 100ms, got 50ms`:             {MaxDelay: 50 * time.Millisecond},
+		`rescanInterval: want at least 100ms, got 1ns`:        {RescanInterval: 1},
+		`maxFileBytes: want more than 0, got -1`:              {MaxFileBytes: -1},
+	} {
+		_, err := New("fs:///rules", bad)
+		require.EqualError(t, err, want)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	d, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(d, "v1/sub"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(d, "v1/sub/f"), nil, 0o600))
+	for link, target := range map[string]string{
+		"current": "v1", "abs": filepath.Join(d, "current", "sub"), "up": "v1/sub/../../current", "loop": "loop", "dangling": "v2/x",
+	} {
+		require.NoError(t, os.Symlink(target, filepath.Join(d, link)))
+	}
+	at := func(as ...anchor) []anchor {
+		for i := range as {
+			as[i].dir = filepath.Join(d, as[i].dir)
+		}
+		return as
+	}
+	for _, c := range []struct {
+		path, want string
+		anchors    []anchor
+		err        error
+	}{
+		{"v1/sub/f", "v1/sub/f", at(anchor{"v1/sub", "f"}), nil},
+		{"current/sub/f", "v1/sub/f", at(anchor{"", "current"}, anchor{"v1/sub", "f"}), nil},
+		{"abs/f", "v1/sub/f", at(anchor{"", "abs"}, anchor{"", "current"}, anchor{"v1/sub", "f"}), nil},
+		{"up", "v1", at(anchor{"", "up"}, anchor{"", "current"}, anchor{"", "v1"}), nil},
+		{"dangling", "", at(anchor{"", "dangling"}, anchor{"", "v2"}), fs.ErrNotExist},
+		{"current/none/f", "", at(anchor{"", "current"}, anchor{"v1", "none"}), fs.ErrNotExist},
+		{"loop", "", nil, syscall.ELOOP},
+	} {
+		real, anchors, err := resolve(osDisk{}, filepath.Join(d, c.path))
+		require.ErrorIs(t, err, c.err, c.path)
+		if c.want != "" {
+			require.Equal(t, filepath.Join(d, c.want), real, c.path)
+		}
+		if c.anchors != nil {
+			require.Equal(t, c.anchors, anchors, c.path)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	old, changed := stamp{size: 1}, stamp{size: 2}
+	for _, c := range []struct {
+		name          string
+		known         map[string]known
+		paths         map[string]bool
+		seen          sighting
+		read, missing []string
+	}{
+		{
+			name:  "unchanged, changed, new, missing",
+			known: map[string]known{"a": {stamp: old}, "b/c": {stamp: old}, "gone": {stamp: old}},
+			paths: map[string]bool{"": false},
+			seen:  sighting{files: map[string]stamp{"a": old, "b/c": changed, "new": old}},
+			read:  []string{"b/c", "new"}, missing: []string{"gone"},
+		},
+		{
+			name:  "only below the paths",
+			known: map[string]known{"a": {stamp: old}, "b/c": {stamp: old}, "b/d": {stamp: old}, "bb": {stamp: old}, "b-": {stamp: old}},
+			paths: map[string]bool{"b": true},
+			seen:  sighting{files: map[string]stamp{"b/d": old}},
+			read:  nil, missing: []string{"b/c"},
+		},
+		{
+			name:  "an event says more than a stamp",
+			known: map[string]known{"a": {stamp: old}, "d/b": {stamp: old}, "d/c": {stamp: old}},
+			paths: map[string]bool{"a": true, "d": false, "d/b": true},
+			seen:  sighting{files: map[string]stamp{"a": old, "d/b": old, "d/c": old}},
+			read:  []string{"a", "d/b"},
+		},
+		{
+			name:  "what is in doubt is read",
+			known: map[string]known{"a": {stamp: old, doubtful: true}},
+			paths: map[string]bool{"": false},
+			seen:  sighting{files: map[string]stamp{"a": old}},
+			read:  []string{"a"},
+		},
+		{
+			name:    "behind what is blocked nothing is missing",
+			known:   map[string]known{"a/b/c": {stamp: old}, "a/d": {stamp: old}, "e": {stamp: old}},
+			paths:   map[string]bool{"": false},
+			seen:    sighting{blocked: map[string]error{"a/b": errors.New("x"), "e": errors.New("x")}},
+			missing: []string{"a/d"},
+		},
+		{
+			name:  "a file becomes a directory",
+			known: map[string]known{"a.yaml": {stamp: old}},
+			paths: map[string]bool{"a.yaml": true},
+			seen:  sighting{files: map[string]stamp{"a.yaml/b.yaml": old}},
+			read:  []string{"a.yaml/b.yaml"}, missing: []string{"a.yaml"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var files btree.Map[string, known]
+			for p, k := range c.known {
+				files.Set(p, k)
+			}
+			read, missing := compare(&files, c.paths, c.seen)
+			require.ElementsMatch(t, c.read, read)
+			require.ElementsMatch(t, c.missing, missing)
+		})
+	}
+}
+
+// TestCompareIsTheSameInParts checks that looking at some paths, whichever, finds of what is below them just what looking
+// at everything finds.
+func TestCompareIsTheSameInParts(t *testing.T) {
+	path := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "b-", "bb"}), 1, 3), func(parts []string) string {
+		return strings.Join(parts, "/")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var files btree.Map[string, known]
+		for p, size := range rapid.MapOf(path, rapid.Int64Range(0, 1)).Draw(t, "known") {
+			files.Set(p, known{stamp: stamp{size: size}})
+		}
+		now := make(map[string]stamp)
+		for p, size := range rapid.MapOf(path, rapid.Int64Range(0, 1)).Draw(t, "files") {
+			now[p] = stamp{size: size}
+		}
+		all, gone := compare(&files, map[string]bool{"": false}, sighting{files: now})
+
+		paths := make(map[string]bool)
+		for _, p := range rapid.SliceOf(path).Draw(t, "paths") {
+			paths[p] = false
+		}
+		part := make(map[string]stamp)
+		for p, s := range now {
+			if covered(paths, p) {
+				part[p] = s
+			}
+		}
+		read, missing := compare(&files, paths, sighting{files: part})
+		below := func(list []string) []string {
+			out := []string{}
+			for _, p := range list {
+				if covered(paths, p) {
+					out = append(out, p)
+				}
+			}
+			return out
+		}
+		require.Equal(t, below(all), read)
+		require.Equal(t, below(gone), missing)
+	})
+}
+
+func TestGrace(t *testing.T) {
+	var g grace
+	at := time.Unix(1000, 0)
+	gone, pending := g.settle([]string{"a", "b"}, at, time.Second)
+	require.Empty(t, gone)
+	require.Equal(t, []string{"a", "b"}, pending)
+	gone, pending = g.settle([]string{"a"}, at.Add(999*time.Millisecond), time.Second)
+	require.Empty(t, gone)
+	require.Equal(t, []string{"a"}, pending)
+	gone, pending = g.settle([]string{"a", "b"}, at.Add(time.Second), time.Second)
+	require.Equal(t, []string{"a"}, gone, "b was back in between")
+	require.Equal(t, []string{"b"}, pending)
+}

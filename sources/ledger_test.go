@@ -1,0 +1,176 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"tributary/resource"
+)
+
+// made returns a resource called name of the given content, at place.
+func made(name, content, place string) *resource.Resource {
+	return resource.FromBody(resource.Meta{Key: keyed(name), Origin: resource.Origin{Source: "test", Place: place}}, []byte(content))
+}
+
+func keyed(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
+}
+
+// TestLedger checks the ledger, through random histories, against a model that works everything out anew each time.
+func TestLedger(t *testing.T) {
+	groups := []string{"a", "b", "c"}
+	names := []string{"x", "y", "z"}
+	drawOne := func(t *rapid.T, group string) admitted {
+		c := admitted{Content: Content{Group: group}}
+		n := rapid.IntRange(0, 3).Draw(t, "resources")
+		for i := range n {
+			name := rapid.SampledFrom(names).Draw(t, "name")
+			content := rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content")
+			c.Resources = append(c.Resources, made(name, content, fmt.Sprintf("%s:%d", group, i)))
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "rejects") {
+			r := Reject{Err: errors.New("bad"), Origin: resource.Origin{Place: group}}
+			if rapid.Bool().Draw(t, "key is known") {
+				r.Key = keyed(rapid.SampledFrom(names).Draw(t, "rejected"))
+			}
+			c.Rejects = append(c.Rejects, r)
+		}
+		return c
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLedger()
+		model := make(map[string]map[resource.Key]*resource.Resource) // by group: what it holds
+		store := make(map[resource.Key]*resource.Resource)            // what a table makes of the changes
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			var contents []admitted
+			for _, g := range groups {
+				if rapid.Bool().Draw(t, "replace "+g) {
+					contents = append(contents, drawOne(t, g))
+				}
+			}
+			for _, c := range contents {
+				model[c.Group] = modelOf(c.Content, model[c.Group])
+			}
+			c := l.replace(contents, time.Unix(1, 0))
+			for _, key := range c.deletes {
+				require.Contains(t, store, key)
+				delete(store, key)
+			}
+			for _, r := range c.puts {
+				old := store[r.Key()]
+				require.False(t, old != nil && resource.Equal(old, r) && old.Origin() == r.Origin(), "nothing is put without need")
+				store[r.Key()] = r
+			}
+
+			want := make(map[resource.Key]*resource.Resource)
+			for _, g := range slices.Backward(groups) {
+				for key, r := range model[g] {
+					want[key] = r
+				}
+			}
+			require.Len(t, store, len(want))
+			for key, r := range want {
+				require.NotNil(t, store[key])
+				require.True(t, resource.Equal(r, store[key]) && r.Origin() == store[key].Origin(), "%s: want %s of %s, got %s of %s",
+					key, r.Body(), r.Origin(), store[key].Body(), store[key].Origin())
+			}
+			checkCounts(t, l, len(want), model)
+		}
+		var empty []admitted
+		for _, g := range l.names() {
+			empty = append(empty, admitted{Content: Content{Group: g}})
+		}
+		l.replace(empty, time.Unix(2, 0))
+		require.Equal(t, newLedger(), l, "nothing is left of what was withdrawn")
+	})
+}
+
+// modelOf works out what a group holds after content.
+func modelOf(content Content, old map[resource.Key]*resource.Resource) map[resource.Key]*resource.Resource {
+	next := make(map[resource.Key]*resource.Resource)
+	for _, r := range content.Rejects {
+		for key, o := range old {
+			if r.Key == key || r.Key == (resource.Key{}) {
+				next[key] = o
+			}
+		}
+	}
+	for _, r := range slices.Backward(content.Resources) {
+		next[r.Key()] = r
+	}
+	return next
+}
+
+func checkCounts(t *rapid.T, l *ledger, winners int, model map[string]map[resource.Key]*resource.Resource) {
+	require.Equal(t, winners, l.objects[resource.ServiceEntry])
+	require.Len(t, l.quarantineList(), l.quarantined)
+	losers := 0
+	for _, c := range l.conflictList() {
+		losers += len(c.Losers)
+	}
+	require.Equal(t, losers, l.conflicts())
+	held, repeated := 0, 0
+	for name, m := range model {
+		held += len(m)
+		if g := l.groups[name]; g != nil {
+			repeated += len(g.repeated)
+		}
+	}
+	require.Equal(t, held+repeated-winners, losers)
+}
+
+func TestQuarantineKeepsItsTime(t *testing.T) {
+	l := newLedger()
+	bad := func(reason string, key resource.Key) []admitted {
+		return []admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New(reason)}}}}}
+	}
+	for _, key := range []resource.Key{keyed("x"), {}} {
+		c := l.replace(bad("one", key), time.Unix(1, 0))
+		require.Len(t, c.quarantined, 1)
+		c = l.replace(bad("one", key), time.Unix(2, 0))
+		require.Empty(t, c.quarantined, "known already")
+		c = l.replace(bad("two", key), time.Unix(3, 0))
+		require.Len(t, c.quarantined, 1, "for another reason")
+		require.Equal(t, time.Unix(1, 0), l.quarantineList()[0].Since)
+		c = l.replace([]admitted{{Content: Content{Group: "g"}}}, time.Unix(4, 0))
+		require.Len(t, c.recovered, 1)
+		require.Empty(t, l.groups)
+	}
+}
+
+func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
+	for _, key := range []resource.Key{{}, {Kind: "ServiceEntri", Namespace: "default", Name: "x"}, {Kind: resource.ServiceEntry}} {
+		l := newLedger()
+		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{made("x", "1", "p")}}}}, time.Unix(1, 0))
+		c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}}}}, time.Unix(2, 0))
+		require.Empty(t, c.deletes, "%+v", key)
+		require.Len(t, l.held("g"), 1)
+	}
+}
+
+// BenchmarkReplaceOne measures one changed group among many.
+func BenchmarkReplaceOne(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
+			l := newLedger()
+			var all []admitted
+			for i := range n {
+				name := fmt.Sprintf("e%d", i)
+				all = append(all, admitted{Content: Content{Group: name, Resources: []*resource.Resource{made(name, "1", name)}}})
+			}
+			l.replace(all, time.Unix(1, 0))
+			versions := [][]*resource.Resource{{made("e7", "2", "e7")}, {made("e7", "3", "e7")}}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				l.replace([]admitted{{Content: Content{Group: "e7", Resources: versions[i%2]}}}, time.Unix(2, 0))
+			}
+		})
+	}
+}

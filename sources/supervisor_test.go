@@ -1,0 +1,357 @@
+package sources
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// run is a source made of a function.
+type run func(ctx context.Context, sink Sink) error
+
+func (f run) Run(ctx context.Context, sink Sink) error { return f(ctx, sink) }
+
+// publish is a source of one group.
+func publish(group string, rs ...*resource.Resource) run {
+	return func(ctx context.Context, sink Sink) error {
+		if err := sink.Replace(group, rs); err != nil {
+			return err
+		}
+		sink.Synced()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// within runs test in a bubble of fake time, with a supervisor at work.
+func within(t *testing.T, opts Options, test func(t *testing.T, s *Supervisor)) {
+	synctest.Test(t, func(t *testing.T) {
+		if opts.Validate == nil {
+			opts.Validate = allValid
+		}
+		s := NewSupervisor(opts)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		synctest.Wait()
+		test(t, s)
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+func allValid(*resource.Resource) (resource.Errors, error) { return nil, nil }
+
+func TestSourcePublishes(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		require.NoError(t, s.Add(Spec{Name: "a", Address: "test://a", Table: table, Source: publish("g", made("x", "1", "p"))}))
+		require.ErrorIs(t, s.Add(Spec{Name: "a", Table: table, Source: publish("g")}), ErrDuplicate)
+		synctest.Wait()
+		require.True(t, table.Synced())
+		r := table.Snapshot().Get(keyed("x"))
+		require.Equal(t, resource.Origin{Source: "a", Place: "p"}, r.Origin(), "the sink names the source")
+		require.Equal(t, time.Now().UTC(), r.Created(), "the time it was first seen")
+		now := time.Now()
+		require.Equal(t, []Status{{
+			Name: "a", Address: "test://a", State: Healthy, Since: now, Synced: true, Publishes: 1, LastPublish: &now,
+			Groups: 1, Objects: map[resource.Kind]int{resource.ServiceEntry: 1},
+		}}, s.Status())
+		_, err := json.Marshal(s.Status())
+		require.NoError(t, err)
+	})
+}
+
+func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
+	var log bytes.Buffer
+	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+		table, other := new(memstore.Table), new(memstore.Table)
+		var starts []time.Time
+		require.NoError(t, s.Add(Spec{Name: "bad", Table: table, Source: run(func(_ context.Context, sink Sink) error {
+			starts = append(starts, time.Now())
+			_ = sink.Replace("g", []*resource.Resource{made("x", "1", "p")})
+			sink.Synced()
+			if len(starts) == 2 {
+				panic("oh no")
+			}
+			return errors.New("connection refused")
+		})}))
+		require.NoError(t, s.Add(Spec{Name: "good", Table: other, Source: publish("g", made("y", "1", "p"))}))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+
+		require.NotNil(t, table.Snapshot().Get(keyed("x")))
+		require.Equal(t, memstore.Revision(1), table.Snapshot().Revision(), "publishing the same again is no commit")
+		bad, good := s.Status()[0], s.Status()[1]
+		require.Equal(t, Unreachable, bad.State)
+		require.Equal(t, "connection refused", bad.Message)
+		require.Equal(t, "connection refused", bad.LastError)
+		require.True(t, bad.Synced)
+		require.Equal(t, len(starts), bad.Restarts)
+		require.Equal(t, Healthy, good.State)
+		require.Zero(t, good.Restarts)
+		for i := range len(starts) - 1 {
+			wait := starts[i+1].Sub(starts[i])
+			ideal := min(firstRestart<<i, lastRestart)
+			require.GreaterOrEqual(t, wait, ideal/2, "restart %d", i)
+			require.LessOrEqual(t, wait, ideal*3/2+time.Millisecond, "restart %d", i)
+		}
+	})
+	require.Equal(t, 1, strings.Count(log.String(), "source panicked"))
+	require.Contains(t, log.String(), "supervisor_test.go", "a panic is logged with its stack")
+	require.LessOrEqual(t, strings.Count(log.String(), "connection refused"), 6, "retries are no news:\n%s", log.String())
+}
+
+func TestBackoffStartsAnewAfterALongRun(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		var ends, starts []time.Time
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, _ Sink) error {
+			starts = append(starts, time.Now())
+			if len(starts) > 10 {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(time.Hour):
+				}
+			}
+			ends = append(ends, time.Now())
+			return errors.New("broken")
+		})}))
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		require.Len(t, starts, 13)
+		require.LessOrEqual(t, starts[11].Sub(ends[10]), firstRestart*3/2)
+	})
+}
+
+func TestSourceThatEndsByItselfHasFailed(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil })}))
+		synctest.Wait()
+		require.Equal(t, Unreachable, s.Status()[0].State)
+		require.Equal(t, "the source ended though nobody asked it to", s.Status()[0].LastError)
+	})
+}
+
+func TestDeniedStaysDenied(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(_ context.Context, sink Sink) error {
+			sink.Report(Health{State: Denied, Message: "403"})
+			return errors.New("GET /: 403")
+		})}))
+		since := time.Now()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		st := s.Status()[0]
+		require.Equal(t, Denied, st.State)
+		require.Equal(t, since, st.Since, "since it was denied first")
+		require.False(t, st.Synced)
+	})
+}
+
+func TestRemove(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		withdrawn, kept := new(memstore.Table), new(memstore.Table)
+		ended := false
+		require.NoError(t, s.Add(Spec{Name: "w", Table: withdrawn, Source: run(func(ctx context.Context, sink Sink) error {
+			err := publish("g", made("x", "1", "p"), made("y", "1", "p"))(ctx, sink)
+			ended = true
+			return err
+		})}))
+		require.NoError(t, s.Add(Spec{Name: "k", Table: kept, Source: publish("g", made("x", "1", "p"))}))
+		synctest.Wait()
+		require.NoError(t, s.Remove("w", Withdraw))
+		require.True(t, ended, "it has ended when Remove returns")
+		require.Zero(t, withdrawn.Snapshot().Len())
+		require.Equal(t, memstore.Revision(2), withdrawn.Snapshot().Revision(), "in one commit")
+		require.NoError(t, s.Remove("k", Keep))
+		require.Equal(t, 1, kept.Snapshot().Len())
+		require.Empty(t, s.Status())
+		require.ErrorIs(t, s.Remove("k", Keep), ErrNotFound)
+		require.NoError(t, s.Add(Spec{Name: "w", Table: withdrawn, Source: publish("g", made("z", "1", "p"))}))
+		synctest.Wait()
+		require.Equal(t, 1, withdrawn.Snapshot().Len())
+	})
+}
+
+func TestSwapKeepsTheDataUntilItIsReplaced(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		require.NoError(t, s.Add(Spec{Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p"))}))
+		synctest.Wait()
+		release := make(chan struct{})
+		require.NoError(t, s.Swap("a", "new", run(func(ctx context.Context, sink Sink) error {
+			<-release
+			if got := sink.Groups(); len(got) != 1 || got[0] != "g" {
+				return fmt.Errorf("groups are %v", got)
+			}
+			return publish("g", made("x", "2", "p"))(ctx, sink)
+		})))
+		synctest.Wait()
+		require.Equal(t, 2, table.Snapshot().Len())
+		close(release)
+		synctest.Wait()
+		require.Equal(t, 1, table.Snapshot().Len())
+		require.Equal(t, "new", s.Status()[0].Address)
+		require.ErrorIs(t, s.Swap("b", "", nil), ErrNotFound)
+	})
+}
+
+func TestChangesWhileItRunsAndAfter(t *testing.T) {
+	s := NewSupervisor(Options{Validate: allValid})
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, s.Add(Spec{Name: "first", Table: new(memstore.Table), Source: publish("g")}))
+	require.NoError(t, s.Add(Spec{Name: "early", Table: new(memstore.Table), Source: publish("g")}))
+	require.NoError(t, s.Remove("early", Withdraw))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			name := fmt.Sprint(i)
+			for range 50 {
+				err := s.Add(Spec{Name: name, Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"))})
+				if errors.Is(err, ErrStopped) {
+					return
+				}
+				_ = s.Swap(name, "", publish("g", made("x", "2", "p")))
+				_ = s.Status()
+				_ = s.Remove(name, Removal(i%2))
+			}
+		})
+	}
+	for len(s.Status()) > 4 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	require.NoError(t, <-ended)
+	wg.Wait()
+	require.ErrorIs(t, s.Add(Spec{Name: "late"}), ErrStopped)
+	require.Error(t, s.Run(ctx), "once only")
+}
+
+func TestInvalidResourcesAreQuarantined(t *testing.T) {
+	var log bytes.Buffer
+	opts := Options{
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Validate: func(r *resource.Resource) (resource.Errors, error) {
+			switch {
+			case strings.HasPrefix(string(r.Body()), "bad"):
+				return nil, &resource.Error{Key: r.Key(), Origin: r.Origin(), Err: errors.New("spec: too bad")}
+			case string(r.Body()) == "odd":
+				return resource.Errors{{Key: r.Key(), Origin: r.Origin(), Err: errors.New("spec: odd")}}, nil
+			}
+			return nil, nil
+		},
+	}
+	within(t, opts, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		sinks := make(chan Sink, 1)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+			sinks <- sink
+			<-ctx.Done()
+			return ctx.Err()
+		})}))
+		sink := <-sinks
+		body := func(name string) string {
+			if r := table.Snapshot().Get(keyed(name)); r != nil {
+				return string(r.Body())
+			}
+			return ""
+		}
+		require.NoError(t, sink.Replace("g", []*resource.Resource{made("x", "1", "g:1"), made("y", "odd", "g:2")}))
+		require.Equal(t, []string{"a: g:2: ServiceEntry default/y: spec: odd"}, s.Status()[0].Warnings)
+
+		rs := []*resource.Resource{made("y", "odd", "g:2"), made("x", "bad", "g:1"), made("new", "bad", "g:3")}
+		err := sink.Replace("g", rs, Reject{Err: errors.New("g:9: no such kind"), Origin: resource.Origin{Place: "g:9"}})
+		require.EqualError(t, err, "g:9: no such kind\na: g:1: ServiceEntry default/x: spec: too bad\na: g:3: ServiceEntry default/new: spec: too bad")
+		require.Equal(t, "y", rs[0].Key().Name, "the caller's slice stays as it is")
+		require.Equal(t, "1", body("x"), "last good")
+		require.Empty(t, body("new"))
+		since := time.Now().UTC()
+		require.Equal(t, []Quarantined{
+			{Group: "g", Place: "g:9", Reason: "g:9: no such kind", Since: since},
+			{Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Group: "g", Place: "g:1", Reason: "a: g:1: ServiceEntry default/x: spec: too bad", Since: since, LastGoodServes: true},
+			{Kind: resource.ServiceEntry, Namespace: "default", Name: "new", Group: "g", Place: "g:3", Reason: "a: g:3: ServiceEntry default/new: spec: too bad", Since: since},
+		}, s.Status()[0].Quarantined)
+		require.Len(t, s.Status()[0].Warnings, 1, "y has not changed, and neither has what is to be said of it")
+
+		require.NoError(t, sink.Replace("g", []*resource.Resource{made("x", "2", "g:1")}))
+		require.Equal(t, "2", body("x"))
+		require.Empty(t, body("y"))
+		require.Empty(t, s.Status()[0].Quarantined)
+		require.Empty(t, s.Status()[0].Warnings)
+	})
+	require.Equal(t, 3, strings.Count(log.String(), "resource quarantined"))
+	require.Equal(t, 3, strings.Count(log.String(), "quarantine ended"))
+}
+
+func TestReplaceAllMovesWithoutAGap(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+			_ = sink.Replace("old", []*resource.Resource{made("x", "1", "old")})
+			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: []*resource.Resource{made("x", "1", "new")}}})
+			_ = sink.ReplaceAll(nil)
+			<-ctx.Done()
+			return ctx.Err()
+		})}))
+		synctest.Wait()
+		require.Equal(t, memstore.Revision(2), table.Snapshot().Revision())
+		require.Equal(t, "new", table.Snapshot().Get(keyed("x")).Origin().Place)
+		require.Equal(t, 1, s.Status()[0].Groups)
+	})
+}
+
+// gather returns the value of each series by its name, and its kind if it has one.
+func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	values := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "kind" {
+					name += " " + l.GetValue()
+				}
+			}
+			values[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return values
+}
+
+func TestMetricsGoWithTheirSource(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"), made("x", "2", "p"))}))
+		synctest.Wait()
+		require.Equal(t, map[string]float64{
+			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
+			"tributary_source_quarantined": 0, "tributary_source_conflicts": 1, "tributary_source_warnings": 0,
+			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0,
+			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),
+		}, gather(t, registry))
+		require.NoError(t, s.Remove("a", Withdraw))
+		require.Empty(t, gather(t, registry))
+	})
+	require.NoError(t, registry.Register(&collector{supervisor: NewSupervisor(Options{})}), "unregistered when Run ends")
+}
