@@ -116,7 +116,7 @@ func (s *stream) take(req *request) error {
 		s.giveBack(sub)
 		return io.ErrClosedPipe
 	}
-	nacks := sub.status.Nacks
+	nacks, lastNack := sub.status.Nacks, sub.status.NackNonce
 	if s.delta {
 		sub.delta(req, first, now)
 	} else {
@@ -138,11 +138,12 @@ func (s *stream) take(req *request) error {
 		return err
 	}
 	nacked := sub.status.Nacks > nacks
+	repeated := sub.status.NackNonce == lastNack
 	idle := len(sub.chunks) == 0 && !sub.behind()
 	s.mu.Unlock()
 
 	s.server.metrics.request(sub.coll.typ.URL, nacked)
-	if nacked {
+	if nacked && !repeated {
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
 			"nonce", req.nonce, "err", req.err.GetMessage())
 	}

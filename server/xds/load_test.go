@@ -1,0 +1,68 @@
+package xds
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A client that rejects everything gets one response for each change, and none for its rejections.
+func TestAClientThatRejectsForeverCostsNothing(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.set(testType, "a@0")
+		c := dial(testType)
+		c.ask(testType)
+		a := c.expect(testType, "a@0")
+		for i := range 20 {
+			for range 10 {
+				c.nack(a, "never") // some clients say so again and again
+			}
+			w.set(testType, fmt.Sprintf("a@%d", i+1))
+			a = c.expect(testType, fmt.Sprintf("a@%d", i+1))
+		}
+		c.silence()
+		require.EqualValues(t, 21, w.server.Clients()[0].Types[0].Responses)
+	})
+}
+
+// Each of many changes of subscription is answered by what it asks for and nothing else: were the work for each in
+// proportion to what is subscribed already, so would be the answers.
+func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
+	w := newWorld(t, Options{})
+	const n = 10_000
+	var commit Commit
+	for i := range n {
+		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%05d", i), "1", ""))
+	}
+	w.coll(EndpointURL).Apply(commit)
+	w.coll(EndpointURL).MarkSynced()
+	c := w.delta(EndpointURL)
+	seen, sent := map[string]bool{}, 0
+	take := func(a answer) {
+		c.ack(a)
+		for _, name := range a.puts {
+			seen[name] = true
+			sent++
+		}
+	}
+	for i := range n {
+		c.ask(EndpointURL, fmt.Sprintf("n%05d", i))
+		select {
+		case a := <-c.in:
+			take(a)
+		default:
+		}
+	}
+	for len(seen) < n {
+		take(c.next())
+	}
+	require.Equal(t, n, sent, "each once")
+	require.Equal(t, n, w.server.Clients()[0].Types[0].Names)
+	for i := range n - 1 {
+		c.ask(EndpointURL, fmt.Sprintf("-n%05d", i))
+	}
+	w.until(false, 1)
+	w.set(EndpointURL, "n00000@2", "n09999@2")
+	c.expectAck(EndpointURL, nil, "n09999@2")
+}
