@@ -28,10 +28,11 @@ import (
 	"tributary/sources/file"
 )
 
-// The shutdown's times add up to less than the 5 seconds within which it is to be over.
+// The times of the shutdown, which is to be over within 5 seconds: streams are ended in slices over drainOver, and what
+// lingers after that, such as those who watch our health, is cut off.
 const (
-	drainOver  = 2 * time.Second // streams are ended in slices over this time
-	drainLimit = 4 * time.Second // what has not ended by itself by then is cut off
+	drainOver = 2 * time.Second
+	linger    = time.Second
 )
 
 // app is a running tributary: sources → view → collections → streams, and the admin server beside it.
@@ -196,8 +197,6 @@ func (a *app) followHealth(ctx context.Context) error {
 // drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
 // and ends the streams there are one slice after another.
 func (a *app) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
-	defer cancel()
 	a.admin.Drain()
 	a.health.Shutdown()
 
@@ -206,11 +205,10 @@ func (a *app) drain() {
 		defer close(ended)
 		a.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
 	}()
-	a.engine.Drain(ctx, drainOver)
+	a.engine.Drain(context.Background(), drainOver)
 	select {
 	case <-ended:
-	case <-ctx.Done():
-		a.log.Warn("streams cut off that did not end in time", "limit", drainLimit)
+	case <-time.After(linger):
 		a.grpc.Stop()
 		<-ended
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -25,9 +26,24 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings, 78 bad configura
 	return root
 }
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one ends the process at once.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // from then on signals do again what they do by default
-	return ctx, stop
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. By then signals do again what they do by
+// default, so that a second one ends the process at once. The caller calls stop when it is done.
+func untilSignal(ctx context.Context) (until context.Context, stop func()) {
+	until, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		select {
+		case <-signals:
+		case <-until.Done():
+		}
+		signal.Stop(signals) // before cancel: signal.NotifyContext does it after, and swallows a second one in between
+		cancel()
+	}()
+	return until, func() {
+		cancel()
+		<-joined
+	}
 }

@@ -49,12 +49,20 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// Linter looks at one path after another. An object that two of them have is a finding, too.
+// Linter looks at one path after another. An object that is there twice is a finding, too: within a path an error, since
+// one source can serve it but once, and a warning if another path has it, since sources may shadow each other on purpose.
 type Linter struct {
 	Findings []Finding
 	Objects  int // looked at and found right, but for warnings
 
-	seen map[resource.Key]string // where
+	looks int // at paths
+	seen  map[resource.Key]sight
+}
+
+// sight is where an object was seen first.
+type sight struct {
+	place string
+	look  int
 }
 
 // Path looks at a file or a directory tree.
@@ -87,6 +95,7 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 	if s.health.State == sources.Degraded {
 		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Message: s.health.Message})
 	}
+	l.looks++
 	for _, c := range s.contents {
 		l.content(c)
 	}
@@ -108,16 +117,31 @@ func (l *Linter) content(c sources.Content) {
 		if err != nil {
 			continue
 		}
-		if first, taken := l.seen[r.Key()]; taken {
-			l.add(Error, r.Key(), r.Origin().Place, fmt.Errorf("already defined at %s, which wins", first))
-			continue
-		}
-		if l.seen == nil {
-			l.seen = make(map[resource.Key]string)
-		}
-		l.seen[r.Key()] = r.Origin().Place
-		l.Objects++
+		l.unique(r.Key(), r.Origin().Place)
 	}
+}
+
+// unique notes whether the object of key was seen before.
+func (l *Linter) unique(key resource.Key, place string) {
+	switch first, seen := l.seen[key]; {
+	case !seen:
+		if l.seen == nil {
+			l.seen = make(map[resource.Key]sight)
+		}
+		l.seen[key] = sight{place, l.looks}
+		l.Objects++
+	case first.look == l.looks:
+		l.add(Error, key, place, fmt.Errorf("already defined at %s, which wins", first.place))
+	case !samePlace(first.place, place):
+		l.add(Warning, key, place, fmt.Errorf("also defined at %s", first.place))
+	}
+}
+
+// samePlace reports whether two places are one, looked at under different names.
+func samePlace(a, b string) bool {
+	absA, errA := filepath.Abs(a)
+	absB, errB := filepath.Abs(b)
+	return errA == nil && errB == nil && absA == absB
 }
 
 // add notes err, which is about the object of key at place unless it says so better itself.

@@ -203,10 +203,11 @@ func TestGetFails(t *testing.T) {
 func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	kind := schema(t)
 	events := make(chan mcpclient.Event, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.client().Watch(ctx, schema(t), func(e mcpclient.Event) error {
+		ended <- s.client().Watch(ctx, kind, func(e mcpclient.Event) error {
 			events <- e
 			return nil
 		})

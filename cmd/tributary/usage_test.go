@@ -1,0 +1,56 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/bad.yaml", entry("bad", 80000))
+	write(t, dir+"/good/good.yaml", entry("good", 80))
+	write(t, dir+"/tributary.yaml", "configSources: [{address: 'fs://./good'}]\n")
+	write(t, dir+"/broken.yaml", "configSources: [{address: 'ftp://x'}]\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{}, 0, "Available Commands"},
+		{[]string{"help"}, 0, "Available Commands"},
+		{[]string{"version"}, 0, "tributary "},
+		{[]string{"version", "-o", "json"}, 0, `"version": `},
+		{[]string{"completion", "bash"}, 0, "bash completion"},
+		{[]string{"validate", dir + "/good", dir + "/tributary.yaml"}, 0, "1 objects valid, 0 errors, 0 warnings"},
+		{[]string{"validate", dir + "/tributary.yaml"}, 0, "1 objects valid, 0 errors, 0 warnings"},
+
+		{[]string{"nonsense"}, 2, `unknown command "nonsense"`},
+		{[]string{"get"}, 2, "accepts between 1 and 2 arg(s)"},
+		{[]string{"get", "nonsense"}, 2, "serviceentries (se)"},
+		{[]string{"get", "se", "-o", "xml"}, 2, "want one of table, yaml, json"},
+		{[]string{"get", "se", "x", "-A"}, 2, "-n, not -A"},
+		{[]string{"get", "se", "-n", "a", "-A"}, 2, "none of the others can be"},
+		{[]string{"serve", "--nonsense"}, 2, "unknown flag: --nonsense"},
+		{[]string{"serve", "-c", "x", "--config-source", "fs:///x"}, 2, "none of the others can be"},
+		{[]string{"serve", "--log-level", "loud"}, 2, "loud"},
+		{[]string{"validate"}, 2, "requires at least 1 arg"},
+
+		{[]string{"get", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
+		{[]string{"watch", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
+		{[]string{"validate", dir + "/missing"}, 1, dir + "/missing: no such file or directory"},
+
+		{[]string{"validate", dir + "/bad.yaml"}, 3, dir + "/bad.yaml:1: ServiceEntry shop/bad: port number 80000"},
+		{[]string{"validate", "-o", "json", dir + "/bad.yaml"}, 3, `"name": "bad"`},
+		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: fs`},
+
+		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
+		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: fs`},
+		{[]string{"serve", "--config-source", "ftp://x"}, 78, `unknown scheme "ftp"`},
+		{[]string{"serve", "--config-source", "fs:///x", "--listen", "nowhere"}, 78, `listen.xds: want host:port, got "nowhere"`},
+	} {
+		got := command(t, c.args...)
+		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)
+		assert.Contains(t, got.stdout+got.stderr, c.says, "%v", c.args)
+	}
+}
