@@ -32,6 +32,7 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 		})
 		s.put(t, New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "2"))
 		s.run(t)
+		defer close(release)
 		s.markSynced()
 		Eventually(t, s.Store.HasStarted, "HasStarted")
 		require.False(t, s.Store.HasSynced())
@@ -132,6 +133,8 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 
 	each("A slow handler sees the changes of a key as one", func(t *testing.T, s *subject) {
 		entered, release := make(chan struct{}), make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(release) })
+		defer goOn()
 		var once sync.Once
 		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
 			once.Do(func() {
@@ -149,12 +152,14 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 			s.put(t, New(resource.Gateway, "ns", "gone", strconv.Itoa(i)))
 			s.remove(t, New(resource.Gateway, "ns", "gone", "").Key())
 		}
-		close(release)
+		goOn()
 		log.waitForSet(t, "add ns/a=1", "update ns/a=1 to 199", "add ns/b=199")
 	})
 
 	each("Deleted and created again is an update", func(t *testing.T, s *subject) {
 		entered, release := make(chan struct{}), make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(release) })
+		defer goOn()
 		s.Store.RegisterEventHandler(resource.Telemetry, func(_, _ *resource.Resource, _ memstore.Event) {
 			close(entered)
 			<-release
@@ -169,7 +174,7 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 		s.remove(t, a.Key(), b.Key())
 		s.put(t, New(resource.Gateway, "ns", "a", "2"), b)
 		s.put(t, New(resource.Gateway, "ns", "last", "3"))
-		close(release)
+		goOn()
 		log.waitForSet(t, "add ns/a=1", "add ns/b=1", "update ns/a=1 to 2", "add ns/last=3")
 	})
 
