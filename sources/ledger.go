@@ -57,37 +57,55 @@ type change struct {
 	quarantined []Quarantined // newly, or for another reason than before
 	recovered   []Quarantined // no longer
 	warnings    []string      // new ones
+	conflicts   []Conflict    // new ones
+}
+
+// touched remembers how the keys that a call is about stood before it, in the order in which they were touched.
+type touched struct {
+	keys []resource.Key
+	was  map[resource.Key]standing
+}
+
+type standing struct {
+	winner    *resource.Resource // nil for none
+	contended bool
 }
 
 // replace makes contents the whole of their groups, at a time now, and returns what that changed. The contents have been
 // validated.
 func (l *ledger) replace(contents []admitted, now time.Time) change {
 	var c change
-	before := make(map[resource.Key]*resource.Resource) // the winners of the keys touched, nil for none
+	n := 0
+	for _, content := range contents {
+		n += len(content.Resources)
+	}
+	before := &touched{was: make(map[resource.Key]standing, n)}
 	for _, content := range contents {
 		l.replaceOne(content, now, before, &c)
 	}
-	for key, old := range before {
+	for _, key := range before.keys {
+		was := before.was[key]
 		w, ok := l.winners[key]
 		switch {
-		case !ok && old != nil:
+		case !ok && was.winner != nil:
 			c.deletes = append(c.deletes, key)
 			if l.objects[key.Kind]--; l.objects[key.Kind] == 0 {
 				delete(l.objects, key.Kind)
 			}
-		case ok && old == nil:
+		case ok && was.winner == nil:
 			c.puts = append(c.puts, firstSeen(w.resource, now))
 			l.objects[key.Kind]++
-		case ok && w.resource != old:
+		case ok && w.resource != was.winner:
 			c.puts = append(c.puts, w.resource)
 		}
+		if all := l.contenders[key]; len(all) > 0 && !was.contended {
+			c.conflicts = append(c.conflicts, conflict(key, w.resource, all[1].resource))
+		}
 	}
-	slices.SortFunc(c.puts, compareKeys)
-	slices.SortFunc(c.deletes, resource.Key.Compare)
 	return c
 }
 
-func (l *ledger) replaceOne(content admitted, now time.Time, before map[resource.Key]*resource.Resource, c *change) {
+func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c *change) {
 	g := l.groups[content.Group]
 	if g == nil {
 		g = &group{name: content.Group}
@@ -107,9 +125,13 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before map[resource
 	} else {
 		delete(l.groups, g.name)
 	}
-	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, sameTrouble)...)
-	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, sameSubject)...)
-	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(a, b string) bool { return a == b })...)
+	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, trouble)...)
+	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.Key)...)
+	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
+	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
+		first, _ := find(g.held, r.Key())
+		c.conflicts = append(c.conflicts, conflict(r.Key(), first, r))
+	}
 }
 
 // split orders rs by key and parts the first of each key from those that repeat it.
@@ -192,7 +214,7 @@ func quarantine(content admitted, held []*resource.Resource, old []Quarantined, 
 
 // settle makes the winners follow from group g holding next instead of old, and returns next with those resources that
 // are the same as before replaced by the old ones, so that what did not change is the same pointer everywhere.
-func (l *ledger) settle(g *group, old, next []*resource.Resource, before map[resource.Key]*resource.Resource) []*resource.Resource {
+func (l *ledger) settle(g *group, old, next []*resource.Resource, before *touched) []*resource.Resource {
 	settled := make([]*resource.Resource, 0, len(next))
 	i := 0
 	for _, r := range next {
@@ -217,11 +239,11 @@ func (l *ledger) settle(g *group, old, next []*resource.Resource, before map[res
 }
 
 // add makes r the candidate of g for its key, and returns it.
-func (l *ledger) add(g *group, r *resource.Resource, before map[resource.Key]*resource.Resource) *resource.Resource {
+func (l *ledger) add(g *group, r *resource.Resource, before *touched) *resource.Resource {
 	key := r.Key()
 	w, taken := l.winners[key]
-	touch(before, key, w)
 	all, contended := l.contenders[key]
+	before.touch(key, w, contended)
 	switch {
 	case !taken, w.group == g && !contended:
 		l.winners[key] = candidate{g, r}
@@ -241,9 +263,9 @@ func (l *ledger) add(g *group, r *resource.Resource, before map[resource.Key]*re
 }
 
 // drop removes the candidate of g for key.
-func (l *ledger) drop(g *group, key resource.Key, before map[resource.Key]*resource.Resource) {
-	touch(before, key, l.winners[key])
+func (l *ledger) drop(g *group, key resource.Key, before *touched) {
 	all, contended := l.contenders[key]
+	before.touch(key, l.winners[key], contended)
 	if !contended {
 		delete(l.winners, key)
 		return
@@ -259,10 +281,11 @@ func (l *ledger) drop(g *group, key resource.Key, before map[resource.Key]*resou
 	}
 }
 
-// touch notes who had key before the call.
-func touch(before map[resource.Key]*resource.Resource, key resource.Key, w candidate) {
-	if _, noted := before[key]; !noted {
-		before[key] = w.resource
+// touch notes how key stands, the first time.
+func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
+	if _, noted := t.was[key]; !noted {
+		t.was[key] = standing{winner.resource, contended}
+		t.keys = append(t.keys, key)
 	}
 }
 
@@ -330,10 +353,9 @@ func (l *ledger) conflictList() []Conflict {
 	}
 	conflicts := make([]Conflict, 0, len(losers))
 	for key, places := range losers {
-		conflicts = append(conflicts, Conflict{
-			Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
-			Winner: l.winners[key].resource.Origin().Place, Losers: places,
-		})
+		c := conflict(key, l.winners[key].resource)
+		c.Losers = places
+		conflicts = append(conflicts, c)
 	}
 	slices.SortFunc(conflicts, func(a, b Conflict) int { return a.Key().Compare(b.Key()) })
 	return conflicts
@@ -365,14 +387,35 @@ func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) 
 	return rs[i], true
 }
 
-func sameSubject(a, b Quarantined) bool { return a.Key() == b.Key() }
-func sameTrouble(a, b Quarantined) bool { return a.Key() == b.Key() && a.Reason == b.Reason }
+// conflict describes one.
+func conflict(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Conflict {
+	c := Conflict{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Winner: winner.Origin().Place}
+	for _, r := range losers {
+		c.Losers = append(c.Losers, r.Origin().Place)
+	}
+	return c
+}
 
-// missingFrom returns those of list that known lacks.
-func missingFrom[T any](known, list []T, same func(a, b T) bool) []T {
+// trouble tells one quarantine from another.
+func trouble(q Quarantined) any {
+	return struct {
+		key    resource.Key
+		reason string
+	}{q.Key(), q.Reason}
+}
+
+// missingFrom returns those of list that known lacks, by what identifies them.
+func missingFrom[T any, K comparable](known, list []T, id func(T) K) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	have := make(map[K]bool, len(known))
+	for _, x := range known {
+		have[id(x)] = true
+	}
 	var missing []T
 	for _, x := range list {
-		if !slices.ContainsFunc(known, func(k T) bool { return same(k, x) }) {
+		if !have[id(x)] {
 			missing = append(missing, x)
 		}
 	}

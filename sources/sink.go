@@ -71,21 +71,28 @@ func (s *sink) Synced() {
 	s.mu.Lock()
 	first := !s.synced
 	s.synced = true
-	starting := s.health.State == Starting
 	s.mu.Unlock()
 	if first {
 		s.table.MarkSynced()
 		s.log.Info("source synced")
 	}
-	if starting {
-		s.Report(Health{State: Healthy})
-	}
+	s.report(Health{State: Healthy}, func(now State) bool { return now == Starting })
 }
 
-// Report implements Sink. A change of state is logged; a change of message only is not worth a line.
+// Report implements Sink.
 func (s *sink) Report(h Health) {
+	s.report(h, func(State) bool { return true })
+}
+
+// report changes the health if the state allows. A change of state is logged; a change of the message only is not worth a
+// line.
+func (s *sink) report(h Health, allowed func(now State) bool) {
 	s.mu.Lock()
 	old := s.health
+	if !allowed(old.State) {
+		s.mu.Unlock()
+		return
+	}
 	s.health = h
 	if h.State != old.State {
 		s.since = time.Now()
@@ -200,28 +207,30 @@ func (s *sink) commit(contents []admitted) change {
 // announced is how many lines one commit may log of a sort. The status has them all.
 const announced = 20
 
-// announce logs what a commit quarantined and released.
+// announce logs what a commit brought that people should know.
 func (s *sink) announce(c change) {
-	for i, q := range c.quarantined {
-		if i == announced {
-			s.log.Warn("further resources quarantined", "count", len(c.quarantined)-announced)
-			break
-		}
+	each(s, c.quarantined, "quarantined", func(q Quarantined) {
 		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "last_good_serves", q.LastGoodServes, "err", q.Reason)
-	}
-	for i, q := range c.recovered {
-		if i == announced {
-			s.log.Info("further quarantines ended", "count", len(c.recovered)-announced)
-			break
-		}
+	})
+	each(s, c.recovered, "recovered", func(q Quarantined) {
 		s.log.Info("quarantine ended", "resource", subject(q), "place", q.Place)
-	}
-	for i, w := range c.warnings {
-		if i == announced {
-			s.log.Warn("further warnings", "count", len(c.warnings)-announced)
-			break
-		}
+	})
+	each(s, c.warnings, "warnings", func(w string) {
 		s.log.Warn("resource read with a warning", "warning", w)
+	})
+	each(s, c.conflicts, "conflicts", func(c Conflict) {
+		s.log.Warn("resource is there more than once", "resource", c.Key().String(), "winner", c.Winner, "loser", c.Losers[0])
+	})
+}
+
+// each logs the first of list, and how many more there are.
+func each[T any](s *sink, list []T, what string, log func(T)) {
+	for i, x := range list {
+		if i == announced {
+			s.log.Warn("further ones are only in the status", "what", what, "count", len(list)-announced)
+			return
+		}
+		log(x)
 	}
 }
 

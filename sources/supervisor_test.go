@@ -339,6 +339,26 @@ func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return values
 }
 
+func TestConflictsAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
+			for i := range 3 {
+				_ = sink.Replace("a", []*resource.Resource{made("x", fmt.Sprint(i), "a:1"), made("x", "1", "a:2")})
+				_ = sink.Replace("b", []*resource.Resource{made("x", fmt.Sprint(i), "b:1")})
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})}))
+		synctest.Wait()
+		require.Equal(t, []Conflict{{
+			Kind: resource.ServiceEntry, Namespace: "default", Name: "x", Winner: "a:1", Losers: []string{"b:1", "a:2"},
+		}}, s.Status()[0].Conflicts)
+	})
+	require.Equal(t, 1, strings.Count(log.String(), "winner=a:1 loser=a:2"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "winner=a:1 loser=b:1"), log.String())
+}
+
 func TestMetricsGoWithTheirSource(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {

@@ -331,3 +331,49 @@ func TestRootComesAndGoes(t *testing.T) {
 		l.neverDeleted("a")
 	})
 }
+
+func TestChangesArriveThoughItIsNeverQuiet(t *testing.T) {
+	l := prepare(t)
+	l.write("a.yaml", entry("a", "a1.example.com"))
+	l.write("gone.yaml", entry("gone", "gone.example.com"))
+	l.startWith(Settings{QuietDelay: 50 * time.Millisecond, MaxDelay: 100 * time.Millisecond})
+	l.await("it is synced", l.table.Synced)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = os.WriteFile(l.path("noise.yaml"), nil, 0o600)
+			}
+		}
+	}()
+	l.write("a.yaml", entry("a", "a2.example.com"))
+	l.remove("gone.yaml")
+	l.awaitHost("a", "a2.example.com")
+	l.awaitHost("gone", "")
+	close(stop)
+	<-stopped
+	l.neverDeleted("a")
+}
+
+func TestAnotherDirectoryTakesOver(t *testing.T) {
+	l := prepare(t)
+	l.write("both.yaml", entry("both", "old.example.com"))
+	l.write("old.yaml", entry("old", "old.example.com"), entry("moved", "old.example.com"))
+	l.startSynced()
+	other := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.Mkdir(other, 0o700))
+	next, err := New("fs://"+other, Settings{QuietDelay: 10 * time.Millisecond})
+	require.NoError(t, err)
+	l.root = other
+	l.write("both.yaml", entry("both", "new.example.com"))
+	l.write("zzz.yaml", entry("moved", "new.example.com"))
+	require.NoError(t, l.supervisor.Swap("rules", "fs://"+other, next))
+	l.awaitHost("both", "new.example.com")
+	l.awaitHost("moved", "new.example.com")
+	l.awaitHost("old", "")
+	l.neverDeleted("both", "moved")
+}

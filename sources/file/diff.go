@@ -1,6 +1,7 @@
 package file
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -33,21 +34,13 @@ type sighting struct {
 // neither seen nor behind something blocked. Of the paths those that are true are read even if they look the same. Both
 // results are in order.
 func compare(all *btree.Map[string, known], paths map[string]bool, seen sighting) (read, missing []string) {
-	fresh := make(map[string]bool, len(seen.files))
-	for p := range seen.files {
-		fresh[p] = true
-	}
-	var toRead, gone btree.Set[string]
 	check := func(p string, k known) {
 		s, there := seen.files[p]
 		switch {
-		case there:
-			delete(fresh, p)
-			if s != k.stamp || k.doubtful || paths[p] {
-				toRead.Insert(p)
-			}
-		case !behind(seen.blocked, p):
-			gone.Insert(p)
+		case !there && !behind(seen.blocked, p):
+			missing = append(missing, p)
+		case there && (s != k.stamp || k.doubtful || paths[p]):
+			read = append(read, p)
 		}
 	}
 	for p := range paths {
@@ -72,10 +65,18 @@ func compare(all *btree.Map[string, known], paths map[string]bool, seen sighting
 			return true
 		})
 	}
-	for p := range fresh {
-		toRead.Insert(p)
+	for p := range seen.files {
+		if _, ok := all.Get(p); !ok {
+			read = append(read, p)
+		}
 	}
-	return toRead.Keys(), gone.Keys()
+	return inOrder(read), inOrder(missing)
+}
+
+// inOrder sorts paths and removes what is there twice.
+func inOrder(paths []string) []string {
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 // covered reports whether paths has p or a directory above it.

@@ -60,7 +60,7 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 			at = filepath.Dir(at)
 			continue
 		}
-		next := filepath.Join(at, part)
+		next := under(at, part)
 		fi, err := d.Lstat(next)
 		if err != nil {
 			return "", append(anchors, anchor{at, part}), err

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -118,24 +119,15 @@ func (l *loader) read(name string, buf []byte) (data []byte, fi fs.FileInfo, cha
 	if fi.Size() > l.maxSize {
 		return nil, fi, false, errTooLarge
 	}
-	data = buf[:0]
-	if need := int(fi.Size()) + 1; cap(data) < need { // one more, to see the end without growing
-		data = make([]byte, 0, need+need/8)
-	}
-	for {
-		n, err := f.Read(data[len(data):cap(data)])
+	data = slices.Grow(buf[:0], int(fi.Size()))
+	for int64(len(data)) < fi.Size() {
+		n, err := f.Read(data[len(data):fi.Size()])
 		data = data[:len(data)+n]
 		if errors.Is(err, io.EOF) {
-			break
+			break // somebody made it shorter
 		}
 		if err != nil {
 			return nil, nil, false, err
-		}
-		if int64(len(data)) > l.maxSize {
-			return nil, fi, false, errTooLarge // it grows
-		}
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
 		}
 	}
 	if int64(len(data)) == fi.Size() {
@@ -152,7 +144,7 @@ func (l *loader) in(root, path string) string {
 	if l.single {
 		return root
 	}
-	return filepath.Join(root, filepath.FromSlash(path))
+	return under(root, filepath.FromSlash(path))
 }
 
 // parse turns the text of a file into the content of its group.

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,17 @@ func parent(p string) string {
 // within reports whether p is dir or below it.
 func within(p, dir string) bool {
 	return dir == "" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
+}
+
+// under returns the path of name, which is clean, in directory dir of the file system.
+func under(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	if os.IsPathSeparator(dir[len(dir)-1]) { // the root of the file system
+		return dir + name
+	}
+	return dir + string(filepath.Separator) + name
 }
 
 // contains does what within does, for the paths of the file system.

@@ -241,8 +241,7 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 			}
 		}
 		read, missing := compare(&files, paths, sighting{files: part})
-		below := func(list []string) []string {
-			out := []string{}
+		below := func(list []string) (out []string) {
 			for _, p := range list {
 				if covered(paths, p) {
 					out = append(out, p)

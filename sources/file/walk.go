@@ -114,7 +114,7 @@ func (w *walker) dir(path string) *dir {
 // stat finds what name in directory up is, through links. It returns nil if that is nothing, or blocked.
 func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked bool) {
 	path := join(up.path, name)
-	real = filepath.Join(up.real, name)
+	real = under(up.real, name)
 	fi, err := w.disk.Lstat(real)
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 		linked = true
@@ -147,12 +147,12 @@ func (w *walker) descend(up *dir, name, real string, linked bool) *dir {
 	}
 	for a := up; a != nil; a = a.up {
 		if contains(real, a.real) {
-			w.seen.blocked[d.path] = fmt.Errorf("%s is a link to a directory that it is in, and is not followed", filepath.Join(up.real, name))
+			w.seen.blocked[d.path] = fmt.Errorf("%s is a link to a directory that it is in, and is not followed", under(up.real, name))
 			return nil
 		}
 	}
 	if d.links++; d.links > maxLinked {
-		w.seen.blocked[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", filepath.Join(up.real, name), maxLinked)
+		w.seen.blocked[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", under(up.real, name), maxLinked)
 		return nil
 	}
 	return d
