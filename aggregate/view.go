@@ -8,6 +8,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"tributary/memstore"
@@ -36,6 +37,9 @@ type View struct {
 	table     memstore.Table // what is merged
 	shadowed  memstore.Table // for each key with losers, the first of them
 	published atomic.Pointer[state]
+
+	indexMu sync.Mutex
+	index   conflictIndex // guarded by indexMu; follows table whenever it is asked
 
 	// Owned by the loop.
 	configured *[]Source // what inputs were made of

@@ -1,0 +1,177 @@
+package aggregate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// meshGateway is the name by which a VirtualService binds to the sidecars.
+const meshGateway = "mesh"
+
+// clusterDomain completes host names without a dot, as istiod does by default.
+const clusterDomain = "cluster.local"
+
+// claim says that a resource wants a say in something that others may want too.
+type claim struct {
+	rule    Rule
+	host    string
+	subject string // what is claimed, in the words of messages; claims of the same rule and subject compete
+}
+
+// claimant is a resource as far as conflicts go: what it claims, and for whom.
+type claimant struct {
+	res    *resource.Resource
+	hosts  []string
+	claims []claim
+	// public says that every namespace sees it; otherwise those in visible do, which may be none.
+	public  bool
+	visible []string
+	// shape is what two ServiceEntries of a host must have in common for istiod to join their ports.
+	shape string
+	// selector is the workloads that a DestinationRule is for, if not all.
+	selector string
+}
+
+// claimantOf reads the claims of r. It returns nil if r can make none, or cannot be decoded.
+func claimantOf(r *resource.Resource) *claimant {
+	switch r.Key().Kind {
+	case resource.ServiceEntry, resource.VirtualService, resource.DestinationRule:
+	default:
+		return nil
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return nil // whoever let it in has said so
+	}
+	c := &claimant{res: r}
+	switch spec := spec.(type) {
+	case *networking.ServiceEntry:
+		c.serviceEntry(spec)
+	case *networking.VirtualService:
+		c.virtualService(spec)
+	case *networking.DestinationRule:
+		c.destinationRule(spec)
+	}
+	return c
+}
+
+func (c *claimant) serviceEntry(se *networking.ServiceEntry) {
+	c.see(se.ExportTo)
+	c.shape = fmt.Sprint(se.Resolution, sorted(c.res.Labels()), sorted(se.WorkloadSelector.GetLabels()), c.public, c.visible)
+	for _, host := range se.Hosts {
+		host = strings.ToLower(host)
+		c.hosts = append(c.hosts, host)
+		for _, port := range se.Ports {
+			c.claim(ServiceEntryPort, host, fmt.Sprintf("%s:%d", host, port.Number))
+		}
+		c.claim(ServiceEntryShape, host, fmt.Sprintf("%s in namespace %s", host, c.res.Key().Namespace))
+	}
+}
+
+func (c *claimant) virtualService(vs *networking.VirtualService) {
+	c.see(vs.ExportTo)
+	gateways := vs.Gateways
+	if len(gateways) == 0 {
+		gateways = []string{meshGateway}
+	}
+	for _, host := range vs.Hosts {
+		host = fullHost(host, c.res.Key().Namespace)
+		c.hosts = append(c.hosts, host)
+		for _, gateway := range gateways {
+			if gateway == meshGateway {
+				c.claim(VirtualServiceMesh, host, host)
+			} else {
+				c.claim(VirtualServiceGateway, host, host+" on gateway "+fullGateway(gateway, c.res.Key().Namespace))
+			}
+		}
+	}
+}
+
+func (c *claimant) destinationRule(dr *networking.DestinationRule) {
+	exportTo := dr.ExportTo
+	if dr.WorkloadSelector != nil {
+		exportTo = []string{"."} // as istiod sees it
+		c.selector = fmt.Sprint(sorted(dr.WorkloadSelector.MatchLabels))
+	}
+	c.see(exportTo)
+	host := fullHost(dr.Host, c.res.Key().Namespace)
+	c.hosts = []string{host}
+	subject := host
+	if c.selector != "" {
+		subject += " for workloads " + c.selector
+	}
+	c.claim(DestinationRuleNamespace, host, subject+" in namespace "+c.res.Key().Namespace)
+	c.claim(DestinationRuleHost, host, subject)
+}
+
+// claim adds a claim, unless it is there, as a host or port may be given twice.
+func (c *claimant) claim(rule Rule, host, subject string) {
+	if wanted := (claim{rule, host, subject}); !slices.Contains(c.claims, wanted) {
+		c.claims = append(c.claims, wanted)
+	}
+}
+
+// see sets who sees the resource. No exportTo is public, the default of MeshConfig.
+func (c *claimant) see(exportTo []string) {
+	switch {
+	case len(exportTo) == 0 || slices.Contains(exportTo, "*"):
+		c.public = true
+	case slices.Contains(exportTo, "~"):
+	default:
+		for _, namespace := range exportTo {
+			if namespace == "." {
+				namespace = c.res.Key().Namespace
+			}
+			c.visible = append(c.visible, namespace)
+		}
+		slices.Sort(c.visible)
+		c.visible = slices.Compact(c.visible)
+	}
+}
+
+// byAge orders claimants as istiod does: the oldest first, then by name and namespace. istiod counts seconds.
+func byAge(a, b *claimant) int {
+	return cmp.Or(
+		cmp.Compare(a.res.Created().Unix(), b.res.Created().Unix()),
+		cmp.Compare(a.res.Key().Name, b.res.Key().Name),
+		cmp.Compare(a.res.Key().Namespace, b.res.Key().Namespace),
+	)
+}
+
+// fullHost completes a short host name in the way of istiod.
+func fullHost(host, namespace string) string {
+	host = strings.ToLower(host)
+	if host == "*" || strings.Contains(host, ".") || strings.Contains(host, ":") {
+		return host
+	}
+	return host + "." + namespace + ".svc." + clusterDomain
+}
+
+// fullGateway returns "namespace/name".
+func fullGateway(gateway, namespace string) string {
+	gatewayNamespace, name, ok := strings.Cut(gateway, "/")
+	switch {
+	case !ok:
+		return namespace + "/" + gateway
+	case gatewayNamespace == ".":
+		return namespace + "/" + name
+	default:
+		return gateway
+	}
+}
+
+// sorted returns the entries of m, as text, in order.
+func sorted(m map[string]string) []string {
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, k+"="+m[k])
+	}
+	return all
+}

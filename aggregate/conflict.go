@@ -1,0 +1,161 @@
+package aggregate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// Rule names a kind of conflict between resources of different keys.
+type Rule string
+
+// The rules. What istiod does was read in pilot/pkg/model (push_context.go, sidecar.go, destination_rule.go) and
+// pilot/pkg/networking/core (httproute.go, gateway.go) of Istio's master of April 2026.
+const (
+	// ServiceEntryPort: two ServiceEntries have the same host and port, and some namespace sees both.
+	ServiceEntryPort Rule = "service-entry-port"
+	// ServiceEntryShape: two ServiceEntries of a namespace have the same host and different ports, and differ in what
+	// istiod wants equal before it joins them.
+	ServiceEntryShape Rule = "service-entry-shape"
+	// VirtualServiceMesh: two VirtualServices have the same host for sidecars, and some namespace sees both.
+	VirtualServiceMesh Rule = "virtual-service-mesh"
+	// VirtualServiceGateway: two VirtualServices have the same host on the same gateway.
+	VirtualServiceGateway Rule = "virtual-service-gateway"
+	// DestinationRuleNamespace: two DestinationRules of a namespace are for the same host and workloads.
+	DestinationRuleNamespace Rule = "destination-rule-namespace"
+	// DestinationRuleHost: DestinationRules of several namespaces are for the same host, and some namespace sees both.
+	DestinationRuleHost Rule = "destination-rule-host"
+)
+
+// Conflict is a matter on which several resources want a say.
+type Conflict struct {
+	Rule    Rule   `json:"rule"`
+	Host    string `json:"host"`
+	Subject string `json:"subject"` // what they claim: a host and port, a host on a gateway
+	Objects []Ref  `json:"objects"` // in the order in which istiod considers them: by age, name and namespace
+	Message string `json:"message"` // what istiod does
+}
+
+// Ref is a resource.Key as it is written in JSON.
+type Ref struct {
+	Kind      resource.Kind `json:"kind"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+}
+
+// Key returns the key.
+func (r Ref) Key() resource.Key { return resource.Key(r) }
+
+// FindConflicts returns the conflicts within a state, in order of rule and subject. A View finds them with less work.
+func FindConflicts(s memstore.Snapshot) []Conflict {
+	var x conflictIndex
+	for r := range s.All() {
+		x.set(r.Key(), r)
+	}
+	return x.all()
+}
+
+// judge returns the conflict between claimants of one subject, or false if they get along.
+func judge(c claim, claimants []*claimant) (Conflict, bool) {
+	claimants = slices.SortedFunc(slices.Values(claimants), byAge)
+	switch c.rule {
+	case ServiceEntryShape:
+		claimants = misshapen(claimants)
+	case DestinationRuleNamespace: // all of them: they are in one namespace
+	case DestinationRuleHost:
+		if sameNamespace(claimants) { // which is the matter of DestinationRuleNamespace
+			return Conflict{}, false
+		}
+		claimants = seenTogether(claimants)
+	default:
+		claimants = seenTogether(claimants)
+	}
+	if len(claimants) < 2 {
+		return Conflict{}, false
+	}
+	conflict := Conflict{Rule: c.rule, Host: c.host, Subject: c.subject, Message: message(c.rule, claimants)}
+	for _, claimant := range claimants {
+		conflict.Objects = append(conflict.Objects, Ref(claimant.res.Key()))
+	}
+	return conflict, true
+}
+
+// message says what istiod does with claimants, which are in its order.
+func message(rule Rule, claimants []*claimant) string {
+	first, rest := claimants[0].res.Key().FullName(), fullNames(claimants[1:])
+	switch rule {
+	case ServiceEntryPort:
+		if sameNamespace(claimants) {
+			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, the oldest, not of %s", first, rest)
+		}
+		return fmt.Sprintf("a proxy gets the host from its own namespace if it is there, else from the first that it sees, the oldest of those exported to all being %s; what the others say, endpoints included, it does not get", first)
+	case ServiceEntryShape:
+		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, the oldest: labels, resolution, exportTo or workload selector differ; proxies do not get them", rest, first)
+	case VirtualServiceMesh:
+		return fmt.Sprintf("for HTTP, sidecars use the first that they see, those exported to single namespaces before public ones, then the oldest, which is %s, and ignore the routes of %s", first, rest)
+	case VirtualServiceGateway:
+		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last", first, rest)
+	case DestinationRuleNamespace:
+		return fmt.Sprintf("where their exportTo is the same, istiod merges them: the traffic policy is that of %s, the oldest that has one, and of subsets of one name the first counts; %s only adds", first, rest)
+	case DestinationRuleHost:
+		return "a proxy uses the rule of its own namespace, else that of the service's namespace, else that of the root namespace; it never merges them"
+	default:
+		return ""
+	}
+}
+
+// seenTogether returns those of claimants that some namespace sees together with another, in the order given.
+func seenTogether(claimants []*claimant) []*claimant {
+	public, in := 0, make(map[string]int)
+	for _, c := range claimants {
+		if c.public {
+			public++
+		}
+		for _, namespace := range c.visible {
+			in[namespace]++
+		}
+	}
+	var seen []*claimant
+	for _, c := range claimants {
+		switch {
+		case c.public && (public > 1 || len(in) > 0),
+			len(c.visible) > 0 && public > 0,
+			slices.ContainsFunc(c.visible, func(namespace string) bool { return in[namespace] > 1 }):
+			seen = append(seen, c)
+		}
+	}
+	return seen
+}
+
+// misshapen returns the oldest of claimants, and those that istiod does not join to it.
+func misshapen(claimants []*claimant) []*claimant {
+	out := claimants[:1:1]
+	for _, c := range claimants[1:] {
+		if c.shape != claimants[0].shape {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func sameNamespace(claimants []*claimant) bool {
+	return !slices.ContainsFunc(claimants, func(c *claimant) bool {
+		return c.res.Key().Namespace != claimants[0].res.Key().Namespace
+	})
+}
+
+func fullNames(claimants []*claimant) string {
+	var names []string
+	for _, c := range claimants {
+		names = append(names, c.res.Key().FullName())
+	}
+	return strings.Join(names, ", ")
+}
+
+func compareConflicts(a, b Conflict) int {
+	return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
+}

@@ -1,0 +1,161 @@
+package aggregate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/resource"
+)
+
+// Explanation says why a key is what it is.
+type Explanation struct {
+	Object    Ref         `json:"object"`
+	Winner    *Statement  `json:"winner,omitempty"`   // nil if no source has the key
+	Shadowed  []Statement `json:"shadowed,omitempty"` // in order of precedence
+	Conflicts []Conflict  `json:"conflicts,omitempty"`
+	Why       string      `json:"why"` // in a sentence
+}
+
+// HostExplanation says what there is to say of a host.
+type HostExplanation struct {
+	Host    string        `json:"host"`
+	Objects []Explanation `json:"objects"` // those that name the host, or a wildcard that it matches, in key order
+	Why     string        `json:"why"`
+}
+
+// Statement is what one source says of a key.
+type Statement struct {
+	Source     string     `json:"source"`
+	Precedence int        `json:"precedence"`
+	Place      string     `json:"place,omitempty"` // where a person finds it
+	Version    string     `json:"version"`
+	Created    *time.Time `json:"created,omitempty"`
+	// Retiring says that the source was removed, and is served until the sources that were added are synced.
+	Retiring bool `json:"retiring,omitempty"`
+}
+
+// Explain says which source wins key, which lose, and what else has a bearing on it.
+func (v *View) Explain(key resource.Key) Explanation {
+	v.indexMu.Lock()
+	v.index.follow(v)
+	conflicts := v.index.of(key)
+	v.indexMu.Unlock()
+	return v.published.Load().explain(key, conflicts)
+}
+
+// ExplainHost explains every resource that says something of host, or would if it were not shadowed.
+func (v *View) ExplainHost(host string) HostExplanation {
+	host = strings.ToLower(host)
+	e := HostExplanation{Host: host, Objects: []Explanation{}}
+	s := v.published.Load()
+	shadowed := s.shadowedOn(host)
+
+	v.indexMu.Lock()
+	v.index.follow(v)
+	keys := append(v.index.on(host), shadowed...)
+	slices.SortFunc(keys, resource.Key.Compare)
+	keys = slices.Compact(keys)
+	conflicts := make([][]Conflict, len(keys))
+	for i, key := range keys {
+		conflicts[i] = v.index.of(key)
+	}
+	v.indexMu.Unlock()
+
+	for i, key := range keys {
+		e.Objects = append(e.Objects, s.explain(key, conflicts[i]))
+	}
+	switch {
+	case len(keys) > 0:
+		e.Why = fmt.Sprintf("%d objects speak of %s", len(keys), host)
+	case !v.Synced():
+		e.Why = fmt.Sprintf("no object speaks of %s, but not every source is read yet", host)
+	default:
+		e.Why = fmt.Sprintf("no object of any source speaks of %s", host)
+	}
+	return e
+}
+
+// shadowedOn returns the keys of which a source that lost says something of host.
+func (s *state) shadowedOn(host string) (keys []resource.Key) {
+	names := namesOf(host)
+	for r := range s.shadowed.All() {
+		for _, loser := range s.candidates(r.Key())[1:] {
+			c := claimantOf(loser.Resource)
+			if c != nil && slices.ContainsFunc(c.hosts, func(h string) bool { return slices.Contains(names, h) }) {
+				keys = append(keys, r.Key())
+				break
+			}
+		}
+	}
+	return keys
+}
+
+// Conflicts returns all conflicts between resources of different keys, in order of rule and subject. It costs
+// O(what changed since it was last asked + what is in conflict).
+func (v *View) Conflicts() []Conflict {
+	v.indexMu.Lock()
+	defer v.indexMu.Unlock()
+	v.index.follow(v)
+	return v.index.all()
+}
+
+func (s *state) explain(key resource.Key, conflicts []Conflict) Explanation {
+	e := Explanation{Object: Ref(key), Conflicts: conflicts}
+	for _, in := range s.inputs {
+		r := in.snapshot.Get(key)
+		switch {
+		case r == nil:
+		case e.Winner == nil:
+			said := in.statement(r)
+			e.Winner = &said
+		case !in.retiring:
+			e.Shadowed = append(e.Shadowed, in.statement(r))
+		}
+	}
+	e.Why = why(e, s)
+	return e
+}
+
+func (in *input) statement(r *resource.Resource) Statement {
+	said := Statement{
+		Source: in.Name, Precedence: in.Precedence, Retiring: in.retiring,
+		Place: r.Origin().Place, Version: r.Version(),
+	}
+	if created := r.Created(); !created.IsZero() {
+		said.Created = &created
+	}
+	return said
+}
+
+// why puts the outcome in a sentence.
+func why(e Explanation, s *state) string {
+	if e.Winner == nil {
+		var unread []string
+		for _, in := range s.inputs {
+			if !in.synced && !in.retiring {
+				unread = append(unread, in.Name)
+			}
+		}
+		if len(unread) > 0 {
+			return "no source has it; not read yet: " + strings.Join(unread, ", ")
+		}
+		return "no source has it"
+	}
+	var b strings.Builder
+	switch first := e.Winner; {
+	case first.Retiring:
+		fmt.Fprintf(&b, "%s was removed from the configuration; what it last said is served until the new sources are read", first.Source)
+	case len(e.Shadowed) == 0:
+		fmt.Fprintf(&b, "only %s has it", first.Source)
+	case first.Precedence != e.Shadowed[0].Precedence:
+		fmt.Fprintf(&b, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence, e.Shadowed[0].Source, e.Shadowed[0].Precedence)
+	default:
+		fmt.Fprintf(&b, "%s comes before %s in the order of sources", first.Source, e.Shadowed[0].Source)
+	}
+	if len(e.Conflicts) > 0 {
+		b.WriteString("; objects of other names compete with it: see conflicts")
+	}
+	return b.String()
+}

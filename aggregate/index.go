@@ -1,0 +1,145 @@
+package aggregate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// conflictIndex knows who claims what. It is kept current in O(changes), so that resources are decoded once, and only
+// when somebody asks: the zero value is empty and costs nothing. It is not safe for concurrent use.
+type conflictIndex struct {
+	seen      memstore.Snapshot // the state that is indexed
+	claimants map[resource.Key]*claimant
+	byClaim   map[claim]map[resource.Key]*claimant
+	byHost    map[string]map[resource.Key]*claimant
+	crowded   map[claim]struct{} // those of byClaim that more than one resource makes
+}
+
+// follow brings the index up to date with r.
+func (x *conflictIndex) follow(r memstore.Reader) {
+	keys, now, ok := r.Changes(x.seen.Revision())
+	if ok {
+		for _, key := range keys {
+			x.set(key, now.Get(key))
+		}
+	} else {
+		for c := range memstore.Diff(x.seen, now) {
+			x.set(c.Key(), c.New)
+		}
+	}
+	x.seen = now
+}
+
+// set makes r what key is; nil is nothing.
+func (x *conflictIndex) set(key resource.Key, r *resource.Resource) {
+	if x.claimants == nil {
+		*x = conflictIndex{
+			seen:      x.seen,
+			claimants: make(map[resource.Key]*claimant),
+			byClaim:   make(map[claim]map[resource.Key]*claimant),
+			byHost:    make(map[string]map[resource.Key]*claimant),
+			crowded:   make(map[claim]struct{}),
+		}
+	}
+	if old, ok := x.claimants[key]; ok {
+		delete(x.claimants, key)
+		for _, c := range old.claims {
+			remove(x.byClaim, c, key)
+			x.count(c)
+		}
+		for _, host := range old.hosts {
+			remove(x.byHost, host, key)
+		}
+	}
+	if r == nil {
+		return
+	}
+	claimant := claimantOf(r)
+	if claimant == nil {
+		return
+	}
+	x.claimants[key] = claimant
+	for _, c := range claimant.claims {
+		insert(x.byClaim, c, claimant)
+		x.count(c)
+	}
+	for _, host := range claimant.hosts {
+		insert(x.byHost, host, claimant)
+	}
+}
+
+// count brings crowded up to date for c.
+func (x *conflictIndex) count(c claim) {
+	if len(x.byClaim[c]) > 1 {
+		x.crowded[c] = struct{}{}
+	} else {
+		delete(x.crowded, c)
+	}
+}
+
+// all returns every conflict, in order of rule and subject.
+func (x *conflictIndex) all() []Conflict { return x.judge(maps.Keys(x.crowded)) }
+
+// of returns the conflicts that touch key.
+func (x *conflictIndex) of(key resource.Key) []Conflict {
+	c, ok := x.claimants[key]
+	if !ok {
+		return nil
+	}
+	return slices.DeleteFunc(x.judge(slices.Values(c.claims)), func(conflict Conflict) bool {
+		return !slices.Contains(conflict.Objects, Ref(key))
+	})
+}
+
+// on returns the resources that say something of host: those that name it, and those that name a wildcard it matches.
+func (x *conflictIndex) on(host string) []resource.Key {
+	var keys []resource.Key
+	for _, name := range namesOf(host) {
+		keys = slices.AppendSeq(keys, maps.Keys(x.byHost[name]))
+	}
+	return keys
+}
+
+// namesOf returns the names by which a resource can speak of host: "a.b", "*.b", "*".
+func namesOf(host string) []string {
+	names := []string{host}
+	for rest, more := host, true; more; {
+		wildcard := "*"
+		if _, rest, more = strings.Cut(rest, "."); more {
+			wildcard = "*." + rest
+		}
+		if !slices.Contains(names, wildcard) {
+			names = append(names, wildcard)
+		}
+	}
+	return names
+}
+
+func (x *conflictIndex) judge(claims func(func(claim) bool)) []Conflict {
+	var conflicts []Conflict
+	for c := range claims {
+		if conflict, ok := judge(c, slices.Collect(maps.Values(x.byClaim[c]))); ok {
+			conflicts = append(conflicts, conflict)
+		}
+	}
+	slices.SortFunc(conflicts, compareConflicts)
+	return conflicts
+}
+
+func insert[K comparable](m map[K]map[resource.Key]*claimant, k K, c *claimant) {
+	if m[k] == nil {
+		m[k] = make(map[resource.Key]*claimant)
+	}
+	m[k][c.res.Key()] = c
+}
+
+func remove[K comparable](m map[K]map[resource.Key]*claimant, k K, key resource.Key) {
+	delete(m[k], key)
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}

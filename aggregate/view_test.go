@@ -1,0 +1,198 @@
+package aggregate_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/memstore/storetest"
+	"tributary/resource"
+)
+
+var reviews = resource.Key{Kind: resource.ServiceEntry, Namespace: "ns", Name: "reviews"}
+
+func entry(content string) *resource.Resource {
+	return storetest.New(reviews.Kind, reviews.Namespace, reviews.Name, content)
+}
+
+// run runs v until the test ends.
+func run(t *testing.T, v *aggregate.View) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := v.Run(ctx); err != ctx.Err() {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}
+
+func put(s *memstore.Store, rs ...*resource.Resource) { s.Apply(rs, nil) }
+
+// TestConformance runs the suite of config stores on a view of three sources, whose changes come by each in turn.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Subject {
+		stores := []*memstore.Store{memstore.New(), memstore.New(), memstore.New()}
+		view := aggregate.New(
+			aggregate.Source{Name: "first", Reader: stores[0]},
+			aggregate.Source{Name: "second", Reader: stores[1]},
+			aggregate.Source{Name: "third", Reader: stores[2]})
+		run(t, view)
+		var mu sync.Mutex
+		turn := 0 // guarded by mu
+		return storetest.Subject{
+			Store: view.Controller(), Reader: view, ReadOnly: true,
+			// Each change is made by another source, as that of the highest precedence: what was there is withdrawn.
+			Apply: func(puts []*resource.Resource, deletes []resource.Key) {
+				mu.Lock()
+				defer mu.Unlock()
+				if len(puts) > 0 {
+					turn++
+				}
+				deletes = slices.Clone(deletes)
+				for _, r := range puts {
+					deletes = append(deletes, r.Key())
+				}
+				for i, s := range stores {
+					if i == turn%3 {
+						s.Apply(puts, deletes)
+					}
+				}
+				for i, s := range stores {
+					if i != turn%3 {
+						s.Apply(nil, deletes)
+					}
+				}
+			},
+			MarkSynced: func() {
+				for _, s := range stores {
+					s.MarkSynced()
+				}
+			},
+		}
+	})
+}
+
+func TestFirstSourceWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := memstore.New(), memstore.New(), memstore.New()
+		view := aggregate.New(
+			aggregate.Source{Name: "a", Reader: a},
+			aggregate.Source{Name: "b", Reader: b},
+			aggregate.Source{Name: "c", Reader: c, Precedence: 7})
+		put(a, entry("of a"))
+		put(b, entry("of b"))
+		run(t, view)
+		got := func() string {
+			synctest.Wait()
+			return storetest.Content(view.Snapshot().Get(reviews))
+		}
+		require.Equal(t, "of a", got(), "the earlier source")
+		put(c, entry("of c"))
+		require.Equal(t, "of c", got(), "the higher precedence")
+
+		require.Equal(t, []string{"a", "b"}, sourceNames(view.Shadowed(reviews)))
+		shadows := slices.Collect(view.Shadows())
+		require.Len(t, shadows, 1)
+		require.Equal(t, "c", shadows[0].Winner.Source)
+		require.Equal(t, []string{"a", "b"}, sourceNames(shadows[0].Losers))
+
+		c.Apply(nil, []resource.Key{reviews})
+		require.Equal(t, "of a", got())
+		a.Apply(nil, []resource.Key{reviews})
+		require.Equal(t, "of b", got())
+		require.Empty(t, view.Shadowed(reviews))
+		require.Empty(t, slices.Collect(view.Shadows()))
+		b.Apply(nil, []resource.Key{reviews})
+		require.Empty(t, got())
+	})
+}
+
+func sourceNames(cs []aggregate.Candidate) (names []string) {
+	for _, c := range cs {
+		names = append(names, c.Source)
+	}
+	return names
+}
+
+func TestNextWinnerIsAnUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		put(a, entry("of a"))
+		put(b, entry("of b"))
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		run(t, view)
+		synctest.Wait()
+
+		controller := view.Controller()
+		var events []string
+		controller.RegisterEventHandler(reviews.Kind, func(old, new *resource.Resource, event memstore.Event) {
+			require.Equal(t, storetest.Content(new), storetest.Content(controller.Get(reviews)), "reads and events agree")
+			events = append(events, storetest.Content(old)+" -> "+storetest.Content(new))
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go controller.Run(ctx)
+		synctest.Wait()
+
+		put(b, entry("of b, again")) // shadowed: nobody is told
+		synctest.Wait()
+		a.Apply(nil, []resource.Key{reviews})
+		synctest.Wait()
+		put(a, entry("of b, again")) // another winner, with the same content
+		synctest.Wait()
+		require.Equal(t, []string{" -> of a", "of a -> of b, again"}, events)
+	})
+}
+
+func TestCommitsOfASourceAreNotSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := memstore.New()
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a})
+		run(t, view)
+		synctest.Wait()
+		before := view.Snapshot().Revision()
+		put(a, storetest.New(resource.Gateway, "ns", "x", "1"), storetest.New(resource.Gateway, "ns", "y", "1"))
+		synctest.Wait()
+		require.Equal(t, before+1, view.Snapshot().Revision())
+		keys, _, ok := view.Changes(before)
+		require.True(t, ok)
+		require.Len(t, keys, 2)
+	})
+}
+
+func TestSyncedWhenAllRequiredSourcesAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, optional := memstore.New(), memstore.New(), memstore.New()
+		view := aggregate.New(
+			aggregate.Source{Name: "a", Reader: a},
+			aggregate.Source{Name: "b", Reader: b},
+			aggregate.Source{Name: "optional", Reader: optional, Optional: true})
+		run(t, view)
+		synced := func() bool { synctest.Wait(); return view.Synced() }
+		require.False(t, synced())
+		a.MarkSynced()
+		require.False(t, synced())
+		b.MarkSynced()
+		require.True(t, synced())
+	})
+}
+
+func TestNoSourcesIsSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		view := aggregate.New()
+		require.False(t, view.Synced(), "not before Run has looked")
+		run(t, view)
+		synctest.Wait()
+		require.True(t, view.Synced())
+	})
+}
