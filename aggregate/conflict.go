@@ -92,11 +92,11 @@ func message(rule Rule, claimants []*claimant) string {
 		if sameNamespace(claimants) {
 			return fmt.Sprintf("istiod serves the endpoints of all of them under the host; protocol, resolution and addresses are those of %s, the oldest, not of %s", first, rest)
 		}
-		return fmt.Sprintf("a proxy gets the host from its own namespace if it is there, else from the first that it sees, the oldest of those exported to all being %s; what the others say, endpoints included, it does not get", first)
+		return "a proxy gets the host from its own namespace if it is there, else from " + firstSeen(claimants) + "; what the others say, endpoints included, it does not get"
 	case ServiceEntryShape:
 		return fmt.Sprintf("istiod does not join the ports of %s to those of %s, the oldest: labels, resolution, exportTo or workload selector differ; proxies do not get them", rest, first)
 	case VirtualServiceMesh:
-		return fmt.Sprintf("for HTTP, sidecars use the first that they see, those exported to single namespaces before public ones, then the oldest, which is %s, and ignore the routes of %s", first, rest)
+		return "for HTTP, a sidecar uses the routes of " + firstSeen(claimants) + ", and ignores those of the others"
 	case VirtualServiceGateway:
 		return fmt.Sprintf("the gateway has the HTTP routes of all of them, those of %s first, then those of %s; a catch-all route goes last", first, rest)
 	case DestinationRuleNamespace:
@@ -106,6 +106,20 @@ func message(rule Rule, claimants []*claimant) string {
 	default:
 		return ""
 	}
+}
+
+// firstSeen says whom a proxy sees first: istiod lists what is exported to single namespaces before what is public, and
+// the oldest first.
+func firstSeen(claimants []*claimant) string {
+	i := slices.IndexFunc(claimants, func(c *claimant) bool { return c.public })
+	if i < 0 {
+		return "the oldest of those exported to it"
+	}
+	oldest := claimants[i].res.Key().FullName()
+	if slices.ContainsFunc(claimants, func(c *claimant) bool { return !c.public }) {
+		return "the oldest of those exported to its namespace by name, or, without one, " + oldest + ", the oldest public one"
+	}
+	return oldest + ", the oldest"
 }
 
 // seenTogether returns those of claimants that some namespace sees together with another, in the order given.

@@ -1,0 +1,160 @@
+package aggregate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// object makes a resource of spec that was made minutes after all began.
+func object(t *testing.T, kind resource.Kind, namespace, name string, minutes int, spec proto.Message) *resource.Resource {
+	t.Helper()
+	r, err := resource.New(resource.Meta{
+		Key:     resource.Key{Kind: kind, Namespace: namespace, Name: name},
+		Created: time.Date(2026, 1, 1, 0, minutes, 0, 0, time.UTC),
+	}, spec)
+	require.NoError(t, err)
+	return r
+}
+
+func serviceEntry(host string, port uint32, exportTo ...string) *networking.ServiceEntry {
+	return &networking.ServiceEntry{
+		Hosts: []string{host}, ExportTo: exportTo, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: port, Name: "http", Protocol: "HTTP"}},
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	const (
+		se = resource.ServiceEntry
+		vs = resource.VirtualService
+		dr = resource.DestinationRule
+	)
+	dns := func(se *networking.ServiceEntry) *networking.ServiceEntry {
+		se.Resolution = networking.ServiceEntry_DNS
+		return se
+	}
+	route := func(host string, gateways ...string) *networking.VirtualService {
+		return &networking.VirtualService{Hosts: []string{host}, Gateways: gateways}
+	}
+	rule := func(host string, exportTo ...string) *networking.DestinationRule {
+		return &networking.DestinationRule{Host: host, ExportTo: exportTo}
+	}
+	type obj struct {
+		kind            resource.Kind
+		namespace, name string
+		minutes         int
+		spec            proto.Message
+	}
+	type conflict struct {
+		rule    Rule
+		subject string
+		objects []string // in order
+		says    string   // part of the message
+	}
+	for _, test := range []struct {
+		name    string
+		objects []obj
+		want    []conflict
+	}{
+		{name: "none", objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, serviceEntry("y.example", 80)}}},
+		{
+			name:    "same host and port in a namespace",
+			objects: []obj{{se, "a", "new", 5, serviceEntry("X.example", 80)}, {se, "a", "old", 1, serviceEntry("x.example", 80)}},
+			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"a/old", "a/new"}, "endpoints of all"}},
+		},
+		{
+			name:    "same host and port in two namespaces",
+			objects: []obj{{se, "a", "x", 5, serviceEntry("x.example", 80)}, {se, "b", "x", 1, serviceEntry("x.example", 80)}},
+			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"b/x", "a/x"}, "own namespace"}},
+		},
+		{
+			name:    "nobody sees both",
+			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80, ".")}, {se, "b", "x", 0, serviceEntry("x.example", 80, "b")}, {se, "c", "x", 0, serviceEntry("x.example", 80, "~")}},
+		},
+		{
+			name: "two of three are seen together",
+			objects: []obj{
+				{se, "a", "x", 0, serviceEntry("x.example", 80, ".", "c")},
+				{se, "b", "x", 0, serviceEntry("x.example", 80, ".")},
+				{se, "c", "x", 0, serviceEntry("x.example", 80, ".")},
+			},
+			want: []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "c/x"}, "the oldest of those exported to it"}},
+		},
+		{
+			name:    "a public one and a private one",
+			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80, "*", "b")}, {se, "b", "x", 0, serviceEntry("x.example", 80, ".")}},
+			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "b/x"}, "by name, or, without one, a/x, the oldest public one"}},
+		},
+		{
+			name:    "other ports of the same shape are joined",
+			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, serviceEntry("x.example", 81)}},
+		},
+		{
+			name:    "other ports of another shape are not",
+			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, dns(serviceEntry("x.example", 81))}, {se, "a", "z", 0, serviceEntry("x.example", 82)}},
+			want:    []conflict{{ServiceEntryShape, "x.example in namespace a", []string{"a/x", "a/y"}, "does not join the ports of a/y"}},
+		},
+		{
+			name:    "virtual services of sidecars",
+			objects: []obj{{vs, "a", "x", 2, route("reviews")}, {vs, "b", "x", 1, route("reviews.a.svc.cluster.local", "mesh")}},
+			want:    []conflict{{VirtualServiceMesh, "reviews.a.svc.cluster.local", []string{"b/x", "a/x"}, "uses the routes of b/x, the oldest, and ignores"}},
+		},
+		{
+			name:    "virtual services of a gateway",
+			objects: []obj{{vs, "a", "x", 1, route("shop.example", "gw")}, {vs, "b", "x", 2, route("shop.example", "a/gw")}, {vs, "b", "y", 0, route("shop.example", "gw")}},
+			want:    []conflict{{VirtualServiceGateway, "shop.example on gateway a/gw", []string{"a/x", "b/x"}, "a/x first"}},
+		},
+		{name: "a delegate has no host", objects: []obj{{vs, "a", "x", 0, &networking.VirtualService{}}, {vs, "a", "y", 0, &networking.VirtualService{}}}},
+		{
+			name:    "destination rules in a namespace",
+			objects: []obj{{dr, "a", "y", 0, rule("x")}, {dr, "a", "x", 0, rule("x.a.svc.cluster.local")}},
+			want:    []conflict{{DestinationRuleNamespace, "x.a.svc.cluster.local in namespace a", []string{"a/x", "a/y"}, "merges"}},
+		},
+		{
+			name:    "destination rules of two namespaces",
+			objects: []obj{{dr, "a", "x", 0, rule("x.example")}, {dr, "b", "x", 0, rule("x.example")}, {dr, "c", "x", 0, rule("x.example", "~")}},
+			want:    []conflict{{DestinationRuleHost, "x.example", []string{"a/x", "b/x"}, "own namespace"}},
+		},
+		{
+			name: "destination rules for other workloads",
+			objects: []obj{
+				{dr, "a", "x", 0, rule("x.example")},
+				{dr, "a", "y", 0, &networking.DestinationRule{Host: "x.example", WorkloadSelector: selector("v1")}},
+				{dr, "a", "z", 0, &networking.DestinationRule{Host: "x.example", WorkloadSelector: selector("v2")}},
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var table memstore.Table
+			for _, o := range test.objects {
+				table.Apply([]*resource.Resource{object(t, o.kind, o.namespace, o.name, o.minutes, o.spec)}, nil)
+			}
+			got := FindConflicts(table.Snapshot())
+			require.Len(t, got, len(test.want), "%+v", got)
+			for i, want := range test.want {
+				require.Equal(t, want.rule, got[i].Rule)
+				require.Equal(t, want.subject, got[i].Subject)
+				var names []string
+				for _, o := range got[i].Objects {
+					names = append(names, o.Key().FullName())
+				}
+				require.Equal(t, want.objects, names)
+				require.Contains(t, got[i].Message, want.says)
+			}
+		})
+	}
+}
+
+func TestNamesOf(t *testing.T) {
+	require.Equal(t, []string{"a.b.c", "*.b.c", "*.c", "*"}, namesOf("a.b.c"))
+	require.Equal(t, []string{"*.c", "*"}, namesOf("*.c"))
+	require.Equal(t, []string{"*"}, namesOf("*"))
+	require.Equal(t, []string{"localhost", "*"}, namesOf("localhost"))
+}

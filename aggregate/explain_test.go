@@ -1,0 +1,92 @@
+package aggregate
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares v, as JSON, with a file.
+func golden(t *testing.T, name string, v any) {
+	t.Helper()
+	got, err := json.MarshalIndent(v, "", "  ")
+	require.NoError(t, err)
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, append(got, '\n'), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got)+"\n")
+}
+
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, consul, late := memstore.New(), memstore.New(), memstore.New()
+		at := func(r *resource.Resource, source, place string) *resource.Resource {
+			return r.WithOrigin(resource.Origin{Source: source, Place: place})
+		}
+		shop := object(t, resource.ServiceEntry, "shop", "reviews", 1, serviceEntry("reviews.shop.example", 80))
+		files.Apply([]*resource.Resource{
+			at(shop, "files", "reviews.yaml:1"),
+			at(object(t, resource.ServiceEntry, "edge", "reviews", 9, serviceEntry("reviews.shop.example", 80)), "files", "edge.yaml:7"),
+		}, nil)
+		consul.Apply([]*resource.Resource{
+			at(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul", "consul dc1 service reviews"),
+			at(object(t, resource.ServiceEntry, "shop", "all", 3, serviceEntry("*.example", 443)), "consul", "consul dc1 service all"),
+		}, nil)
+		files.MarkSynced()
+		consul.MarkSynced()
+		view := New(Source{Name: "consul", Reader: consul}, Source{Name: "files", Reader: files, Precedence: 10}, Source{Name: "late", Reader: late})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { _ = view.Run(ctx) }()
+		synctest.Wait()
+
+		golden(t, "explain-key", view.Explain(shop.Key()))
+		golden(t, "explain-host", view.ExplainHost("Reviews.shop.example"))
+		golden(t, "explain-nothing", view.Explain(resource.Key{Kind: resource.Gateway, Namespace: "shop", Name: "none"}))
+		golden(t, "explain-no-host", view.ExplainHost("elsewhere.test"))
+		golden(t, "conflicts", view.Conflicts())
+
+		files.Apply(nil, []resource.Key{shop.Key()})
+		view.SetSources(Source{Name: "files", Reader: files}, Source{Name: "late", Reader: late})
+		synctest.Wait()
+		golden(t, "explain-retiring", view.Explain(shop.Key()))
+
+		late.MarkSynced()
+		synctest.Wait()
+		require.Nil(t, view.Explain(shop.Key()).Winner)
+		require.Empty(t, view.Conflicts())
+	})
+}
+
+// TestExplainFindsShadowedHosts holds that an object which would speak of a host, had it not lost, is found.
+func TestExplainFindsShadowedHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		winner := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("new.example", 80))
+		a.Apply([]*resource.Resource{winner}, nil)
+		b.Apply([]*resource.Resource{object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("old.example", 80))}, nil)
+		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: b})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { _ = view.Run(ctx) }()
+		synctest.Wait()
+		e := view.ExplainHost("old.example")
+		require.Len(t, e.Objects, 1)
+		require.Equal(t, "a", e.Objects[0].Winner.Source)
+	})
+}

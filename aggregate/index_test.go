@@ -1,0 +1,78 @@
+package aggregate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+func selector(version string) *typev1beta1.WorkloadSelector {
+	return &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"version": version}}
+}
+
+// TestIndexFollows holds the index, which follows changes, against one made anew from the same state.
+func TestIndexFollows(t *testing.T) {
+	specs := rapid.Custom(func(rt *rapid.T) *resource.Resource {
+		host := rapid.SampledFrom([]string{"a.x", "b.x", "*.x"}).Draw(rt, "host")
+		namespace, name := rapid.SampledFrom([]string{"n", "m"}).Draw(rt, "namespace"), rapid.SampledFrom([]string{"1", "2", "3"}).Draw(rt, "name")
+		exportTo := rapid.SampledFrom([][]string{nil, {"."}, {"~"}, {"m"}}).Draw(rt, "exportTo")
+		minutes := rapid.IntRange(0, 2).Draw(rt, "minutes")
+		switch rapid.IntRange(0, 3).Draw(rt, "kind") {
+		case 0:
+			return object(t, resource.VirtualService, namespace, name, minutes, &networking.VirtualService{Hosts: []string{host}, ExportTo: exportTo})
+		case 1:
+			return object(t, resource.DestinationRule, namespace, name, minutes, &networking.DestinationRule{Host: host, ExportTo: exportTo})
+		case 2: // bytes that are no ServiceEntry
+			return resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: name}}, []byte{1})
+		default:
+			se := serviceEntry(host, rapid.Uint32Range(80, 81).Draw(rt, "port"), exportTo...)
+			se.Resolution = rapid.SampledFrom([]networking.ServiceEntry_Resolution{0, 1}).Draw(rt, "resolution")
+			return object(t, resource.ServiceEntry, namespace, name, minutes, se)
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var table memstore.Table
+		var index conflictIndex
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			table.Apply(
+				rapid.SliceOfN(specs, 0, 3).Draw(t, "puts"),
+				rapid.SliceOfN(rapid.Map(specs, (*resource.Resource).Key), 0, 2).Draw(t, "deletes"))
+			if rapid.Bool().Draw(t, "ask") {
+				continue
+			}
+			index.follow(&table)
+			want := FindConflicts(table.Snapshot())
+			require.Equal(t, want, index.all())
+			for r := range table.Snapshot().All() {
+				var touching []Conflict
+				for _, c := range want {
+					for _, o := range c.Objects {
+						if o.Key() == r.Key() {
+							touching = append(touching, c)
+						}
+					}
+				}
+				require.ElementsMatch(t, touching, index.of(r.Key()))
+			}
+		}
+		table.Apply(nil, keysOf(table.Snapshot()))
+		index.follow(&table)
+		require.Empty(t, index.claimants)
+		require.Empty(t, index.byClaim)
+		require.Empty(t, index.byHost)
+		require.Empty(t, index.crowded)
+	})
+}
+
+func keysOf(s memstore.Snapshot) (keys []resource.Key) {
+	for r := range s.All() {
+		keys = append(keys, r.Key())
+	}
+	return keys
+}
