@@ -75,11 +75,11 @@ func TestChangesThatAreNoDeletions(t *testing.T) {
 		},
 		"remove and write": func(l *live) {
 			l.remove("a.yaml")
-			l.write("a.yaml", entry("a", "a2.example.com"))
+			l.overwrite("a.yaml", entry("a", "a2.example.com"))
 		},
 		"backup and write": func(l *live) {
 			l.rename("a.yaml", "a.yaml~")
-			l.write("a.yaml", entry("a", "a2.example.com"))
+			l.overwrite("a.yaml", entry("a", "a2.example.com"))
 		},
 		"moved to a later name": func(l *live) {
 			l.rename("a.yaml", "z.yaml")
@@ -98,8 +98,8 @@ func TestChangesThatAreNoDeletions(t *testing.T) {
 			l.write("sub/a.yaml", entry("a", "a2.example.com"))
 		},
 		"truncate and write": func(l *live) {
-			l.write("a.yaml", "")
-			l.write("a.yaml", entry("a", "a2.example.com"))
+			l.overwrite("a.yaml", "")
+			l.overwrite("a.yaml", entry("a", "a2.example.com"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestLinks(t *testing.T) {
 		l.link("../out/current/a", "a.yaml")
 		l.startSynced()
 		require.Equal(t, "v1.example.com", l.host("a"))
-		l.write("../out/v1/a", entry("a", "v1b.example.com"))
+		l.overwrite("../out/v1/a", entry("a", "v1b.example.com"))
 		l.awaitHost("a", "v1b.example.com")
 		l.write("../out/v1/tmp", entry("a", "v1c.example.com"))
 		l.rename("../out/v1/tmp", "../out/v1/a")
@@ -313,6 +313,19 @@ func TestRootComesAndGoes(t *testing.T) {
 		l.awaitHost("a", "a2.example.com")
 		l.write("sub/a.yaml", entry("a", "a3.example.com"))
 		l.awaitHost("a", "a3.example.com")
+		l.neverDeleted("a")
+	})
+	t.Run("its file system is unmounted", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a1.example.com"))
+		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
+		l.await("it is synced", l.table.Synced)
+		l.disk.set(func() { l.disk.moved = "rules" })
+		require.NoError(t, os.Rename(l.path("a.yaml"), l.path(".a.yaml")))
+		l.awaitHealth(sources.Unreachable, "another file system")
+		l.disk.set(func() { l.disk.moved = "" })
+		l.write("a.yaml", entry("a", "a2.example.com"))
+		l.awaitHost("a", "a2.example.com")
 		l.neverDeleted("a")
 	})
 	t.Run("is a link that is swapped", func(t *testing.T) {

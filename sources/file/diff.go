@@ -25,8 +25,9 @@ type known struct {
 // sighting is what one look at some paths found. A path is that of a file, of a directory with all below it, or both in
 // turn.
 type sighting struct {
+	device  uint64           // of the root
 	single  bool             // the root is a file, and the only one
-	files   map[string]stamp // the files that count
+	files   map[string]stamp // the files that count, but for empty ones
 	blocked map[string]error // what is there, but cannot be looked into; nothing is known of it and all below it
 }
 

@@ -214,7 +214,7 @@ func TestFileWrittenWhileItIsRead(t *testing.T) {
 	// What is read first is whole YAML, and lacks b, which is still being written.
 	l.disk.plan(&l.disk.during, "a.yaml", func() {
 		l.disk.plan(&l.disk.during, "a.yaml", nil)
-		l.write("a.yaml", entry("a", "a2.example.com"), entry("b", "b2.example.com"))
+		l.overwrite("a.yaml", entry("a", "a2.example.com"), entry("b", "b2.example.com"))
 	})
 	l.write("a.yaml", entry("a", "a2.example.com"))
 	l.awaitHost("b", "b2.example.com")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -89,8 +90,16 @@ func (l *live) startSynced() {
 
 func (l *live) path(name string) string { return filepath.Join(l.root, filepath.FromSlash(name)) }
 
-// write writes a file as the worst of editors does: in place.
+// write writes a file as good programs do.
 func (l *live) write(name string, documents ...string) {
+	l.t.Helper()
+	tmp := filepath.Join(filepath.Dir(name), ".tmp")
+	l.overwrite(tmp, documents...)
+	l.rename(tmp, name)
+}
+
+// overwrite writes a file in place.
+func (l *live) overwrite(name string, documents ...string) {
 	l.t.Helper()
 	require.NoError(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o700))
 	require.NoError(l.t, os.WriteFile(l.path(name), []byte(strings.Join(documents, "---\n")), 0o600))
@@ -192,10 +201,18 @@ type testDisk struct {
 	osDisk
 
 	mu     sync.Mutex
+	moved  string            // base name of what is on another device than it really is
 	errs   map[string]error  // by base name: what opening or listing it gives
 	before map[string]func() // by base name: called before it is opened
 	during map[string]func() // by base name: called when it has been read
 	opened map[string]int    // by base name
+}
+
+// set changes what is planned.
+func (d *testDisk) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
 }
 
 func (d *testDisk) fail(name string, err error) {
@@ -239,6 +256,26 @@ func (d *testDisk) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	return d.osDisk.ReadDir(name)
 }
+
+func (d *testDisk) Lstat(name string) (fs.FileInfo, error) {
+	fi, err := d.osDisk.Lstat(name)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if filepath.Base(name) != d.moved || err != nil {
+		return fi, err
+	}
+	st := *fi.Sys().(*syscall.Stat_t)
+	st.Dev++
+	return movedInfo{fi, &st}, nil
+}
+
+// movedInfo is about a file that is on another device than it really is.
+type movedInfo struct {
+	fs.FileInfo
+	stat *syscall.Stat_t
+}
+
+func (i movedInfo) Sys() any { return i.stat }
 
 func (d *testDisk) Open(name string) (fs.File, error) {
 	base := filepath.Base(name)

@@ -47,9 +47,11 @@ type run struct {
 	missing  grace
 	troubles map[string]error // what cannot be read; what is known of it stays
 
-	pending map[string]bool // paths to look at; those that are true are to be read even if they look the same
-	first   time.Time       // when pending stopped being empty
-	synced  bool            // everything has been published once
+	pending  map[string]bool // paths to look at; those that are true are to be read even if they look the same
+	first    time.Time       // when pending stopped being empty
+	rootless bool            // the last look failed, so the next one must be at everything
+	synced   bool            // everything has been published once
+	device   uint64          // on which the root was when something was read from it
 }
 
 func (r *run) loop(ctx context.Context) error {
@@ -104,6 +106,9 @@ func (r *run) ask(path string, read bool) {
 		r.first = time.Now()
 	}
 	r.pending[path] = r.pending[path] || read
+	if r.rootless {
+		r.pending[""] = false
+	}
 }
 
 // settle looks at what is pending and publishes what has changed, in one commit. It wants to be called again after the
@@ -112,9 +117,21 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	if len(r.pending) == 0 {
 		return false, nil
 	}
-	seen, err := look(r.disk, r.root, r.watch, r.pending)
-	if err != nil {
-		r.ask("", false) // whenever the next look is, it must be at everything
+	seen, err := look(ctx, r.disk, r.root, r.watch, r.pending)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err == nil && r.device != 0 && seen.device != r.device {
+		if _, everything := r.pending[""]; !everything {
+			r.ask("", false)
+			return true, nil
+		}
+		if len(seen.files) == 0 && r.files.Len() > 0 {
+			err = fmt.Errorf("%s is empty, and on another file system than before; is its own not mounted?", r.root)
+		}
+	}
+	if r.rootless = err != nil; r.rootless {
+		clear(r.pending)
 		r.reportRoot(err)
 		return false, nil
 	}
@@ -150,6 +167,7 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 			r.ask(f.path, true)
 			complete = false
 		default:
+			r.device = seen.device
 			r.files.Set(f.path, f.known)
 			if f.content != nil {
 				contents = append(contents, *f.content)

@@ -1,6 +1,8 @@
 package file
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +11,7 @@ import (
 
 // walker takes one look at some paths below a root. It has the directories that it goes through watched.
 type walker struct {
+	ctx   context.Context
 	disk  disk
 	root  string // absolute
 	watch *watcher
@@ -31,11 +34,13 @@ var errDangling = errors.New("is a link that leads nowhere")
 // other have exponentially many paths.
 const maxLinked = 8
 
-// look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, and
-// then nothing is known.
-func look(d disk, root string, watch *watcher, paths map[string]bool) (sighting, error) {
+// look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, or that
+// ctx ended, and then nothing is known.
+//
+// A file that is empty counts as missing: that is what one looks like that is just being written.
+func look(ctx context.Context, d disk, root string, watch *watcher, paths map[string]bool) (sighting, error) {
 	w := &walker{
-		disk: d, root: root, watch: watch,
+		ctx: ctx, disk: d, root: root, watch: watch,
 		seen: sighting{files: make(map[string]stamp), blocked: make(map[string]error)},
 		dirs: make(map[string]*dir),
 	}
@@ -47,9 +52,10 @@ func look(d disk, root string, watch *watcher, paths map[string]bool) (sighting,
 	if err != nil {
 		return sighting{}, err
 	}
+	w.seen.device = stampOf(fi).dev
 	if fi.Mode().IsRegular() {
 		w.seen.single = true
-		w.seen.files[filepath.Base(root)] = stampOf(fi)
+		w.file(filepath.Base(root), fi)
 		watch.forget("", func(p string) bool { return p == "" })
 		return w.seen, nil
 	}
@@ -67,7 +73,7 @@ func look(d disk, root string, watch *watcher, paths map[string]bool) (sighting,
 	for p := range paths {
 		watch.forget(p, w.wanted)
 	}
-	return w.seen, w.seen.blocked[""]
+	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
 }
 
 // wanted reports whether the look, which was at path, found that what happens there still matters.
@@ -173,7 +179,14 @@ func (w *walker) visit(up *dir, name string) {
 			w.walk(d, fi)
 		}
 	case fi.Mode().IsRegular() && counts(name):
-		w.seen.files[join(up.path, name)] = stampOf(fi)
+		w.file(join(up.path, name), fi)
+	}
+}
+
+// file notes a file that counts.
+func (w *walker) file(path string, fi fs.FileInfo) {
+	if fi.Size() > 0 {
+		w.seen.files[path] = stampOf(fi)
 	}
 }
 
@@ -188,6 +201,9 @@ func (w *walker) walk(d *dir, fi fs.FileInfo) {
 		return
 	}
 	for _, e := range entries {
+		if w.ctx.Err() != nil {
+			return
+		}
 		if e.Type().IsRegular() && !counts(e.Name()) {
 			continue
 		}
