@@ -34,7 +34,7 @@ func TestKilledAndRestarted(t *testing.T) {
 	watch := guard(t, istiod, kept)
 
 	tributary.Kill()
-	require.NoError(t, os.RemoveAll(tributary.State), "nothing is left to serve from until the sources are read")
+	require.NoError(t, os.RemoveAll(tributary.State)) // Nothing is left to serve before the sources are read.
 	require.NoError(t, os.Rename(slow, slow+".away"))
 	require.NoError(t, os.Remove(filepath.Join(rules, "deleted.yaml")))
 	write(t, rules, "added.yaml", serviceEntry("added", 80))
