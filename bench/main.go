@@ -32,7 +32,7 @@ func exit(err error) {
 
 func run(args []string) error {
 	m := fullMatrix()
-	s := settings{Repeat: 5}
+	s := settings{Repeat: 5, IdleTime: 2 * time.Second}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "one change among 10,000 resources, to 100 delta streams and to 50 SotW streams, medians of 3")
 	names := listFlag(flags, "server", &m.Servers, engine.Names(), "servers to compare")

@@ -78,7 +78,10 @@ func (o outcome) writeTable(w io.Writer) error {
 // ratio returns the CPU of r in terms of that of another server in the same comparison.
 func (c comparison) ratio(r result, server string) string {
 	other, ok := c.of(server)
-	if !ok || other.CPU <= 0 || c.Scenario == idle { // idling costs are noise
+	if !ok || other.CPU <= 0 {
+		return ""
+	}
+	if c.Scenario == idle || c.Scenario == storm { // the one is noise, and in the other each did what it could
 		return ""
 	}
 	return fmt.Sprintf("%.2f", float64(r.CPU)/float64(other.CPU))

@@ -14,6 +14,7 @@ type settings struct {
 	Connections int
 	StormRate   int
 	StormTime   time.Duration
+	IdleTime    time.Duration
 	Timeout     time.Duration // of one step
 	CPUProfile  string
 	HeapProfile string
@@ -73,6 +74,9 @@ func (r *runner) start() (err error) {
 	return nil
 }
 
+// enough is how long a scenario is repeated at most. What takes long has little noise.
+const enough = 30 * time.Second
+
 // run runs a scenario as often as it is to be repeated.
 func (r *runner) run(name string) (runs []figures, err error) {
 	measure, repeat := r.scenario(name)
@@ -89,7 +93,7 @@ func (r *runner) run(name string) (runs []figures, err error) {
 			}
 		}()
 	}
-	for i := range repeat {
+	for i, start := 0, time.Now(); i < repeat && (i == 0 || time.Since(start) < enough); i++ {
 		r.step(fmt.Sprintf("%s %d/%d", name, i+1, repeat))
 		f, err := measure()
 		if err != nil {
@@ -100,13 +104,10 @@ func (r *runner) run(name string) (runs []figures, err error) {
 	return runs, nil
 }
 
-// scenario returns what to measure, and how often. What takes long is repeated less: its relative noise is small.
+// scenario returns what to measure, and how often.
 func (r *runner) scenario(name string) (measure func() (figures, error), repeat int) {
 	switch name {
 	case initialSync:
-		if r.perStream()*r.Streams > 10_000_000 {
-			return r.initialSync, 1
-		}
 		return r.initialSync, r.Repeat
 	case idle:
 		return r.idle, 1
@@ -253,12 +254,11 @@ func (r *runner) storm() (figures, error) {
 
 // idle measures what open streams cost while nothing happens.
 func (r *runner) idle() (figures, error) {
-	const rest = 2 * time.Second
 	if err := r.onClient("Collect", struct{}{}, nil); err != nil {
 		return figures{}, err
 	}
 	var changed role.Changed
-	if err := r.onServer("Idle", rest, &changed); err != nil {
+	if err := r.onServer("Idle", r.IdleTime, &changed); err != nil {
 		return figures{}, err
 	}
 	f := cost(changed.Before, changed.After)
