@@ -36,7 +36,7 @@ var containers = []struct {
 	name string
 	new  func() container
 }{
-	{"tidwall-btree-rows", func() container { return newTidwallRows(32) }},
+	{"tidwall-btree-rows-32", func() container { return newTidwallRows(32) }},
 	{"tidwall-btree-rows-16", func() container { return newTidwallRows(16) }},
 	{"tidwall-btree-rows-8", func() container { return newTidwallRows(8) }},
 	{"tidwall-btree-pointers", newTidwallPointers},
