@@ -80,6 +80,10 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 		n += len(content.Resources)
 	}
 	before := &touched{was: make(map[resource.Key]standing, n)}
+	if len(l.groups) == 0 { // the first read; let the maps not grow step by step
+		l.groups = make(map[string]*group, len(contents))
+		l.winners = make(map[resource.Key]candidate, n)
+	}
 	for _, content := range contents {
 		l.replaceOne(content, now, before, &c)
 	}
