@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -76,10 +77,13 @@ func testHistory(t *rapid.T) {
 	var all []*modelSource
 	for i, name := range []string{"p", "q", "r", "s"} {
 		store := memstore.New()
+		m := &modelSource{Source: aggregate.Source{Name: name, Reader: store, Precedence: i / 3}, store: store, want: make(content)}
+		for _, r := range rapid.SliceOfN(draws(name), 0, 8).Draw(t, "initially") {
+			put(store, r)
+			m.want[r.Key()] = storetest.Content(r)
+		}
 		store.MarkSynced() // what happens with sources that are not is tested by example
-		all = append(all, &modelSource{
-			Source: aggregate.Source{Name: name, Reader: store, Precedence: i / 3}, store: store, want: make(content),
-		})
+		all = append(all, m)
 	}
 	configured := all[:3]
 	view := aggregate.New(sources(configured)...)
@@ -248,6 +252,23 @@ func TestConcurrentHistories(t *testing.T) {
 		cancel()
 		background.Wait()
 	})
+}
+
+// TestExplanationsAreAtLeastAsNewAsReads holds that who sees a commit is not told less of it.
+func TestExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
+	store := memstore.New()
+	view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
+	run(t, view)
+	for i := range 3000 {
+		r := storetest.New(resource.Gateway, "ns", fmt.Sprint(i), "1")
+		put(store, r)
+		for view.Snapshot().Get(r.Key()) == nil { // no waiting, so as to be there first
+			runtime.Gosched()
+		}
+		if e := view.Explain(r.Key()); e.Winner == nil {
+			t.Fatalf("%s is served, but explained as %q", r.Key(), e.Why)
+		}
+	}
 }
 
 // follow mirrors r by Changes until ctx ends, and checks the mirror at every step.
