@@ -34,7 +34,10 @@ func TestSamplesAsKubectl(t *testing.T) {
 	compared := 0
 	for _, dir := range []string{"samples", "tests/testdata", "pkg/config/validation/testdata", "pilot/pkg/config/kube/crd/testdata"} {
 		_ = filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			if err != nil {
+				return fs.SkipDir // a folder that this version of Istio does not have
+			}
+			if entry.IsDir() || filepath.Ext(path) != ".yaml" {
 				return nil
 			}
 			data, err := os.ReadFile(path)

@@ -37,8 +37,7 @@ func (t *jsonTree) next() (*yaml.Node, *syntaxError) {
 		err = errors.New("the text ends within a value")
 		t.advance(len(t.text))
 	case err != nil:
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
 			t.advance(min(int(t.dec.InputOffset()), len(t.text)))
 		}
 	default:

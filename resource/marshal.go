@@ -213,7 +213,7 @@ func formatDuration(d *durationpb.Duration) string {
 func mapping(entries ...any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for i := 0; i < len(entries); i += 2 {
-		put(n, entries[i].(string), entries[i+1].(*yaml.Node))
+		put(n, entries[i].(string), entries[i+1].(*yaml.Node)) //nolint:gosec // entries are pairs
 	}
 	return n
 }

@@ -55,6 +55,7 @@ spec:
 
 	text, err = MarshalJSON(r)
 	require.NoError(t, err)
+	//nolint:testifylint // the order of fields is what a person reads
 	assert.Equal(t, `{"apiVersion":"networking.istio.io/v1","kind":"VirtualService","metadata":{"name":"reviews","namespace":"shop",`+
 		`"labels":{"a":"1","b":"2"},"annotations":{"note":"<&>"},"creationTimestamp":"2024-05-06T07:08:09Z"},`+
 		`"spec":{"hosts":["reviews"],"http":[{"route":[{"destination":{"host":"reviews"},"weight":100}],"timeout":"-1.5s"}]}}`, string(text))

@@ -73,7 +73,7 @@ func Validate(r *Resource) (warnings Errors, err error) {
 		}
 		warnings = append(warnings, errorOf(r, "%w", w))
 	}
-	return warnings, errs.Err()
+	return append(warnings, warnShortHosts(r, spec)...), errs.Err()
 }
 
 // validateSpec runs Istio's validator. A panic of it, as bad input has caused in the past, is an error of the object.

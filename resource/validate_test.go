@@ -69,9 +69,9 @@ func TestValidate(t *testing.T) {
 		{TrafficExtension, "long", `{lua: {inlineCode: "` + strings.Repeat("x", 70_000) + `"}}`, "longer than 64 KiB", ""},
 		{TrafficExtension, "bad-wasm", `{wasm: {url: "ftp://a", sha256: x}}`, "unsupported scheme", ""},
 		{TrafficExtension, "port", `{lua: {inlineCode: x}, match: [{ports: [{number: 99999}]}]}`, "out of range", ""},
-		{VirtualService, "good", `{hosts: [a], http: [{route: [{destination: {host: a}}]}]}`, "", ""},
-		{VirtualService, "bad", `{hosts: [a], http: [{}]}`, "HTTP route", ""},
-		{VirtualService, "warned", `{hosts: [a], http: [{route: [{destination: {host: a}}]}, {route: [{destination: {host: b}}]}]}`, "", "not used"},
+		{VirtualService, "good", `{hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}]}`, "", ""},
+		{VirtualService, "bad", `{hosts: [a.example], http: [{}]}`, "HTTP route", ""},
+		{VirtualService, "warned", `{hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}, {route: [{destination: {host: b.example}}]}]}`, "", "not used"},
 		{WasmPlugin, "good", `{url: "file:///a"}`, "", ""},
 		{WasmPlugin, "bad", `{}`, "url field needs to be set", ""},
 		{WorkloadEntry, "good", `{address: 10.0.0.1}`, "", ""},
@@ -130,10 +130,16 @@ func TestValidateMeta(t *testing.T) {
 		{"empty", Meta{Key: Key{ServiceEntry, "", ""}}, []string{"metadata.name", "metadata.namespace"}},
 		{"long", Meta{Key: Key{ServiceEntry, strings.Repeat("n", 64), strings.Repeat("n", 254)}}, []string{"longer than 253", "longer than 63"}},
 		{"cluster-scoped", Meta{Key: Key{MeshConfig, "ns", "istio"}}, []string{"cluster-scoped"}},
-		{"labels", Meta{Key: Key{ServiceEntry, "ns", "a"}, Labels: map[string]string{"": "x", "a": "b c", "b": strings.Repeat("v", 64), "A_/c": ""}},
-			[]string{`labels["a"]`, `labels["b"]`, `"" is not a key`, `key "A_/c"`}},
-		{"annotations", Meta{Key: Key{ServiceEntry, "ns", "a"}, Annotations: map[string]string{"a b": "", "c": "\xff", "d": strings.Repeat("x", 256<<10)}},
-			[]string{`annotations["c"]`, `"a b" is not a key`, "larger than 256 KiB"}},
+		{
+			"labels",
+			Meta{Key: Key{ServiceEntry, "ns", "a"}, Labels: map[string]string{"": "x", "a": "b c", "b": strings.Repeat("v", 64), "A_/c": ""}},
+			[]string{`labels["a"]`, `labels["b"]`, `"" is not a key`, `key "A_/c"`},
+		},
+		{
+			"annotations",
+			Meta{Key: Key{ServiceEntry, "ns", "a"}, Annotations: map[string]string{"a b": "", "c": "\xff", "d": strings.Repeat("x", 256<<10)}},
+			[]string{`annotations["c"]`, `"a b" is not a key`, "larger than 256 KiB"},
+		},
 		{"Istio's own", Meta{Key: Key{ServiceEntry, "ns", "a"}, Annotations: map[string]string{"istio.io/dry-run": "true"}}, []string{"dry-run"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
