@@ -26,16 +26,12 @@ func (s *slipping) Changes(since memstore.Revision) ([]resource.Key, memstore.Sn
 
 func TestChangeThatSlipsBetweenReadAndWaitIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slipping{Store: synced(), before: func() {}}
-		once := false
-		s.after = func() {
-			if !once {
-				once = true
-				put(s.Store, entry("slipped"))
-			}
-		}
+		s := &slipping{Store: synced(), before: func() {}, after: func() {}}
 		view := aggregate.New(aggregate.Source{Name: "a", Reader: s})
 		run(t, view)
+		synctest.Wait()
+		s.after = func() { put(s.Store, entry("slipped")) }
+		put(s.Store, gateway("any", "1")) // has it read
 		synctest.Wait()
 		require.Equal(t, "slipped", storetest.Content(view.Snapshot().Get(reviews)))
 	})

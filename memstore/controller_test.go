@@ -15,11 +15,12 @@ import (
 // worst is a table on which something happens at the worst of moments, and that may have forgotten what changed.
 type worst struct {
 	*memstore.Table
-	afterRead func()
-	forgets   bool
+	beforeRead, afterRead func()
+	forgets               bool
 }
 
 func (w *worst) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+	w.beforeRead()
 	defer w.afterRead()
 	if w.forgets {
 		return nil, w.Snapshot(), false
@@ -27,26 +28,36 @@ func (w *worst) Changes(since memstore.Revision) ([]resource.Key, memstore.Snaps
 	return w.Table.Changes(since)
 }
 
-// follower runs a controller over r, and returns what its handler is told.
-func follower(t *testing.T, r memstore.Reader) (*memstore.Controller, *mirror) {
-	c := memstore.NewController(r)
+// mirrorOf has a handler of c keep a mirror.
+func mirrorOf(t *testing.T, c *memstore.Controller) *mirror {
 	seen := &mirror{t: t, content: make(model)}
 	c.RegisterEventHandler(resource.Gateway, seen.handle)
+	return seen
+}
+
+// start runs c until the test ends.
+func start(t *testing.T, c *memstore.Controller) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go c.Run(ctx)
-	return c, seen
 }
 
 func TestControllerSeesWhatSlipsBetweenReadAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &worst{Table: new(memstore.Table)}
+		w := &worst{Table: new(memstore.Table), beforeRead: func() {}}
 		a := storetest.New(resource.Gateway, "ns", "a", "1")
 		w.afterRead = func() {
 			w.Apply([]*resource.Resource{a}, nil)
 			w.MarkSynced()
 		}
-		c, seen := follower(t, w)
+		c := memstore.NewController(w)
+		seen := mirrorOf(t, c)
+		w.beforeRead = func() {
+			if c.HasSynced() && seen.calls == 0 {
+				t.Error("synced, and the handler was not told of what was there")
+			}
+		}
+		start(t, c)
 		synctest.Wait()
 		require.Equal(t, model{a.Key(): "1"}, seen.content)
 		require.True(t, c.HasSynced())
@@ -55,8 +66,10 @@ func TestControllerSeesWhatSlipsBetweenReadAndWait(t *testing.T) {
 
 func TestControllerCatchesUpByComparing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &worst{Table: new(memstore.Table), afterRead: func() {}, forgets: true}
-		_, seen := follower(t, w)
+		w := &worst{Table: new(memstore.Table), beforeRead: func() {}, afterRead: func() {}, forgets: true}
+		c := memstore.NewController(w)
+		seen := mirrorOf(t, c)
+		start(t, c)
 		a, b := storetest.New(resource.Gateway, "ns", "a", "1"), storetest.New(resource.Gateway, "ns", "b", "1")
 		w.Apply([]*resource.Resource{a, b}, nil)
 		synctest.Wait()
@@ -69,7 +82,8 @@ func TestControllerCatchesUpByComparing(t *testing.T) {
 
 func TestMisuseOfAControllerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := follower(t, new(memstore.Table))
+		c := memstore.NewController(new(memstore.Table))
+		start(t, c)
 		synctest.Wait()
 		require.Panics(t, func() { c.RegisterEventHandler(resource.Gateway, nil) })
 		require.Panics(t, func() { c.SetWatchErrorHandler(nil) })
