@@ -20,7 +20,6 @@ import (
 
 	"tributary/aggregate"
 	"tributary/config"
-	"tributary/memstore"
 	"tributary/server/admin"
 	"tributary/server/mcp"
 	"tributary/server/xds"
@@ -40,6 +39,7 @@ type app struct {
 	log        *slog.Logger
 	supervisor *sources.Supervisor
 	view       *aggregate.View
+	feeds      *feeds
 	catalog    *mcp.Catalog
 	engine     *xds.Server
 	grpc       *grpc.Server
@@ -68,19 +68,11 @@ func assemble(cfg *config.Config, log *slog.Logger) (*app, error) {
 	a := &app{log: log, health: health.NewServer()}
 
 	a.supervisor = sources.NewSupervisor(sources.Options{Log: log, Metrics: registry})
-	var inputs []aggregate.Source
-	for _, s := range cfg.ConfigSources {
-		source, err := newSource(s)
-		if err != nil {
-			return nil, &failure{exitConfig, fmt.Errorf("source %s: %w", s.Name, err)}
-		}
-		table := &memstore.Table{}
-		if err := a.supervisor.Add(sources.Spec{Name: s.Name, Address: s.Address, Source: source, Table: table}); err != nil {
-			return nil, err
-		}
-		inputs = append(inputs, aggregate.Source{Name: s.Name, Reader: table})
+	a.view = aggregate.New()
+	a.feeds = &feeds{supervisor: a.supervisor, view: a.view}
+	if _, err := a.feeds.configure(cfg.ConfigSources); err != nil {
+		return nil, &failure{exitConfig, err}
 	}
-	a.view = aggregate.New(inputs...)
 	a.catalog = mcp.New(a.view, mcp.Options{Log: log})
 	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry})
 	a.grpc = newGRPC(a.engine, a.health)

@@ -83,6 +83,9 @@ func (c *Client) ask(ctx context.Context, typeURL string) (*Answer, error) {
 		return nil, err
 	}
 	err = client.Run(ctx)
+	if status.Code(err) == codes.DeadlineExceeded {
+		<-ctx.Done() // gRPC tells the server our deadline, which may see it pass before we do
+	}
 	switch {
 	case errors.Is(context.Cause(ctx), errAnswered):
 		return answer, nil

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"tributary/aggregate"
+	"tributary/config"
+	"tributary/memstore"
+	"tributary/sources"
+)
+
+// feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
+type feeds struct {
+	supervisor *sources.Supervisor
+	view       *aggregate.View
+	all        []*feed // in order of precedence
+}
+
+// feed is a source as it was configured, and its store.
+type feed struct {
+	config config.Source
+	source sources.Source
+	table  *memstore.Table
+}
+
+// spec is the feed as the supervisor takes it.
+func (f *feed) spec() sources.Spec {
+	return sources.Spec{Name: f.config.Name, Address: f.config.Address, Source: f.source, Table: f.table}
+}
+
+// input is the feed as the view takes it.
+func (f *feed) input() aggregate.Source {
+	return aggregate.Source{Name: f.config.Name, Reader: f.table}
+}
+
+// changes are the names of the sources that a new configuration adds, changes and removes.
+type changes struct{ added, changed, removed []string }
+
+// configure puts want in force, and says what it changed. Sources whose configuration stays are not disturbed; one that
+// changes keeps its store, and what it held is served until it is read anew; what a removed one held is served until those
+// that were added are read. If a source cannot be made, all stays as it was.
+func (f *feeds) configure(want []config.Source) (done changes, err error) {
+	var next, added, changed []*feed
+	for _, s := range want {
+		old := f.find(s.Name)
+		if old != nil && reflect.DeepEqual(old.config, s) {
+			next = append(next, old)
+			continue
+		}
+		source, err := newSource(s)
+		if err != nil {
+			return done, fmt.Errorf("source %s: %w", s.Name, err)
+		}
+		n := &feed{config: s, source: source, table: &memstore.Table{}}
+		if old != nil {
+			n.table = old.table
+			changed, done.changed = append(changed, n), append(done.changed, s.Name)
+		} else {
+			added, done.added = append(added, n), append(done.added, s.Name)
+		}
+		next = append(next, n)
+	}
+	for _, n := range added {
+		if err := f.supervisor.Add(n.spec()); err != nil {
+			return done, err
+		}
+	}
+	for _, n := range changed {
+		if err := f.supervisor.Swap(n.config.Name, n.config.Address, n.source); err != nil {
+			return done, err
+		}
+	}
+	var inputs []aggregate.Source
+	for _, n := range next {
+		inputs = append(inputs, n.input())
+	}
+	old := f.all
+	f.all = next
+	f.view.SetSources(inputs...) // before any source is removed, so that what it holds can stay for as long as it must
+	for _, o := range old {
+		if f.find(o.config.Name) != nil {
+			continue
+		}
+		done.removed = append(done.removed, o.config.Name)
+		if err := f.supervisor.Remove(o.config.Name, sources.Keep); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+func (f *feeds) find(name string) *feed {
+	i := slices.IndexFunc(f.all, func(o *feed) bool { return o.config.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return f.all[i]
+}
