@@ -154,7 +154,7 @@ func TestValidateMeta(t *testing.T) {
 			}
 		})
 	}
-	_, err := Validate(FromBody(Meta{Key: Key{ServiceEntry, "ns", "a"}, Origin: Origin{"dc1", "service a"}}, []byte("\xff")))
+	_, err := Validate(FromBody(Meta{Key: Key{ServiceEntry, "ns", "a"}, Origin: Origin{Source: "dc1", Place: "service a"}}, []byte("\xff")))
 	require.ErrorContains(t, err, "dc1: service a: ServiceEntry ns/a: ")
 	_, err = Validate(FromBody(Meta{Key: Key{"Other", "ns", "a"}}, nil))
 	require.ErrorContains(t, err, "unknown kind")

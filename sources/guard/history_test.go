@@ -1,0 +1,153 @@
+package guard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// TestHistories checks a guard through random histories of a source, with releases and restarts, against what the source
+// said at each time.
+func TestHistories(t *testing.T) {
+	const names = 24
+	rapid.Check(t, func(t *rapid.T) {
+		var table memstore.Table
+		clock := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		settings := Settings{Share: 0.5, Min: 3}
+		start := func() *Guard {
+			g := New(&table, Options{Settings: settings})
+			g.now = func() time.Time { return clock }
+			return g
+		}
+		g := start()
+		said := make(map[resource.Key]*resource.Resource) // what the source says
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			clock = clock.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+			before, base := table.Snapshot(), g.Status()
+			switch rapid.SampledFrom([]string{"change", "change", "change", "all", "nothing", "release", "restart"}).Draw(t, "what") {
+			case "change":
+				var puts []*resource.Resource
+				var deletes []resource.Key
+				for range rapid.IntRange(1, 6).Draw(t, "changes") {
+					i := rapid.IntRange(0, names-1).Draw(t, "name")
+					if rapid.Bool().Draw(t, "put") {
+						r := entry(i, rapid.IntRange(0, 4).Draw(t, "endpoints"))
+						puts = append(puts, r)
+					} else {
+						deletes = append(deletes, key(i))
+					}
+				}
+				for _, k := range deletes {
+					delete(said, k)
+				}
+				for _, r := range puts {
+					said[r.Key()] = r
+				}
+				g.Apply(puts, deletes)
+			case "all":
+				puts := entries(names, 3)
+				for _, r := range puts {
+					said[r.Key()] = r
+				}
+				g.Apply(puts, nil)
+			case "nothing":
+				clear(said)
+				g.Apply(nil, keys(0, names))
+			case "release":
+				g.Release()
+				require.Nil(t, g.Status())
+			case "restart": // the source is read as a whole, against what is in the table
+				held := g.Status()
+				g = start()
+				if held != nil {
+					g.Resume(held.Since)
+				}
+				var puts []*resource.Resource
+				var deletes []resource.Key
+				for r := range before.All() {
+					if said[r.Key()] == nil {
+						deletes = append(deletes, r.Key())
+					}
+				}
+				for _, r := range said {
+					puts = append(puts, r)
+				}
+				g.Apply(puts, deletes)
+				g.MarkSynced()
+				if held != nil {
+					requireSame(t, before, table.Snapshot(), "a restart lets nothing go")
+				}
+			}
+			check(t, g, &table, said)
+			if base != nil && g.Status() != nil {
+				require.Equal(t, base.Since, g.Status().Since, "one hold")
+				for r := range before.All() {
+					now := table.Snapshot().Get(r.Key())
+					require.NotNil(t, now, "nothing goes while a hold lasts")
+					require.GreaterOrEqual(t, endpoints(now), endpoints(r))
+				}
+			}
+		}
+		g.Release()
+		require.Equal(t, len(said), table.Snapshot().Len())
+		for k, r := range said {
+			require.True(t, resource.Equal(r, table.Snapshot().Get(k)), "after a release the table is what the source says")
+		}
+	})
+}
+
+// check checks what holds at any time.
+func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*resource.Resource) {
+	held := make(map[resource.Key]bool)
+	st := g.Status()
+	if st != nil {
+		objects, ends := 0, 0
+		for _, h := range st.Held {
+			k := resource.Key{Kind: h.Kind, Namespace: h.Namespace, Name: h.Name}
+			held[k] = true
+			has := table.Snapshot().Get(k)
+			require.NotNil(t, has, "what is held is there")
+			require.Equal(t, h.Gone, said[k] == nil)
+			require.Equal(t, endpoints(has)-endpoints(said[k]), h.Endpoints)
+			if h.Gone {
+				objects++
+			}
+			ends += h.Endpoints
+		}
+		require.Equal(t, objects, st.Objects)
+		require.Equal(t, ends, st.Endpoints)
+	}
+	total := 0
+	for r := range table.Snapshot().All() {
+		total += endpoints(r)
+		if !held[r.Key()] {
+			require.True(t, resource.Equal(said[r.Key()], r), "what is not held is as the source says")
+		}
+	}
+	for k := range said {
+		require.NotNil(t, table.Snapshot().Get(k), "what the source says is there")
+	}
+	require.Equal(t, total, g.endpoints)
+	gone, ends := 0, 0
+	for _, l := range g.recent.lost {
+		ends += l.had - l.n
+		if l.gone {
+			gone++
+		}
+	}
+	require.Equal(t, gone, g.recent.objects)
+	require.Equal(t, ends, g.recent.endpoints)
+}
+
+func requireSame(t *rapid.T, a, b memstore.Snapshot, what string) {
+	for r := range a.All() {
+		now := b.Get(r.Key())
+		require.NotNil(t, now, what)
+		require.GreaterOrEqual(t, endpoints(now), endpoints(r), what)
+	}
+}
