@@ -390,3 +390,17 @@ func TestAnotherDirectoryTakesOver(t *testing.T) {
 	l.awaitHost("old", "")
 	l.neverDeleted("both", "moved")
 }
+
+func TestWhatChangesTogetherIsPublishedTogether(t *testing.T) {
+	l := prepare(t)
+	for _, name := range []string{"a", "b", "c"} {
+		l.write(name+".yaml", entry(name, name+".example.com"))
+	}
+	l.startSynced()
+	require.Equal(t, 1, l.status().Publishes)
+	l.rename("b.yaml", "z.yaml")
+	l.awaitPlace("b", "z.yaml:1")
+	require.Equal(t, 2, l.status().Publishes)
+	require.Equal(t, 3, l.status().Groups)
+	require.Empty(t, l.status().Conflicts)
+}

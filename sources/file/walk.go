@@ -56,7 +56,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 	if fi.Mode().IsRegular() {
 		w.seen.single = true
 		w.file(filepath.Base(root), fi)
-		watch.forget("", func(p string) bool { return p == "" })
+		watch.forget("", func(string) bool { return false }, func(p string) bool { return p == "" })
 		return w.seen, nil
 	}
 	w.dirs[""] = &dir{real: real}
@@ -71,15 +71,18 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 		}
 	}
 	for p := range paths {
-		watch.forget(p, w.wanted)
+		watch.forget(p, w.isDir, w.isSomething)
 	}
 	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
 }
 
-// wanted reports whether the look, which was at path, found that what happens there still matters.
-func (w *walker) wanted(path string) bool {
+// isDir reports whether there is a directory at path, which was looked at.
+func (w *walker) isDir(path string) bool { return w.dirs[path] != nil }
+
+// isSomething reports whether there is anything at path, which was looked at, that is read, walked or blocked.
+func (w *walker) isSomething(path string) bool {
 	_, isFile := w.seen.files[path]
-	return isFile || w.dirs[path] != nil || behind(w.seen.blocked, path)
+	return isFile || w.isDir(path) || w.seen.blocked[path] != nil
 }
 
 // enterRoot finds the root, and has it watched for, be it there or not.

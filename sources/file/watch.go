@@ -205,21 +205,21 @@ func (w *watcher) hang(path string, anchors []anchor) {
 	}
 }
 
-// forget stops watching for path and everything below it, but for what keep tells.
-func (w *watcher) forget(path string, keep func(path string) bool) {
+// forget stops watching for path and everything below it, but for the directories and the links that are still there.
+func (w *watcher) forget(path string, isDir, isLink func(path string) bool) {
 	if _, ok := w.dirs[path]; !ok {
-		if !keep(path) {
+		if !isLink(path) {
 			w.hang(path, nil)
 		}
 		return
 	}
 	for p := range w.dirs {
-		if within(p, path) && !keep(p) {
+		if within(p, path) && !isDir(p) {
 			w.leave(p)
 		}
 	}
 	for p := range w.anchors {
-		if within(p, path) && !keep(p) {
+		if within(p, path) && !isLink(p) {
 			w.hang(p, nil)
 		}
 	}
