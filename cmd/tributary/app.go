@@ -40,6 +40,7 @@ type app struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
 	feeds      *feeds
+	reloader   *reloader
 	catalog    *mcp.Catalog
 	engine     *xds.Server
 	grpc       *grpc.Server
@@ -49,9 +50,9 @@ type app struct {
 	xdsListener, adminListener net.Listener
 }
 
-// serve runs what cfg says until ctx ends.
-func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	a, err := assemble(cfg, log)
+// serve runs what cfg says until ctx ends. It can be read again from where it came from.
+func serve(ctx context.Context, cfg *config.Config, from origin, log *slog.Logger) error {
+	a, err := assemble(cfg, from, log)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 }
 
 // assemble makes the parts and connects them. Nothing runs yet.
-func assemble(cfg *config.Config, log *slog.Logger) (*app, error) {
+func assemble(cfg *config.Config, from origin, log *slog.Logger) (*app, error) {
 	version := thisBuild().Version
 	registry := admin.NewRegistry(version)
 	a := &app{log: log, health: health.NewServer()}
@@ -73,11 +74,12 @@ func assemble(cfg *config.Config, log *slog.Logger) (*app, error) {
 	if _, err := a.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &failure{exitConfig, err}
 	}
+	a.reloader = newReloader(cfg, from, a.feeds, log, registry)
 	a.catalog = mcp.New(a.view, mcp.Options{Log: log})
 	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry})
 	a.grpc = newGRPC(a.engine, a.health)
 	a.admin = admin.New(admin.Options{
-		Version: version, View: a.view, Sources: a.supervisor, Clients: a.engine, Registry: registry, Log: log,
+		Version: version, View: a.view, Sources: a.supervisor, Clients: a.engine, Config: a.reloader, Registry: registry, Log: log,
 	})
 	return a, nil
 }
@@ -138,6 +140,7 @@ func (a *app) run(ctx context.Context) error {
 		"admin":   func(ctx context.Context) error { return a.admin.Serve(ctx, a.adminListener) },
 		"grpc":    a.serveGRPC,
 		"health":  a.followHealth,
+		"reload":  a.reloader.run,
 	} {
 		parts.Go(func() error {
 			if err := part(failed); err != nil && failed.Err() == nil {

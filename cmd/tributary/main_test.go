@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,6 +49,18 @@ func command(t *testing.T, args ...string) result {
 	code := run(ctx, args, &stdout, &stderr)
 	require.NoError(t, ctx.Err(), "the command did not end: %v", args)
 	return result{code, stdout.String(), stderr.String()}
+}
+
+// commandUntil runs the program in this process, as it writes to out, until stop is called.
+func commandUntil(t *testing.T, out *output, args ...string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, args, out, out) }()
+	return func() {
+		cancel()
+		require.Zero(t, <-ended, out.String())
+	}
 }
 
 // program starts the program as a process of its own, in directory dir. It is killed with the test.
@@ -158,7 +171,12 @@ func serving(t *testing.T, args ...string) server {
 // page returns a page of the admin server.
 func (s server) page(t *testing.T, path string) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.admin+path, nil)
+	return s.request(t, http.MethodGet, path)
+}
+
+func (s server) request(t *testing.T, method, path string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.admin+path, nil)
 	require.NoError(t, err)
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
@@ -192,6 +210,14 @@ func eventually(t *testing.T, look func() error) {
 		}
 	}
 	require.NoError(t, err, "still after %s", patience)
+}
+
+// contains complains if text does not contain part.
+func contains(text, part string) error {
+	if !strings.Contains(text, part) {
+		return fmt.Errorf("%q is not in:\n%s", part, text)
+	}
+	return nil
 }
 
 // write writes a file, at once as far as readers can see.

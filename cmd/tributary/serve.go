@@ -24,7 +24,11 @@ func newServe() *cobra.Command {
 		Use:   "serve [-c FILE | --config-source ADDRESS ...]",
 		Short: "Serve the configuration of all sources over xDS",
 		Long: `Serve reads the sources that the configuration file names, and serves what they have until it is told to end by
-SIGTERM or SIGINT. A second signal ends it at once.`,
+SIGTERM or SIGINT. A second signal ends it at once.
+
+SIGHUP, or a POST to /-/reload of the admin server, has the configuration file read again. Sources are added, changed and
+removed as it says, without disturbing the others or the clients. A file that is not right changes nothing, and the log
+says why.`,
 		Example: `  tributary serve -c /etc/tributary/tributary.yaml
   tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
 		Args: cobra.NoArgs,
@@ -35,7 +39,7 @@ SIGTERM or SIGINT. A second signal ends it at once.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return serve(ctx, cfg, flags.log.logger(cmd.ErrOrStderr()))
+			return serve(ctx, cfg, flags.origin(), flags.log.logger(cmd.ErrOrStderr()))
 		}),
 	}
 	f := cmd.Flags()
@@ -68,6 +72,15 @@ func (f *serveFlags) config() (*config.Config, error) {
 	return cfg, nil
 }
 
+// origin is where config found what it returned.
+func (f *serveFlags) origin() origin {
+	if len(f.sources) > 0 {
+		return origin{}
+	}
+	return origin{file: f.file, load: f.config}
+}
+
+// base is what the file or --config-source say. The file that was found first stays the one that is meant.
 func (f *serveFlags) base() (*config.Config, error) {
 	if len(f.sources) > 0 {
 		cfg := config.Config{}
@@ -76,13 +89,12 @@ func (f *serveFlags) base() (*config.Config, error) {
 		}
 		return config.New("command line", cfg)
 	}
-	file := f.file
-	if file == "" {
+	if f.file == "" {
 		found, err := config.Find(config.DefaultPaths())
 		if err != nil {
 			return nil, fmt.Errorf("%w; name one with -c, or a source with --config-source", err)
 		}
-		file = found
+		f.file = found
 	}
-	return config.Load(file)
+	return config.Load(f.file)
 }

@@ -1,5 +1,6 @@
 // Package admin serves what an operator wants to know of a running tributary over HTTP: health, metrics, what is served
-// and to whom, where it came from and what is wrong with it. Everything is read-only.
+// and to whom, where it came from and what is wrong with it. What changes something is a POST, and refused if it comes from
+// a web page of another origin.
 package admin
 
 import (
@@ -47,6 +48,7 @@ type Options struct {
 	View     View
 	Sources  Sources
 	Clients  Clients
+	Config   Config
 	Registry *prometheus.Registry
 	Log      *slog.Logger // slog.Default if nil
 }
@@ -93,11 +95,16 @@ func (s *Server) pages() []page {
 
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
+	return http.NewCrossOriginProtection().Handler(s.mux())
+}
+
+func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	pages := s.pages()
 	for _, p := range pages {
 		mux.Handle("GET "+p.Path, p.handler)
 	}
+	mux.HandleFunc("POST /-/reload", s.reload)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

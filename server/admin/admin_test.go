@@ -35,6 +35,7 @@ type world struct {
 	shadows []aggregate.Shadow
 	sources []sources.Status
 	clients []xds.ClientStatus
+	config  fakeConfig
 }
 
 func (w *world) Status() []sources.Status    { return w.sources }
@@ -51,7 +52,7 @@ func (w *world) Shadows() iter.Seq[aggregate.Shadow] {
 
 func newServer(w *world) *admin.Server {
 	return admin.New(admin.Options{
-		Version: "v1.2.3", View: w, Sources: w, Clients: w, Registry: admin.NewRegistry("v1.2.3"),
+		Version: "v1.2.3", View: w, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
 		Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -218,7 +219,7 @@ func TestMetrics(t *testing.T) {
 	assert.Contains(t, body, "go_goroutines")
 }
 
-func TestEverythingIsReadOnly(t *testing.T) {
+func TestPagesAreReadOnly(t *testing.T) {
 	s := newServer(&world{})
 	for _, path := range []string{"/", "/-/ready", "/debug/configz", "/debug/pprof/"} {
 		rec := httptest.NewRecorder()

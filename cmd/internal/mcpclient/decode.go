@@ -15,7 +15,7 @@ import (
 // decode reads a response. What cannot be decoded is told, not dropped.
 func decode(r *adsc.Response) *Answer {
 	answer := &Answer{Version: r.Version}
-	for _, a := range r.Resources {
+	for _, a := range r.Bodies() {
 		res, err := decodeOne(r.TypeURL, a)
 		if err != nil {
 			answer.Rejects = append(answer.Rejects, fmt.Errorf("%s sent something invalid: %w", r.Server, err))

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/config"
+	"tributary/server/admin"
+)
+
+// reloader puts what the configuration file says in force whenever it is told to, by SIGHUP or over HTTP. A file that is
+// not right changes nothing. It implements admin.Config.
+type reloader struct {
+	// read-only
+	origin
+	feeds *feeds
+	log   *slog.Logger
+	asked chan chan<- outcome
+	good  prometheus.Gauge
+
+	inForce *config.Config // owned by run
+	status  atomic.Pointer[admin.ConfigStatus]
+}
+
+// origin is where a configuration came from. It is zero for that of the command line.
+type origin struct {
+	file string
+	load func() (*config.Config, error) // reads the file again
+}
+
+// outcome is how a reload ended: what it did, in lines, or why it did nothing.
+type outcome struct {
+	done string
+	err  error
+}
+
+var errNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
+
+func newReloader(cfg *config.Config, from origin, feeds *feeds, log *slog.Logger, metrics prometheus.Registerer) *reloader {
+	r := &reloader{
+		origin: from, feeds: feeds, log: log, asked: make(chan chan<- outcome), inForce: cfg,
+		good: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "tributary_config_last_reload_successful",
+			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
+		}),
+	}
+	r.good.Set(1)
+	r.status.Store(&admin.ConfigStatus{File: from.file, Loaded: time.Now()})
+	metrics.MustRegister(r.good)
+	return r
+}
+
+// run serves SIGHUP and Reload until ctx ends. Without a file SIGHUP keeps its meaning, which is to end.
+func (r *reloader) run(ctx context.Context) error {
+	hangups := make(chan os.Signal, 1)
+	if r.load != nil {
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			r.reload()
+		case answer := <-r.asked:
+			answer <- r.reload() // never waits: the channel has room
+		}
+	}
+}
+
+// Reload reads the file again and says what came of it.
+func (r *reloader) Reload(ctx context.Context) (string, error) {
+	answer := make(chan outcome, 1)
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case r.asked <- answer:
+	}
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case o := <-answer:
+		return o.done, o.err
+	}
+}
+
+// Status implements admin.Config.
+func (r *reloader) Status() admin.ConfigStatus { return *r.status.Load() }
+
+func (r *reloader) reload() outcome {
+	if r.load == nil {
+		return outcome{err: errNoFile}
+	}
+	next, err := r.load()
+	var done changes
+	if err == nil {
+		done, err = r.feeds.configure(next.ConfigSources)
+	}
+	status, now := r.Status(), time.Now()
+	if err != nil {
+		status.Failed, status.Error = &now, err.Error()
+		r.status.Store(&status)
+		r.good.Set(0)
+		r.log.Error("configuration refused, the one in force stays", "file", r.file, "loaded", status.Loaded, "err", err)
+		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.file, status.Loaded.Format(time.RFC3339), err)}
+	}
+	status = admin.ConfigStatus{File: r.file, Loaded: now, Restart: needRestart(r.inForce, next)}
+	next.Listen, next.StateDir = r.inForce.Listen, r.inForce.StateDir
+	r.inForce = next
+	r.status.Store(&status)
+	r.good.Set(1)
+	r.log.Info("configuration reloaded", "file", r.file, "added", done.added, "changed", done.changed, "removed", done.removed)
+	if len(status.Restart) > 0 {
+		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.file, "settings", status.Restart)
+	}
+	return outcome{done: strings.Join(append(done.lines(r.file), status.Restart...), "\n")}
+}
+
+// lines say what was changed, for people.
+func (c changes) lines(file string) []string {
+	lines := []string{file + " is in force"}
+	for _, did := range []struct {
+		what  string
+		names []string
+	}{{"added", c.added}, {"changed", c.changed}, {"removed", c.removed}} {
+		if len(did.names) > 0 {
+			lines = append(lines, did.what+": "+strings.Join(did.names, ", "))
+		}
+	}
+	if len(lines) == 1 {
+		lines = append(lines, "no source is added, changed or removed")
+	}
+	return lines
+}
+
+// needRestart names the settings that differ and cannot be changed while the program runs.
+func needRestart(from, to *config.Config) (differ []string) {
+	for _, s := range []struct{ key, from, to string }{
+		{"listen.xds", from.Listen.XDS, to.Listen.XDS},
+		{"listen.admin", from.Listen.Admin, to.Listen.Admin},
+		{"stateDir", from.StateDir, to.StateDir},
+	} {
+		if s.from != s.to {
+			differ = append(differ, fmt.Sprintf("%s stays %q until a restart; the file says %q", s.key, s.from, s.to))
+		}
+	}
+	return differ
+}

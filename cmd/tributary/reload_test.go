@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// post sends an empty request to the admin server.
+func (s server) post(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	return s.request(t, http.MethodPost, path)
+}
+
+// configured writes a configuration of sources, each "name: directory", that listens where it may.
+func configured(t *testing.T, dir string, sources ...string) {
+	t.Helper()
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n"
+	for _, s := range sources {
+		name, at, _ := strings.Cut(s, ": ")
+		text += "- {name: " + name + ", address: 'fs://" + at + "'}\n"
+	}
+	write(t, dir+"/tributary.yaml", text)
+}
+
+// serves waits until the server has the service entries of namespace shop that are named, and no others.
+func (s server) serves(t *testing.T, names ...string) {
+	t.Helper()
+	eventually(t, func() error {
+		got := command(t, "get", "se", "-n", "shop", "-o", "yaml", "--server", s.xds)
+		for _, name := range names {
+			if !strings.Contains(got.stdout, "name: "+name+"\n") {
+				return errors.New(name + " is missing: " + got.stdout + got.stderr)
+			}
+		}
+		if n := strings.Count(got.stdout, "kind: ServiceEntry\n"); n != len(names) {
+			return errors.New("more than that: " + got.stdout)
+		}
+		return nil
+	})
+}
+
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		write(t, dir+"/"+name+"/x.yaml", entry(name, 80))
+	}
+	configured(t, dir, "first: ./a", "second: ./b")
+	s := serving(t, "-c", dir+"/tributary.yaml")
+	s.awaitReady(t)
+	s.serves(t, "a", "b")
+
+	var events output
+	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds)
+	eventually(t, func() error { return contains(events.String(), "added    ServiceEntry shop/b\n") })
+
+	// A source is added, another is changed, and one is not touched.
+	configured(t, dir, "first: ./a", "second: ./c", "third: ./b")
+	status, body := s.post(t, "/-/reload")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, dir+"/tributary.yaml is in force\nadded: third\nchanged: second\n", body)
+	s.serves(t, "a", "b", "c")
+
+	configured(t, dir, "third: ./b", "first: ./a")
+	_, body = s.post(t, "/-/reload")
+	assert.Equal(t, dir+"/tributary.yaml is in force\nremoved: second\n", body)
+	s.serves(t, "a", "b")
+
+	_, body = s.post(t, "/-/reload")
+	assert.Equal(t, dir+"/tributary.yaml is in force\nno source is added, changed or removed\n", body)
+
+	// What is not right changes nothing.
+	write(t, dir+"/tributary.yaml", "configSources: [{address: 'ftp://x'}]\n")
+	status, body = s.post(t, "/-/reload")
+	assert.Equal(t, http.StatusInternalServerError, status)
+	assert.Contains(t, body, dir+"/tributary.yaml is refused, and what was read at 20")
+	assert.Contains(t, body, dir+`/tributary.yaml:1:27: configSources[0].address: unknown scheme "ftp"`)
+	s.serves(t, "a", "b")
+	_, metrics := s.page(t, "/metrics")
+	assert.Contains(t, metrics, "tributary_config_last_reload_successful 0\n")
+
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:1'}\nconfigSources: [{name: first, address: 'fs://./a'}]\n")
+	status, body = s.post(t, "/-/reload")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, body, `listen.xds stays "127.0.0.1:0" until a restart; the file says "127.0.0.1:1"`)
+	s.serves(t, "a")
+	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/b\n") })
+	stop()
+	assert.Equal(t, `added    ServiceEntry shop/a
+added    ServiceEntry shop/b
+added    ServiceEntry shop/c
+deleted  ServiceEntry shop/c
+deleted  ServiceEntry shop/b
+`, events.String(), "nothing in between")
+}
+
+func TestReloadOnSIGHUP(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a/x.yaml", entry("a", 80))
+	write(t, dir+"/b/x.yaml", entry("b", 80))
+	configured(t, dir, "first: ./a")
+	p := program(t, dir, "serve", "--log-format", "json") // finds ./tributary.yaml
+	s := listening(t, &p.stderr)
+	s.awaitReady(t)
+
+	configured(t, dir, "first: ./a", "second: ./b")
+	p.signal(t, syscall.SIGHUP)
+	s.serves(t, "a", "b")
+	assert.Contains(t, p.stderr.String(), `"msg":"configuration reloaded","file":"./tributary.yaml","added":["second"]`)
+
+	write(t, dir+"/tributary.yaml", "listne: {}\n")
+	p.signal(t, syscall.SIGHUP)
+	eventually(t, func() error { return contains(p.stderr.String(), "listne: unknown key") })
+	assert.Contains(t, p.stderr.String(), `"msg":"configuration refused, the one in force stays","file":"./tributary.yaml"`)
+	s.serves(t, "a", "b")
+
+	p.signal(t, syscall.SIGTERM)
+	assert.Zero(t, p.await(t, patience))
+}
+
+func TestNothingToReload(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/x.yaml", entry("a", 80))
+	s := serving(t, served(dir)...)
+	status, body := s.post(t, "/-/reload")
+	assert.Equal(t, http.StatusInternalServerError, status)
+	assert.Equal(t, errNoFile.Error()+"\n", body)
+	require.NotContains(t, body, "refused")
+}

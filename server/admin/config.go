@@ -1,0 +1,35 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Config is the configuration that the program runs with.
+type Config interface {
+	// Reload reads the configuration again and puts it in force. It returns what that changed, in lines for people, or an
+	// error, after which everything is as it was.
+	Reload(ctx context.Context) (done string, err error)
+	Status() ConfigStatus
+}
+
+// ConfigStatus says which configuration is in force.
+type ConfigStatus struct {
+	File    string     `json:"file,omitempty"` // empty if it came from the command line
+	Loaded  time.Time  `json:"loaded"`
+	Failed  *time.Time `json:"failed,omitempty"`  // when the file was refused since
+	Error   string     `json:"error,omitempty"`   // why
+	Restart []string   `json:"restart,omitempty"` // what of it needs a restart, one setting each
+}
+
+func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
+	done, err := s.opts.Config.Reload(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, err = fmt.Fprintln(w, done)
+	s.logWrite(r.URL.Path, err)
+}

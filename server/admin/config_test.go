@@ -1,0 +1,62 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"tributary/server/admin"
+)
+
+// fakeConfig is a configuration that counts how often it was read.
+type fakeConfig struct {
+	status  admin.ConfigStatus
+	reloads int
+	refuses string
+}
+
+func (c *fakeConfig) Status() admin.ConfigStatus { return c.status }
+func (c *fakeConfig) Reload(context.Context) (string, error) {
+	if c.refuses != "" {
+		return "", errors.New(c.refuses)
+	}
+	c.reloads++
+	return "a.yaml is in force", nil
+}
+
+func post(t *testing.T, s *admin.Server, path string, header http.Header) (status int, body string) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
+	req.Header = header
+	s.Handler().ServeHTTP(rec, req)
+	return rec.Code, rec.Body.String()
+}
+
+func TestReload(t *testing.T) {
+	w := &world{}
+	s := newServer(w)
+	status, body := post(t, s, "/-/reload", http.Header{})
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "a.yaml is in force\n", body)
+
+	w.config.refuses = "a.yaml:1:1: no"
+	status, body = post(t, s, "/-/reload", http.Header{})
+	assert.Equal(t, http.StatusInternalServerError, status)
+	assert.Equal(t, "a.yaml:1:1: no\n", body)
+
+	status, _ = get(t, s, "/-/reload")
+	assert.Equal(t, http.StatusMethodNotAllowed, status)
+	assert.Equal(t, 1, w.config.reloads)
+}
+
+func TestOtherWebPagesMayNotPost(t *testing.T) {
+	w := &world{}
+	status, _ := post(t, newServer(w), "/-/reload", http.Header{"Origin": {"https://elsewhere.example"}, "Sec-Fetch-Site": {"cross-site"}})
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.Zero(t, w.config.reloads)
+}
