@@ -1,33 +1,32 @@
 // Package adsc is a client of the aggregated discovery service (ADS) of any xDS server: Envoy's control planes, istiod,
 // tributary. It keeps one stream up, asks for types, hands each response to a handler, and acknowledges what the handler
-// took. It knows nothing of what the resources are and stores none.
+// took. It knows nothing of what the resources are and, but for an optional cache on disk, stores none.
 package adsc
 
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
 
-// Client keeps a stream to one of several equal servers. Make it with New and let it work with Run.
+// Client keeps a stream to one of several equal servers. Make it with New and let it work with Run. The other methods
+// are safe for concurrent use, and may be called by handlers.
 type Client struct {
-	cfg Config // read-only
+	cfg   Config        // read-only
+	cache *cache        // owned by Run; nil for none
+	wake  chan struct{} // rung when there is something else to ask for
 
-	// Owned by Run. What is remembered of a type lives as long as the client: versions survive a reconnect, nonces do
-	// not.
-	subs map[string]*subscription
-}
-
-// subscription is a Subscription and how far it got.
-type subscription struct {
-	Subscription
-	version string // of the last response that the handler took
+	mu   sync.Mutex
+	subs []*subscription // in the order in which they are requested
 }
 
 // New makes a client of cfg, which is taken over. It does not connect yet.
@@ -35,32 +34,102 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("ads client: %w", err)
 	}
-	c := &Client{cfg: cfg, subs: make(map[string]*subscription, len(cfg.Subscriptions))}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
 	for _, s := range cfg.Subscriptions {
-		c.subs[s.TypeURL] = &subscription{Subscription: s}
+		c.subs = append(c.subs, newSubscription(s))
+	}
+	if cfg.CacheDir != "" {
+		c.cache = newCache(cfg.CacheDir, cfg.Log)
 	}
 	return c, nil
 }
 
+// Subscribe asks for a type, or for other names of one that is asked for already, whose handler then changes, too.
+func (c *Client) Subscribe(s Subscription) error {
+	if err := s.check(); err != nil {
+		return fmt.Errorf("ads client: %w", err)
+	}
+	c.mu.Lock()
+	if sub := c.find(s.TypeURL); sub != nil {
+		sub.handler, sub.follow, sub.names = s.Handler, s.Follow, sortedSet(s.Names)
+	} else {
+		c.subs = append(c.subs, newSubscription(s))
+	}
+	c.mu.Unlock()
+	c.ring()
+	return nil
+}
+
+// Synced reports whether a server has answered for all of a type since the client was made. What comes from the cache
+// does not count.
+func (c *Client) Synced(typeURL string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sub := c.find(typeURL)
+	if sub == nil {
+		return false
+	}
+	if sub.follow && len(sub.names) == 0 { // there is nothing to ask for, if that is known
+		parent := c.find(parentOf(typeURL))
+		return parent != nil && parent.synced
+	}
+	return sub.synced
+}
+
+// find returns the subscription of a type, or nil. The caller holds mu.
+func (c *Client) find(typeURL string) *subscription {
+	i := slices.IndexFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
+	if i < 0 {
+		return nil
+	}
+	return c.subs[i]
+}
+
+func (c *Client) ring() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
 // Run keeps a stream up until ctx ends, and then returns ctx's error. It returns another error only if the backoff gives
-// up; it is then that of the last stream. Run must not be called twice at the same time.
+// up; it is then that of the last stream. When Run returns, every goroutine and connection of the client has ended. Run
+// must not be called twice at the same time.
 func (c *Client) Run(ctx context.Context) error {
+	if c.cache != nil {
+		defer c.cache.close()
+		if err := c.restore(ctx); err != nil {
+			return err
+		}
+	}
 	retry := c.cfg.Backoff()
+	failures := 0 // in a row
 	for attempt := 0; ; attempt++ {
 		address := c.cfg.Addresses[attempt%len(c.cfg.Addresses)]
-		start := time.Now()
-		err := c.runStream(ctx, address)
+		stable, err := c.connect(ctx, address)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if time.Since(start) >= c.cfg.StableAfter {
+		if stable {
 			retry.Reset()
+			failures = 0
 		}
+		if failures++; failures < len(c.cfg.Addresses) {
+			c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err)
+			continue
+		}
+		failures = 0
 		wait := retry.NextBackOff()
 		if wait == backoff.Stop {
 			return err
 		}
+		if Exhausted(err) {
+			wait = max(wait, c.cfg.ExhaustedWait)
+		}
 		c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err, "retry_in", wait.Round(time.Millisecond))
+		if c.cfg.Hooks.Failed != nil {
+			c.cfg.Hooks.Failed(err, wait)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -69,28 +138,44 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// runStream connects to address and works on one stream until it ends.
-func (c *Client) runStream(ctx context.Context, address string) error {
-	// Each stream has a connection of its own, so that gRPC's hidden reconnects and their backoff do not add to ours.
-	conn, err := grpc.NewClient(address, c.dialOptions()...)
+// connect connects to address and works on one stream until it ends. It reports whether the stream was of use.
+func (c *Client) connect(ctx context.Context, address string) (stable bool, err error) {
+	opts, err := c.dialOptions(address)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", address, err)
+		return false, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	// Each stream has a connection of its own, so that gRPC's hidden reconnects and their backoff do not add to ours, and
+	// so that it has the newest certificates.
+	conn, err := grpc.NewClient(address, opts...)
+	if err != nil {
+		return false, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	defer func() { _ = conn.Close() }() // it fails only if it was closed before
-	if err := c.runSotW(ctx, conn, address); err != nil {
-		return fmt.Errorf("xDS stream to %s: %w", address, err)
+
+	start := time.Now()
+	s := newStream(c, address)
+	if c.cfg.Mode != SotW {
+		err = s.run(ctx, conn, openDelta)
+		if c.cfg.Mode == Auto && s.wantsFallback(err) {
+			c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
+			s = newStream(c, address)
+			err = s.run(ctx, conn, openSotW)
+		}
+	} else {
+		err = s.run(ctx, conn, openSotW)
 	}
-	return nil
+	return s.answered && time.Since(start) >= c.cfg.StableAfter, fmt.Errorf("xDS stream to %s: %w", address, err)
 }
 
-func (c *Client) dialOptions() []grpc.DialOption {
-	creds := c.cfg.Credentials
-	if creds == nil {
-		creds = insecure.NewCredentials()
+func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
+	creds, err := c.credentials(address)
+	if err != nil {
+		return nil, err
 	}
-	return append([]grpc.DialOption{
+	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithNoProxy(), // a control plane is a neighbour, not a web site
+		grpc.WithNoProxy(),              // a control plane is a neighbour, not a web site
+		grpc.WithDisableServiceConfig(), // nor is one configured by DNS
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.cfg.MaxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           grpcbackoff.DefaultConfig,
@@ -99,5 +184,19 @@ func (c *Client) dialOptions() []grpc.DialOption {
 		// A peer that vanished without a word is noticed in 40 seconds. Servers of grpc-go that do not say otherwise
 		// refuse pings more often than every five minutes without a stream, hence only with one.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-	}, c.cfg.DialOptions...)
+	}
+	if c.cfg.TokenFile != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(tokenFile(c.cfg.TokenFile)))
+	}
+	return append(opts, c.cfg.DialOptions...), nil
+}
+
+func (c *Client) credentials(address string) (credentials.TransportCredentials, error) {
+	switch {
+	case c.cfg.TLS != nil:
+		return c.cfg.TLS.credentials(address)
+	case c.cfg.Credentials != nil:
+		return c.cfg.Credentials, nil
+	}
+	return insecure.NewCredentials(), nil
 }

@@ -241,7 +241,7 @@ func TestBackoffStartsAfreshOnlyAfterAStableStream(t *testing.T) {
 		{"stable", time.Nanosecond, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			address := serve(t, func(int, stream) error { return nil })
+			address := serve(t, func(_ int, s stream) error { return s.Send(response(t, typeA, "v", "n")) })
 			cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
 			cfg.StableAfter = c.stableAfter
 			b := &counting{}

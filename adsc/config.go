@@ -1,18 +1,17 @@
 package adsc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Defaults of a Config.
@@ -22,64 +21,100 @@ const (
 	DefaultMaxMessage = 512 << 20
 	// DefaultConnectTimeout bounds one attempt to connect.
 	DefaultConnectTimeout = 10 * time.Second
+	// DefaultAnswerTimeout is how long the first answer on a stream may take if there are other servers to ask.
+	DefaultAnswerTimeout = 30 * time.Second
 	// DefaultStableAfter is how long a stream must have lived for the next reconnect to be an early one. A server that
 	// accepts and then refuses is thereby backed off from like one that is down.
 	DefaultStableAfter = 10 * time.Second
+	// DefaultExhaustedWait is how long to leave a server alone, at least, that said ResourceExhausted.
+	DefaultExhaustedWait = 5 * time.Second
+)
+
+// Mode is the variant of the protocol.
+type Mode int
+
+// The variants.
+const (
+	SotW  Mode = iota // state of the world: each response has all resources of its type
+	Delta             // incremental: each response has the changes
+	// Auto asks for delta, and falls back to state of the world on the same connection if the server does not have it,
+	// or has it without versions of resources: its changes are then full sets in disguise, and nothing can be resumed.
+	Auto
 )
 
 // Config says whom a Client asks, as whom, and for what. New checks it.
 type Config struct {
 	// Addresses are the servers, as host:port, equal in content and in order of preference. Each failure moves on to
-	// the next one, and the last is followed by the first.
+	// the next one, and the last is followed by the first. There is no wait before all of them have failed.
 	Addresses []string
+	// Mode is the variant of the protocol; the default is SotW.
+	Mode Mode
 	// Node introduces the client. It is sent with the first request of each stream and is not modified.
 	Node *corev3.Node
-	// Subscriptions are the types asked for, each type once, in the order in which they are requested.
+	// NodeOf, if set, is called for each stream and takes the place of Node.
+	NodeOf func() *corev3.Node
+	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
 	Subscriptions []Subscription
 
-	// Credentials secure the connection; nil means plaintext.
+	// TLS secures connections; it is read anew for each. If it is nil, Credentials do, and if they are nil, too,
+	// connections are plaintext.
+	TLS         *TLS
 	Credentials credentials.TransportCredentials
+	// TokenFile is a file with a bearer token, sent with each stream and read anew for it. It needs TLS or Credentials.
+	TokenFile string
 	// DialOptions are added to the client's own, and override them.
 	DialOptions []grpc.DialOption
 	// MaxMessage is the largest response taken, in bytes; 0 means DefaultMaxMessage.
 	MaxMessage int
 	// ConnectTimeout bounds one attempt to connect; 0 means DefaultConnectTimeout.
 	ConnectTimeout time.Duration
+	// AnswerTimeout bounds the wait for the first answer on a stream where there are other servers to ask; 0 means
+	// DefaultAnswerTimeout. A single server is waited for without end.
+	AnswerTimeout time.Duration
 
-	// Backoff makes the policy of waiting between streams; nil means exponential, from half a second to a minute, with
+	// Backoff makes the policy of waiting between rounds; nil means exponential, from half a second to a minute, with
 	// jitter, without end. When it says backoff.Stop, Run returns the last error.
 	Backoff func() backoff.BackOff
-	// StableAfter is how long a stream must live for the backoff to start afresh; 0 means DefaultStableAfter.
+	// StableAfter is how long a stream that was answered must live for the backoff to start afresh; 0 means
+	// DefaultStableAfter.
 	StableAfter time.Duration
+	// ExhaustedWait is the least wait after ResourceExhausted; 0 means DefaultExhaustedWait.
+	ExhaustedWait time.Duration
 
+	// CacheDir, if set, is a directory that keeps what was last received, a file for each type. Run begins by handing its
+	// content to the handlers, and in delta mode asks only for what differs.
+	CacheDir string
+
+	Hooks Hooks
 	// Log is told of reconnects and rejected responses; nil means slog.Default.
 	Log *slog.Logger
+}
+
+// Hooks tell what a Client does. Each may be nil; they are called on the goroutine of Run, which waits for them.
+type Hooks struct {
+	// Opened is called when a stream was opened and everything was asked for. The server need not have noticed.
+	Opened func(server string)
+	// Connected is called once for a stream, when it was answered for the first time or has stood for a second: a
+	// client that resumes may have nothing to be told.
+	Connected func(server string)
+	// Failed is called when every server has failed in a row, with the error of the last and the wait before the next
+	// round. See Denied and Exhausted.
+	Failed func(err error, wait time.Duration)
+	// Response is called after each response was handled, with the handler's error.
+	Response func(r *Response, rejected error)
 }
 
 // Subscription is a type that is asked for.
 type Subscription struct {
 	TypeURL string
 	Names   []string // none means wildcard: all resources of the type
+	// Follow has the client ask for those names that the parents of the type refer to, as Envoy does: for routes those
+	// of listeners, for endpoints those of clusters. The parents must be subscribed to, too. Names must be empty.
+	Follow  bool
 	Handler Handler
-}
-
-// Handler takes a response. It is called on the goroutine of Client.Run, one response at a time, and the next one is not
-// read before it returns: a slow handler slows the server down, and nothing queues. The response is acknowledged when
-// the handler returns nil; its error is sent to the server as the reason why the response was rejected, so it should
-// name the resources that are at fault. ctx is that of Run.
-type Handler func(ctx context.Context, r *Response) error
-
-// Response is what a server sent of one type. The handler owns it.
-type Response struct {
-	TypeURL string
-	// Version is the server's version of the type; it is opaque and may be empty.
-	Version string
-	// Resources are the complete set of what was asked for, for types where absence means deletion.
-	Resources []*anypb.Any
-	// Server is the address that the response came from.
-	Server string
-	// ControlPlane is how the server identifies itself; often empty.
-	ControlPlane string
+	// Versions are those of resources, by name, that the caller has already: in delta mode only what differs is sent.
+	// The client takes them over.
+	Versions map[string]string
 }
 
 // check reports what is wrong with c, and completes it with defaults.
@@ -97,17 +132,39 @@ func (c *Config) check() error {
 	}
 	seen := make(map[string]bool, len(c.Subscriptions))
 	for _, s := range c.Subscriptions {
-		switch {
-		case s.TypeURL == "":
-			return errors.New("subscription without a type URL")
-		case s.Handler == nil:
-			return fmt.Errorf("subscription to %s has no handler", s.TypeURL)
-		case seen[s.TypeURL]:
+		if err := s.check(); err != nil {
+			return err
+		}
+		if seen[s.TypeURL] {
 			return fmt.Errorf("two subscriptions to %s", s.TypeURL)
 		}
 		seen[s.TypeURL] = true
 	}
+	if c.TLS != nil {
+		if err := c.TLS.Check(); err != nil {
+			return err
+		}
+	}
+	if c.TokenFile != "" && c.Credentials == nil && (c.TLS == nil || c.TLS.Mode == TLSDisable) {
+		return errors.New("tokenFile: a token must not be sent in plaintext; set tlsSettings")
+	}
 	c.setDefaults()
+	return nil
+}
+
+func (s *Subscription) check() error {
+	switch {
+	case s.TypeURL == "":
+		return errors.New("subscription without a type URL")
+	case s.Handler == nil:
+		return fmt.Errorf("subscription to %s has no handler", s.TypeURL)
+	case s.Follow && parentOf(s.TypeURL) == "":
+		return fmt.Errorf("subscription to %s: nothing to follow; only routes and endpoints have parents", s.TypeURL)
+	case s.Follow && len(s.Names) > 0:
+		return fmt.Errorf("subscription to %s: either names or those that parents refer to, not both", s.TypeURL)
+	case slices.Contains(s.Names, ""):
+		return fmt.Errorf("subscription to %s: an empty name", s.TypeURL)
+	}
 	return nil
 }
 
@@ -115,14 +172,24 @@ func (c *Config) setDefaults() {
 	if c.Node == nil {
 		c.Node = &corev3.Node{}
 	}
+	if c.NodeOf == nil {
+		c.NodeOf = func() *corev3.Node { return c.Node }
+	}
 	if c.MaxMessage == 0 {
 		c.MaxMessage = DefaultMaxMessage
 	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = DefaultConnectTimeout
-	}
-	if c.StableAfter == 0 {
-		c.StableAfter = DefaultStableAfter
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&c.ConnectTimeout, DefaultConnectTimeout},
+		{&c.AnswerTimeout, DefaultAnswerTimeout},
+		{&c.StableAfter, DefaultStableAfter},
+		{&c.ExhaustedWait, DefaultExhaustedWait},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff

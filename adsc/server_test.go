@@ -72,7 +72,7 @@ func response(t *testing.T, typeURL, version, nonce string, values ...string) *d
 func values(t *testing.T, r *adsc.Response) []string {
 	t.Helper()
 	var out []string
-	for _, a := range r.Resources {
+	for _, a := range r.Bodies() {
 		var v wrapperspb.StringValue
 		require.NoError(t, a.UnmarshalTo(&v))
 		out = append(out, v.GetValue())

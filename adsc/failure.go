@@ -1,0 +1,53 @@
+package adsc
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxReason bounds the reason of a rejection: a response of 100,000 bad resources must not be answered by a request
+// that exceeds the server's receive limit.
+const maxReason = 16 << 10
+
+// Denied reports whether err means that the server refuses this client, so that asking again the same way is of no use.
+func Denied(err error) bool {
+	switch codeOf(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition:
+		return true
+	}
+	return false
+}
+
+// Exhausted reports whether err means that the server has more clients or requests than it can bear, or that a message
+// exceeded a limit of either side.
+func Exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
+
+// codeOf returns the gRPC code of err, which may be wrapped, or OK if it has none.
+func codeOf(err error) codes.Code {
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) {
+		return s.GRPCStatus().Code()
+	}
+	return codes.OK
+}
+
+// reasonOf is err's text, cut to maxReason and made fit for protobuf, which refuses broken UTF-8.
+func reasonOf(err error) string {
+	text := err.Error()
+	if len(text) > maxReason {
+		text = text[:maxReason] + "…"
+	}
+	return strings.ToValidUTF8(text, "�")
+}
+
+// streamError says in words that a server ended the stream without giving a reason.
+func streamError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the server ended it")
+	}
+	return err
+}

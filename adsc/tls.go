@@ -1,0 +1,168 @@
+package adsc
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// The modes of TLS, as Istio writes them.
+const (
+	TLSDisable = "DISABLE"
+	TLSSimple  = "SIMPLE" // the server has a certificate
+	TLSMutual  = "MUTUAL" // the client has one, too
+)
+
+// TLS says how to secure connections. Its fields are those of Istio's ClientTLSSettings. Certificates and keys are given
+// either as the name of a file, which is read anew for each connection, or as PEM.
+type TLS struct {
+	Mode              string // one of the modes; empty means DISABLE
+	ClientCertificate string // the chain of the client; MUTUAL
+	PrivateKey        string // of the client; MUTUAL
+	CACertificates    string // whom to trust; empty means the system's
+	// SubjectAltNames are names of which the server's certificate must have one, each an exact DNS name, IP address, or
+	// URI such as spiffe://cluster.local/ns/istio-system/sa/istiod. They take the place of the check of the host name.
+	SubjectAltNames []string
+	SNI             string // the server name to send and to check; empty means the host of the address
+	// InsecureSkipVerify takes any certificate.
+	InsecureSkipVerify bool
+}
+
+// Check reports what is wrong with t, beginning with the field at fault. It reads no files.
+func (t *TLS) Check() error {
+	switch t.Mode {
+	case TLSMutual:
+		if t.ClientCertificate == "" {
+			return errors.New("clientCertificate: missing; MUTUAL needs clientCertificate and privateKey")
+		}
+		if t.PrivateKey == "" {
+			return errors.New("privateKey: missing; MUTUAL needs clientCertificate and privateKey")
+		}
+	case "", TLSDisable, TLSSimple:
+		if t.ClientCertificate != "" || t.PrivateKey != "" {
+			return fmt.Errorf("mode: a client certificate is presented in MUTUAL only, got %q", t.Mode)
+		}
+	case "ISTIO_MUTUAL":
+		return errors.New("mode: ISTIO_MUTUAL takes certificates from an Istio agent, which is not here; " +
+			"write MUTUAL, with the files in clientCertificate, privateKey and caCertificates")
+	default:
+		return fmt.Errorf("mode: want %s, %s or %s, got %q", TLSDisable, TLSSimple, TLSMutual, t.Mode)
+	}
+	if t.Mode != TLSSimple && t.Mode != TLSMutual &&
+		(t.CACertificates != "" || len(t.SubjectAltNames) > 0 || t.SNI != "" || t.InsecureSkipVerify) {
+		return fmt.Errorf("mode: the connection would be plaintext all the same; write %s or %s", TLSSimple, TLSMutual)
+	}
+	if t.InsecureSkipVerify && len(t.SubjectAltNames) > 0 {
+		return errors.New("insecureSkipVerify: subjectAltNames would not be checked")
+	}
+	return nil
+}
+
+// credentials reads what t names, for a connection to address.
+func (t *TLS) credentials(address string) (credentials.TransportCredentials, error) {
+	if t.Mode == "" || t.Mode == TLSDisable {
+		return insecure.NewCredentials(), nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify} //nolint:gosec // if the operator says so
+	if t.SNI != "" {
+		cfg.ServerName = t.SNI
+	}
+	if t.CACertificates != "" {
+		text, err := pemOf("caCertificates", t.CACertificates)
+		if err != nil {
+			return nil, err
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("caCertificates: no certificate in %s", nameOf(t.CACertificates))
+		}
+	}
+	if t.Mode == TLSMutual {
+		cert, err := t.certificate()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	if len(t.SubjectAltNames) > 0 {
+		cfg.InsecureSkipVerify = true // in favour of what follows, which leaves out nothing but the host name
+		cfg.VerifyConnection = t.verify(cfg.RootCAs)
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+func (t *TLS) certificate() (tls.Certificate, error) {
+	chain, err := pemOf("clientCertificate", t.ClientCertificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := pemOf("privateKey", t.PrivateKey)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	cert, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey), err)
+	}
+	return cert, nil
+}
+
+// verify returns a check of the server's certificate against roots and the subject alternative names.
+func (t *TLS) verify(roots *x509.CertPool) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		intermediates := x509.NewCertPool()
+		for _, c := range state.PeerCertificates[1:] {
+			intermediates.AddCert(c)
+		}
+		leaf := state.PeerCertificates[0] // a server without one does not get here
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates}); err != nil {
+			return err
+		}
+		names := slices.Clone(leaf.DNSNames)
+		for _, u := range leaf.URIs {
+			names = append(names, u.String())
+		}
+		for _, ip := range leaf.IPAddresses {
+			names = append(names, ip.String())
+		}
+		if !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(t.SubjectAltNames, n) }) {
+			return fmt.Errorf("the server's certificate is for %s, want one of %s",
+				strings.Join(names, ", "), strings.Join(t.SubjectAltNames, ", "))
+		}
+		return nil
+	}
+}
+
+const pemBegin = "-----BEGIN "
+
+// pemOf returns the PEM that a field holds or names.
+func pemOf(field, value string) ([]byte, error) {
+	if strings.HasPrefix(strings.TrimSpace(value), pemBegin) {
+		return []byte(value), nil
+	}
+	text, err := os.ReadFile(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return text, nil
+}
+
+// nameOf is how messages name a field that holds or names PEM, which may be a private key.
+func nameOf(value string) string {
+	if strings.HasPrefix(strings.TrimSpace(value), pemBegin) {
+		return "(inline)"
+	}
+	return value
+}
