@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -172,24 +173,20 @@ func (c *Catalog) encode(r *resource.Resource) (*xds.Entry, error) {
 	return &xds.Entry{Name: name, Version: r.Version(), Any: b}, nil
 }
 
-// Collection implements xds.Catalog. A type URL is "group/version/Kind", in any version of a kind. One of that form that
-// nobody knows is answered with an empty collection, since istiod waits for an answer to every type it asks for.
+// Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also
+// one that this program does not know yet. A kind that nobody knows is answered with an empty collection, since istiod
+// waits for an answer to every type that it asks for.
 func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	schema, ok := resource.SchemaByTypeURL(typeURL)
-	if !ok {
-		if !looksLikeMCP(typeURL) {
-			return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
-		}
+	parts := strings.Split(typeURL, "/")
+	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
+		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
+	}
+	schema, ok := resource.SchemaOf(resource.Kind(parts[2]))
+	if !ok || schema.Group != parts[0] {
 		return c.none, nil, nil
 	}
 	fam := c.acquire(filterOf(node))
 	return fam.kinds[schema.Kind], func() { c.release(fam) }, nil
-}
-
-// looksLikeMCP says whether a type URL has the form group/version/Kind. The groups of protobuf's own type URLs end in .com.
-func looksLikeMCP(typeURL string) bool {
-	parts := strings.Split(typeURL, "/")
-	return len(parts) == 3 && parts[0] != "" && parts[1] != "" && parts[2] != "" && parts[0] != "type.googleapis.com"
 }
 
 // acquire returns the family of f, making it if need be.

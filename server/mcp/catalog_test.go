@@ -84,8 +84,10 @@ func TestAliasesShareACollection(t *testing.T) {
 	store.Apply([]*resource.Resource{serviceEntry(t, "a", "x", "", "x.example")}, nil)
 	store.MarkSynced()
 	v1, _ := collection(t, c, nil, "networking.istio.io/v1/ServiceEntry")
-	alpha, _ := collection(t, c, nil, "networking.istio.io/v1alpha3/ServiceEntry")
-	require.Same(t, v1, alpha)
+	for _, version := range []string{"v1alpha3", "v1beta1", "v7"} {
+		alias, _ := collection(t, c, nil, "networking.istio.io/"+version+"/ServiceEntry")
+		require.Same(t, v1, alias, version)
+	}
 	eventually(t, func() bool { return v1.Len() == 1 && v1.Synced() })
 }
 
@@ -104,8 +106,12 @@ func TestTypesThatAreNotServed(t *testing.T) {
 	coll, _ := collection(t, c, nil, "future.istio.io/v1/Novelty")
 	require.True(t, coll.Synced(), "istiod waits for an answer")
 	require.Zero(t, coll.Len())
-	_, _, err := c.Collection(context.Background(), nil, xds.ClusterURL)
-	require.Equal(t, codes.Unimplemented, status.Code(err), "an empty answer would clear an Envoy")
+	coll, _ = collection(t, c, nil, "other.io/v1/ServiceEntry")
+	require.Zero(t, coll.Len())
+	for _, typeURL := range []string{xds.ClusterURL, "ServiceEntry", "//", "a//b", "type.googleapis.com/a/b"} {
+		_, _, err := c.Collection(context.Background(), nil, typeURL)
+		require.Equal(t, codes.Unimplemented, status.Code(err), "an empty answer to %s would clear an Envoy", typeURL)
+	}
 }
 
 func TestMeshConfigIsServedBareAndToAll(t *testing.T) {

@@ -1,0 +1,164 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/aggregate"
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Explanation is the answer of /debug/explain: why an object, or what is said of a host, is what it is.
+type Explanation struct {
+	Why     string      `json:"why"`
+	Objects []Explained `json:"objects"` // that there are of what was asked for, in key order
+	// Unread is what might be what was asked for, and is too broken to tell. It is there if nothing was found.
+	Unread []Quarantined `json:"unread,omitempty"`
+	// Similar is there if nothing was found: objects that may have been meant.
+	Similar []Similar `json:"similar,omitempty"`
+}
+
+// Explained is what there is to say of one key.
+type Explained struct {
+	aggregate.Explanation
+	Duplicates  []Duplicate   `json:"duplicates,omitempty"` // in sources that have it more than once
+	Quarantined []Quarantined `json:"quarantined,omitempty"`
+	Held        []Held        `json:"held,omitempty"`
+	Recipients  []Recipient   `json:"recipients"` // the clients that ask for the kind, in order of arrival
+}
+
+// Duplicate is a key that one source has more than once.
+type Duplicate struct {
+	Source string   `json:"source"`
+	Winner string   `json:"winner"` // a place
+	Losers []string `json:"losers"`
+}
+
+// Quarantined is something that is not served because it is not valid.
+type Quarantined struct {
+	Source string `json:"source"`
+	sources.Quarantined
+}
+
+// Held says that the source no longer has the object, or less of it, and that this is held back.
+type Held struct {
+	Source string     `json:"source"`
+	Why    string     `json:"why"`
+	Since  time.Time  `json:"since"`
+	Until  *time.Time `json:"until,omitempty"`
+}
+
+// Recipient is a client that asks for a kind. What it was sent and acknowledged is the kind as a whole.
+type Recipient struct {
+	Stream  uint64    `json:"stream"`
+	Node    string    `json:"node"`
+	Peer    string    `json:"peer"`
+	TypeURL string    `json:"type_url"`
+	Hidden  bool      `json:"hidden,omitempty"` // its revision or namespaces exclude the object
+	Synced  bool      `json:"synced"`
+	Sent    *Exchange `json:"sent,omitempty"`
+	Acked   *Exchange `json:"acked,omitempty"`
+	Nack    *Exchange `json:"nack,omitempty"`
+}
+
+// Similar is an object that may have been meant.
+type Similar struct {
+	aggregate.Ref
+	Host string `json:"host,omitempty"` // that it speaks of, if a host was asked for
+}
+
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	host, kind, name := q.Get("host"), q.Get("kind"), q.Get("name")
+	var e Explanation
+	switch schema, known := resource.SchemaByName(kind); {
+	case host != "" && kind == "" && name == "":
+		e = s.explainHost(host)
+	case host != "" || kind == "" || name == "":
+		http.Error(w, "want ?host=HOST, or ?kind=KIND&namespace=NAMESPACE&name=NAME", http.StatusBadRequest)
+		return
+	case !known:
+		http.Error(w, "unknown kind "+kind, http.StatusBadRequest)
+		return
+	default:
+		e = s.explainKey(resource.Key{Kind: schema.Kind, Namespace: q.Get("namespace"), Name: name})
+	}
+	s.write(w, r, e)
+}
+
+func (s *Server) explainKey(key resource.Key) Explanation {
+	x := s.explained(s.opts.View.Explain(key))
+	e := Explanation{Why: x.Why, Objects: []Explained{}}
+	if x.Winner != nil || len(x.Quarantined) > 0 {
+		e.Objects = append(e.Objects, x)
+		return e
+	}
+	e.Similar = similarKeys(s.opts.View.Snapshot(), key)
+	e.Unread = s.quarantinedIf(func(q Quarantined) bool { return q.Name == "" })
+	return e
+}
+
+func (s *Server) explainHost(host string) Explanation {
+	found := s.opts.View.ExplainHost(host)
+	e := Explanation{Why: found.Why, Objects: []Explained{}}
+	for _, o := range found.Objects {
+		e.Objects = append(e.Objects, s.explained(o))
+	}
+	if len(e.Objects) == 0 {
+		e.Similar = similarHosts(s.opts.View.Snapshot(), found.Host)
+		e.Unread = s.quarantinedIf(func(q Quarantined) bool { return !q.LastGoodServes })
+	}
+	return e
+}
+
+// explained adds to e what sources and clients have to do with it.
+func (s *Server) explained(e aggregate.Explanation) Explained {
+	key := e.Object.Key()
+	x := Explained{Explanation: e, Recipients: s.recipients(key)}
+	for _, src := range s.opts.Sources.Status() {
+		for _, c := range src.Conflicts {
+			if c.Key() == key {
+				x.Duplicates = append(x.Duplicates, Duplicate{src.Name, c.Winner, c.Losers})
+			}
+		}
+	}
+	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return q.Key() == key })
+	return x
+}
+
+// quarantinedIf returns what is in quarantine and meets a condition. It is not nil.
+func (s *Server) quarantinedIf(meets func(Quarantined) bool) []Quarantined {
+	all := []Quarantined{}
+	for _, src := range s.opts.Sources.Status() {
+		for _, q := range src.Quarantined {
+			if q := (Quarantined{src.Name, q}); meets(q) {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
+// recipients returns the clients that ask for the kind of key.
+func (s *Server) recipients(key resource.Key) []Recipient {
+	all := []Recipient{}
+	object := s.opts.View.Snapshot().Get(key)
+	for _, c := range s.opts.Clients.Clients() {
+		for _, t := range c.Types {
+			if schema, ok := resource.SchemaByTypeURL(t.TypeURL); !ok || schema.Kind != key.Kind {
+				continue
+			}
+			all = append(all, Recipient{
+				Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, TypeURL: t.TypeURL, Synced: t.Synced,
+				Hidden: object != nil && s.opts.Visible != nil && !s.opts.Visible(c.Node, object),
+				Sent:   happened(t.SentVersion, t.SentNonce, "", t.SentAt),
+				Acked:  happened(t.AckedVersion, t.AckedNonce, "", t.AckedAt),
+				Nack:   happened("", t.NackNonce, t.NackError, t.NackAt),
+			})
+		}
+	}
+	return all
+}

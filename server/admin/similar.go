@@ -1,0 +1,123 @@
+package admin
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// maxSimilar is how many objects are proposed to who asked for one that is not there.
+const maxSimilar = 5
+
+// ranked is a proposal; lower ranks are better.
+type ranked struct {
+	rank int
+	Similar
+}
+
+// best returns the best of all, in order.
+func best(all []ranked) []Similar {
+	slices.SortFunc(all, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, a.Key().Compare(b.Key())) })
+	var similar []Similar
+	for _, r := range all[:min(len(all), maxSimilar)] {
+		similar = append(similar, r.Similar)
+	}
+	return similar
+}
+
+// similarKeys returns objects whose keys look like key.
+func similarKeys(s memstore.Snapshot, key resource.Key) []Similar {
+	var all []ranked
+	for r := range s.All() {
+		k := r.Key()
+		rank, ok := likeness(key.Name, k.Name)
+		switch {
+		case !ok:
+			continue
+		case k.Kind != key.Kind && rank > 0: // of another kind, only what has the very name
+			continue
+		case k.Kind != key.Kind:
+			rank += 20
+		case k.Namespace != key.Namespace:
+			rank++
+		}
+		all = append(all, ranked{rank, Similar{Ref: aggregate.Ref(k)}})
+	}
+	return best(all)
+}
+
+// similarHosts returns objects that speak of a host that looks like host. It decodes everything that has hosts.
+func similarHosts(s memstore.Snapshot, host string) []Similar {
+	first, _, _ := strings.Cut(host, ".")
+	var all []ranked
+	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule} {
+		for r := range s.List(kind, "") {
+			for _, h := range hostsOf(r) {
+				rank, ok := likeness(host, strings.ToLower(h))
+				if label, _, _ := strings.Cut(h, "."); !ok && label == first && label != "*" {
+					rank, ok = 10, true
+				}
+				if ok {
+					all = append(all, ranked{rank, Similar{Ref: aggregate.Ref(r.Key()), Host: h}})
+				}
+			}
+		}
+	}
+	return best(all)
+}
+
+func hostsOf(r *resource.Resource) []string {
+	spec, err := r.Spec()
+	if err != nil {
+		return nil // it was decoded before it was let in
+	}
+	switch spec := spec.(type) {
+	case *networking.ServiceEntry:
+		return spec.GetHosts()
+	case *networking.VirtualService:
+		return spec.GetHosts()
+	case *networking.DestinationRule:
+		return []string{spec.GetHost()}
+	}
+	return nil
+}
+
+// likeness says whether somebody who wrote a may have meant b: there are few typing errors between them, or one is a part
+// of the other. Lower ranks are more alike.
+func likeness(a, b string) (rank int, ok bool) {
+	if d := distance(a, b); d <= 1+min(len(a), len(b))/4 {
+		return d, true
+	}
+	const part = 3 // what is shorter is part of too much
+	if min(len(a), len(b)) >= part && (strings.Contains(a, b) || strings.Contains(b, a)) {
+		return 9, true
+	}
+	return 0, false
+}
+
+// distance is the number of bytes to insert, delete or replace that lead from a to b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
