@@ -23,6 +23,7 @@ var schemes = map[string]func(d *decoder, s *Source, key, dir string){
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen)
+	d.checkServing(&c.Limits, &c.Debounce)
 	if c.StateDir != "" && !filepath.IsAbs(c.StateDir) {
 		c.StateDir = filepath.Join(dir, c.StateDir)
 	}

@@ -29,6 +29,8 @@ const (
 type Config struct {
 	Listen        Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
 	StateDir      string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart. Relative paths are relative to this file."`
+	Limits        Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
+	Debounce      Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
 	ConfigSources []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 }
 

@@ -75,8 +75,8 @@ func assemble(cfg *config.Config, from origin, log *slog.Logger) (*app, error) {
 		return nil, &failure{exitConfig, err}
 	}
 	a.reloader = newReloader(cfg, from, a.feeds, log, registry)
-	a.catalog = mcp.New(a.view, mcp.Options{Log: log})
-	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry})
+	a.catalog = mcp.New(a.view, mcp.Options{Debounce: debounce(cfg.Debounce), Log: log})
+	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry, Limits: limits(cfg.Limits)})
 	a.grpc = newGRPC(a.engine, a.health)
 	a.admin = admin.New(admin.Options{
 		Version: version, View: a.view, Sources: a.supervisor, Clients: a.engine, Config: a.reloader, Registry: registry, Log: log,

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"time"
+
+	"tributary/config"
+	"tributary/server/xds"
+)
+
+// limits are those of the configuration as the engine takes them.
+func limits(l config.Limits) xds.Limits {
+	return xds.Limits{
+		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer,
+		TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
+		RequestBytes: l.RequestBytes, RequestsPerSecond: float64(l.RequestsPerSecond),
+		RefusalDelay: time.Duration(l.RefusalDelay),
+	}
+}
+
+func debounce(d config.Debounce) xds.Debounce {
+	return xds.Debounce{Quiet: time.Duration(d.Quiet), Max: time.Duration(d.Max)}
+}

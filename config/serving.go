@@ -1,0 +1,44 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+)
+
+// Limits protect the xDS server from its clients. What is zero is not limited. A client that exceeds a limit is refused with
+// the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
+type Limits struct {
+	Streams           int      `json:"streams,omitempty" jsonschema:"Streams open at once. Default: no limit."`
+	StreamsPerPeer    int      `json:"streamsPerPeer,omitempty" jsonschema:"Streams open at once from one IP address. Default: no limit."`
+	TypesPerStream    int      `json:"typesPerStream,omitempty" jsonschema:"Types that one stream subscribes to. Default: no limit."`
+	NamesPerStream    int      `json:"namesPerStream,omitempty" jsonschema:"Resource names that one stream subscribes to. Default: no limit."`
+	RequestBytes      int      `json:"requestBytes,omitempty" jsonschema:"Size of one request, in bytes. Default: 67108864."`
+	RequestsPerSecond int      `json:"requestsPerSecond,omitempty" jsonschema:"Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: no limit."`
+	RefusalDelay      Duration `json:"refusalDelay,omitempty" jsonschema:"How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s."`
+}
+
+// Debounce says how changes are gathered before clients are told.
+type Debounce struct {
+	Quiet Duration `json:"quiet,omitempty" jsonschema:"How long nothing must change before clients are told. Default: 0s: at once."`
+	Max   Duration `json:"max,omitempty" jsonschema:"How long clients wait at most while changes go on. Default: ten times quiet."`
+}
+
+// checkServing notes limits and delays that make no sense.
+func (d *decoder) checkServing(l *Limits, b *Debounce) {
+	v := reflect.ValueOf(*l)
+	for i := range v.NumField() {
+		if n := v.Field(i); n.CanInt() && n.Int() < 0 {
+			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			d.problem("limits."+key, "want 0 or more")
+		}
+	}
+	if b.Quiet < 0 {
+		d.problem("debounce.quiet", "want 0 or more, got %s", b.Quiet)
+	}
+	if b.Max == 0 {
+		b.Max = 10 * b.Quiet
+	}
+	if b.Max < b.Quiet {
+		d.problem("debounce.max", "want at least debounce.quiet, which is %s, got %s", b.Quiet, b.Max)
+	}
+}
