@@ -79,7 +79,8 @@ func assemble(cfg *config.Config, from origin, log *slog.Logger) (*app, error) {
 	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry, Limits: limits(cfg.Limits)})
 	a.grpc = newGRPC(a.engine, a.health)
 	a.admin = admin.New(admin.Options{
-		Version: version, View: a.view, Sources: a.supervisor, Clients: a.engine, Config: a.reloader, Registry: registry, Log: log,
+		Version: version, View: a.view, Sources: a.supervisor, Clients: a.engine, Config: a.reloader,
+		Visible: mcp.Visible, Registry: registry, Log: log,
 	})
 	return a, nil
 }

@@ -16,11 +16,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"tributary/aggregate"
 	"tributary/memstore"
+	"tributary/resource"
 	"tributary/server/xds"
 	"tributary/sources"
 )
@@ -30,6 +32,10 @@ type View interface {
 	Snapshot() memstore.Snapshot
 	Synced() bool
 	Shadows() iter.Seq[aggregate.Shadow]
+	Sources() []aggregate.SourceStatus
+	Conflicts() []aggregate.Conflict
+	Explain(key resource.Key) aggregate.Explanation
+	ExplainHost(host string) aggregate.HostExplanation
 }
 
 // Sources are where it comes from.
@@ -42,13 +48,15 @@ type Clients interface {
 	Clients() []xds.ClientStatus
 }
 
-// Options are what a Server shows. All but Log are needed.
+// Options are what a Server shows. All but Visible and Log are needed.
 type Options struct {
-	Version  string // of the program
-	View     View
-	Sources  Sources
-	Clients  Clients
-	Config   Config
+	Version string // of the program
+	View    View
+	Sources Sources
+	Clients Clients
+	Config  Config
+	// Visible says whether the client of node is sent r, if it asks for the kind. All clients see everything if nil.
+	Visible  func(node *corev3.Node, r *resource.Resource) bool
 	Registry *prometheus.Registry
 	Log      *slog.Logger // slog.Default if nil
 }
@@ -84,11 +92,14 @@ func (s *Server) pages() []page {
 		{"/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy)},
 		{"/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready)},
 		{"/metrics", "metrics in the format of Prometheus", s.metrics()},
+		{"/debug/status", "the whole on one page, as JSON", s.json(s.status)},
+		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
 		{"/debug/configz", "the objects that are served, as JSON", http.HandlerFunc(s.configz)},
 		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
+		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
 		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
 	}
 }

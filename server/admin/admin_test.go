@@ -38,8 +38,16 @@ type world struct {
 	config  fakeConfig
 }
 
-func (w *world) Status() []sources.Status    { return w.sources }
-func (w *world) Clients() []xds.ClientStatus { return w.clients }
+func (w *world) Status() []sources.Status          { return w.sources }
+func (w *world) Clients() []xds.ClientStatus       { return w.clients }
+func (w *world) Sources() []aggregate.SourceStatus { return nil }
+func (w *world) Conflicts() []aggregate.Conflict   { return nil }
+func (w *world) Explain(key resource.Key) aggregate.Explanation {
+	return aggregate.Explanation{Object: aggregate.Ref(key)}
+}
+func (w *world) ExplainHost(host string) aggregate.HostExplanation {
+	return aggregate.HostExplanation{Host: host}
+}
 func (w *world) Shadows() iter.Seq[aggregate.Shadow] {
 	return func(yield func(aggregate.Shadow) bool) {
 		for _, s := range w.shadows {
@@ -206,7 +214,7 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 		assert.NotEqual(t, http.StatusNotFound, status, path)
 		n++
 	}
-	assert.Equal(t, 9, n)
+	assert.Equal(t, 12, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

@@ -12,33 +12,24 @@ import (
 
 // json makes a page of what get returns.
 func (s *Server) json(get func() any) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		s.logWrite(r.URL.Path, e.Encode(get()))
-	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.write(w, r, get()) })
+}
+
+// write writes v as JSON.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	s.logWrite(r.URL.Path, e.Encode(v))
 }
 
 func (s *Server) sources() any {
 	return append([]sources.Status{}, s.opts.Sources.Status()...) // an empty list is [], not null
 }
 
-// quarantined is an entry of /debug/quarantine.
-type quarantined struct {
-	Source string `json:"source"`
-	sources.Quarantined
-}
-
 func (s *Server) quarantine() any {
-	all := []quarantined{}
-	for _, src := range s.opts.Sources.Status() {
-		for _, q := range src.Quarantined {
-			all = append(all, quarantined{src.Name, q})
-		}
-	}
-	return all
+	return s.quarantinedIf(func(Quarantined) bool { return true })
 }
 
 // conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times.
@@ -82,6 +73,10 @@ func (s *Server) conflicts() any {
 	return all
 }
 
+func (s *Server) competing() any {
+	return append([]aggregate.Conflict{}, s.opts.View.Conflicts()...)
+}
+
 func placeOf(c aggregate.Candidate) place { return place{c.Source, c.Resource.Origin().Place} }
 
 // client is an entry of /debug/syncz: one stream.
@@ -99,15 +94,15 @@ type clientType struct {
 	Wildcard  bool      `json:"wildcard"`
 	Names     int       `json:"names,omitempty"`
 	Synced    bool      `json:"synced"` // the newest version is acknowledged, which with istiod does not mean applied
-	Sent      *exchange `json:"sent,omitempty"`
-	Acked     *exchange `json:"acked,omitempty"`
-	Nack      *exchange `json:"nack,omitempty"` // the last rejection, also if a later response was acknowledged
+	Sent      *Exchange `json:"sent,omitempty"`
+	Acked     *Exchange `json:"acked,omitempty"`
+	Nack      *Exchange `json:"nack,omitempty"` // the last rejection, also if a later response was acknowledged
 	Responses uint64    `json:"responses"`
 	Nacks     uint64    `json:"nacks"`
 }
 
-// exchange is a response sent, or its acknowledgement or rejection.
-type exchange struct {
+// Exchange is a response sent, or its acknowledgement or rejection.
+type Exchange struct {
 	Version string    `json:"version,omitempty"`
 	Nonce   string    `json:"nonce"`
 	Error   string    `json:"error,omitempty"`
@@ -136,9 +131,9 @@ func (s *Server) syncz() any {
 }
 
 // happened returns an exchange, or nil if it never took place.
-func happened(version, nonce, err string, at time.Time) *exchange {
+func happened(version, nonce, err string, at time.Time) *Exchange {
 	if at.IsZero() {
 		return nil
 	}
-	return &exchange{Version: version, Nonce: nonce, Error: err, Time: at}
+	return &Exchange{Version: version, Nonce: nonce, Error: err, Time: at}
 }

@@ -2,8 +2,6 @@ package admin
 
 import (
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"tributary/aggregate"

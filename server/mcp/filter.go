@@ -48,6 +48,9 @@ func (f *filter) add(namespaces ...string) {
 	}
 }
 
+// Visible says whether a client that introduces itself with node is sent r when it asks for its kind.
+func Visible(node *corev3.Node, r *resource.Resource) bool { return filterOf(node).matches(r) }
+
 // key identifies the filter. Neither revisions nor namespaces contain blanks or slashes.
 func (f filter) key() string { return f.revision + "/" + strings.Join(f.namespaces, " ") }
 

@@ -1,0 +1,156 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/admin"
+	"tributary/server/xds"
+	"tributary/sources"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// shop is a server of a merged view: two sources, of which one is in trouble, and three clients.
+func shop(t *testing.T) *admin.Server {
+	t.Helper()
+	rules, dc1 := &memstore.Table{}, &memstore.Table{}
+	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
+	rules.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "ratings.yaml:1")}, nil)
+	spec := &networking.ServiceEntry{Hosts: []string{"reviews.example"}, Ports: []*networking.ServicePort{{Number: 80}}}
+	other, err := resource.New(resource.Meta{Key: reviews.Key(), Origin: resource.Origin{Source: "dc1", Place: "dc1 service reviews"}}, spec)
+	require.NoError(t, err)
+	dc1.Apply([]*resource.Resource{other}, nil)
+	rules.MarkSynced()
+	dc1.MarkSynced()
+
+	view := aggregate.New(aggregate.Source{Name: "rules", Reader: rules}, aggregate.Source{Name: "dc1", Reader: dc1})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = view.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	for changed := view.Changed(); !view.Synced(); changed = view.Changed() {
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "the view is not synced")
+		}
+	}
+	published := noon.Add(-time.Minute)
+	w := &world{
+		config: fakeConfig{status: admin.ConfigStatus{File: "tributary.yaml", Loaded: noon}},
+		clients: []xds.ClientStatus{
+			{
+				StreamID: 1, Node: &corev3.Node{Id: "istiod-1"}, Peer: "10.0.0.1:5", Connected: noon,
+				Types: []xds.TypeStatus{
+					{
+						TypeURL: "networking.istio.io/v1/ServiceEntry", Wildcard: true, Synced: true, Responses: 1,
+						SentVersion: "v1", SentNonce: "1", SentAt: noon, AckedVersion: "v1", AckedNonce: "1", AckedAt: noon,
+					},
+					{
+						TypeURL: "networking.istio.io/v1/Gateway", Wildcard: true, Responses: 1, Nacks: 1,
+						SentVersion: "v1", SentNonce: "2", SentAt: noon, NackNonce: "2", NackError: "no such port", NackAt: noon,
+					},
+				},
+			},
+			{
+				StreamID: 2, Node: &corev3.Node{Id: "istiod-canary"}, Peer: "10.0.0.2:5", Connected: noon, Delta: true,
+				Types: []xds.TypeStatus{{TypeURL: "networking.istio.io/v1beta1/ServiceEntry", Wildcard: true}},
+			},
+			{StreamID: 3, Peer: "10.0.0.3:5", Connected: noon},
+		},
+		sources: []sources.Status{
+			{
+				Name: "dc1", Address: "consul://dc1", State: sources.Unreachable, Message: "connection refused", Since: noon,
+				Synced: true, Objects: map[resource.Kind]int{resource.ServiceEntry: 1}, LastPublish: &published,
+			},
+			{
+				Name: "rules", Address: "fs:///rules", State: sources.Healthy, Since: noon, Synced: true,
+				Objects: map[resource.Kind]int{resource.ServiceEntry: 2}, LastPublish: &published,
+				Quarantined: []sources.Quarantined{
+					{
+						Kind: resource.ServiceEntry, Namespace: "shop", Name: "ratings", Group: "ratings.yaml", Place: "ratings.yaml:1",
+						Reason: "port number 80000", Since: noon, LastGoodServes: true,
+					},
+					{
+						Kind: resource.Gateway, Namespace: "shop", Name: "front", Group: "front.yaml", Place: "front.yaml:1",
+						Reason: "no servers", Since: noon,
+					},
+					{Group: "junk.yaml", Place: "junk.yaml:3", Reason: "not YAML", Since: noon},
+				},
+				Conflicts: []sources.Conflict{{
+					Kind: resource.ServiceEntry, Namespace: "shop", Name: "reviews", Winner: "reviews.yaml:1", Losers: []string{"z.yaml:9"},
+				}},
+			},
+		},
+	}
+	return admin.New(admin.Options{
+		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
+		Visible: func(node *corev3.Node, _ *resource.Resource) bool { return node.GetId() != "istiod-canary" },
+		Log:     slog.New(slog.DiscardHandler),
+	})
+}
+
+func TestExplain(t *testing.T) {
+	s := shop(t)
+	for name, query := range map[string]string{
+		"explain-winner.json":     "kind=se&namespace=shop&name=reviews",
+		"explain-quarantine.json": "kind=ServiceEntry&namespace=shop&name=ratings",
+		"explain-never-good.json": "kind=gateways&namespace=shop&name=front",
+		"explain-nothing.json":    "kind=se&namespace=shopp&name=review",
+		"explain-host.json":       "host=Ratings.example",
+		"explain-no-host.json":    "host=ratings.shop.svc",
+	} {
+		status, body := get(t, s, "/debug/explain?"+query)
+		assert.Equal(t, http.StatusOK, status, name)
+		golden(t, name, body)
+	}
+	for _, query := range []string{"", "kind=se", "name=x", "kind=cheese&name=x", "host=x&name=x"} {
+		status, _ := get(t, s, "/debug/explain?"+query)
+		assert.Equal(t, http.StatusBadRequest, status, query)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	_, body := get(t, shop(t), "/debug/status")
+	var st admin.Status
+	require.NoError(t, json.Unmarshal([]byte(body), &st))
+	assert.WithinDuration(t, time.Now(), st.Started, time.Hour)
+	assert.NotEmpty(t, st.Uptime)
+	st.Started, st.Uptime = noon, "1m"
+	text, err := json.MarshalIndent(st, "", "  ")
+	require.NoError(t, err)
+	golden(t, "status.json", string(text)+"\n")
+}

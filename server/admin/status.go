@@ -1,0 +1,158 @@
+package admin
+
+import (
+	"slices"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Status is the answer of /debug/status: the whole on one page.
+type Status struct {
+	Version string        `json:"version"`
+	Started time.Time     `json:"started"`
+	Uptime  string        `json:"uptime"`
+	Missing []string      `json:"missing,omitempty"` // what is in the way of serving; nothing if it is ready
+	Config  ConfigStatus  `json:"config"`
+	Sources []SourceState `json:"sources"` // in order of precedence
+
+	Objects     int                   `json:"objects"` // that are served
+	Kinds       map[resource.Kind]int `json:"kinds"`
+	Conflicts   ConflictCounts        `json:"conflicts"`
+	Quarantined int                   `json:"quarantined"`
+	Holds       int                   `json:"holds"` // sources of which a loss is held
+
+	Clients []ClientState `json:"clients"` // in order of arrival
+}
+
+// SourceState is a source without its lists.
+type SourceState struct {
+	Name        string     `json:"name"`
+	Address     string     `json:"address,omitempty"`
+	State       string     `json:"state"`
+	Message     string     `json:"message,omitempty"`
+	Since       time.Time  `json:"since"`
+	Synced      bool       `json:"synced"`
+	Stale       bool       `json:"stale,omitempty"` // what is served was read by an earlier run
+	Precedence  int        `json:"precedence"`
+	Objects     int        `json:"objects"`
+	Quarantined int        `json:"quarantined"`
+	Hold        *Hold      `json:"hold,omitempty"`
+	LastPublish *time.Time `json:"lastPublish,omitempty"`
+	Restarts    int        `json:"restarts"`
+	LastError   string     `json:"lastError,omitempty"`
+}
+
+// Hold is a loss that is held back.
+type Hold struct {
+	Since     time.Time  `json:"since"`
+	Until     *time.Time `json:"until,omitempty"`
+	Why       string     `json:"why"`
+	Objects   int        `json:"objects"`
+	Endpoints int        `json:"endpoints"`
+}
+
+// ConflictCounts are the numbers of the kinds of conflict.
+type ConflictCounts struct {
+	Shadowed   int `json:"shadowed"`   // keys that several sources have
+	Duplicates int `json:"duplicates"` // keys that one source has several times
+	Competing  int `json:"competing"`  // hosts on which objects of different names want a say
+}
+
+// ClientState is a client without the history of its types.
+type ClientState struct {
+	Stream    uint64    `json:"stream"`
+	Node      string    `json:"node"`
+	Peer      string    `json:"peer"`
+	Connected time.Time `json:"connected"`
+	Delta     bool      `json:"delta"`
+	Types     int       `json:"types"`  // that it asks for
+	Synced    int       `json:"synced"` // of which it acknowledged the newest version
+	Nacks     uint64    `json:"nacks"`
+	Rejects   []Reject  `json:"rejects,omitempty"` // the types of which it rejected what it was sent last
+}
+
+// Reject is a rejection that stands.
+type Reject struct {
+	TypeURL string    `json:"type_url"`
+	Error   string    `json:"error"`
+	Time    time.Time `json:"time"`
+}
+
+func (s *Server) status() any {
+	snapshot := s.opts.View.Snapshot()
+	all := s.opts.Sources.Status()
+	st := Status{
+		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
+		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all),
+		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
+	}
+	for _, kind := range snapshot.Kinds() {
+		st.Kinds[kind] = snapshot.LenKind(kind)
+	}
+	for _, src := range st.Sources {
+		st.Quarantined += src.Quarantined
+		if src.Hold != nil {
+			st.Holds++
+		}
+	}
+	for range s.opts.View.Shadows() {
+		st.Conflicts.Shadowed++
+	}
+	for _, src := range all {
+		st.Conflicts.Duplicates += len(src.Conflicts)
+	}
+	st.Conflicts.Competing = len(s.opts.View.Conflicts())
+	return st
+}
+
+// sourceStates are the sources in the order in which the view has them, and after them those that it does not have yet.
+func (s *Server) sourceStates(all []sources.Status) []SourceState {
+	order := s.opts.View.Sources()
+	position := func(name string) int {
+		for i, src := range order {
+			if src.Name == name {
+				return i
+			}
+		}
+		return len(order)
+	}
+	states := []SourceState{}
+	for _, src := range all {
+		state := SourceState{
+			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
+			Synced: src.Synced, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
+			Restarts: src.Restarts, LastError: src.LastError,
+		}
+		if i := position(src.Name); i < len(order) {
+			state.Precedence = order[i].Precedence
+		}
+		for _, n := range src.Objects {
+			state.Objects += n
+		}
+		states = append(states, state)
+	}
+	slices.SortStableFunc(states, func(a, b SourceState) int { return position(a.Name) - position(b.Name) })
+	return states
+}
+
+func (s *Server) clientStates() []ClientState {
+	states := []ClientState{}
+	for _, c := range s.opts.Clients.Clients() {
+		state := ClientState{
+			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Connected: c.Connected, Delta: c.Delta, Types: len(c.Types),
+		}
+		for _, t := range c.Types {
+			state.Nacks += t.Nacks
+			if t.Synced {
+				state.Synced++
+			}
+			if t.NackNonce != "" && t.NackNonce == t.SentNonce {
+				state.Rejects = append(state.Rejects, Reject{t.TypeURL, t.NackError, t.NackAt})
+			}
+		}
+		states = append(states, state)
+	}
+	return states
+}
