@@ -142,7 +142,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetBool(b)
-	case reflect.Int64:
+	case reflect.Int, reflect.Int64:
 		var i int64
 		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&i) != nil {
 			d.want(n, key, "a whole number")
