@@ -62,7 +62,7 @@ func (c *child) call(limit time.Duration, method string, args, reply any) error 
 
 // stop ends the child: in peace when its input closes, else by force.
 func (c *child) stop() {
-	c.rpc.Close()
+	_ = c.rpc.Close()
 	kill := time.AfterFunc(3*time.Second, func() { _ = c.cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = c.cmd.Wait()

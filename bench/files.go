@@ -175,7 +175,7 @@ func runProgram(p *program, c benchCase, s settings, step func(string)) (results
 	if err != nil {
 		return fail("start", err)
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	r := &fileRunner{benchCase: c, settings: s, rules: filepath.Join(work, "rules")}
 	if err := os.Mkdir(r.rules, 0o755); err != nil {
 		return fail("start", err)
@@ -199,7 +199,7 @@ func runProgram(p *program, c benchCase, s settings, step func(string)) (results
 	if err != nil {
 		return fail("start", err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	cmd.Stdout, cmd.Stderr = log, log
 	started := time.Now()
 	if err := cmd.Start(); err != nil {

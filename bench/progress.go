@@ -47,7 +47,7 @@ func (p *progress) done(results []result) {
 			parts = append(parts, fmt.Sprintf("%s %s ms", r.Scenario, millis(r.CPU)))
 		}
 	}
-	fmt.Fprintf(p.w, "%s %s: %s\n", p.position(), p.name, strings.Join(parts, ", "))
+	_, _ = fmt.Fprintf(p.w, "%s %s: %s\n", p.position(), p.name, strings.Join(parts, ", "))
 }
 
 func (p *progress) position() string {
@@ -61,9 +61,9 @@ func (p *progress) end() {
 }
 
 func (p *progress) overwrite(line string) {
-	fmt.Fprintf(p.w, "\r%-*s", p.width, line)
+	_, _ = fmt.Fprintf(p.w, "\r%-*s", p.width, line)
 	if line == "" {
-		fmt.Fprint(p.w, "\r")
+		_, _ = fmt.Fprint(p.w, "\r")
 	}
 	p.width = len(line)
 }

@@ -41,7 +41,6 @@ func newFloor() Engine {
 func (*floor) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.Codec{}),
-		grpc.SharedWriteBuffer(true),
 		grpc.ReadBufferSize(4 << 10),
 	}
 }

@@ -126,7 +126,7 @@ func (c *Client) open(args OpenArgs) error {
 	c.close = func() {
 		cancel()
 		for _, conn := range connections {
-			conn.Close()
+			_ = conn.Close()
 		}
 		running.Wait()
 	}
@@ -139,7 +139,6 @@ func dial(address string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30), grpc.MaxCallSendMsgSize(1<<30)))
 }
 
@@ -242,7 +241,7 @@ func (c *Client) Learn(args OpenArgs, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), args.Timeout)
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)

@@ -48,7 +48,7 @@ func (r *Response) Free() {
 // Scan reads the envelope.
 func (r *Response) Scan() error {
 	reader := r.data.Reader()
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	for reader.Remaining() > 0 {
 		tag, err := binary.ReadUvarint(reader)
 		if err != nil {
