@@ -142,11 +142,11 @@ func (c *Config) check() error {
 	}
 	if c.TLS != nil {
 		if err := c.TLS.Check(); err != nil {
-			return err
+			return fmt.Errorf("TLS: %w", err)
 		}
 	}
-	if c.TokenFile != "" && c.Credentials == nil && (c.TLS == nil || c.TLS.Mode == TLSDisable) {
-		return errors.New("tokenFile: a token must not be sent in plaintext; set tlsSettings")
+	if c.TokenFile != "" && c.Credentials == nil && (c.TLS == nil || !c.TLS.Secure()) {
+		return errors.New("token file: a token must not be sent in plaintext")
 	}
 	c.setDefaults()
 	return nil

@@ -277,10 +277,10 @@ func (s *stream) handle(ctx context.Context, in *answer) error {
 	if c.cache != nil {
 		c.cache.store(r, first, len(sub.versions))
 	}
+	c.note(sub, r, first)
 	if hook := c.cfg.Hooks.Response; hook != nil {
 		hook(r, rejected)
 	}
-	c.note(sub, r, first)
 
 	answer := &request{typeURL: in.typeURL, nonce: in.nonce, rejected: rejected, names: a.names, version: sub.version}
 	if err := s.send(ctx, answer); err != nil {

@@ -56,7 +56,7 @@ func (t *TLS) Check() error {
 	default:
 		return fmt.Errorf("mode: want %s, %s or %s, got %q", TLSDisable, TLSSimple, TLSMutual, t.Mode)
 	}
-	if t.Mode != TLSSimple && t.Mode != TLSMutual &&
+	if !t.Secure() &&
 		(t.CACertificates != "" || len(t.SubjectAltNames) > 0 || t.SNI != "" || t.InsecureSkipVerify) {
 		return fmt.Errorf("mode: the connection would be plaintext all the same; write %s or %s", TLSSimple, TLSMutual)
 	}
@@ -66,9 +66,12 @@ func (t *TLS) Check() error {
 	return nil
 }
 
+// Secure reports whether connections are encrypted.
+func (t *TLS) Secure() bool { return t.Mode == TLSSimple || t.Mode == TLSMutual }
+
 // credentials reads what t names, for a connection to address.
 func (t *TLS) credentials(address string) (credentials.TransportCredentials, error) {
-	if t.Mode == "" || t.Mode == TLSDisable {
+	if !t.Secure() {
 		return insecure.NewCredentials(), nil
 	}
 	host, _, err := net.SplitHostPort(address)

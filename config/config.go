@@ -44,19 +44,20 @@ type Listen struct {
 // meshConfig.configSources.
 type Source struct {
 	Name                string       `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address             string       `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file."`
+	Address             string       `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas."`
 	TLSSettings         *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
-	SubscribedResources []string     `json:"subscribedResources,omitempty" jsonschema:"What to take from the source, as in Istio. Not for fs."`
+	SubscribedResources []string     `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
 	FileSettings
+	XDSSettings
 }
 
 // TLSSettings has the keys of Istio's ClientTLSSettings.
 type TLSSettings struct {
 	Mode               string   `json:"mode,omitempty" jsonschema:"DISABLE, SIMPLE or MUTUAL."`
-	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain."`
-	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key."`
-	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by."`
-	SubjectAltNames    []string `json:"subjectAltNames,omitempty" jsonschema:"Names of which the server's certificate must have one."`
+	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain, or PEM (MUTUAL)."`
+	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key, or PEM (MUTUAL)."`
+	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by, or PEM. Default: those of the system."`
+	SubjectAltNames    []string `json:"subjectAltNames,omitempty" jsonschema:"Names of which the server's certificate must have one, such as spiffe://cluster.local/ns/istio-system/sa/istiod."`
 	SNI                string   `json:"sni,omitempty" jsonschema:"Server name sent in the TLS handshake."`
 	InsecureSkipVerify bool     `json:"insecureSkipVerify,omitempty" jsonschema:"Do not verify the server's certificate."`
 }

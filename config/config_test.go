@@ -108,7 +108,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, defaultNamespace, maxDelay, maxFileBytes, name, quietDelay, rescanInterval, subscribedResources, tlsSettings, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, locality, maxDelay, maxFileBytes, maxMessageBytes, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
@@ -129,7 +129,7 @@ configSources:
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
-				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: fs`,
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: fs, xds`,
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -161,7 +161,7 @@ configSources:
 
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
-	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: fs`)
+	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: fs, xds`)
 }
 
 func TestLoadAndFind(t *testing.T) {

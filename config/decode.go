@@ -129,6 +129,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		d.mapping(n, v, key)
 	case reflect.Slice:
 		d.sequence(n, v, key)
+	case reflect.Map:
+		d.dictionary(n, v, key)
 	case reflect.String:
 		if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 			d.want(n, key, "a string")
@@ -162,6 +164,25 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
 		d.value(item, v.Index(i), fmt.Sprintf("%s[%d]", key, i))
+	}
+}
+
+// dictionary reads a mapping of which the keys are free.
+func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
+	if n.Kind != yaml.MappingNode {
+		d.want(n, key, "a mapping of keys to values")
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, sub := n.Content[i], key+"."+n.Content[i].Value
+		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
+			d.problemAt(placeOf(name), sub, "given twice")
+			continue
+		}
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.value(n.Content[i+1], value, sub)
+		v.SetMapIndex(reflect.ValueOf(name.Value), value)
 	}
 }
 

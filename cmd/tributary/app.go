@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/file"
+	upstream "tributary/sources/xds"
 )
 
 // The times of the shutdown, which is to be over within 5 seconds: streams are ended in slices over drainOver, and what
@@ -87,7 +89,14 @@ func assemble(cfg *config.Config, from origin, log *slog.Logger) (*app, error) {
 
 // newSource makes a source of its configuration.
 func newSource(s config.Source) (sources.Source, error) {
-	return file.New(s.Address, s.Settings()) // the only scheme that config lets through
+	switch scheme, _, _ := strings.Cut(s.Address, "://"); scheme {
+	case file.Scheme:
+		return file.New(s.Address, s.Settings())
+	case upstream.Scheme:
+		return upstream.New(s.Address, s.XDS())
+	default: // config lets no other one through
+		return nil, fmt.Errorf("address %q: unknown scheme", s.Address)
+	}
 }
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -21,6 +22,11 @@ func (b *body) add(e *encoded, count int) {
 }
 
 var emptyBody = &body{}
+
+// chunkMark is the header of delta streams which tells that of the responses that a large one was cut into only the last
+// has a system_version_info: the client is at that version then, and not before. Without it a client cannot know when it
+// has all of a type for the first time, for which the protocol has no mark. Package adsc makes use of it.
+var chunkMark = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
 // sotwBody is the whole of a state for a SotW stream: it cannot be cut, since what is absent from it is deleted.
 func (s *state) sotwBody(f form) *body {

@@ -135,6 +135,9 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	defer s.leave(st)
 	s.metrics.stream(delta, 1)
 	defer s.metrics.stream(delta, -1)
+	if delta {
+		_ = ss.SetHeader(chunkMark) // it fails only once a header was sent
+	}
 	err := st.run(ctx)
 	if status.Code(err) == codes.ResourceExhausted {
 		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)

@@ -346,8 +346,10 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 		control = s.server.deltaControl
 	}
 	h := make([]byte, 0, 16+len(st.SentVersion)+len(sub.typeURL)+len(st.SentNonce)+len(control))
-	h = protowire.AppendTag(h, sotwVersion, protowire.BytesType) // deltaVersion is the same
-	h = protowire.AppendString(h, st.SentVersion)
+	if len(sub.chunks) == 0 { // see chunkMark
+		h = protowire.AppendTag(h, sotwVersion, protowire.BytesType) // deltaVersion is the same
+		h = protowire.AppendString(h, st.SentVersion)
+	}
 	h = protowire.AppendTag(h, respTypeURL, protowire.BytesType)
 	h = protowire.AppendString(h, sub.typeURL)
 	h = protowire.AppendTag(h, respNonce, protowire.BytesType)

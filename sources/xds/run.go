@@ -1,0 +1,182 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/adsc"
+	"tributary/sources"
+)
+
+// Run publishes what the server has until ctx ends. It gives up on nothing: a server that cannot be used is reported and
+// tried again.
+func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	r := &run{sink: sink, kinds: s.kinds, revision: s.settings.Revision, types: make(map[string]*typeState)}
+	cfg := s.config
+	cfg.NodeOf = s.node
+	cfg.Hooks = adsc.Hooks{Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	for _, k := range s.kinds {
+		for _, url := range k.typeURLs {
+			r.types[url] = newTypeState(url, k.schema, r.revision)
+		}
+		cfg.Subscriptions = append(cfg.Subscriptions, r.subscription(k.typeURLs[0]))
+		r.asked = append(r.asked, k.typeURLs[0])
+	}
+	for _, group := range sink.Groups() {
+		url, name := splitGroup(group)
+		if t := r.types[url]; t != nil {
+			t.known[name] = 0
+		} else {
+			r.foreign = append(r.foreign, group)
+		}
+	}
+	client, err := adsc.New(cfg)
+	if err != nil {
+		return err
+	}
+	r.client = client
+	return client.Run(ctx)
+}
+
+// run is the state of one run. All of it is owned by the goroutine of the client.
+type run struct {
+	sink     sources.Sink
+	client   *adsc.Client
+	kinds    []kind
+	revision string
+
+	types   map[string]*typeState // by type URL, those not asked for included
+	asked   []string              // type URLs
+	foreign []string              // groups of an earlier run that was configured otherwise
+	server  string                // that we are connected to
+	synced  bool
+}
+
+func (r *run) subscription(typeURL string) adsc.Subscription {
+	t := r.types[typeURL]
+	return adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, resp *adsc.Response) error {
+		return r.publish(t, resp)
+	}}
+}
+
+// publish hands the sink what a response changes, and returns why the response is to be rejected in part.
+func (r *run) publish(t *typeState, resp *adsc.Response) error {
+	contents, faults := t.take(resp)
+	var refused error
+	if len(contents) > 0 {
+		refused = r.sink.ReplaceAll(contents)
+		t.refuse(refused)
+	}
+	return errors.Join(append(faults, refused)...)
+}
+
+// onResponse follows up a response that was published.
+func (r *run) onResponse(resp *adsc.Response, _ error) {
+	if resp.Cached || resp.More {
+		return
+	}
+	r.tryAliases(resp)
+	if !r.synced && len(r.unanswered()) == 0 {
+		r.synced = true
+		r.withdrawOld()
+		r.sink.Synced()
+	}
+	r.report()
+}
+
+// tryAliases asks for the next alias of a type of which the server has nothing.
+func (r *run) tryAliases(resp *adsc.Response) {
+	if len(r.types[resp.TypeURL].known) > 0 || isTributary(resp.ControlPlane) {
+		return
+	}
+	for _, k := range r.kinds {
+		i := slices.Index(k.typeURLs, resp.TypeURL)
+		if i < 0 || i+1 == len(k.typeURLs) || slices.Contains(r.asked, k.typeURLs[i+1]) {
+			continue
+		}
+		if err := r.client.Subscribe(r.subscription(k.typeURLs[i+1])); err == nil { // it fails for what New refuses, too
+			r.asked = append(r.asked, k.typeURLs[i+1])
+		}
+	}
+}
+
+// unanswered returns the types that the server owes an answer. Some never answer for mesh configuration, and it may come
+// later.
+func (r *run) unanswered() []string {
+	var urls []string
+	for _, url := range r.asked {
+		if !r.types[url].schema.Bare && !r.client.Synced(url) {
+			urls = append(urls, url)
+		}
+	}
+	return urls
+}
+
+// withdrawOld withdraws what an earlier run left and this one does not ask for.
+func (r *run) withdrawOld() {
+	var contents []sources.Content
+	for _, group := range r.foreign {
+		contents = append(contents, sources.Content{Group: group})
+	}
+	for url, t := range r.types {
+		if slices.Contains(r.asked, url) {
+			continue
+		}
+		for name := range t.known {
+			contents = append(contents, sources.Content{Group: groupOf(url, name)})
+		}
+		clear(t.known)
+	}
+	r.foreign = nil
+	if len(contents) > 0 {
+		_ = r.sink.ReplaceAll(contents) // nothing in it can be refused
+	}
+}
+
+func (r *run) onConnected(server string) {
+	r.server = server
+	for _, t := range r.types {
+		t.set = nil // what another stream began is not continued by this one
+	}
+	r.report()
+}
+
+func (r *run) onFailed(err error, _ time.Duration) {
+	r.server = ""
+	state := sources.Unreachable
+	if adsc.Denied(err) {
+		state = sources.Denied
+	}
+	r.sink.Report(sources.Health{State: state, Message: err.Error()})
+}
+
+// report reports the health while connected.
+func (r *run) report() {
+	if urls := r.unanswered(); !r.synced && len(urls) > 0 {
+		r.sink.Report(sources.Health{State: sources.Starting, Message: fmt.Sprintf(
+			"%s has not answered yet for %s", r.server, some(urls, ", "))})
+		return
+	}
+	var complaints []string
+	for _, url := range r.asked {
+		complaints = append(complaints, r.types[url].complaints...)
+	}
+	if len(complaints) > 0 {
+		r.sink.Report(sources.Health{State: sources.Degraded, Message: some(complaints, "; ")})
+		return
+	}
+	r.sink.Report(sources.Health{State: sources.Healthy})
+}
+
+// some joins the first of list, and says how many more there are.
+func some(list []string, separator string) string {
+	const shown = 5
+	if n := len(list) - shown; n > 0 {
+		return strings.Join(list[:shown], separator) + fmt.Sprintf("%sand %d more", separator, n)
+	}
+	return strings.Join(list, separator)
+}

@@ -1,0 +1,176 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/adsc"
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// unnamed is the name of the group of what is too broken to have a name.
+const unnamed = "(unnamed)"
+
+// typeState is what is known of one type URL. It does no I/O.
+type typeState struct {
+	typeURL  string
+	schema   *resource.Schema
+	revision string
+	seed     maphash.Seed
+
+	// known are the names that were published, each with a hash of what was received. Those of an earlier run have 0.
+	known map[string]uint64
+	// refused is why a name is quarantined, for as long as it is: a set that still has it is rejected for it again.
+	refused map[string]error
+	// set is what has come of a complete set; nil between sets.
+	set *set
+	// complaints are about the last complete set, where nothing else shows them.
+	complaints []string
+}
+
+// set is a complete set on its way.
+type set struct {
+	names  map[string]struct{}
+	broken []sources.Reject // without names
+}
+
+func newTypeState(typeURL string, schema *resource.Schema, revision string) *typeState {
+	return &typeState{
+		typeURL: typeURL, schema: schema, revision: revision, seed: maphash.MakeSeed(),
+		known: make(map[string]uint64), refused: make(map[string]error),
+	}
+}
+
+// take works out what a response changes. faults are those that nothing in contents tells of.
+func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults []error) {
+	if r.Complete && t.set == nil {
+		t.set = &set{names: make(map[string]struct{}, len(r.Resources))}
+		t.complaints = nil
+	}
+	here := make(map[string]struct{}, len(r.Resources))
+	if r.Complete {
+		here = t.set.names
+	}
+	for _, res := range r.Resources {
+		name := nameIn(t.schema, res)
+		if name == "" {
+			faults = append(faults, t.nameless(res))
+			continue
+		}
+		if _, twice := here[name]; twice {
+			err := t.fault(name, errors.New("sent twice in one set; the first one counts"))
+			faults = append(faults, err)
+			t.complaints = append(t.complaints, err.Error())
+			continue
+		}
+		here[name] = struct{}{}
+		hash := t.hash(res.Body)
+		if old, ok := t.known[name]; ok && old == hash && hash != 0 {
+			if err := t.refused[name]; err != nil {
+				faults = append(faults, err)
+			}
+			continue
+		}
+		t.known[name] = hash
+		delete(t.refused, name)
+		contents = append(contents, t.content(name, res.Body))
+	}
+	for _, name := range r.Removed {
+		if t.schema.Bare {
+			name = bareName
+		}
+		contents = t.withdraw(contents, name)
+	}
+	if r.Complete && !r.More {
+		contents = t.conclude(contents)
+	}
+	return contents, faults
+}
+
+// nameless notes a resource without a name.
+func (t *typeState) nameless(res adsc.Resource) error {
+	_, err := decode(t.typeURL, res.Body)
+	if err == nil {
+		err = errors.New("it has no name")
+	}
+	group := groupOf(t.typeURL, unnamed)
+	e := &resource.Error{Key: resource.Key{Kind: t.schema.Kind}, Origin: resource.Origin{Place: group}, Err: err}
+	if t.set == nil {
+		t.complaints = append(t.complaints, e.Error())
+	} else {
+		t.set.broken = append(t.set.broken, sources.Reject{Origin: e.Origin, Err: e})
+	}
+	return e
+}
+
+// fault is an error about the resource called name.
+func (t *typeState) fault(name string, err error) *resource.Error {
+	return &resource.Error{Key: keyOf(t.schema, name), Origin: resource.Origin{Place: groupOf(t.typeURL, name)}, Err: err}
+}
+
+// content is the whole of the group of name.
+func (t *typeState) content(name string, body *anypb.Any) sources.Content {
+	c := sources.Content{Group: groupOf(t.typeURL, name)}
+	origin := resource.Origin{Place: c.Group}
+	res, err := decode(t.typeURL, body)
+	switch {
+	case err != nil:
+		c.Rejects = []sources.Reject{{Key: keyOf(t.schema, name), Origin: origin, Err: t.fault(name, err)}}
+	case forRevision(res, t.revision):
+		c.Resources = []*resource.Resource{res.WithOrigin(origin)}
+	}
+	return c
+}
+
+// conclude ends a complete set: what was not in it has gone, unless something in it cannot be told by name, which may be
+// any of those.
+func (t *typeState) conclude(contents []sources.Content) []sources.Content {
+	done := t.set
+	t.set = nil
+	if n := len(done.broken); n > 0 {
+		t.complaints = append(t.complaints, fmt.Sprintf(
+			"%s: %d resources cannot be read and have no name: nothing of the type is deleted while that is so", t.typeURL, n))
+		t.known[unnamed] = 0
+		return append(contents, sources.Content{Group: groupOf(t.typeURL, unnamed), Rejects: done.broken})
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.known)) {
+		if _, there := done.names[name]; !there {
+			contents = t.withdraw(contents, name)
+		}
+	}
+	return contents
+}
+
+// withdraw adds to contents that name has gone.
+func (t *typeState) withdraw(contents []sources.Content, name string) []sources.Content {
+	if _, ok := t.known[name]; !ok {
+		return contents
+	}
+	delete(t.known, name)
+	delete(t.refused, name)
+	return append(contents, sources.Content{Group: groupOf(t.typeURL, name)})
+}
+
+// refuse notes what the sink refused.
+func (t *typeState) refuse(err error) {
+	for _, e := range resource.ErrorsIn(err) {
+		if typeURL, name := splitGroup(e.Origin.Place); typeURL == t.typeURL && name != unnamed {
+			t.refused[name] = errors.Join(t.refused[name], e)
+		}
+	}
+}
+
+func (t *typeState) hash(body *anypb.Any) uint64 {
+	var h maphash.Hash
+	h.SetSeed(t.seed)
+	_, _ = h.WriteString(body.GetTypeUrl()) // a hash takes everything
+	_ = h.WriteByte(0)
+	_, _ = h.Write(body.GetValue())
+	return h.Sum64()
+}

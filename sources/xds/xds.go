@@ -1,0 +1,148 @@
+// Package xds reads mesh configuration from a server of MCP over xDS: istiod, another tributary, or any other.
+//
+// The group of a resource is its type URL and name, so that a change of one costs no more than that one. See README.md for
+// what it does in which situation.
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"tributary/adsc"
+	"tributary/sources"
+)
+
+// Scheme is the scheme of addresses of xDS servers.
+const Scheme = "xds"
+
+// Settings are the options of an xDS source. Zero values stand for the defaults.
+type Settings struct {
+	// Mode is the variant of the protocol: "auto" (the default), "delta" or "sotw".
+	Mode string
+	// SubscribedResources are what to ask for: kinds by any of their names, SERVICE_REGISTRY for service entries as in Istio,
+	// or type URLs, which pin the API version. None means every kind.
+	SubscribedResources []string
+	// TLS secures the connection; nil means plaintext.
+	TLS *TLS
+	// TokenFile is a file with a bearer token, read anew for each stream.
+	TokenFile string
+
+	// NodeID introduces the source. The default has the form that istiod insists on.
+	NodeID string
+	// NodeMetadata is added to what the source says of itself.
+	NodeMetadata map[string]string
+	// Revision leaves out resources that are labelled for another revision of Istio.
+	Revision string
+	// Locality is where the source runs, as region/zone/subzone.
+	Locality string
+
+	// CacheDir keeps what was last received, so that after a restart only differences are read.
+	CacheDir string
+	// MaxMessageBytes is how large one response may be. Default: adsc.DefaultMaxMessage.
+	MaxMessageBytes int64
+
+	// Instance is the name of this program among the instances of tributary that read each other, and Readers who reads
+	// from it, as mcp.Hops tells. They are what loops are detected by.
+	Instance string
+	Readers  Readers
+}
+
+// TLS says how to secure connections.
+type TLS = adsc.TLS
+
+// Readers tells who reads from this program.
+type Readers interface {
+	// List returns chains of instances, each "reader/reader of that/…".
+	List() []string
+	// Changed returns a channel that is closed when the list has changed.
+	Changed() <-chan struct{}
+}
+
+// Source is a sources.Source of an xDS server. It has no state between runs.
+type Source struct {
+	settings Settings
+	kinds    []kind
+	config   adsc.Config // all but what belongs to one run
+}
+
+var _ sources.Source = (*Source)(nil)
+
+// New returns a source of the servers at address, "xds://host:port", or several that are equal, with commas between them.
+// An error begins with the key at fault.
+func New(address string, settings Settings) (*Source, error) {
+	servers, err := parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("address: %q: %w", address, err)
+	}
+	s := &Source{settings: settings, config: adsc.Config{
+		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile, CacheDir: settings.CacheDir,
+		MaxMessage: int(settings.MaxMessageBytes),
+		Log:        slog.New(slog.DiscardHandler), // what matters is reported
+	}}
+	switch settings.Mode {
+	case "", "auto":
+		s.config.Mode = adsc.Auto
+	case "delta":
+		s.config.Mode = adsc.Delta
+	case "sotw":
+		s.config.Mode = adsc.SotW
+	default:
+		return nil, fmt.Errorf(`mode: want "auto", "delta" or "sotw", got %q`, settings.Mode)
+	}
+	if s.kinds, err = wanted(settings.SubscribedResources); err != nil {
+		return nil, fmt.Errorf("subscribedResources: %w", err)
+	}
+	if settings.TLS != nil {
+		if err := settings.TLS.Check(); err != nil {
+			return nil, fmt.Errorf("tlsSettings.%w", err)
+		}
+	}
+	if settings.TokenFile != "" && (settings.TLS == nil || !settings.TLS.Secure()) {
+		return nil, errors.New("tokenFile: a token must not be sent in plaintext; set tlsSettings")
+	}
+	if n := strings.Count(settings.Locality, "/"); n > 2 {
+		return nil, fmt.Errorf("locality: want region/zone/subzone, got %q", settings.Locality)
+	}
+	if settings.MaxMessageBytes < 0 {
+		return nil, fmt.Errorf("maxMessageBytes: want more than 0, got %d", settings.MaxMessageBytes)
+	}
+	return s, nil
+}
+
+// parse returns the servers in an address.
+func parse(address string) ([]string, error) {
+	rest, ok := strings.CutPrefix(address, Scheme+"://")
+	if !ok {
+		return nil, fmt.Errorf("want %s://host:port", Scheme)
+	}
+	if strings.ContainsAny(rest, "/?#@") {
+		return nil, fmt.Errorf("want %s://host:port, or several with commas between them, and nothing else", Scheme)
+	}
+	servers := strings.Split(rest, ",")
+	for i, server := range servers {
+		host, port, err := net.SplitHostPort(server)
+		if err != nil || host == "" {
+			return nil, fmt.Errorf("want host:port, got %q", server)
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("want a port from 1 to 65535, got %q", port)
+		}
+		if slices.Contains(servers[:i], server) {
+			return nil, fmt.Errorf("%s is there twice", server)
+		}
+	}
+	return servers, nil
+}
+
+// withBackoff is for tests, which have no time.
+func (s *Source) withBackoff(policy func() backoff.BackOff) *Source {
+	s.config.Backoff = policy
+	return s
+}
