@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 MODULES := . bench e2e memstore/containerbench
 
-.PHONY: help build run test check lint format vet race fuzz e2e bench generate clean
+.PHONY: help build run test check lint format vet race soak fuzz e2e bench generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ format: $(TOOLS)/golangci-lint ## format the code
 
 race: ## run the tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...
+
+SOAK ?= 200
+soak: ## kill the writer of the state directory SOAK times, at random moments
+	TRIBUTARY_TEST_CRASHES=$(SOAK) $(GO) test -count=1 -timeout 30m -v -run TestKilledAtAnyMoment ./sources/lastgood
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME

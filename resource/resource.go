@@ -39,6 +39,8 @@ func (k Key) Compare(o Key) int {
 type Origin struct {
 	Source string // name of the config source
 	Place  string // a place that a person can open: "rules/reviews.yaml:14", "consul dc1 service reviews"
+	Group  string // of the source: what it publishes as one, such as a file
+	Rules  string // of the source's transforms, those that made a difference, separated by "; "
 }
 
 // String returns the place, prefixed by the source if there is one.

@@ -1,0 +1,75 @@
+package lastgood
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// filled returns a store of n resources of about 500 bytes, and their table.
+func filled(b *testing.B, n int) (*Store, *memstore.Table, *writer) {
+	s := newStore(filepath.Join(b.TempDir(), "rules.db"), "rules", nil)
+	table := new(memstore.Table)
+	var rs []*resource.Resource
+	for i := range n {
+		rs = append(rs, made(i, fmt.Sprint(i, strings.Repeat("x", 400))))
+	}
+	table.Apply(rs, nil)
+	table.MarkSynced()
+	w := &writer{path: s.path, now: time.Now}
+	require.NoError(b, s.write(w, table))
+	return s, table, w
+}
+
+// BenchmarkLoad measures a restart: reading, checking, and filling the table.
+func BenchmarkLoad(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
+			s, _, w := filled(b, n)
+			w.close()
+			for b.Loop() {
+				kept, err := s.Load()
+				require.NoError(b, err)
+				table := new(memstore.Table)
+				table.Apply(kept.Resources, nil)
+				require.Equal(b, n, table.Snapshot().Len())
+			}
+		})
+	}
+}
+
+// BenchmarkOneChange measures what one changed object among many costs on disk, with its fdatasync.
+func BenchmarkOneChange(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
+			s, table, w := filled(b, n)
+			defer w.close()
+			i := 0
+			for b.Loop() {
+				i++
+				table.Apply([]*resource.Resource{made(n/2, fmt.Sprint(i, strings.Repeat("y", 400)))}, nil)
+				require.NoError(b, s.write(w, table))
+			}
+		})
+	}
+}
+
+// BenchmarkRebuild measures the making of a file, once at each start.
+func BenchmarkRebuild(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
+			_, table, w := filled(b, n)
+			defer w.close()
+			for b.Loop() {
+				require.NoError(b, w.rebuild(table.Snapshot(), time.Time{}))
+			}
+		})
+	}
+}

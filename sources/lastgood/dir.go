@@ -1,0 +1,71 @@
+// Package lastgood keeps on disk what each source published last, so that a restart can serve it while the source itself
+// cannot be read, and so that creation times, quarantines and holds outlive the process.
+//
+// There is one bbolt file a source. It follows the source's table: what changed is written at most Delay later, in one
+// transaction, however much it is; a commit never waits for the disk. Each transaction is synced to the disk (fdatasync)
+// before it counts as stored, so that after a crash, also one of the machine, the file has everything that Status.Revision
+// said was stored, or something newer, and never half of a commit. What was lost with the last moments is read from the
+// source again.
+//
+// What is read back is believed only if it is whole: every record and the set of them are checksummed, and the structure
+// of the file, which bbolt takes on trust, is checked on the way. A file that is not is set aside. A file has content only
+// once its source has been read as a whole.
+package lastgood
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Dir is a state directory, which this process alone uses.
+type Dir struct {
+	path string
+	lock *os.File
+	log  *slog.Logger
+}
+
+// errLocked says that another process has the lock.
+var errLocked = errors.New("locked")
+
+// Open makes the directory at path if need be, and locks it. The error names the process that uses it, if one does.
+func Open(path string, log *slog.Logger) (*Dir, error) {
+	if err := os.MkdirAll(filepath.Join(path, "sources"), 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := acquire(lock); err != nil {
+		other, _ := io.ReadAll(io.LimitReader(lock, 20))
+		_ = lock.Close()
+		if !errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
+		}
+		pid := strings.TrimSpace(string(other))
+		if pid == "" {
+			pid = "unknown" // it has not written it yet
+		}
+		return nil, fmt.Errorf("state directory %s is in use by another tributary, process %s; give each a stateDir of its own", path, pid)
+	}
+	// A file system that has no room for a few bytes is for the stores to report.
+	_ = lock.Truncate(0)
+	_, _ = lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return &Dir{path: path, lock: lock, log: log}, nil
+}
+
+// Path returns where the directory is.
+func (d *Dir) Path() string { return d.path }
+
+// Source returns the store of the source called name, which must be fit for a file name.
+func (d *Dir) Source(name string) *Store {
+	return newStore(filepath.Join(d.path, "sources", name+".db"), name, d.log)
+}
+
+// Close lets go of the directory. Nothing runs on its stores any more.
+func (d *Dir) Close() error { return d.lock.Close() }

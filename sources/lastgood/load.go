@@ -1,0 +1,135 @@
+package lastgood
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"tributary/resource"
+)
+
+// The buckets of a file, and the keys of the first.
+var (
+	bucketMeta    = []byte("meta")
+	bucketObjects = []byte("objects")
+	keyFormat     = []byte("format")
+	keyState      = []byte("state")
+)
+
+// format is the version of what is in the buckets.
+const format = "1"
+
+// errNewer says that a file was written by a version of the program that came after this one.
+var errNewer = errors.New("its format is newer than this version of tributary")
+
+// Kept is what a source published last.
+type Kept struct {
+	Resources []*resource.Resource // by key; origins have the group
+	Hold      time.Time            // since when losses are held, or zero
+	Stored    time.Time            // when this was written
+}
+
+// Load returns what the store has, or nil if it has nothing. A file that cannot be read, is damaged or is of a newer
+// format is set aside, under another name in the same directory; the error says so. It is not called while Run runs.
+func (s *Store) Load() (*Kept, error) {
+	data, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var kept *Kept
+	if err == nil {
+		kept, err = parse(data, s.source)
+	}
+	if err == nil {
+		return kept, nil
+	}
+	suffix := "damaged"
+	if errors.Is(err, errNewer) {
+		suffix = "newer"
+	}
+	aside := fmt.Sprintf("%s.%s-%s", s.path, suffix, s.now().UTC().Format("20060102T150405.000000000Z"))
+	if moved := os.Rename(s.path, aside); moved != nil {
+		return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, moved)
+	}
+	return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, aside)
+}
+
+// parse reads a file. It returns all that was kept, or an error, and never a part.
+func parse(data []byte, source string) (*Kept, error) {
+	p, root, err := openPages(data)
+	if err != nil {
+		return nil, err
+	}
+	buckets, err := p.buckets(root)
+	if err != nil {
+		return nil, err
+	}
+	meta, objects := buckets[string(bucketMeta)], buckets[string(bucketObjects)]
+	if meta == nil {
+		return nil, damaged("it has no bucket %s", bucketMeta)
+	}
+	want, err := readState(meta)
+	if err != nil {
+		return nil, err
+	}
+	if objects == nil {
+		return nil, damaged("it has no bucket %s", bucketObjects)
+	}
+	kept := &Kept{Hold: want.hold, Stored: want.stored}
+	var have state
+	err = objects(func(key, record []byte) error {
+		message, err := unseal(key, record)
+		if err != nil {
+			return err
+		}
+		k, err := decodeKey(key)
+		if err != nil {
+			return err
+		}
+		r, err := decode(k, message, source)
+		if err != nil {
+			return err
+		}
+		have.add(record, 1)
+		kept.Resources = append(kept.Resources, r)
+		return nil
+	})
+	if err == nil && (have.count != want.count || have.sum != want.sum) {
+		err = damaged("it has %d objects, and not the %d that it should have", have.count, want.count)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return kept, nil
+}
+
+// readState reads the first bucket, and checks that the format is known.
+func readState(meta content) (state, error) {
+	var version string
+	var of []byte
+	err := meta(func(key, record []byte) error {
+		message, err := unseal(key, record)
+		switch string(key) {
+		case string(keyFormat):
+			version = string(message)
+		case string(keyState):
+			of = message
+		default:
+			return nil // of a newer format, perhaps
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return state{}, err
+	case version == "":
+		return state{}, damaged("it has no format")
+	case version != format:
+		return state{}, fmt.Errorf("%w: %q, not %q", errNewer, version, format)
+	case of == nil:
+		return state{}, damaged("it has no state")
+	}
+	return decodeState(of)
+}

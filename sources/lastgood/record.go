@@ -1,0 +1,254 @@
+package lastgood
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"tributary/resource"
+)
+
+// A record is an encoded message, in the wire format of protocol buffers, and behind it a checksum over its key and the
+// message. Fields that are not known are skipped.
+
+// The fields of a resource.
+const (
+	fieldCreated    = 1 // nanoseconds since 1970
+	fieldLabel      = 2 // a pair, repeated
+	fieldAnnotation = 3 // the same
+	fieldBody       = 4
+	fieldPlace      = 5
+	fieldGroup      = 6
+	fieldRules      = 7
+)
+
+// The fields of the state of the whole.
+const (
+	fieldCount  = 1 // of resources
+	fieldSum    = 2 // of their checksums, modulo 2⁶⁴, so that the set is known to be whole
+	fieldHold   = 3 // since when losses are held, in nanoseconds since 1970
+	fieldStored = 4 // when this was written, the same
+)
+
+// The fields of a pair.
+const (
+	fieldKey   = 1
+	fieldValue = 2
+)
+
+var errDamaged = errors.New("damaged")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
+}
+
+const checksumSize = 8
+
+// checksum is 64 bits of SHA-256.
+func checksum(key, message []byte) uint64 {
+	h := sha256.New()
+	h.Write(binary.AppendUvarint(nil, uint64(len(key))))
+	h.Write(key)
+	h.Write(message)
+	return binary.BigEndian.Uint64(h.Sum(nil))
+}
+
+// seal appends the checksum to a message.
+func seal(key, message []byte) []byte {
+	return binary.BigEndian.AppendUint64(message, checksum(key, message))
+}
+
+// unseal verifies a record, and returns the message.
+func unseal(key, record []byte) ([]byte, error) {
+	n := len(record) - checksumSize
+	if n < 0 {
+		return nil, damaged("the record %q is too short", key)
+	}
+	if sumOf(record) != checksum(key, record[:n]) {
+		return nil, damaged("the record %q does not have its checksum", key)
+	}
+	return record[:n], nil
+}
+
+// sumOf returns the checksum that stands behind a record.
+func sumOf(record []byte) uint64 {
+	return binary.BigEndian.Uint64(record[len(record)-checksumSize:])
+}
+
+// keyOf encodes a key so that the order of the bytes is that of the keys.
+func keyOf(k resource.Key) []byte {
+	return fmt.Appendf(nil, "%s\x00%s\x00%s", k.Kind, k.Namespace, k.Name)
+}
+
+func decodeKey(b []byte) (resource.Key, error) {
+	parts := bytes.Split(b, []byte{0})
+	if len(parts) != 3 {
+		return resource.Key{}, damaged("%q is no key", b)
+	}
+	return resource.Key{Kind: resource.Kind(parts[0]), Namespace: string(parts[1]), Name: string(parts[2])}, nil
+}
+
+// encode makes the record of r. It is the same for the same resource.
+func encode(key []byte, r *resource.Resource) []byte {
+	m := r.Meta()
+	b := make([]byte, 0, len(r.Body())+256)
+	b = appendTime(b, fieldCreated, m.Created)
+	b = appendPairs(b, fieldLabel, m.Labels)
+	b = appendPairs(b, fieldAnnotation, m.Annotations)
+	b = protowire.AppendBytes(protowire.AppendTag(b, fieldBody, protowire.BytesType), r.Body())
+	b = appendText(b, fieldPlace, m.Origin.Place)
+	b = appendText(b, fieldGroup, m.Origin.Group)
+	b = appendText(b, fieldRules, m.Origin.Rules)
+	return seal(key, b)
+}
+
+// decode reads the resource of source in a message.
+func decode(key resource.Key, message []byte, source string) (*resource.Resource, error) {
+	meta := resource.Meta{Key: key, Origin: resource.Origin{Source: source}}
+	var body []byte
+	err := fields(message, func(field protowire.Number, number uint64, data []byte) error {
+		switch field {
+		case fieldCreated:
+			meta.Created = timeOf(number)
+		case fieldLabel:
+			return addPair(&meta.Labels, data)
+		case fieldAnnotation:
+			return addPair(&meta.Annotations, data)
+		case fieldBody:
+			body = bytes.Clone(data)
+		case fieldPlace:
+			meta.Origin.Place = string(data)
+		case fieldGroup:
+			meta.Origin.Group = string(data)
+		case fieldRules:
+			meta.Origin.Rules = string(data)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resource.FromBody(meta, body), nil
+}
+
+// state is what is kept of the whole.
+type state struct {
+	count, sum   uint64
+	hold, stored time.Time
+}
+
+func (s state) encode(key []byte) []byte {
+	var b []byte
+	b = appendNumber(b, fieldCount, s.count)
+	b = appendNumber(b, fieldSum, s.sum)
+	b = appendTime(b, fieldHold, s.hold)
+	b = appendTime(b, fieldStored, s.stored)
+	return seal(key, b)
+}
+
+func decodeState(message []byte) (s state, err error) {
+	err = fields(message, func(field protowire.Number, number uint64, _ []byte) error {
+		switch field {
+		case fieldCount:
+			s.count = number
+		case fieldSum:
+			s.sum = number
+		case fieldHold:
+			s.hold = timeOf(number)
+		case fieldStored:
+			s.stored = timeOf(number)
+		}
+		return nil
+	})
+	return s, err
+}
+
+// add counts a record in, or with -1 out.
+func (s *state) add(record []byte, sign int) {
+	s.count += uint64(sign)
+	s.sum += uint64(sign) * sumOf(record)
+}
+
+func appendNumber(b []byte, field protowire.Number, n uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
+}
+
+// appendTime appends t unless it is zero.
+func appendTime(b []byte, field protowire.Number, t time.Time) []byte {
+	if t.IsZero() {
+		return b
+	}
+	return appendNumber(b, field, protowire.EncodeZigZag(t.UnixNano()))
+}
+
+func timeOf(n uint64) time.Time { return time.Unix(0, protowire.DecodeZigZag(n)).UTC() }
+
+// appendText appends s unless it is empty.
+func appendText(b []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
+}
+
+func appendPairs(b []byte, field protowire.Number, m map[string]string) []byte {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pair := appendText(appendText(nil, fieldKey, k), fieldValue, m[k])
+		b = protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), pair)
+	}
+	return b
+}
+
+func addPair(m *map[string]string, pair []byte) error {
+	var key, value string
+	err := fields(pair, func(field protowire.Number, _ uint64, data []byte) error {
+		switch field {
+		case fieldKey:
+			key = string(data)
+		case fieldValue:
+			value = string(data)
+		}
+		return nil
+	})
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[key] = value
+	return err
+}
+
+// fields calls f for each field of a message: with a number or with data, as its type is.
+func fields(message []byte, f func(field protowire.Number, number uint64, data []byte) error) error {
+	for b := message; len(b) > 0; {
+		field, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return damaged("a record is no message")
+		}
+		b = b[n:]
+		var number uint64
+		var data []byte
+		switch wire {
+		case protowire.VarintType:
+			number, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			data, n = protowire.ConsumeBytes(b)
+		default:
+			n = protowire.ConsumeFieldValue(field, wire, b)
+		}
+		if n < 0 {
+			return damaged("a record is no message")
+		}
+		if err := f(field, number, data); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}

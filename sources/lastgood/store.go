@@ -1,0 +1,167 @@
+package lastgood
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"tributary/memstore"
+)
+
+// Delay is how long changes are collected before they are written.
+const Delay = 200 * time.Millisecond
+
+// The times after which a write that failed is tried again: from the first, doubling, up to the last.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// Store keeps what one source published last. All methods are safe for concurrent use, but for what they say.
+type Store struct {
+	path, source string
+	log          *slog.Logger
+	now          func() time.Time
+	maxSize      int           // of the file in bytes, for tests; 0 for any
+	wake         chan struct{} // for Run, for a hold; holds one
+
+	mu     sync.Mutex
+	hold   time.Time
+	status Status
+}
+
+// Status is the state of a store at one moment. It is a copy, and may be encoded as JSON.
+type Status struct {
+	File string `json:"file"`
+	// Revision is that of the table up to which everything is stored.
+	Revision memstore.Revision `json:"revision"`
+	Stored   *time.Time        `json:"stored,omitempty"` // when the last change was
+	Error    string            `json:"error,omitempty"`  // why nothing is stored at present
+}
+
+func newStore(path, source string, log *slog.Logger) *Store {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Store{
+		path: path, source: source, log: log.With("source", source), now: time.Now,
+		wake: make(chan struct{}, 1), status: Status{File: path},
+	}
+}
+
+// Status returns how the store is doing.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// SetHold has the store keep since when losses are held; the zero time if they are not. It does not block.
+func (s *Store) SetHold(since time.Time) {
+	s.mu.Lock()
+	changed := !s.hold.Equal(since)
+	s.hold = since
+	s.mu.Unlock()
+	if changed {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+}
+
+// Run has the file follow table, once that is synced, until ctx ends; what changed by then is still written. A disk that
+// fails is reported, once, and tried again: nobody waits for it. It is not called twice at once.
+func (s *Store) Run(ctx context.Context, table memstore.Reader) {
+	// bbolt maps the file: where the disk fails under it, that is a fault in memory, which can then be recovered from.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	w := &writer{path: s.path, maxSize: s.maxSize, now: s.now}
+	defer w.close()
+	retry := firstRetry
+	for {
+		changed := table.Changed()
+		err := s.write(w, table)
+		s.report(err)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			pause(ctx, retry)
+			retry = min(2*retry, lastRetry)
+			continue
+		}
+		retry = firstRetry
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-s.wake:
+		}
+		pause(ctx, Delay)
+	}
+}
+
+// pause waits, but not longer than ctx.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// write brings the file up to the table. bbolt panics on a file that somebody else has written to.
+func (s *Store) write(w *writer, table memstore.Reader) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("write %s: panic: %v", s.path, p)
+			w.abandon()
+		}
+	}()
+	if !table.Synced() {
+		return nil // what there is may be a part
+	}
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	wrote, err := w.follow(table, hold)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.status.Revision = w.at
+	}
+	if wrote {
+		now := s.now()
+		s.status.Stored = &now
+	}
+	return err
+}
+
+// report notes and logs whether writing works, when that changes.
+func (s *Store) report(err error) {
+	s.mu.Lock()
+	failed := s.status.Error != ""
+	s.status.Error = ""
+	if err != nil {
+		s.status.Error = err.Error()
+	}
+	s.mu.Unlock()
+	switch {
+	case err != nil && !failed:
+		s.log.Error("what the source publishes is not stored, and a restart would serve an older state", "err", err)
+	case err == nil && failed:
+		s.log.Info("what the source publishes is stored again")
+	}
+}
+
+// Forget removes what is kept of a source that is no more. It is not called while Run runs.
+func (s *Store) Forget() error {
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget source %s: %w", s.source, err)
+	}
+	return nil
+}

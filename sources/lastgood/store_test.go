@@ -1,0 +1,303 @@
+package lastgood
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+func key(i int) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprintf("s%04d", i)}
+}
+
+// made returns an object with everything that is kept of one.
+func made(i int, body string) *resource.Resource {
+	return resource.FromBody(resource.Meta{
+		Key: key(i), Labels: map[string]string{"app": "a", "": "b"}, Annotations: map[string]string{"note": "", "n": body},
+		Created: time.Unix(int64(i), 123).UTC(),
+		Origin:  resource.Origin{Source: "rules", Place: fmt.Sprintf("a.yaml:%d", i), Group: "a.yaml", Rules: "host"},
+	}, []byte(body))
+}
+
+// synced is a table of resources that is complete.
+func synced(rs ...*resource.Resource) *memstore.Table {
+	t := new(memstore.Table)
+	t.Apply(rs, nil)
+	t.MarkSynced()
+	return t
+}
+
+// save has a store at path write table, and stop.
+func save(t require.TestingT, path string, table memstore.Reader) {
+	s := newStore(path, "rules", nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Run(ctx, table)
+	require.Empty(t, s.Status().Error)
+	require.Equal(t, table.Snapshot().Revision(), s.Status().Revision)
+}
+
+// requireKept checks that what was loaded is what is in a table.
+func requireKept(t require.TestingT, table memstore.Reader, kept *Kept) {
+	require.NotNil(t, kept)
+	var want []*resource.Resource
+	for r := range table.Snapshot().All() {
+		want = append(want, r)
+	}
+	require.Equal(t, want, kept.Resources)
+}
+
+func TestWhatIsSavedIsLoaded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	table := synced(made(1, "one"), made(2, ""), resource.FromBody(resource.Meta{
+		Key:    resource.Key{Kind: resource.MeshConfig, Name: "mesh"},
+		Origin: resource.Origin{Source: "rules"},
+	}, []byte("mesh")))
+	save(t, path, table)
+	kept, err := newStore(path, "rules", nil).Load()
+	require.NoError(t, err)
+	requireKept(t, table, kept)
+	require.Zero(t, kept.Hold)
+	require.WithinDuration(t, time.Now(), kept.Stored, time.Minute)
+
+	kept, err = newStore(path+".missing", "rules", nil).Load()
+	require.NoError(t, err)
+	require.Nil(t, kept)
+}
+
+func TestFollowsInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rules.db")
+		s := newStore(path, "rules", nil)
+		table := new(memstore.Table)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.Run(ctx, table); close(ended) }()
+
+		table.Apply([]*resource.Resource{made(1, "one")}, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoFileExists(t, path, "what is not complete is not kept")
+
+		table.MarkSynced()
+		time.Sleep(Delay)
+		synctest.Wait()
+		require.Equal(t, memstore.Revision(1), s.Status().Revision)
+		stored := *s.Status().Stored
+
+		for i := range 100 {
+			table.Apply([]*resource.Resource{made(i, "two")}, nil)
+		}
+		time.Sleep(Delay - time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, memstore.Revision(1), s.Status().Revision, "not yet")
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, memstore.Revision(101), s.Status().Revision)
+		require.Equal(t, stored.Add(Delay), *s.Status().Stored)
+
+		since := time.Now()
+		s.SetHold(since)
+		time.Sleep(Delay)
+		synctest.Wait()
+		table.Apply(nil, []resource.Key{key(1)})
+		cancel()
+		<-ended
+		kept, err := s.Load()
+		require.NoError(t, err)
+		requireKept(t, table, kept)
+		require.True(t, since.Equal(kept.Hold))
+		require.NoError(t, s.Forget())
+		require.NoError(t, s.Forget())
+		require.NoFileExists(t, path)
+	})
+}
+
+func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		dir := filepath.Join(t.TempDir(), "sources")
+		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory, so that nothing can be made in it
+		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
+		table := synced(made(1, "one"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.Run(ctx, table); close(ended) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Contains(t, s.Status().Error, "not a directory")
+		require.Zero(t, s.Status().Revision)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+
+		require.NoError(t, os.Remove(dir))
+		time.Sleep(lastRetry)
+		synctest.Wait()
+		require.Empty(t, s.Status().Error)
+		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+
+		require.NoError(t, os.RemoveAll(dir)) // somebody cleans up
+		table.Apply([]*resource.Resource{made(2, "two")}, nil)
+		time.Sleep(Delay)
+		synctest.Wait()
+		kept, err := s.Load()
+		require.NoError(t, err)
+		requireKept(t, table, kept)
+		cancel()
+		<-ended
+	})
+}
+
+func TestFullDisk(t *testing.T) {
+	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	table := synced(made(1, "one"))
+	w := &writer{path: s.path, now: time.Now, maxSize: 64 << 10}
+	defer w.close()
+	require.NoError(t, s.write(w, table))
+	saved := synced(made(1, "one"))
+	table.Apply([]*resource.Resource{made(2, strings.Repeat("x", 1<<20))}, nil)
+	for range 3 {
+		require.Error(t, s.write(w, table))
+		require.Equal(t, memstore.Revision(1), s.Status().Revision)
+		kept, err := s.Load()
+		require.NoError(t, err)
+		requireKept(t, saved, kept)
+	}
+	table.Apply(nil, []resource.Key{key(2)}) // there is room again
+	require.NoError(t, s.write(w, table))
+	require.Equal(t, memstore.Revision(3), s.Status().Revision)
+}
+
+// TestFileDamagedWhileItIsWrittenTo checks that a fault in the mapped file is no crash.
+func TestFileDamagedWhileItIsWrittenTo(t *testing.T) {
+	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	table := new(memstore.Table)
+	for i := range 1000 {
+		table.Apply([]*resource.Resource{made(i, strings.Repeat("x", 1000))}, nil)
+	}
+	table.MarkSynced()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.Run(ctx, table); close(ended) }()
+	await(t, func() bool { return s.Status().Revision == 1000 })
+	require.NoError(t, os.Truncate(s.path, 0))
+	for i := range 1000 {
+		table.Apply([]*resource.Resource{made(i, "short")}, nil)
+	}
+	await(t, func() bool { return s.Status().Revision == 2000 })
+	cancel()
+	<-ended
+	kept, err := s.Load()
+	require.NoError(t, err)
+	requireKept(t, table, kept)
+}
+
+// await waits until ok holds.
+func await(t *testing.T, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !ok() {
+		require.True(t, time.Now().Before(deadline), "waited in vain")
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestHistories checks that after random changes and restarts the file has what the table has.
+func TestHistories(t *testing.T) {
+	dir := t.TempDir()
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		s := newStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)), "rules", nil)
+		table := synced()
+		w := &writer{path: s.path, now: time.Now}
+		defer func() { w.close() }()
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "hold"}).Draw(t, "what") {
+			case "change":
+				var puts []*resource.Resource
+				var deletes []resource.Key
+				for range rapid.IntRange(1, 50).Draw(t, "changes") {
+					if i := rapid.IntRange(0, 99).Draw(t, "name"); rapid.Bool().Draw(t, "put") {
+						puts = append(puts, made(i, strings.Repeat("x", rapid.IntRange(0, 9000).Draw(t, "size"))))
+					} else {
+						deletes = append(deletes, key(i))
+					}
+				}
+				table.Apply(puts, deletes)
+			case "hold":
+				s.SetHold(time.Unix(int64(rapid.IntRange(1, 5).Draw(t, "since")), 0))
+			case "write":
+				require.NoError(t, s.write(w, table))
+				kept, err := s.Load()
+				require.NoError(t, err)
+				requireKept(t, table, kept)
+				require.True(t, s.hold.Equal(kept.Hold))
+			case "restart":
+				w.close()
+				kept, err := s.Load()
+				require.NoError(t, err)
+				table = synced()
+				if kept != nil {
+					table.Apply(kept.Resources, nil)
+				}
+				w = &writer{path: s.path, now: time.Now}
+			}
+		}
+	})
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "state")
+	d, err := Open(path, nil)
+	require.NoError(t, err)
+	_, err = Open(path, nil)
+	require.EqualError(t, err, fmt.Sprintf(
+		"state directory %s is in use by another tributary, process %d; give each a stateDir of its own", path, os.Getpid()))
+	require.NoError(t, d.Close())
+	d, err = Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+
+	file := filepath.Join(path, "lock")
+	_, err = Open(file, nil)
+	require.ErrorContains(t, err, "not a directory")
+}
+
+func TestClockStepsBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	clock := time.Now()
+	s := newStore(path, "rules", nil)
+	s.now = func() time.Time { return clock }
+	table := synced(made(1, "one"))
+	w := &writer{path: path, now: s.now}
+	require.NoError(t, s.write(w, table))
+	clock = clock.Add(-time.Hour)
+	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	require.NoError(t, s.write(w, table))
+	w.close()
+	kept, err := s.Load()
+	require.NoError(t, err)
+	requireKept(t, table, kept)
+	require.True(t, clock.Equal(kept.Stored))
+}
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(crashing); path != "" {
+		writeForever(path)
+	}
+	goleak.VerifyTestMain(m)
+}

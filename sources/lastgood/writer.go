@@ -1,0 +1,213 @@
+package lastgood
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// writer writes one file. It begins with a new one, made of the whole table, in the place of what is there: so it never
+// writes to a file of unknown condition, and files do not grow forever. From then on it writes what changes.
+type writer struct {
+	path    string
+	maxSize int
+	now     func() time.Time
+
+	db    *bbolt.DB   // nil until the file is made
+	file  os.FileInfo // of db
+	at    memstore.Revision
+	state state // as it is in the file
+}
+
+// rebuildBatch is how many resources one transaction writes while a file is made, which bounds the memory that it takes.
+const rebuildBatch = 10_000
+
+// follow brings the file up to the table, and reports whether that took writing.
+func (w *writer) follow(table memstore.Reader, hold time.Time) (wrote bool, err error) {
+	keys, now, ok := table.Changes(w.at)
+	if w.db == nil || !ok || !w.inPlace() {
+		return true, w.rebuild(now, hold)
+	}
+	if len(keys) == 0 && hold.Equal(w.state.hold) {
+		return false, nil
+	}
+	next := w.state
+	next.hold, next.stored = hold, w.now()
+	changed := false
+	err = w.db.Update(func(tx *bbolt.Tx) error {
+		objects := tx.Bucket(bucketObjects)
+		for _, key := range keys {
+			one, err := next.enter(objects, keyOf(key), now.Get(key))
+			if err != nil {
+				return err
+			}
+			changed = changed || one
+		}
+		if !changed && hold.Equal(w.state.hold) {
+			return errNothing
+		}
+		return tx.Bucket(bucketMeta).Put(keyState, next.encode(keyState))
+	})
+	if errors.Is(err, errNothing) {
+		w.at = now.Revision()
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", w.path, err)
+	}
+	w.at, w.state = now.Revision(), next
+	return true, nil
+}
+
+// errNothing ends a transaction that would change nothing.
+var errNothing = errors.New("nothing to write")
+
+// enter makes r, or nothing if it is nil, the record of key, and reports whether that was a change.
+func (s *state) enter(objects *bbolt.Bucket, key []byte, r *resource.Resource) (changed bool, err error) {
+	old := objects.Get(key)
+	var record []byte
+	if r != nil {
+		record = encode(key, r)
+	}
+	if bytes.Equal(old, record) {
+		return false, nil
+	}
+	if old != nil {
+		s.add(old, -1)
+	}
+	if r == nil {
+		return true, objects.Delete(key)
+	}
+	s.add(record, 1)
+	return true, objects.Put(key, record)
+}
+
+// rebuild makes a new file of everything, and puts it in the place of the old.
+func (w *writer) rebuild(now memstore.Snapshot, hold time.Time) error {
+	w.close()
+	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
+		return err
+	}
+	next := state{hold: hold, stored: w.now()}
+	made := w.path + ".new"
+	if err := w.make(made, now, &next); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", made, err), ignoreMissing(os.Remove(made)))
+	}
+	if err := os.Rename(made, w.path); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(w.path)); err != nil {
+		return err
+	}
+	db, err := w.open(w.path, false)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", w.path, err)
+	}
+	if w.file, err = os.Stat(w.path); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	w.db, w.at, w.state = db, now.Revision(), next
+	return nil
+}
+
+// make writes all of now to a file of its own, and syncs it.
+func (w *writer) make(path string, now memstore.Snapshot, next *state) (err error) {
+	if err := ignoreMissing(os.Remove(path)); err != nil {
+		return err
+	}
+	db, err := w.open(path, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	write := func(rs []*resource.Resource) error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			objects, err := tx.CreateBucketIfNotExists(bucketObjects)
+			if err != nil {
+				return err
+			}
+			objects.FillPercent = 0.9 // the keys come in order
+			for _, r := range rs {
+				if _, err := next.enter(objects, keyOf(r.Key()), r); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	batch := make([]*resource.Resource, 0, min(now.Len(), rebuildBatch))
+	for r := range now.All() {
+		if batch = append(batch, r); len(batch) == rebuildBatch {
+			if err := write(batch); err != nil {
+				return err
+			}
+			batch = batch[:0]
+		}
+	}
+	if err := write(batch); err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		meta, err := tx.CreateBucket(bucketMeta)
+		if err != nil {
+			return err
+		}
+		if err := meta.Put(keyFormat, seal(keyFormat, []byte(format))); err != nil {
+			return err
+		}
+		return meta.Put(keyState, next.encode(keyState))
+	})
+	if err != nil {
+		return err
+	}
+	return db.Sync()
+}
+
+// open opens a file, or makes one. One that is only being made need not be synced at each transaction.
+func (w *writer) open(path string, making bool) (*bbolt.DB, error) {
+	return bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout: time.Second, PageSize: pageSize, NoSync: making, NoGrowSync: making, MaxSize: w.maxSize,
+		FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+	})
+}
+
+// inPlace reports whether the file is still where it was made, and nobody has removed or replaced it.
+func (w *writer) inPlace() bool {
+	fi, err := os.Stat(w.path)
+	return err == nil && os.SameFile(fi, w.file)
+}
+
+// close closes the file, if it is open. It is rebuilt when it is written to again.
+func (w *writer) close() {
+	if w.db != nil {
+		_ = w.db.Close() // all that counts is written
+		w.db = nil
+	}
+}
+
+// abandon forgets a file that bbolt panicked on: its locks may be held for good, so that closing would wait forever.
+func (w *writer) abandon() { w.db = nil }
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // only read
+	return d.Sync()
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
