@@ -150,6 +150,7 @@ func (a *app) run(ctx context.Context) error {
 		"admin":   func(ctx context.Context) error { return a.admin.Serve(ctx, a.adminListener) },
 		"grpc":    a.serveGRPC,
 		"health":  a.followHealth,
+		"startup": a.startFast,
 		"reload":  a.reloader.run,
 	} {
 		parts.Go(func() error {
@@ -185,18 +186,10 @@ func (a *app) serveGRPC(context.Context) error {
 
 // followHealth has the gRPC health service say SERVING once everything was read once.
 func (a *app) followHealth(ctx context.Context) error {
-	for {
-		changed := a.view.Changed()
-		if a.view.Synced() {
-			a.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
+	if a.awaitSync(ctx) {
+		a.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
 	}
+	return nil
 }
 
 // drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
