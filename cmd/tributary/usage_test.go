@@ -36,6 +36,13 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"serve", "--log-level", "loud"}, 2, "loud"},
 		{[]string{"validate"}, 2, "requires at least 1 arg"},
 
+		{[]string{"explain"}, 2, "accepts between 1 and 2 arg(s)"},
+		{[]string{"explain", "se"}, 2, "tributary explain serviceentry shop/reviews"},
+		{[]string{"explain", "shop/reviews"}, 2, "want a kind and a name, or a host"},
+		{[]string{"explain", "cheese", "shop/reviews"}, 2, `unknown kind "cheese"`},
+
+		{[]string{"explain", "a.example", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
+		{[]string{"status", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"get", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"watch", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"validate", dir + "/missing"}, 1, dir + "/missing: no such file or directory"},

@@ -45,9 +45,11 @@ func (w *world) Conflicts() []aggregate.Conflict   { return nil }
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
 	return aggregate.Explanation{Object: aggregate.Ref(key)}
 }
+
 func (w *world) ExplainHost(host string) aggregate.HostExplanation {
 	return aggregate.HostExplanation{Host: host}
 }
+
 func (w *world) Shadows() iter.Seq[aggregate.Shadow] {
 	return func(yield func(aggregate.Shadow) bool) {
 		for _, s := range w.shadows {

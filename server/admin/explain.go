@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"iter"
 	"net/http"
 	"time"
 
@@ -94,9 +95,26 @@ func (s *Server) explainKey(key resource.Key) Explanation {
 		e.Objects = append(e.Objects, x)
 		return e
 	}
-	e.Similar = similarKeys(s.opts.View.Snapshot(), key)
+	e.Similar = similarKeys(s.known(), key)
 	e.Unread = s.quarantinedIf(func(q Quarantined) bool { return q.Name == "" })
 	return e
+}
+
+// known yields the keys that are served, and those of what is not served because it is not valid.
+func (s *Server) known() iter.Seq[resource.Key] {
+	return func(yield func(resource.Key) bool) {
+		snapshot := s.opts.View.Snapshot()
+		for r := range snapshot.All() {
+			if !yield(r.Key()) {
+				return
+			}
+		}
+		for _, q := range s.quarantinedIf(func(q Quarantined) bool { return q.Name != "" && snapshot.Get(q.Key()) == nil }) {
+			if !yield(q.Key()) {
+				return
+			}
+		}
+	}
 }
 
 func (s *Server) explainHost(host string) Explanation {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 
@@ -31,11 +32,10 @@ func best(all []ranked) []Similar {
 	return similar
 }
 
-// similarKeys returns objects whose keys look like key.
-func similarKeys(s memstore.Snapshot, key resource.Key) []Similar {
+// similarKeys returns those of keys that look like key.
+func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
 	var all []ranked
-	for r := range s.All() {
-		k := r.Key()
+	for k := range keys {
 		rank, ok := likeness(key.Name, k.Name)
 		switch {
 		case !ok:

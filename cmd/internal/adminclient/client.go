@@ -1,0 +1,83 @@
+// Package adminclient asks the admin server of a tributary.
+package adminclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Client asks one server.
+type Client struct {
+	Address string        // host:port
+	Timeout time.Duration // of one request
+}
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 1 << 30
+
+// Get returns the page at path, and decodes it, as JSON, into v.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, v any) (page []byte, err error) {
+	if page, err = c.do(ctx, http.MethodGet, path, query); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(page, v); err != nil {
+		return nil, fmt.Errorf("http://%s%s: not what a tributary answers: %w", c.Address, path, err)
+	}
+	return page, nil
+}
+
+// Post has the server do what path stands for, and returns what it says.
+func (c *Client) Post(ctx context.Context, path string, query url.Values) (string, error) {
+	text, err := c.do(ctx, http.MethodPost, path, query)
+	return string(text), err
+}
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
+	defer cancel()
+	target := url.URL{Scheme: "http", Host: c.Address, Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("admin server %q: want host:port", c.Address)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy: it is a neighbour
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // everything was read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return body, nil
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one", c.Address, path)
+	default:
+		return nil, fmt.Errorf("%s: %s", c.Address, strings.TrimSpace(string(body)))
+	}
+}
+
+// explain says in words that the server could not be asked.
+func (c *Client) explain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nobody listens on %s; give the admin address of tributary with --admin", c.Address)
+	case ctx.Err() != nil:
+		return fmt.Errorf("admin server %s: %w", c.Address, context.Cause(ctx))
+	}
+	if inner, ok := errors.AsType[*url.Error](err); ok {
+		err = inner.Err
+	}
+	return fmt.Errorf("admin server %s: %w", c.Address, err)
+}

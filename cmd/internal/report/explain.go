@@ -1,0 +1,190 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/aggregate"
+	"tributary/server/admin"
+)
+
+// Explain writes e, which answers the question for asked: a key or a host.
+func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) error {
+	t := &text{now: now}
+	if len(e.Objects) == 0 {
+		t.line("%s: %s", asked, e.Why)
+		t.section("similar", similar(e.Similar))
+		t.section("not readable", unread(e.Unread))
+		return t.writeTo(w)
+	}
+	if len(e.Objects) > 1 {
+		t.line("%s: %s\n", asked, e.Why)
+	}
+	for i, o := range e.Objects {
+		if i > 0 {
+			t.line("")
+		}
+		t.object(o)
+	}
+	if slices.ContainsFunc(e.Objects, acknowledged) {
+		t.line("\nAn acknowledgement says that it arrived. istiod acknowledges also what it then ignores.")
+	}
+	return t.writeTo(w)
+}
+
+func (t *text) object(o admin.Explained) {
+	t.line("%s", o.Object.Key())
+	if o.Winner != nil {
+		t.section("served from", []string{t.statement(*o.Winner)})
+		t.section("because", strings.Split(o.Why, "; "))
+	} else {
+		t.section("not served", []string{o.Why})
+	}
+	t.section("not used", t.losers(o))
+	t.section("quarantined", t.quarantined(o.Quarantined))
+	t.section("held", t.held(o.Held))
+	t.section("conflict", conflicts(o))
+	t.section("clients", t.recipients(o))
+}
+
+// statement says where a source has an object.
+func (t *text) statement(s aggregate.Statement) string {
+	line := s.Source
+	if s.Place != "" {
+		line += ": " + s.Place
+	}
+	line += fmt.Sprintf("  [version %.8s", s.Version)
+	if s.Created != nil {
+		line += ", created " + t.at(*s.Created)
+	}
+	return line + "]"
+}
+
+func (t *text) losers(o admin.Explained) (lines []string) {
+	for _, s := range o.Shadowed {
+		lines = append(lines, t.statement(s))
+	}
+	for _, d := range o.Duplicates {
+		for _, place := range d.Losers {
+			lines = append(lines, fmt.Sprintf("%s: %s  [%s has it already at %s]", d.Source, place, d.Source, d.Winner))
+		}
+	}
+	return lines
+}
+
+func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
+	for _, q := range all {
+		lines = append(lines, reason(q))
+		what := "nothing is served in its place"
+		if q.LastGoodServes {
+			what = "its last good version is served"
+		}
+		lines = append(lines, "  since "+t.at(q.Since)+"; "+what)
+	}
+	return lines
+}
+
+func unread(all []admin.Quarantined) (lines []string) {
+	for _, q := range all {
+		lines = append(lines, reason(q))
+	}
+	return lines
+}
+
+// reason says why something is in quarantine, and where it is. Most reasons name the place themselves.
+func reason(q admin.Quarantined) string {
+	if strings.Contains(q.Reason, q.Place) {
+		return oneLine(q.Reason)
+	}
+	return fmt.Sprintf("%s: %s: %s", q.Source, q.Place, oneLine(q.Reason))
+}
+
+func (t *text) held(all []admin.Held) (lines []string) {
+	for _, h := range all {
+		lines = append(lines,
+			fmt.Sprintf("%s would take it away or make it less; that is held since %s", h.Source, t.at(h.Since)),
+			"  why: "+oneLine(h.Why))
+		if h.Until != nil {
+			lines = append(lines, "  until: "+h.Until.UTC().Format(time.RFC3339))
+		}
+		lines = append(lines, "  to let it through: tributary guard release "+h.Source)
+	}
+	return lines
+}
+
+// conflicts says what competes with an object, and what istiod makes of it.
+func conflicts(o admin.Explained) (lines []string) {
+	for _, c := range o.Conflicts {
+		var others []string
+		for _, other := range c.Objects {
+			if other != o.Object {
+				others = append(others, other.Key().String())
+			}
+		}
+		lines = append(lines, fmt.Sprintf("on %s with %s", c.Subject, strings.Join(others, ", ")), "  "+c.Message)
+	}
+	return lines
+}
+
+// maxRecipients is how many clients are listed of those that are alike.
+const maxRecipients = 10
+
+func (t *text) recipients(o admin.Explained) (lines []string) {
+	if len(o.Recipients) == 0 {
+		return []string{"no client asks for " + string(o.Object.Kind)}
+	}
+	synced := 0
+	for _, r := range o.Recipients {
+		if r.Synced && !r.Hidden {
+			if synced++; synced > maxRecipients {
+				continue
+			}
+		}
+		lines = append(lines, client(r.Node, r.Peer)+": "+t.received(r))
+	}
+	if more := synced - maxRecipients; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", more))
+	}
+	return lines
+}
+
+// received says how far a client is with the kind of an object.
+func (t *text) received(r admin.Recipient) string {
+	switch {
+	case r.Hidden:
+		return "is not sent it, for its ISTIO_REVISION or NAMESPACES exclude it"
+	case r.Sent == nil:
+		return "has asked, and was sent nothing yet"
+	case r.Nack != nil && r.Nack.Nonce == r.Sent.Nonce:
+		return "REJECTED what it was sent " + t.at(r.Sent.Time) + ": " + oneLine(r.Nack.Error)
+	case r.Synced && r.Acked != nil:
+		return "sent " + t.at(r.Sent.Time) + ", acknowledged after " + r.Acked.Time.Sub(r.Sent.Time).Round(time.Millisecond).String() +
+			": it has the newest version"
+	case r.Acked == nil:
+		return "sent " + t.at(r.Sent.Time) + ", nothing acknowledged yet"
+	case r.Acked.Nonce == r.Sent.Nonce:
+		return "sent " + t.at(r.Sent.Time) + ", acknowledged; a newer version is on its way"
+	default:
+		return "sent " + t.at(r.Sent.Time) + ", not acknowledged; the last that it did was version " +
+			cmp.Or(r.Acked.Version, "(none)") + ", " + t.at(r.Acked.Time)
+	}
+}
+
+func acknowledged(o admin.Explained) bool {
+	return slices.ContainsFunc(o.Recipients, func(r admin.Recipient) bool { return r.Acked != nil })
+}
+
+func similar(all []admin.Similar) (lines []string) {
+	for _, s := range all {
+		line := s.Key().String()
+		if s.Host != "" {
+			line = s.Host + ", in " + line
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,185 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"tributary/server/admin"
+)
+
+// Status writes st, which the admin server at address answered, so that it fits a screen.
+func Status(w io.Writer, address string, st *admin.Status, now time.Time) error {
+	t := &text{now: now}
+	t.head(address, st)
+	t.line("")
+	t.sources(st.Sources)
+	t.line("")
+	t.section("objects", []string{kindsOf(st)})
+	t.section("conflicts", []string{conflictsOf(st.Conflicts)})
+	t.section("quarantine", quarantineOf(st))
+	t.section("holds", t.holds(st.Sources))
+	t.line("")
+	t.clients(st.Clients)
+	return t.writeTo(w)
+}
+
+func (t *text) head(address string, st *admin.Status) {
+	t.line("tributary %s at %s, up %s", st.Version, address, brief(t.now.Sub(st.Started)))
+	if len(st.Missing) == 0 {
+		t.section("ready", []string{"yes"})
+	} else {
+		t.section("NOT READY", st.Missing)
+	}
+	config := st.Config.File
+	if config == "" {
+		config = "from the command line"
+	}
+	lines := []string{config + ", read " + t.at(st.Config.Loaded)}
+	if st.Config.Failed != nil {
+		lines = append(lines, "REFUSED "+t.at(*st.Config.Failed)+", the one above stays:")
+		lines = append(lines, strings.Split(st.Config.Error, "\n")...)
+	}
+	t.section("config", append(lines, st.Config.Restart...))
+}
+
+func (t *text) sources(all []admin.SourceState) {
+	columns := t.columns("SOURCE", "STATE", "OBJECTS", "HELD", "QUARANTINED", "LAST CHANGE", "MESSAGE")
+	for _, s := range all {
+		state, held, change := s.State, 0, "-"
+		if s.Stale {
+			state += ", stale"
+		}
+		if !s.Synced {
+			state += ", not synced"
+		}
+		if s.Hold != nil {
+			held = s.Hold.Objects
+		}
+		if s.LastPublish != nil {
+			change = t.ago(*s.LastPublish)
+		}
+		message := s.Message
+		if message == "" && s.Restarts > 0 {
+			message = fmt.Sprintf("restarted %d times, last because: %s", s.Restarts, s.LastError)
+		}
+		columns.row(s.Name, state, s.Objects, held, s.Quarantined, change, oneLine(message))
+	}
+	columns.flush()
+}
+
+func kindsOf(st *admin.Status) string {
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(st.Kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, st.Kinds[kind]))
+	}
+	if len(kinds) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d: %s", st.Objects, strings.Join(kinds, ", "))
+}
+
+func conflictsOf(c admin.ConflictCounts) string {
+	if c == (admin.ConflictCounts{}) {
+		return "none"
+	}
+	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects",
+		count(c.Shadowed, "key", "keys"), count(c.Duplicates, "key", "keys"), count(c.Competing, "host", "hosts"))
+}
+
+func quarantineOf(st *admin.Status) []string {
+	if st.Quarantined == 0 {
+		return []string{"empty"}
+	}
+	return []string{count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
+}
+
+func (t *text) holds(all []admin.SourceState) (lines []string) {
+	for _, s := range all {
+		if s.Hold == nil {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s lost %s and %s, held since %s", s.Name, count(s.Hold.Objects, "object", "objects"),
+			count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)), "  why: "+oneLine(s.Hold.Why))
+		if s.Hold.Until != nil {
+			lines = append(lines, "  until: "+s.Hold.Until.UTC().Format(time.RFC3339))
+		}
+		lines = append(lines, "  to let it through: tributary guard release "+s.Name)
+	}
+	if len(lines) == 0 {
+		return []string{"none"}
+	}
+	return lines
+}
+
+// maxClients is how many clients are listed.
+const maxClients = 20
+
+func (t *text) clients(all []admin.ClientState) {
+	if len(all) == 0 {
+		t.line("no clients")
+		return
+	}
+	all = slices.Clone(all)
+	// Those in trouble first.
+	slices.SortStableFunc(all, func(a, b admin.ClientState) int { return trouble(b) - trouble(a) })
+	columns := t.columns("CLIENT", "PEER", "SINCE", "MODE", "SYNCED", "NACKS")
+	for _, c := range all[:min(len(all), maxClients)] {
+		mode := "sotw"
+		if c.Delta {
+			mode = "delta"
+		}
+		node := c.Node
+		if node == "" {
+			node = "(no node id)"
+		}
+		columns.row(node, c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks)
+	}
+	columns.flush()
+	if more := len(all) - maxClients; more > 0 {
+		t.line("and %d more", more)
+	}
+	for _, c := range all[:min(len(all), maxClients)] {
+		for _, r := range c.Rejects {
+			t.line("%s REJECTED %s %s: %s", client(c.Node, c.Peer), r.TypeURL, t.at(r.Time), oneLine(r.Error))
+		}
+	}
+}
+
+// trouble is larger for who needs more attention.
+func trouble(c admin.ClientState) int {
+	switch {
+	case len(c.Rejects) > 0:
+		return 2
+	case c.Synced < c.Types:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// columns is a table in the making.
+type columns struct{ w *tabwriter.Writer }
+
+func (t *text) columns(titles ...any) columns {
+	c := columns{tabwriter.NewWriter(&t.Builder, 0, 0, 2, ' ', 0)}
+	c.row(titles...)
+	return c
+}
+
+// row adds a row. Writing to a strings.Builder does not fail.
+func (c columns) row(cells ...any) {
+	for i, cell := range cells {
+		if i > 0 {
+			_, _ = io.WriteString(c.w, "\t")
+		}
+		_, _ = fmt.Fprint(c.w, cell)
+	}
+	_, _ = io.WriteString(c.w, "\n")
+}
+
+func (c columns) flush() { _ = c.w.Flush() }

@@ -1,0 +1,76 @@
+// Package report tells people what the admin server knows.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// text collects lines. It is written at once by who has an error to return.
+type text struct {
+	strings.Builder
+	now time.Time
+}
+
+// line adds a line. Writing to a strings.Builder does not fail.
+func (t *text) line(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
+
+// width is that of the labels of a section.
+const width = 13
+
+// section adds lines under a label; without lines it adds nothing.
+func (t *text) section(label string, lines []string) {
+	for _, l := range lines {
+		t.line("  %-*s %s", width, label, l)
+		label = ""
+	}
+}
+
+func (t *text) writeTo(w io.Writer) error {
+	var b strings.Builder
+	for line := range strings.Lines(t.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n") // a column that ends in empty cells ends in blanks
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// at is a time, and how long ago that was.
+func (t *text) at(when time.Time) string {
+	return when.UTC().Format(time.RFC3339) + " (" + t.ago(when) + ")"
+}
+
+func (t *text) ago(when time.Time) string { return brief(t.now.Sub(when)) + " ago" }
+
+// brief is a duration in its largest unit.
+func brief(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// count is a number of things, in words.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// oneLine is s without what would break a line.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// client names a client: its node id need be neither there nor unique.
+func client(node, peer string) string { return cmp.Or(node, "(no node id)") + " at " + peer }

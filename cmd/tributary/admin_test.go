@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExplain(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/first/a.yaml", entry("reviews", 80))
+	write(t, dir+"/second/b.yaml", entry("reviews", 81)+"---\n"+entry("bad", 80000))
+	s := serving(t, append(freely, "--config-source", "fs://"+dir+"/first", "--config-source", "fs://"+dir+"/second")...)
+	s.awaitReady(t)
+	var events output
+	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds)
+	defer stop()
+	eventually(t, func() error {
+		return contains(command(t, "explain", "se", "shop/reviews", "--admin", s.admin).stdout, "acknowledged after")
+	})
+
+	got := command(t, "explain", "serviceentry", "reviews", "-n", "shop", "--admin", s.admin)
+	assert.Zero(t, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "ServiceEntry shop/reviews\n  served from   first: "+dir+"/first/a.yaml:1  [")
+	assert.Contains(t, got.stdout, "\n  because       first comes before second in the order of sources\n  not used      second: "+dir+"/second/b.yaml:1  [")
+
+	got = command(t, "explain", "reviews.example", "--admin", s.admin)
+	assert.Zero(t, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "ServiceEntry shop/reviews\n")
+
+	got = command(t, "explain", "se", "shop/bad", "--admin", s.admin)
+	assert.Zero(t, got.code, got.stderr)
+	assert.Contains(t, got.stdout, dir+"/second/b.yaml:6: ServiceEntry shop/bad: port number 80000")
+
+	got = command(t, "explain", "se", "rewiews", "--admin", s.admin)
+	assert.Equal(t, result{1, "ServiceEntry default/rewiews: no source has it\n  similar       ServiceEntry shop/reviews\n", ""}, got)
+	got = command(t, "explain", "vs", "shop/reviews", "-o", "json", "--admin", s.admin)
+	assert.Equal(t, 1, got.code)
+	assert.True(t, json.Valid([]byte(got.stdout)))
+}
+
+func TestStatus(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80))
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+
+	got := command(t, "status", "--admin", s.admin)
+	require.Zero(t, got.code, got.stderr)
+	assert.Regexp(t, `^tributary \S+ at `+s.admin+`, up \d+s
+  ready         yes
+  config        from the command line, read `, got.stdout)
+	assert.Contains(t, got.stdout, "\n  objects       1: ServiceEntry 1\n")
+
+	got = command(t, "status", "-o", "json", "--admin", s.admin)
+	var st struct{ Objects int }
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &st))
+	assert.Equal(t, 1, st.Objects)
+}

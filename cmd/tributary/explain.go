@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/report"
+	"tributary/config"
+	"tributary/resource"
+	"tributary/server/admin"
+)
+
+// adminFlags are those of the commands that ask an admin server.
+type adminFlags struct {
+	address string
+	timeout time.Duration
+}
+
+func (f *adminFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.address, "admin", config.DefaultAdmin, "host:port of tributary's admin server")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
+}
+
+func (f *adminFlags) client() *adminclient.Client {
+	return &adminclient.Client{Address: f.address, Timeout: f.timeout}
+}
+
+func newExplain() *cobra.Command {
+	var flags adminFlags
+	var namespace string
+	output := outputs("text", "json")
+	cmd := &cobra.Command{
+		Use:   "explain {KIND [NAMESPACE/]NAME | HOST}",
+		Short: "Say why an object, or a host, is what it is",
+		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
+why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent
+it when. Of a host it explains each object that speaks of it. It exits with 1 if there is no such object, and names what
+may have been meant.`,
+		Example: `  tributary explain se shop/reviews
+  tributary explain virtualservice reviews -n shop -o json
+  tributary explain reviews.shop.svc.cluster.local --admin mesh-1.example:16014`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: completeKind,
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			asked, query, err := question(args, namespace)
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			var answer admin.Explanation
+			page, err := flags.client().Get(ctx, "/debug/explain", query, &answer)
+			if err != nil {
+				return err
+			}
+			if output.value == "json" {
+				_, err = cmd.OutOrStdout().Write(page)
+			} else {
+				err = report.Explain(cmd.OutOrStdout(), asked, &answer, time.Now())
+			}
+			if err == nil && len(answer.Objects) == 0 {
+				return &failure{code: exitFailed}
+			}
+			return err
+		}),
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
+	output.add(cmd)
+	return cmd
+}
+
+// question makes of the arguments of explain what is asked, for people and for the admin server.
+func question(args []string, namespace string) (asked string, query url.Values, err error) {
+	if len(args) == 1 {
+		host := args[0]
+		if schema, ok := resource.SchemaByName(host); ok || strings.Contains(host, "/") {
+			return "", nil, usage("want a kind and a name, or a host; got %s alone%s", host, forExample(schema))
+		}
+		return host, url.Values{"host": {host}}, nil
+	}
+	schema, err := schemaNamed(args[0])
+	if err != nil {
+		return "", nil, err
+	}
+	key := resource.Key{Kind: schema.Kind, Namespace: namespace, Name: args[1]}
+	if before, after, ok := strings.Cut(args[1], "/"); ok {
+		key.Namespace, key.Name = before, after
+	}
+	if schema.Bare {
+		key.Namespace = ""
+	}
+	return key.String(), url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}, nil
+}
+
+func forExample(schema *resource.Schema) string {
+	if schema == nil {
+		return ""
+	}
+	return fmt.Sprintf("; for example: tributary explain %s shop/reviews", strings.ToLower(string(schema.Kind)))
+}
