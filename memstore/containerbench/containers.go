@@ -81,6 +81,7 @@ func (t tidwallRows) get(namespace, name string) *object {
 func (t tidwallRows) list(namespace string, yield func(*object) bool) {
 	t.Ascend(row{namespace: namespace}, func(r row) bool { return r.namespace == namespace && yield(r.obj) })
 }
+
 func (t tidwallRows) all(yield func(*object) bool) { t.Scan(func(r row) bool { return yield(r.obj) }) }
 
 // tidwall/btree, items that are pointers.
@@ -131,6 +132,7 @@ func newRadix() container { return &radix{iradix.New[*object]()} }
 func radixKey(namespace, name string) []byte {
 	return append(append(append(make([]byte, 0, len(namespace)+1+len(name)), namespace...), 0), name...)
 }
+
 func (r *radix) put(o *object)      { r.root, _, _ = r.root.Insert(radixKey(o.Namespace, o.Name), o) }
 func (r *radix) snapshot() snapshot { return &radix{r.root} }
 func (r *radix) get(namespace, name string) *object {

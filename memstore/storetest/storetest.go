@@ -117,10 +117,7 @@ func (s *subject) run(t *testing.T) (stop func()) {
 }
 
 // Eventually waits until cond holds, and fails the test if it never does.
-func Eventually(t interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}, cond func() bool, message string, args ...any) {
+func Eventually(t tb, cond func() bool, message string, args ...any) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for !cond() {
@@ -129,4 +126,10 @@ func Eventually(t interface {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// tb is what there is in common of testing.TB and the T of rapid.
+type tb interface {
+	Helper()
+	Fatalf(format string, args ...any)
 }
