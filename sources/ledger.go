@@ -33,6 +33,7 @@ type group struct {
 	quarantine []Quarantined
 	warnings   []string
 	warned     map[resource.Key][]string // those of the warnings that validation gave
+	restored   bool                      // it is as an earlier run left it, and was not found valid by this one
 }
 
 type candidate struct {
@@ -97,7 +98,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 				delete(l.objects, key.Kind)
 			}
 		case ok && was.winner == nil:
-			c.puts = append(c.puts, firstSeen(w.resource, now))
+			c.puts = append(c.puts, w.resource)
 			l.objects[key.Kind]++
 		case ok && w.resource != was.winner:
 			c.puts = append(c.puts, w.resource)
@@ -115,6 +116,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 		g = &group{name: content.Group}
 	}
 	old := *g
+	g.restored = false
 	held, repeated := split(content.Resources)
 	held = keepLastGood(held, old.held, content.Rejects)
 	g.repeated, g.warnings, g.warned = repeated, content.Warnings, content.warned
@@ -291,14 +293,6 @@ func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 		t.was[key] = standing{winner.resource, contended}
 		t.keys = append(t.keys, key)
 	}
-}
-
-// firstSeen gives r a creation time if it has none. A later version without one takes it over from the store.
-func firstSeen(r *resource.Resource, now time.Time) *resource.Resource {
-	if r.Created().IsZero() {
-		return r.WithCreated(now)
-	}
-	return r
 }
 
 // names returns the groups in order.

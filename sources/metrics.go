@@ -14,6 +14,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	upDesc          = desc("up", "Whether reads of the source succeed, at least in part.")
 	syncedDesc      = desc("synced", "Whether the source has been read as a whole once.")
+	staleDesc       = desc("stale", "Whether what an earlier run read is served, because the source has not been read as a whole yet.")
+	storedDesc      = desc("stored", "Whether what the source publishes can be written to the state directory.")
 	objectsDesc     = desc("objects", "Resources of the source that are in force.", "kind")
 	quarantinedDesc = desc("quarantined", "Resources and documents of the source that are not served because they are not valid.")
 	conflictsDesc   = desc("conflicts", "Resources of the source that are not served because it has their key more than once.")
@@ -21,12 +23,21 @@ var (
 	publishesDesc   = desc("publishes_total", "Commits by the source.")
 	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
 	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")
+
+	heldObjectsDesc   = guardDesc("held_objects", "Objects that the source no longer has, and that are held in force.")
+	heldEndpointsDesc = guardDesc("held_endpoints", "Endpoints that the source no longer has, and that are held in force.")
+	holdsDesc         = guardDesc("holds_total", "Losses of the source that were held.")
 )
+
+func guardDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("tributary_guard_"+name, help, []string{"source"}, nil)
+}
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, syncedDesc, objectsDesc, quarantinedDesc, conflictsDesc, warningsDesc, publishesDesc, publishedDesc, restartsDesc,
+		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, warningsDesc, publishesDesc,
+		publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
 	} {
 		ch <- d
 	}
@@ -45,6 +56,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		quarantined, conflicts, warnings := r.sink.counts()
 		gauge(upDesc, truth(st.State == Healthy || st.State == Degraded))
 		gauge(syncedDesc, truth(st.Synced))
+		gauge(staleDesc, truth(st.Stale))
+		if st.Kept != nil {
+			gauge(storedDesc, truth(st.Kept.Error == ""))
+		}
+		objects, endpoints, holds := r.sink.guard.Counts()
+		gauge(heldObjectsDesc, float64(objects))
+		gauge(heldEndpointsDesc, float64(endpoints))
+		count(holdsDesc, holds)
 		for kind, n := range st.Objects {
 			gauge(objectsDesc, float64(n), string(kind))
 		}

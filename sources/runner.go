@@ -10,12 +10,16 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"tributary/sources/lastgood"
 )
 
 // runner runs one source, again and again.
 type runner struct {
 	name       string
 	sink       *sink
+	table      Table
+	memory     *lastgood.Store // or nil
 	log        *slog.Logger
 	newBackOff func() backoff.BackOff
 
@@ -24,6 +28,9 @@ type runner struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the loop has ended; nil if there never was one
 	leaving bool          // being swapped or removed
+	// The same of those who look after what the source published.
+	free      context.CancelFunc
+	dismissed chan struct{}
 
 	mu        sync.Mutex
 	address   string
@@ -33,14 +40,26 @@ type runner struct {
 
 func newRunner(spec Spec, opts Options) *runner {
 	log := opts.Log.With("source", spec.Name)
-	return &runner{
-		name: spec.Name, address: spec.Address, source: spec.Source,
+	kept, err := restore(spec)
+	if err != nil {
+		log.Error("what the source published last is not known", "err", err)
+	}
+	r := &runner{
+		name: spec.Name, address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
 		sink: newSink(spec, opts, log), log: log, newBackOff: opts.NewBackOff,
 	}
+	if kept != nil {
+		r.sink.resume(kept)
+		log.Info("what the source published last is served until it has been read", "objects", len(kept.Resources), "stored", kept.Stored)
+	}
+	return r
 }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
 func (r *runner) start(ctx context.Context) {
+	if r.dismissed == nil {
+		r.attend(context.WithoutCancel(ctx)) // they end after the source, to see its last
+	}
 	ctx, r.cancel = context.WithCancel(ctx)
 	r.done = make(chan struct{})
 	go func(done chan<- struct{}) {
@@ -57,12 +76,37 @@ func (r *runner) stop() {
 	}
 }
 
-// swap exchanges the source. There is no loop.
-func (r *runner) swap(address string, source Source) {
-	r.source = source
+// attend starts those who look after what the source published: the guard, and the memory. The caller holds the
+// supervisor's mu, and calls dismiss to join them.
+func (r *runner) attend(ctx context.Context) {
+	ctx, r.free = context.WithCancel(ctx)
+	r.dismissed = make(chan struct{})
+	go func(dismissed chan<- struct{}) {
+		defer close(dismissed)
+		var both sync.WaitGroup
+		both.Go(func() { r.sink.guard.Run(ctx) })
+		if r.memory != nil {
+			both.Go(func() { r.memory.Run(ctx, r.table) })
+		}
+		both.Wait()
+	}(r.dismissed)
+}
+
+// dismiss ends them and waits for them; what was published is then on disk, if the disk allows.
+func (r *runner) dismiss() {
+	if r.dismissed != nil {
+		r.free()
+		<-r.dismissed
+	}
+}
+
+// swap exchanges the source and its settings. There is no loop.
+func (r *runner) swap(spec Spec) {
+	r.source = spec.Source
+	r.sink.guard.Configure(spec.Guard)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.address, r.lastError = address, ""
+	r.address, r.lastError = spec.Address, ""
 }
 
 func (r *runner) loop(ctx context.Context) {
@@ -131,5 +175,9 @@ func (r *runner) status(lists bool) Status {
 	st.Address, st.Restarts, st.LastError = r.address, r.restarts, r.lastError
 	r.mu.Unlock()
 	r.sink.describe(&st, lists)
+	if r.memory != nil {
+		kept := r.memory.Status()
+		st.Kept = &kept
+	}
 	return st
 }

@@ -14,12 +14,14 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/sources/guard"
 )
 
 // Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
 // and must not block: it is called while the sink's other callers wait, so that commits are in the order of the
 // bookkeeping. MarkSynced says that everything applied before is the whole of the source.
 type Table interface {
+	memstore.Reader
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
 	MarkSynced()
 }
@@ -27,7 +29,7 @@ type Table interface {
 // sink is the Sink of one source, and keeps what is to be known about it.
 type sink struct {
 	source   string
-	table    Table
+	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 
@@ -35,16 +37,23 @@ type sink struct {
 	ledger      *ledger
 	health      Health
 	since       time.Time // of health.State
-	synced      bool
+	synced      bool      // by the source itself
+	restored    *Restored
 	publishes   int
 	lastPublish time.Time
 }
 
 func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
-	return &sink{
-		source: spec.Name, table: spec.Table, log: log, validate: opts.Validate,
+	guarded := guard.Options{Settings: spec.Guard, Log: log}
+	if spec.Memory != nil {
+		guarded.Remember = spec.Memory.SetHold
+	}
+	s := &sink{
+		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
 		ledger: newLedger(), since: time.Now(),
 	}
+	s.ledger.restore(spec.Table.Snapshot())
+	return s
 }
 
 // Replace implements Sink.
@@ -73,7 +82,7 @@ func (s *sink) Synced() {
 	s.synced = true
 	s.mu.Unlock()
 	if first {
-		s.table.MarkSynced()
+		s.guard.MarkSynced()
 		s.log.Info("source synced")
 	}
 	s.report(Health{State: Healthy}, func(now State) bool { return now == Starting })
@@ -111,8 +120,9 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	s.log.Log(context.Background(), level, msg, "from", old.State.String(), "to", h.State.String(), "message", h.Message)
 }
 
-// withdraw empties every group, in one commit.
+// withdraw empties every group, in one commit. It is meant to, so nothing is held.
 func (s *sink) withdraw() {
+	s.guard.Configure(guard.Settings{Off: true})
 	var contents []admitted
 	for _, name := range s.Groups() {
 		contents = append(contents, admitted{Content: Content{Group: name}})
@@ -152,11 +162,11 @@ func (s *sink) admitOne(c Content, before group) admitted {
 	verdicts := make([]verdict, len(c.Resources))
 	inParallel(len(c.Resources), func(i int) {
 		r := c.Resources[i]
-		if o := r.Origin(); o.Source != s.source {
-			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place})
+		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group})
 		}
 		v := verdict{resource: r}
-		if old, ok := find(before.held, r.Key()); ok && resource.Equal(old, r) && old.Origin() == r.Origin() {
+		if old, ok := find(before.held, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
 			v.warnings = before.warned[r.Key()]
 		} else {
 			var warnings resource.Errors
@@ -197,9 +207,10 @@ func (s *sink) commit(contents []admitted) change {
 	now := time.Now()
 	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
 	if len(c.puts)+len(c.deletes) > 0 {
-		s.table.Apply(c.puts, c.deletes)
-		s.publishes++
-		s.lastPublish = now
+		if changes, _ := s.guard.Apply(c.puts, c.deletes); len(changes) > 0 {
+			s.publishes++
+			s.lastPublish = now
+		}
 	}
 	return c
 }
@@ -259,6 +270,9 @@ func (s *sink) describe(st *Status, lists bool) {
 	defer s.mu.Unlock()
 	st.State, st.Message, st.Since = s.health.State, s.health.Message, s.since
 	st.Synced = s.synced
+	st.Restored = s.restored
+	st.Stale = s.restored != nil && !s.synced
+	st.Held = s.guard.Status()
 	st.Publishes = s.publishes
 	if t := s.lastPublish; !t.IsZero() {
 		st.LastPublish = &t

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"tributary/resource"
+	"tributary/sources/guard"
+	"tributary/sources/lastgood"
 )
 
 // Status is what there is to know of a source at one moment. It is a copy, and may be encoded as JSON.
@@ -15,6 +17,9 @@ type Status struct {
 	Since   time.Time `json:"since"` // when the state last changed
 	// Synced says that the source has been read once as a whole. It stays true when the source fails later.
 	Synced bool `json:"synced"`
+	// Stale says that the source has not been read as a whole yet, and that what an earlier run read is served.
+	Stale    bool      `json:"stale,omitempty"`
+	Restored *Restored `json:"restored,omitempty"` // what that was; nil if there was nothing
 
 	Restarts  int    `json:"restarts"` // of Run, after failures
 	LastError string `json:"lastError,omitempty"`
@@ -22,8 +27,11 @@ type Status struct {
 	Publishes   int        `json:"publishes"` // that changed something
 	LastPublish *time.Time `json:"lastPublish,omitempty"`
 
+	Held *guard.Status    `json:"held,omitempty"` // the loss that is held back, if there is one
+	Kept *lastgood.Status `json:"kept,omitempty"` // how the source is kept on disk, if it is
+
 	Groups      int                   `json:"groups"`
-	Objects     map[resource.Kind]int `json:"objects"` // in force, by kind
+	Objects     map[resource.Kind]int `json:"objects"` // that the source has in force, by kind; what is held is not of them
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`

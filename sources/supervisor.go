@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/resource"
+	"tributary/sources/guard"
+	"tributary/sources/lastgood"
 )
 
 // Options configure a Supervisor. The zero value is ready to use.
@@ -32,7 +34,9 @@ type Spec struct {
 	Name    string // unique
 	Address string // for people
 	Source  Source
-	Table   Table // of this source only
+	Table   Table           // of this source only; what it has already, an earlier run left there
+	Guard   guard.Settings  // the zero value has the defaults
+	Memory  *lastgood.Store // keeps what is published across restarts; nil if nothing does
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
@@ -52,6 +56,8 @@ var (
 	ErrDuplicate = errors.New("a source of this name exists")
 	ErrNotFound  = errors.New("no source of this name")
 	ErrStopped   = errors.New("the supervisor has stopped")
+
+	ErrNothingHeld = errors.New("nothing is held")
 )
 
 // NewSupervisor returns a supervisor without sources.
@@ -109,20 +115,25 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	for _, r := range runners {
 		r.stop()
+		r.dismiss()
 	}
 	return nil
 }
 
-// Add adds a source, and starts it as soon as the supervisor runs.
+// Add adds a source, and starts it as soon as the supervisor runs. When it returns, what an earlier run left is in the
+// table.
 func (s *Supervisor) Add(spec Spec) error {
-	r := newRunner(spec, s.opts)
+	s.mu.Lock()
+	err := s.admits(spec.Name)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	r := newRunner(spec, s.opts) // reads a file, so without the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
-		return fmt.Errorf("add source %q: %w", spec.Name, ErrStopped)
-	}
-	if s.find(spec.Name) != nil {
-		return fmt.Errorf("add source %q: %w", spec.Name, ErrDuplicate)
+	if err := s.admits(spec.Name); err != nil {
+		return err
 	}
 	s.runners = append(s.runners, r)
 	if s.ctx != nil {
@@ -131,17 +142,28 @@ func (s *Supervisor) Add(spec Spec) error {
 	return nil
 }
 
-// Swap puts another source in the place of the one called name, which has ended when the other starts. What was published
-// stays until the new source replaces or withdraws it; the table stays too.
-func (s *Supervisor) Swap(name, address string, source Source) error {
-	r, err := s.take(name)
+// admits says whether a source of this name can be added. The caller holds mu.
+func (s *Supervisor) admits(name string) error {
+	if s.stopped {
+		return fmt.Errorf("add source %q: %w", name, ErrStopped)
+	}
+	if s.find(name) != nil {
+		return fmt.Errorf("add source %q: %w", name, ErrDuplicate)
+	}
+	return nil
+}
+
+// Swap puts another source in the place of the one of the same name, which has ended when the other starts. What was
+// published stays until the new source replaces or withdraws it; the table and the memory stay too, whatever spec says.
+func (s *Supervisor) Swap(spec Spec) error {
+	r, err := s.take(spec.Name)
 	if err != nil {
-		return fmt.Errorf("swap source %q: %w", name, err)
+		return fmt.Errorf("swap source %q: %w", spec.Name, err)
 	}
 	r.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.swap(address, source)
+	r.swap(spec)
 	r.leaving = false
 	if s.ctx != nil && !s.stopped {
 		r.start(s.ctx)
@@ -158,7 +180,7 @@ const (
 	Keep                    // leave it there, for a caller that drops the table as a whole
 )
 
-// Remove stops a source and forgets it. When it returns the source has ended.
+// Remove stops a source and forgets it, also on disk. When it returns the source has ended.
 func (s *Supervisor) Remove(name string, data Removal) error {
 	r, err := s.take(name)
 	if err != nil {
@@ -168,10 +190,29 @@ func (s *Supervisor) Remove(name string, data Removal) error {
 	if data == Withdraw {
 		r.sink.withdraw()
 	}
+	r.dismiss()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.runners = slices.DeleteFunc(s.runners, func(o *runner) bool { return o == r })
+	s.mu.Unlock()
+	if r.memory != nil {
+		return r.memory.Forget()
+	}
 	return nil
+}
+
+// Release lets a source lose what is held of it, and says how much that was. The error is ErrNotFound or ErrNothingHeld.
+func (s *Supervisor) Release(name string) (objects, endpoints int, err error) {
+	s.mu.Lock()
+	r := s.find(name)
+	s.mu.Unlock()
+	if r == nil {
+		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrNotFound)
+	}
+	objects, endpoints, ok := r.sink.guard.Release()
+	if !ok {
+		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrNothingHeld)
+	}
+	return objects, endpoints, nil
 }
 
 // Status returns the status of every source, in the order in which they were added.

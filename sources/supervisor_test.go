@@ -67,7 +67,7 @@ func TestSourcePublishes(t *testing.T) {
 		synctest.Wait()
 		require.True(t, table.Synced())
 		r := table.Snapshot().Get(keyed("x"))
-		require.Equal(t, resource.Origin{Source: "a", Place: "p"}, r.Origin(), "the sink names the source")
+		require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, r.Origin(), "the sink names the source")
 		require.Equal(t, time.Now().UTC(), r.Created(), "the time it was first seen")
 		now := time.Now()
 		require.Equal(t, []Status{{
@@ -197,20 +197,20 @@ func TestSwapKeepsTheDataUntilItIsReplaced(t *testing.T) {
 		require.NoError(t, s.Add(Spec{Name: "a", Address: "old", Table: table, Source: publish("g", made("x", "1", "p"), made("y", "1", "p"))}))
 		synctest.Wait()
 		release := make(chan struct{})
-		require.NoError(t, s.Swap("a", "new", run(func(ctx context.Context, sink Sink) error {
+		require.NoError(t, s.Swap(Spec{Name: "a", Address: "new", Source: run(func(ctx context.Context, sink Sink) error {
 			<-release
 			if got := sink.Groups(); len(got) != 1 || got[0] != "g" {
 				return fmt.Errorf("groups are %v", got)
 			}
 			return publish("g", made("x", "2", "p"))(ctx, sink)
-		})))
+		})}))
 		synctest.Wait()
 		require.Equal(t, 2, table.Snapshot().Len())
 		close(release)
 		synctest.Wait()
 		require.Equal(t, 1, table.Snapshot().Len())
 		require.Equal(t, "new", s.Status()[0].Address)
-		require.ErrorIs(t, s.Swap("b", "", nil), ErrNotFound)
+		require.ErrorIs(t, s.Swap(Spec{Name: "b"}), ErrNotFound)
 	})
 }
 
@@ -231,7 +231,7 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 				if errors.Is(err, ErrStopped) {
 					return
 				}
-				_ = s.Swap(name, "", publish("g", made("x", "2", "p")))
+				_ = s.Swap(Spec{Name: name, Source: publish("g", made("x", "2", "p"))})
 				_ = s.Status()
 				_ = s.Remove(name, Removal(i%2))
 			}
@@ -367,7 +367,8 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		require.Equal(t, map[string]float64{
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
 			"tributary_source_quarantined": 0, "tributary_source_conflicts": 1, "tributary_source_warnings": 0,
-			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0,
+			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0, "tributary_source_stale": 0,
+			"tributary_guard_held_objects": 0, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 0,
 			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),
 		}, gather(t, registry))
 		require.NoError(t, s.Remove("a", Withdraw))

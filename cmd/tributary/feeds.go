@@ -68,7 +68,7 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 		}
 	}
 	for _, n := range changed {
-		if err := f.supervisor.Swap(n.config.Name, n.config.Address, n.source); err != nil {
+		if err := f.supervisor.Swap(n.spec()); err != nil {
 			return done, err
 		}
 	}

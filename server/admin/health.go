@@ -32,7 +32,7 @@ func (s *Server) missing() []string {
 		missing = append(missing, "shutting down")
 	}
 	for _, src := range s.opts.Sources.Status() {
-		if !src.Synced {
+		if !src.Synced && !src.Stale { // what an earlier run read is served as well
 			missing = append(missing, notSynced(src))
 		}
 	}

@@ -122,7 +122,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 	for _, src := range all {
 		state := SourceState{
 			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
-			Synced: src.Synced, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
+			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError,
 		}
 		if i := position(src.Name); i < len(order) {
@@ -130,6 +130,9 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 		}
 		for _, n := range src.Objects {
 			state.Objects += n
+		}
+		if h := src.Held; h != nil {
+			state.Hold = &Hold{Since: h.Since, Until: h.Until, Why: h.Why, Objects: h.Objects, Endpoints: h.Endpoints}
 		}
 		states = append(states, state)
 	}

@@ -59,20 +59,19 @@ type Table interface {
 // All methods are safe for concurrent use.
 type Guard struct {
 	table    Table
-	settings Settings
 	log      *slog.Logger
 	remember func(since time.Time)
 	now      func() time.Time
 	wake     chan struct{} // for Run; holds one
 
 	mu        sync.Mutex // held by who commits, so that commits are in order
-	open      bool       // everything passes
-	endpoints int        // in the table
-	recent    window     // the losses that were let through
-	hold      *hold      // nil if there is none
-	holds     int        // begun so far
-	why       string     // the hold that began last did
-	how       ending     // of the hold that ended last
+	settings  Settings
+	endpoints int    // in the table
+	recent    window // the losses that were let through
+	hold      *hold  // nil if there is none
+	holds     int    // begun so far
+	why       string // the hold that began last did
+	how       ending // of the hold that ended last
 
 	// Owned by Run.
 	announced int // the hold of which the beginning was logged
@@ -81,14 +80,9 @@ type Guard struct {
 
 // New returns a guard of table and what it has already.
 func New(table Table, opts Options) *Guard {
-	s := opts.Settings
 	g := &Guard{
 		table: table, log: opts.Log, remember: opts.Remember, now: time.Now, wake: make(chan struct{}, 1),
-		settings: Settings{
-			Off: s.Off, Share: cmp.Or(s.Share, DefaultShare), Min: cmp.Or(s.Min, DefaultMin),
-			Window: cmp.Or(s.Window, DefaultWindow), HoldFor: s.HoldFor,
-		},
-		open: s.Off,
+		settings: opts.withDefaults(),
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -102,6 +96,13 @@ func New(table Table, opts Options) *Guard {
 	return g
 }
 
+func (s Settings) withDefaults() Settings {
+	return Settings{
+		Off: s.Off, Share: cmp.Or(s.Share, DefaultShare), Min: cmp.Or(s.Min, DefaultMin),
+		Window: cmp.Or(s.Window, DefaultWindow), HoldFor: s.HoldFor,
+	}
+}
+
 // Snapshot returns what is in the table.
 func (g *Guard) Snapshot() memstore.Snapshot { return g.table.Snapshot() }
 
@@ -111,7 +112,7 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	defer g.mu.Unlock()
 	before, now := g.table.Snapshot(), g.now()
 	puts = firstSeen(puts, before, now)
-	if g.open {
+	if g.settings.Off {
 		return g.commit(puts, deletes, now)
 	}
 	g.recent.forget(now.Add(-g.settings.Window))
@@ -158,7 +159,7 @@ func (g *Guard) MarkSynced() {
 func (g *Guard) Resume(since time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.open && g.hold == nil {
+	if !g.settings.Off && g.hold == nil {
 		g.begin(&hold{since: since, resumed: true, why: "it was held before the restart"})
 	}
 }
@@ -166,12 +167,15 @@ func (g *Guard) Resume(since time.Time) {
 // Release lets go what is held, and says how much that was. It reports whether there was a hold.
 func (g *Guard) Release() (objects, endpoints int, ok bool) { return g.release(released) }
 
-// Open lets everything pass from now on, and what is held, too.
-func (g *Guard) Open() {
+// Configure changes the settings. If they are to let everything through, what is held goes, too.
+func (g *Guard) Configure(s Settings) {
 	g.mu.Lock()
-	g.open = true
+	g.settings = s.withDefaults()
 	g.mu.Unlock()
-	g.release(released)
+	if s.Off {
+		g.release(released)
+	}
+	g.ring() // the end of the hold may be another
 }
 
 func (g *Guard) release(how ending) (objects, endpoints int, ok bool) {
@@ -214,7 +218,7 @@ func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now ti
 	for _, c := range changes {
 		was, is := endpoints(c.Old), endpoints(c.New)
 		g.endpoints += is - was
-		if !g.open {
+		if !g.settings.Off {
 			g.recent.note(c.Key(), c.New == nil, was, is, now)
 		}
 	}

@@ -280,11 +280,13 @@ func TestRestartKeepsTheHold(t *testing.T) {
 	require.Nil(t, off.Status())
 }
 
-func TestOpenLetsEverythingGo(t *testing.T) {
+func TestConfigure(t *testing.T) {
 	b := newRig(Settings{}, 100, 0)
 	b.Apply(nil, keys(0, 60))
-	b.Open()
-	require.Equal(t, 40, b.size())
+	b.Configure(Settings{HoldFor: time.Hour})
+	require.Equal(t, b.clock.Add(time.Hour), *b.Status().Until)
+	b.Configure(Settings{Off: true})
+	require.Equal(t, 40, b.size(), "what is held goes, too")
 	b.Apply(nil, keys(60, 100))
 	require.Zero(t, b.size())
 }

@@ -69,11 +69,11 @@ func (b *rig) start() {
 func (b *rig) restart(meanwhile func()) {
 	b.t.Helper()
 	// A source that does nothing stands in, so that nothing runs while the system changes.
-	require.NoError(b.t, b.supervisor.Swap(name, "", idle{}))
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: name, Source: idle{}}))
 	require.ErrorIs(b.t, b.tap.last(), context.Canceled, "Run must return the error of its context")
 	meanwhile()
 	b.tap = newTap(b.Source())
-	require.NoError(b.t, b.supervisor.Swap(name, "", b.tap))
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: name, Source: b.tap}))
 }
 
 // await waits until ok holds.

@@ -1,0 +1,264 @@
+package sources
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources/lastgood"
+)
+
+// lifetime runs a source called a, as one process does, with what is kept in dir. After test it is stopped in order.
+func lifetime(t *testing.T, dir string, opts Options, source Source, test func(s *Supervisor, table *memstore.Table)) {
+	t.Helper()
+	if opts.Validate == nil {
+		opts.Validate = allValid
+	}
+	state, err := lastgood.Open(dir, opts.Log)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, state.Close()) }()
+	s, table := NewSupervisor(opts), new(memstore.Table)
+	require.NoError(t, s.Add(Spec{Name: "a", Source: source, Table: table, Memory: state.Source("a")}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	synctest.Wait()
+	test(s, table)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// unreachable is a source that cannot be read.
+func unreachable(ctx context.Context, sink Sink) error {
+	sink.Report(Health{State: Unreachable, Message: "connection refused"})
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// whole is a source that is read once: what it has replaces what the sink has, as with files.
+func whole(groups map[string][]*resource.Resource, rejects ...Reject) run {
+	return func(ctx context.Context, sink Sink) error {
+		var contents []Content
+		for _, name := range sink.Groups() {
+			if _, there := groups[name]; !there {
+				contents = append(contents, Content{Group: name})
+			}
+		}
+		for name, rs := range groups {
+			c := Content{Group: name, Resources: rs}
+			for _, r := range rejects {
+				if r.Origin.Place == name {
+					c.Rejects = append(c.Rejects, r)
+				}
+			}
+			contents = append(contents, c)
+		}
+		_ = sink.ReplaceAll(contents)
+		sink.Synced()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+func many(group string, n int) (rs []*resource.Resource) {
+	for i := range n {
+		rs = append(rs, made(fmt.Sprintf("%s%03d", group, i), "1", group))
+	}
+	return rs
+}
+
+type groups = map[string][]*resource.Resource
+
+func TestRestartServesWhatWasThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var first time.Time
+		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
+			first = table.Snapshot().Get(keyed("x")).Created()
+			st := s.Status()[0]
+			require.False(t, st.Stale)
+			require.Nil(t, st.Restored)
+		})
+		time.Sleep(time.Hour)
+		var log bytes.Buffer
+		registry := prometheus.NewRegistry()
+		opts := Options{Metrics: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		lifetime(t, dir, opts, run(unreachable), func(s *Supervisor, table *memstore.Table) {
+			require.True(t, table.Synced(), "it is served")
+			require.Equal(t, 21, table.Snapshot().Len())
+			x := table.Snapshot().Get(keyed("x"))
+			require.Equal(t, first, x.Created())
+			require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, x.Origin())
+			st := s.Status()[0]
+			require.True(t, st.Stale)
+			require.False(t, st.Synced)
+			require.Equal(t, 21, st.Restored.Objects)
+			require.Equal(t, 2, st.Groups)
+			require.Equal(t, map[resource.Kind]int{resource.ServiceEntry: 21}, st.Objects)
+			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP tributary_source_stale Whether what an earlier run read is served, because the source has not been read as a whole yet.
+# TYPE tributary_source_stale gauge
+tributary_source_stale{source="a"} 1
+`), "tributary_source_stale"))
+		})
+		require.Contains(t, log.String(), "what the source published last is served until it has been read")
+
+		time.Sleep(time.Hour)
+		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "2", "p"), made("y", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
+			require.False(t, s.Status()[0].Stale, "it was read")
+			require.Equal(t, memstore.Revision(2), table.Snapshot().Revision(), "one commit for the two that differ")
+			require.Equal(t, first, table.Snapshot().Get(keyed("x")).Created(), "the same object as two restarts ago")
+			require.Equal(t, first.Add(2*time.Hour), table.Snapshot().Get(keyed("y")).Created())
+		})
+	})
+}
+
+func TestRestartWithdrawsWhatWentMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}, "h": many("h", 3)}), func(*Supervisor, *memstore.Table) {})
+		lifetime(t, dir, Options{}, whole(groups{"h": many("h", 3)}), func(_ *Supervisor, table *memstore.Table) {
+			require.Nil(t, table.Snapshot().Get(keyed("x")))
+			require.Equal(t, 3, table.Snapshot().Len())
+		})
+	})
+}
+
+func TestRestartKeepsTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+		var since time.Time
+		for range 3 {
+			time.Sleep(time.Hour)
+			lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
+				require.Equal(t, 100, table.Snapshot().Len())
+				held := s.Status()[0].Held
+				require.Equal(t, 100, held.Objects)
+				if since.IsZero() {
+					since = held.Since
+				}
+				require.True(t, since.Equal(held.Since), "the hold goes on")
+			})
+		}
+		lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
+			_, _, err := s.Release("b")
+			require.ErrorIs(t, err, ErrNotFound)
+			objects, _, err := s.Release("a")
+			require.NoError(t, err)
+			require.Equal(t, 100, objects)
+			require.Zero(t, table.Snapshot().Len())
+			_, _, err = s.Release("a")
+			require.ErrorIs(t, err, ErrNothingHeld)
+		})
+		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, table *memstore.Table) {
+			require.Zero(t, table.Snapshot().Len(), "what was let go stays gone")
+			require.True(t, table.Synced(), "that it is empty is known")
+			require.Nil(t, s.Status()[0].Held)
+		})
+	})
+}
+
+func TestRestartKeepsTheLastGoodVersionOfWhatIsBad(t *testing.T) {
+	bad := func(key resource.Key) Reject {
+		return Reject{Key: key, Origin: resource.Origin{Place: "g"}, Err: errors.New("bad")}
+	}
+	for name, reject := range map[string]Reject{"known": bad(keyed("x")), "too broken to tell": bad(resource.Key{})} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}}), func(*Supervisor, *memstore.Table) {})
+				for range 2 {
+					lifetime(t, dir, Options{}, whole(groups{"g": nil}, reject), func(s *Supervisor, table *memstore.Table) {
+						require.NotNil(t, table.Snapshot().Get(keyed("x")))
+						q := s.Status()[0].Quarantined
+						require.Len(t, q, 1)
+						require.Equal(t, reject.Key != resource.Key{}, q[0].LastGoodServes)
+					})
+				}
+			})
+		})
+	}
+}
+
+// TestRestartValidatesWhatItRestored has a rule that is new in a version of the program.
+func TestRestartValidatesWhatItRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		source := func() run { return whole(groups{"g": {made("x", "1", "p"), made("y", "1", "p")}}) }
+		lifetime(t, dir, Options{}, source(), func(*Supervisor, *memstore.Table) {})
+		stricter := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
+			if r.Key().Name == "x" {
+				return nil, errors.New("no longer allowed")
+			}
+			return resource.Errors{{Err: errors.New("deprecated")}}, nil
+		}}
+		lifetime(t, dir, stricter, source(), func(s *Supervisor, table *memstore.Table) {
+			st := s.Status()[0]
+			require.Len(t, st.Quarantined, 1)
+			require.True(t, st.Quarantined[0].LastGoodServes)
+			require.Len(t, st.Warnings, 1)
+			require.Equal(t, 2, table.Snapshot().Len())
+		})
+	})
+}
+
+func TestDamagedMemoryIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+		file := filepath.Join(dir, "sources", "a.db")
+		require.NoError(t, os.Truncate(file, 5000))
+		var log bytes.Buffer
+		opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
+		lifetime(t, dir, opts, run(unreachable), func(s *Supervisor, table *memstore.Table) {
+			require.False(t, table.Synced(), "nothing is served as long as nothing is known")
+			require.False(t, s.Status()[0].Stale)
+		})
+		require.Equal(t, 1, strings.Count(log.String(), "it was set aside as "+file+".damaged-"), log.String())
+		require.NoFileExists(t, file)
+		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+		require.FileExists(t, file)
+	})
+}
+
+func TestRemovedSourceIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, table *memstore.Table) {
+			require.NoError(t, s.Remove("a", Withdraw))
+			require.Zero(t, table.Snapshot().Len(), "who removes a source means it")
+		})
+		require.NoFileExists(t, filepath.Join(dir, "sources", "a.db"))
+	})
+}
+
+func TestSwapChangesTheGuard(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: whole(groups{"g": many("g", 100)})}))
+		synctest.Wait()
+		require.NoError(t, s.Swap(Spec{Name: "a", Source: whole(groups{})}))
+		synctest.Wait()
+		require.Equal(t, 100, table.Snapshot().Len())
+		spec := Spec{Name: "a", Source: whole(groups{})}
+		spec.Guard.Off = true
+		require.NoError(t, s.Swap(spec))
+		synctest.Wait()
+		require.Zero(t, table.Snapshot().Len())
+	})
+}

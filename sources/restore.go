@@ -1,0 +1,59 @@
+package sources
+
+import (
+	"time"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources/lastgood"
+)
+
+// Restored says what a source began with.
+type Restored struct {
+	Objects int       `json:"objects"`
+	Stored  time.Time `json:"stored"` // when the last change before the restart was written
+}
+
+// restore fills the table of a source with what it published last, so that it is served until the source has been read.
+// What cannot be read back is reported, and then the source begins with nothing, as it does the first time.
+func restore(spec Spec) (kept *lastgood.Kept, err error) {
+	if spec.Memory == nil {
+		return nil, nil
+	}
+	kept, err = spec.Memory.Load()
+	if kept != nil {
+		spec.Memory.SetHold(kept.Hold)
+		spec.Table.Apply(kept.Resources, nil)
+		spec.Table.MarkSynced()
+	}
+	return kept, err
+}
+
+// restore makes the groups hold what the table has from an earlier run: so the source can withdraw what is gone, what is
+// unchanged is no commit, and what has turned bad meanwhile has a last good version. Of keys that several groups had, only
+// the winner is known.
+func (l *ledger) restore(from memstore.Snapshot) {
+	byGroup := make(map[string][]*resource.Resource)
+	for r := range from.All() {
+		name := r.Origin().Group
+		byGroup[name] = append(byGroup[name], r)
+	}
+	contents := make([]admitted, 0, len(byGroup))
+	for name, rs := range byGroup {
+		contents = append(contents, admitted{Content: Content{Group: name, Resources: rs}})
+	}
+	l.replace(contents, time.Time{})
+	for _, g := range l.groups {
+		g.restored = true
+	}
+}
+
+// resume notes that the source begins with what an earlier run left.
+func (s *sink) resume(kept *lastgood.Kept) {
+	if !kept.Hold.IsZero() {
+		s.guard.Resume(kept.Hold)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restored = &Restored{Objects: len(kept.Resources), Stored: kept.Stored}
+}
