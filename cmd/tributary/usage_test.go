@@ -40,7 +40,12 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"explain", "se"}, 2, "tributary explain serviceentry shop/reviews"},
 		{[]string{"explain", "shop/reviews"}, 2, "want a kind and a name, or a host"},
 		{[]string{"explain", "cheese", "shop/reviews"}, 2, `unknown kind "cheese"`},
+		{[]string{"diff"}, 2, "want two sides to compare, got 0"},
+		{[]string{"diff", "a", "b", "--server", "c:1"}, 2, "want two sides to compare, got 3"},
+		{[]string{"diff", "a", "b", "--kind", "cheese"}, 2, `unknown kind "cheese"`},
 
+		{[]string{"diff", dir + "/missing", dir}, 1, dir + "/missing: "},
+		{[]string{"diff", dir + "/good", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"explain", "a.example", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"status", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"get", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},

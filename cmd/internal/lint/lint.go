@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"strings"
 
+	"tributary/cmd/internal/firstread"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/file"
@@ -67,36 +67,20 @@ type sight struct {
 
 // Path looks at a file or a directory tree.
 func (l *Linter) Path(ctx context.Context, path string) error {
-	address := filepath.ToSlash(path)
-	if !filepath.IsAbs(path) {
-		address = "./" + address
-	}
-	return l.Address(ctx, file.Scheme+"://"+(&url.URL{Path: address}).EscapedPath(), file.Settings{})
+	return l.Address(ctx, firstread.Address(path), file.Settings{})
 }
 
 // Address looks at what the file source of an address and settings reads.
 func (l *Linter) Address(ctx context.Context, address string, settings file.Settings) error {
-	source, err := file.New(address, settings)
+	contents, degraded, err := firstread.Files(ctx, address, settings)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s := &once{done: cancel}
-	if err := source.Run(ctx, s); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	if !s.finished { // ctx ended from outside
-		return ctx.Err()
-	}
-	if s.health.State == sources.Unreachable || s.health.State == sources.Denied {
-		return errors.New(s.health.Message)
-	}
-	if s.health.State == sources.Degraded {
-		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Message: s.health.Message})
+	if degraded != "" {
+		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Message: degraded})
 	}
 	l.looks++
-	for _, c := range s.contents {
+	for _, c := range contents {
 		l.content(c)
 	}
 	return nil
@@ -159,40 +143,5 @@ func (l *Linter) add(severity Severity, key resource.Key, place string, err erro
 			Place: e.Origin.Place, Kind: e.Key.Kind, Namespace: e.Key.Namespace, Name: e.Key.Name,
 			Severity: severity, Message: e.Err.Error(),
 		})
-	}
-}
-
-// once is a sink that keeps what a source publishes first, and is done then.
-type once struct {
-	done     func()
-	contents []sources.Content
-	synced   bool
-	finished bool
-	health   sources.Health
-}
-
-func (s *once) Replace(group string, rs []*resource.Resource, rejects ...sources.Reject) error {
-	return s.ReplaceAll([]sources.Content{{Group: group, Resources: rs, Rejects: rejects}})
-}
-
-func (s *once) ReplaceAll(contents []sources.Content) error {
-	if !s.finished {
-		s.contents = append(s.contents, contents...)
-	}
-	return nil
-}
-
-func (s *once) Groups() []string { return nil }
-
-func (s *once) Synced() { s.synced = true }
-
-// Report ends the run: the file source reports what it could not read after what it could.
-func (s *once) Report(h sources.Health) {
-	if s.finished || h.State == sources.Starting {
-		return
-	}
-	if s.synced || h.State == sources.Unreachable || h.State == sources.Denied {
-		s.health, s.finished = h, true
-		s.done()
 	}
 }

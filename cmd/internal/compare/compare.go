@@ -1,0 +1,108 @@
+// Package compare shows how two sets of objects differ.
+package compare
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"tributary/resource"
+)
+
+// Side is one of the two sets.
+type Side struct {
+	Name    string // for people: an address or a path
+	objects map[resource.Key]*resource.Resource
+}
+
+// Add adds an object, unless the side has its key already: as in a source, the first one counts.
+func (s *Side) Add(r *resource.Resource) {
+	if s.objects == nil {
+		s.objects = make(map[resource.Key]*resource.Resource)
+	}
+	if s.objects[r.Key()] == nil {
+		s.objects[r.Key()] = r
+	}
+}
+
+// Len returns the number of objects.
+func (s *Side) Len() int { return len(s.objects) }
+
+// Differences counts objects.
+type Differences struct{ OnlyInFirst, OnlyInSecond, Changed int }
+
+// Total is the number of objects that differ.
+func (d Differences) Total() int { return d.OnlyInFirst + d.OnlyInSecond + d.Changed }
+
+// Write writes a unified difference in YAML for each object that is not the same on both sides, in key order. Times of
+// creation are left out, since each server has its own.
+func Write(w io.Writer, first, second *Side) (d Differences, err error) {
+	keys := slices.Collect(maps.Keys(first.objects))
+	for key := range second.objects {
+		if first.objects[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, resource.Key.Compare)
+	for _, key := range keys {
+		a, b := first.objects[key], second.objects[key]
+		switch {
+		case resource.Equal(a, b):
+			continue
+		case b == nil:
+			d.OnlyInFirst++
+		case a == nil:
+			d.OnlyInSecond++
+		default:
+			d.Changed++
+		}
+		if err := writeOne(w, first.label(key), second.label(key), a, b); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// label says where a side has key: the place, if it knows one.
+func (s *Side) label(key resource.Key) string {
+	r := s.objects[key]
+	if r == nil {
+		return "/dev/null" // as tools that read unified differences expect it
+	}
+	where := r.Origin().Place
+	if where == "" {
+		where = s.Name
+	}
+	return where + " " + key.String()
+}
+
+func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error {
+	before, err := text(a)
+	if err != nil {
+		return err
+	}
+	after, err := text(b)
+	if err != nil {
+		return err
+	}
+	unified := udiff.Unified(labelA, labelB, before, after)
+	if unified == "" {
+		// They differ in fields that this program does not know.
+		unified = fmt.Sprintf("--- %s\n+++ %s\nthe objects differ in fields of the spec that this version does not know\n", labelA, labelB)
+	}
+	_, err = io.WriteString(w, unified)
+	return err
+}
+
+// text is r as YAML, or nothing if it is nil.
+func text(r *resource.Resource) (string, error) {
+	if r == nil {
+		return "", nil
+	}
+	document, err := resource.MarshalYAML(r.WithCreated(time.Time{}))
+	return string(document), err
+}

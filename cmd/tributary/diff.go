@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"tributary/cmd/internal/compare"
+	"tributary/cmd/internal/firstread"
+	"tributary/cmd/internal/mcpclient"
+	"tributary/config"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/file"
+)
+
+// diffFlags say what diff compares.
+type diffFlags struct {
+	servers   []string
+	kinds     []string
+	namespace string
+	timeout   time.Duration
+	log       logFlags
+
+	schemas []*resource.Schema // that kinds name, or all
+}
+
+func newDiff() *cobra.Command {
+	var flags diffFlags
+	cmd := &cobra.Command{
+		Use:   "diff [PATH] [PATH] [--server HOST:PORT ...]",
+		Short: "Compare files with a server, servers, or files, object by object",
+		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or directory, and
+prints how they differ as YAML. Lines with - are of the first side, lines with + of the second. Servers come before paths,
+so that files are shown as what they would change. A path alone is compared with the server at ` + config.DefaultXDS + `.
+
+It exits with 3 if there is a difference. Times of creation are not compared.`,
+		Example: `  tributary diff rules/
+  tributary diff rules/ --server istiod.example:15010 --kind vs --kind dr -n shop
+  tributary diff --server replica-1:16010 --server replica-2:16010
+  tributary diff rules.old/ rules/`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			servers, err := flags.check(args)
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			var sides []*compare.Side
+			left := 0 // out, since it cannot be read
+			warn := func(err error) {
+				left++
+				cmd.PrintErrf("warning: %v\n", err)
+			}
+			for _, address := range servers {
+				client := &mcpclient.Client{Server: address, Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
+				side, err := flags.ask(ctx, client, warn)
+				if err != nil {
+					return err
+				}
+				sides = append(sides, side)
+			}
+			for _, path := range args {
+				side, err := flags.read(ctx, path, warn)
+				if err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+				sides = append(sides, side)
+			}
+			d, err := compare.Write(cmd.OutOrStdout(), sides[0], sides[1])
+			if err != nil {
+				return err
+			}
+			cmd.PrintErrf("%d objects differ, %d are only in %s, %d only in %s\n",
+				d.Changed, d.OnlyInFirst, sides[0].Name, d.OnlyInSecond, sides[1].Name)
+			switch {
+			case d.Total() > 0:
+				return &failure{code: exitFindings}
+			case left > 0:
+				return fmt.Errorf("%d objects could not be read and were not compared", left)
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
+	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
+	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
+	f.DurationVar(&flags.timeout, "timeout", 10*time.Second, "how long to wait for the first answer of a server")
+	flags.log.add(cmd)
+	return cmd
+}
+
+// check finds out which servers are meant, and which kinds.
+func (f *diffFlags) check(paths []string) (servers []string, err error) {
+	servers = f.servers
+	if len(paths) == 1 && len(servers) == 0 {
+		servers = []string{config.DefaultXDS}
+	}
+	if n := len(paths) + len(servers); n != 2 {
+		return nil, usage("want two sides to compare, got %d", n)
+	}
+	f.schemas = resource.Schemas()
+	if len(f.kinds) > 0 {
+		f.schemas = nil
+	}
+	for _, name := range f.kinds {
+		schema, err := schemaNamed(name)
+		if err != nil {
+			return nil, err
+		}
+		f.schemas = append(f.schemas, schema)
+	}
+	return servers, nil
+}
+
+func (f *diffFlags) selects(key resource.Key) bool {
+	return (f.namespace == "" || key.Namespace == f.namespace) &&
+		slices.ContainsFunc(f.schemas, func(s *resource.Schema) bool { return s.Kind == key.Kind })
+}
+
+// maxAsks is how many kinds a server is asked for at once.
+const maxAsks = 4
+
+// ask returns what a server has.
+func (f *diffFlags) ask(ctx context.Context, client *mcpclient.Client, warn func(error)) (*compare.Side, error) {
+	answers := make([]*mcpclient.Answer, len(f.schemas))
+	asks, ctx := errgroup.WithContext(ctx)
+	asks.SetLimit(maxAsks)
+	for i, schema := range f.schemas {
+		asks.Go(func() (err error) {
+			answers[i], err = client.Get(ctx, schema)
+			return err
+		})
+	}
+	if err := asks.Wait(); err != nil {
+		return nil, err
+	}
+	side := &compare.Side{Name: client.Server}
+	for _, answer := range answers {
+		for _, err := range answer.Rejects {
+			warn(err)
+		}
+		for _, r := range answer.Resources {
+			if f.selects(r.Key()) {
+				side.Add(r.WithOrigin(resource.Origin{}))
+			}
+		}
+	}
+	return side, nil
+}
+
+// read returns what a file or directory has.
+func (f *diffFlags) read(ctx context.Context, path string, warn func(error)) (*compare.Side, error) {
+	contents, degraded, err := firstread.Files(ctx, firstread.Address(path), file.Settings{})
+	if err != nil {
+		return nil, err
+	}
+	if degraded != "" {
+		warn(fmt.Errorf("%s: %s", path, degraded))
+	}
+	slices.SortFunc(contents, func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
+	side := &compare.Side{Name: path}
+	for _, c := range contents {
+		for _, reject := range c.Rejects {
+			warn(reject.Err)
+		}
+		for _, r := range c.Resources {
+			if f.selects(r.Key()) {
+				side.Add(r)
+			}
+		}
+	}
+	return side, nil
+}
