@@ -85,11 +85,11 @@ func testReader(each func(string, func(*testing.T, *subject))) {
 
 	each("A follower misses nothing", func(t *testing.T, s *subject) {
 		const last = 300
+		since := s.Reader.Snapshot().Revision() // of the empty store, whenever the follower starts
 		done := make(chan map[string]string)
 		go func() {
 			mirror := make(map[string]string)
 			defer func() { done <- mirror }()
-			since := s.Reader.Snapshot().Revision() // of the empty store
 			for mirror["ns/"+strconv.Itoa(last)] == "" {
 				changed := s.Reader.Changed()
 				keys, now, ok := s.Reader.Changes(since)
