@@ -26,7 +26,7 @@ var schemes = map[string]func(d *decoder, s *Source, key, dir string){
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen)
 	d.checkServing(&c.Limits, &c.Debounce)
-	if c.StateDir != "" && !filepath.IsAbs(c.StateDir) {
+	if c.StateDir != "" && c.StateDir != StateOff && !filepath.IsAbs(c.StateDir) {
 		c.StateDir = filepath.Join(dir, c.StateDir)
 	}
 	if len(c.ConfigSources) == 0 && len(d.problems) == 0 {
@@ -36,6 +36,7 @@ func (d *decoder) check(c *Config, dir string) {
 	for i := range c.ConfigSources {
 		s, key := &c.ConfigSources[i], fmt.Sprintf("configSources[%d]", i)
 		d.checkSource(s, key, dir)
+		d.checkGuard(s.Guard, key+".guard")
 		if s.Name == "" {
 			continue
 		}

@@ -23,12 +23,15 @@ const (
 	DefaultAdmin = "127.0.0.1:16014"
 )
 
+// StateOff is the StateDir that says that nothing is kept.
+const StateOff = "off"
+
 // Config is the content of the file. Load and Parse return it checked and with its defaults filled in.
 //
 // The tags named jsonschema are the descriptions in docs/config.schema.json.
 type Config struct {
 	Listen        Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
-	StateDir      string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart. Relative paths are relative to this file."`
+	StateDir      string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else tributary in $XDG_STATE_HOME, else ~/.local/state/tributary."`
 	Limits        Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
 	Debounce      Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
 	ConfigSources []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
@@ -47,6 +50,7 @@ type Source struct {
 	Address             string       `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas."`
 	TLSSettings         *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
 	SubscribedResources []string     `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
+	Guard               Guard        `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	FileSettings
 	XDSSettings
 }

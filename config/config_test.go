@@ -14,6 +14,7 @@ import (
 
 	"tributary/config"
 	"tributary/sources/file"
+	"tributary/sources/guard"
 )
 
 func TestParseFillsInDefaults(t *testing.T) {
@@ -35,8 +36,12 @@ configSources: # JSON is YAML, too
 - {"name": "a", "address": "fs:///a", "defaultNamespace": "mesh", "unknownFields": "warn", "maxFileBytes": 5,
    "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s"}
 - address: fs:///b
+  guard: {share: 12.5%, min: 3, window: 2m, holdFor: 1h}
+- {address: fs:///c, guard: off}
 `))
 	require.NoError(t, err)
+	assert.Equal(t, guard.Settings{Share: 0.125, Min: 3, Window: 2 * time.Minute, HoldFor: time.Hour}, c.ConfigSources[1].Guard.Settings())
+	assert.Equal(t, guard.Settings{Off: true}, c.ConfigSources[2].Guard.Settings())
 	assert.Equal(t, config.Listen{XDS: "0.0.0.0:16010", Admin: ":16014"}, c.Listen)
 	assert.Equal(t, "/var/lib/tributary", c.StateDir)
 	assert.Equal(t, file.Settings{
@@ -108,7 +113,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, locality, maxDelay, maxFileBytes, maxMessageBytes, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
@@ -139,6 +144,16 @@ configSources:
 			[]string{
 				"t.yaml:3:3: configSources[1].name: \"rules\" is also the name of configSources[0]; give each source a `name` of its own",
 				"t.yaml:4:30: configSources[2].name: want letters, digits and `.` `_` `-` within, got \"a/b\"",
+			},
+		},
+		"guard": {
+			"configSources:\n- {address: 'fs:///a', guard: no}\n- {address: 'fs:///b', guard: {share: 150%, min: -1, holdFor: -1s, windows: 1s}}\n",
+			[]string{
+				"t.yaml:2:31: configSources[0].guard: want off or a mapping such as {share: 30%}, got \"no\"",
+				"t.yaml:3:39: configSources[1].guard.share: want a share such as 50%, got \"150%\"",
+				"t.yaml:3:50: configSources[1].guard.min: want 0 or more, got -1",
+				"t.yaml:3:63: configSources[1].guard.holdFor: want more than 0, got -1s",
+				"t.yaml:3:68: configSources[1].guard.windows: unknown key; known here: holdFor, min, share, window",
 			},
 		},
 		"fs settings": {

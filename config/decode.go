@@ -113,7 +113,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	if isNull(n) {
 		return // a key without a value says nothing
 	}
-	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
+	structured := v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode // of a type that has a short form as well
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && !structured {
 		if n.Kind != yaml.ScalarNode {
 			d.want(n, key, "a single value")
 		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
@@ -239,8 +240,9 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 			maps.Copy(fields, fieldsOf(v.Field(i)))
 			continue
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		fields[name] = v.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			fields[name] = v.Field(i)
+		}
 	}
 	return fields
 }

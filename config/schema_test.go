@@ -38,13 +38,18 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	resolved, err := schema(t).Resolve(nil)
 	require.NoError(t, err)
 	for text, valid := range map[string]bool{
-		"configSources: [{address: 'fs:///a'}]":                                                true,
-		"configSources: [{address: 'fs:///a', rescanInterval: 1m30s, defaultNamespace: mesh}]": true,
-		"{listen: {xds: ':1'}, stateDir: s, configSources: [{address: 'fs:///a'}]}":            true,
-		"{listen: {xsd: ':1'}, configSources: [{address: 'fs:///a'}]}":                         false,
-		"configSources: [{address: 5}]":                                                        false,
-		"configSources: [{name: a}]":                                                           false,
-		"configSources: [{address: 'fs:///a', rescanInterval: soon}]":                          false,
+		"configSources: [{address: 'fs:///a'}]":                                                       true,
+		"configSources: [{address: 'fs:///a', rescanInterval: 1m30s, defaultNamespace: mesh}]":        true,
+		"{listen: {xds: ':1'}, stateDir: s, configSources: [{address: 'fs:///a'}]}":                   true,
+		"{listen: {xsd: ':1'}, configSources: [{address: 'fs:///a'}]}":                                false,
+		"configSources: [{address: 'fs:///a', guard: {share: 30%, min: 5, window: 1m, holdFor: 1h}}]": true,
+		"configSources: [{address: 'fs:///a', guard: off}]":                                           true,
+		"configSources: [{address: 'fs:///a', guard: on}]":                                            false,
+		"configSources: [{address: 'fs:///a', guard: {share: 30}}]":                                   false,
+		"configSources: [{address: 'fs:///a', guard: {shares: 30%}}]":                                 false,
+		"configSources: [{address: 5}]":                                                               false,
+		"configSources: [{name: a}]":                                                                  false,
+		"configSources: [{address: 'fs:///a', rescanInterval: soon}]":                                 false,
 		"listen: {}": false,
 	} {
 		var value any
@@ -58,9 +63,15 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	s, err := jsonschema.For[config.Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+	opts := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[config.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`},
-	}})
+		reflect.TypeFor[config.Percent]():  {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?%$`},
+	}}
+	guard, err := jsonschema.For[config.Guard](opts)
+	require.NoError(t, err)
+	off := any("off")
+	opts.TypeSchemas[reflect.TypeFor[config.Guard]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Const: &off}, guard}}
+	s, err := jsonschema.For[config.Config](opts)
 	require.NoError(t, err)
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "tributary configuration"

@@ -149,6 +149,8 @@ func TestRestartKeepsTheHold(t *testing.T) {
 				require.Equal(t, 100, table.Snapshot().Len())
 				held := s.Status()[0].Held
 				require.Equal(t, 100, held.Objects)
+				require.Equal(t, []string{"a"}, s.Holding(keyed("g099")))
+				require.Empty(t, s.Holding(keyed("x")))
 				if since.IsZero() {
 					since = held.Since
 				}

@@ -200,6 +200,17 @@ func (s *Supervisor) Remove(name string, data Removal) error {
 	return nil
 }
 
+// Holding returns the names of the sources that hold a loss of key, in the order in which they were added.
+func (s *Supervisor) Holding(key resource.Key) []string {
+	var names []string
+	for _, r := range s.list() {
+		if r.sink.guard.Holds(key) {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
 // Release lets a source lose what is held of it, and says how much that was. The error is ErrNotFound or ErrNothingHeld.
 func (s *Supervisor) Release(name string) (objects, endpoints int, err error) {
 	s.mu.Lock()

@@ -26,6 +26,7 @@ import (
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/file"
+	"tributary/sources/lastgood"
 	upstream "tributary/sources/xds"
 )
 
@@ -54,7 +55,14 @@ type app struct {
 
 // serve runs what cfg says until ctx ends. It can be read again from where it came from.
 func serve(ctx context.Context, cfg *config.Config, from origin, log *slog.Logger) error {
-	a, err := assemble(cfg, from, log)
+	state, err := openState(cfg, from, log)
+	if err != nil {
+		return err
+	}
+	if state != nil {
+		defer state.Close() //nolint:errcheck // it is only locked
+	}
+	a, err := assemble(cfg, from, state, log)
 	if err != nil {
 		return err
 	}
@@ -65,14 +73,14 @@ func serve(ctx context.Context, cfg *config.Config, from origin, log *slog.Logge
 }
 
 // assemble makes the parts and connects them. Nothing runs yet.
-func assemble(cfg *config.Config, from origin, log *slog.Logger) (*app, error) {
+func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Logger) (*app, error) {
 	version := thisBuild().Version
 	registry := admin.NewRegistry(version)
 	a := &app{log: log, health: health.NewServer()}
 
 	a.supervisor = sources.NewSupervisor(sources.Options{Log: log, Metrics: registry})
 	a.view = aggregate.New()
-	a.feeds = &feeds{supervisor: a.supervisor, view: a.view}
+	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state}
 	if _, err := a.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &failure{exitConfig, err}
 	}

@@ -9,13 +9,15 @@ import (
 	"tributary/config"
 	"tributary/memstore"
 	"tributary/sources"
+	"tributary/sources/lastgood"
 )
 
 // feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
 type feeds struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
-	all        []*feed // in order of precedence
+	state      *lastgood.Dir // where what they publish is kept; nil for nowhere
+	all        []*feed       // in order of precedence
 }
 
 // feed is a source as it was configured, and its store.
@@ -23,11 +25,15 @@ type feed struct {
 	config config.Source
 	source sources.Source
 	table  *memstore.Table
+	memory *lastgood.Store // or nil
 }
 
 // spec is the feed as the supervisor takes it.
 func (f *feed) spec() sources.Spec {
-	return sources.Spec{Name: f.config.Name, Address: f.config.Address, Source: f.source, Table: f.table}
+	return sources.Spec{
+		Name: f.config.Name, Address: f.config.Address, Source: f.source, Table: f.table,
+		Guard: f.config.Guard.Settings(), Memory: f.memory,
+	}
 }
 
 // input is the feed as the view takes it.
@@ -55,9 +61,12 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 		}
 		n := &feed{config: s, source: source, table: &memstore.Table{}}
 		if old != nil {
-			n.table = old.table
+			n.table, n.memory = old.table, old.memory
 			changed, done.changed = append(changed, n), append(done.changed, s.Name)
 		} else {
+			if f.state != nil {
+				n.memory = f.state.Source(s.Name)
+			}
 			added, done.added = append(added, n), append(done.added, s.Name)
 		}
 		next = append(next, n)

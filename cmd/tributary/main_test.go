@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	_ = os.Setenv("XDG_STATE_HOME", os.DevNull) // no test reads what another one has left there
 	goleak.VerifyTestMain(m)
 }
 

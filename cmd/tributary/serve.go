@@ -15,6 +15,7 @@ type serveFlags struct {
 	sources []string
 	xds     string
 	admin   string
+	state   string
 	log     logFlags
 }
 
@@ -47,6 +48,7 @@ says why.`,
 	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, without a file; may be repeated, the first takes precedence")
 	f.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
 	f.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")
+	f.StringVar(&flags.state, "state-dir", "", "directory for what must outlive a restart, instead of the file's stateDir; off for none")
 	cmd.MarkFlagsMutuallyExclusive("config", "config-source")
 	flags.log.add(cmd)
 	return cmd
@@ -61,6 +63,9 @@ func (f *serveFlags) config() (*config.Config, error) {
 		}
 		if f.admin != "" {
 			cfg.Listen.Admin = f.admin
+		}
+		if f.state != "" {
+			cfg.StateDir = f.state
 		}
 		if f.xds != "" || f.admin != "" {
 			cfg, err = config.New("command line", *cfg)

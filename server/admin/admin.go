@@ -41,6 +41,10 @@ type View interface {
 // Sources are where it comes from.
 type Sources interface {
 	Status() []sources.Status
+	// Holding returns the names of the sources that hold a loss of key.
+	Holding(key resource.Key) []string
+	// Release lets go what is held of a source; the error is sources.ErrNotFound or sources.ErrNothingHeld.
+	Release(source string) (objects, endpoints int, err error)
 }
 
 // Clients are to whom it is served.
@@ -98,6 +102,7 @@ func (s *Server) pages() []page {
 		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
+		{"/debug/guard", "the losses that are held back, until POST /-/guard/release?source=", s.json(s.guard)},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
 		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
@@ -116,6 +121,7 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle("GET "+p.Path, p.handler)
 	}
 	mux.HandleFunc("POST /-/reload", s.reload)
+	mux.HandleFunc("POST /-/guard/release", s.release)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

@@ -36,9 +36,11 @@ type world struct {
 	sources []sources.Status
 	clients []xds.ClientStatus
 	config  fakeConfig
+	holding []string // the sources that hold a loss of any key
 }
 
 func (w *world) Status() []sources.Status          { return w.sources }
+func (w *world) Holding(resource.Key) []string     { return w.holding }
 func (w *world) Clients() []xds.ClientStatus       { return w.clients }
 func (w *world) Sources() []aggregate.SourceStatus { return nil }
 func (w *world) Conflicts() []aggregate.Conflict   { return nil }
@@ -216,7 +218,7 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 		assert.NotEqual(t, http.StatusNotFound, status, path)
 		n++
 	}
-	assert.Equal(t, 12, n)
+	assert.Equal(t, 13, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

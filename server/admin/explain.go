@@ -134,13 +134,15 @@ func (s *Server) explainHost(host string) Explanation {
 func (s *Server) explained(e aggregate.Explanation) Explained {
 	key := e.Object.Key()
 	x := Explained{Explanation: e, Recipients: s.recipients(key)}
-	for _, src := range s.opts.Sources.Status() {
+	all := s.opts.Sources.Status()
+	for _, src := range all {
 		for _, c := range src.Conflicts {
 			if c.Key() == key {
 				x.Duplicates = append(x.Duplicates, Duplicate{src.Name, c.Winner, c.Losers})
 			}
 		}
 	}
+	x.Held = held(s.opts.Sources.Holding(key), all)
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return q.Key() == key })
 	return x
 }

@@ -82,6 +82,8 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	require.Equal(t, Held{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s0000", Gone: true, Endpoints: 2}, st.Held[0])
 	require.Len(t, st.Held, 50)
 	require.Equal(t, 1, st.More)
+	require.True(t, b.Holds(key(50)))
+	require.False(t, b.Holds(key(51)))
 
 	b.Apply([]*resource.Resource{entry(200, 1)}, nil)
 	require.Equal(t, 101, b.size(), "what adds passes")
@@ -92,6 +94,7 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, []int{52, 104}, []int{objects, endpoints})
 	require.Equal(t, 49, b.size())
+	require.False(t, b.Holds(key(50)))
 	require.Nil(t, b.Status())
 	_, _, ok = b.Release()
 	require.False(t, ok)

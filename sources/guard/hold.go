@@ -83,7 +83,7 @@ func (h *hold) count(l loss, sign int) {
 
 // size returns the number of keys held.
 func (h *hold) size() int {
-	if h.held == nil {
+	if h == nil || h.held == nil {
 		return 0
 	}
 	return h.held.Len()

@@ -49,6 +49,17 @@ func (g *Guard) Status() *Status {
 	return st
 }
 
+// Holds reports whether a loss of key is held.
+func (g *Guard) Holds(key resource.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold.size() == 0 {
+		return false
+	}
+	_, ok := g.hold.held.Get(loss{key: key})
+	return ok
+}
+
 // Counts returns the numbers of what is held, and of the holds begun so far. It costs nothing.
 func (g *Guard) Counts() (objects, endpoints, holds int) {
 	g.mu.Lock()

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"tributary/config"
+	"tributary/sources/lastgood"
+)
+
+// openState opens the state directory. It is nil if there is none: it was switched off, nobody named one while serving
+// without a file, or the one that is used by default cannot be. One that was named and cannot be used is an error: who
+// names it counts on it.
+func openState(cfg *config.Config, from origin, log *slog.Logger) (*lastgood.Dir, error) {
+	path := cfg.StateDir
+	if path == config.StateOff {
+		return nil, nil
+	}
+	if path == "" {
+		path, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd names those of StateDirectory=
+	}
+	if path != "" {
+		return lastgood.Open(path, log)
+	}
+	if from.load == nil {
+		return nil, nil
+	}
+	path, err := userStateDir()
+	if err == nil {
+		var d *lastgood.Dir
+		if d, err = lastgood.Open(path, log); err == nil {
+			return d, nil
+		}
+	}
+	log.Warn("nothing is kept across restarts; set stateDir, or stateDir: off if that is as it should be", "err", err)
+	return nil, nil
+}
+
+// userStateDir is the place for state that the XDG base directory specification gives a user's programs.
+func userStateDir() (string, error) {
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("state directory: %w", err)
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "tributary"), nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/admin"
+)
+
+// servedNames are the names that a client sees.
+func servedNames(t *testing.T, s server) string {
+	t.Helper()
+	got := command(t, "get", "se", "-n", "shop", "-o", "json", "--server", s.xds)
+	require.Zero(t, got.code, got.stderr)
+	var list struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list))
+	var names []string
+	for _, i := range list.Items {
+		names = append(names, i.Metadata.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestEmptiedByMistake removes the files of a running server and of one that does not run, and then lets them go.
+func TestEmptiedByMistake(t *testing.T) {
+	dir, state := t.TempDir()+"/rules", t.TempDir()
+	var all []string
+	for i := range 12 {
+		name := fmt.Sprintf("s%02d", i)
+		all = append(all, name)
+		write(t, fmt.Sprintf("%s/%s.yaml", dir, name), entry(name, 80))
+	}
+	want := strings.Join(all, " ")
+	args := append(served(dir), "--state-dir", state)
+	held := func(s server) {
+		t.Helper()
+		eventually(t, func() error {
+			var guarded []admin.Guarded
+			_, body := s.page(t, "/debug/guard")
+			if err := json.Unmarshal([]byte(body), &guarded); err != nil {
+				return err
+			}
+			if len(guarded) != 1 || guarded[0].Objects != 12 {
+				return errors.New(body)
+			}
+			return nil
+		})
+		assert.Equal(t, want, servedNames(t, s))
+	}
+	t.Run("while it runs", func(t *testing.T) {
+		s := serving(t, args...)
+		s.awaitReady(t)
+		require.Equal(t, want, servedNames(t, s))
+		for _, name := range all {
+			require.NoError(t, os.Remove(fmt.Sprintf("%s/%s.yaml", dir, name)))
+		}
+		held(s)
+	})
+	t.Run("after a restart", func(t *testing.T) {
+		s := serving(t, args...)
+		s.awaitReady(t)
+		held(s)
+		status, body := s.request(t, http.MethodPost, "/-/guard/release?source=rules")
+		require.Equal(t, http.StatusOK, status, body)
+		write(t, dir+"/after.yaml", entry("after", 80))
+		eventually(t, func() error {
+			if names := servedNames(t, s); names != "after" {
+				return errors.New(names)
+			}
+			return nil
+		})
+	})
+	t.Run("after another restart", func(t *testing.T) {
+		s := serving(t, args...)
+		s.awaitReady(t)
+		assert.Equal(t, "after", servedNames(t, s), "what was let go stays gone")
+	})
+}
+
+func TestRestartWhileTheDirectoryIsGone(t *testing.T) {
+	dir, state := t.TempDir()+"/rules", t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
+	args := append(served(dir), "--state-dir", state)
+	t.Run("before", func(t *testing.T) { serving(t, args...).awaitReady(t) })
+	require.NoError(t, os.Rename(dir, dir+".moved"))
+	t.Run("gone", func(t *testing.T) {
+		s := serving(t, args...)
+		s.awaitReady(t)
+		assert.Equal(t, "ratings reviews", servedNames(t, s))
+		stale := func(want bool) {
+			t.Helper()
+			eventually(t, func() error {
+				_, body := s.page(t, "/debug/sources")
+				if strings.Contains(body, `"stale": true`) != want {
+					return errors.New(body)
+				}
+				return nil
+			})
+		}
+		stale(true)
+		require.NoError(t, os.Rename(dir+".moved", dir))
+		stale(false)
+		assert.Equal(t, "ratings reviews", servedNames(t, s))
+	})
+}
+
+func TestStateDirectoryInUse(t *testing.T) {
+	dir, state := t.TempDir(), t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80))
+	args := append(served(dir), "--state-dir", state)
+	serving(t, args...).awaitReady(t)
+	got := command(t, append([]string{"serve"}, args...)...)
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, fmt.Sprintf("state directory %s is in use by another tributary, process %d", state, os.Getpid()))
+}
+
+func TestWhereStateIsKept(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
+	write(t, dir+"/t.yaml", "configSources: [{address: 'fs://./rules'}]")
+	file := append([]string{"-c", dir + "/t.yaml"}, freely...)
+	state := dir + "/state"
+	kept := func() bool {
+		_, err := os.Stat(filepath.Join(state, "sources", "rules.db"))
+		return err == nil
+	}
+	for name, c := range map[string]struct {
+		env  map[string]string
+		args []string
+		kept bool
+	}{
+		"systemd":                  {map[string]string{"STATE_DIRECTORY": state + ":/nonexistent"}, file, true},
+		"off":                      {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", "off"}, file...), false},
+		"by flag":                  {nil, append([]string{"--state-dir", state}, file...), true},
+		"user's directory":         {map[string]string{"XDG_STATE_HOME": dir}, file, true},
+		"without a file":           {map[string]string{"XDG_STATE_HOME": dir}, served(dir + "/rules"), false},
+		"by default, and unusable": {nil, file, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for k, v := range c.env {
+				t.Setenv(k, v)
+			}
+			state = dir + "/state"
+			if c.env["XDG_STATE_HOME"] != "" {
+				state = dir + "/tributary"
+			}
+			t.Run("serving", func(t *testing.T) { serving(t, c.args...).awaitReady(t) })
+			assert.Equal(t, c.kept, kept())
+			require.NoError(t, os.RemoveAll(state))
+		})
+	}
+	got := command(t, append([]string{"serve", "--state-dir", dir + "/t.yaml"}, file...)...)
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, "state directory: mkdir "+dir+"/t.yaml: not a directory")
+}

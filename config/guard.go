@@ -1,0 +1,70 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"tributary/sources/guard"
+)
+
+// Guard says which losses of a source are held. It is written as a mapping, or as off. What is zero has the default of
+// package guard.
+type Guard struct {
+	Off     bool     `json:"-"`
+	Share   Percent  `json:"share,omitempty" jsonschema:"A loss is held if it is more than this share of the source's objects or endpoints, and more than min. Default: 50%."`
+	Min     int      `json:"min,omitempty" jsonschema:"How many objects or endpoints may always be lost. Default: 10."`
+	Window  Duration `json:"window,omitempty" jsonschema:"Over how long losses are summed. Default: 1m."`
+	HoldFor Duration `json:"holdFor,omitempty" jsonschema:"After how long a hold ends by itself. Default: never; a person releases it."`
+}
+
+// UnmarshalText reads the form that is not a mapping.
+func (g *Guard) UnmarshalText(text []byte) error {
+	if string(text) != "off" {
+		return fmt.Errorf("want off or a mapping such as {share: 30%%}, got %q", text)
+	}
+	g.Off = true
+	return nil
+}
+
+// Settings returns the settings as package guard takes them.
+func (g Guard) Settings() guard.Settings {
+	return guard.Settings{
+		Off: g.Off, Share: float64(g.Share), Min: g.Min, Window: time.Duration(g.Window), HoldFor: time.Duration(g.HoldFor),
+	}
+}
+
+func (d *decoder) checkGuard(g Guard, key string) {
+	if g.Min < 0 {
+		d.problem(key+".min", "want 0 or more, got %d", g.Min)
+	}
+	if g.Window < 0 {
+		d.problem(key+".window", "want more than 0, got %s", g.Window)
+	}
+	if g.HoldFor < 0 {
+		d.problem(key+".holdFor", "want more than 0, got %s", g.HoldFor)
+	}
+}
+
+// Percent is a share that is written like 50%.
+type Percent float64
+
+var errPercent = errors.New("want a share such as 50%")
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Percent) UnmarshalText(text []byte) error {
+	number, ok := strings.CutSuffix(string(text), "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(v > 0 && v <= 100) {
+		return fmt.Errorf("%w, got %q", errPercent, text)
+	}
+	*p = Percent(v / 100)
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (p Percent) MarshalText() ([]byte, error) {
+	return []byte(strconv.FormatFloat(float64(p)*100, 'g', -1, 64) + "%"), nil
+}

@@ -1,0 +1,59 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"tributary/sources"
+	"tributary/sources/guard"
+)
+
+// Guarded is an entry of /debug/guard: a source of which a loss is held.
+type Guarded struct {
+	Source string `json:"source"`
+	guard.Status
+}
+
+func (s *Server) guard() any {
+	all := []Guarded{}
+	for _, src := range s.opts.Sources.Status() {
+		if src.Held != nil {
+			all = append(all, Guarded{src.Name, *src.Held})
+		}
+	}
+	return all
+}
+
+// release lets what is held of ?source= go: 404 if there is no such source, 409 if nothing of it is held.
+func (s *Server) release(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("source")
+	if name == "" {
+		http.Error(w, "want ?source=NAME", http.StatusBadRequest)
+		return
+	}
+	objects, endpoints, err := s.opts.Sources.Release(name)
+	switch {
+	case errors.Is(err, sources.ErrNotFound):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, sources.ErrNothingHeld):
+		http.Error(w, err.Error(), http.StatusConflict)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		_, err := fmt.Fprintf(w, "%d objects and %d endpoints of %s are let go\n", objects, endpoints, name)
+		s.logWrite(r.URL.Path, err)
+	}
+}
+
+// held says which sources hold a loss of an object.
+func held(by []string, all []sources.Status) (losses []Held) {
+	for _, src := range all {
+		for _, name := range by {
+			if h := src.Held; src.Name == name && h != nil {
+				losses = append(losses, Held{Source: name, Why: h.Why, Since: h.Since, Until: h.Until})
+			}
+		}
+	}
+	return losses
+}
