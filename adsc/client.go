@@ -5,6 +5,7 @@ package adsc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type Client struct {
 	cfg   Config        // read-only
 	cache *cache        // owned by Run; nil for none
 	wake  chan struct{} // rung when there is something else to ask for
+	again chan struct{} // rung when the stream is to be exchanged
 
 	mu   sync.Mutex
 	subs []*subscription // in the order in which they are requested
@@ -34,7 +36,7 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("ads client: %w", err)
 	}
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	for _, s := range cfg.Subscriptions {
 		c.subs = append(c.subs, newSubscription(s))
 	}
@@ -56,9 +58,13 @@ func (c *Client) Subscribe(s Subscription) error {
 		c.subs = append(c.subs, newSubscription(s))
 	}
 	c.mu.Unlock()
-	c.ring()
+	ring(c.wake)
 	return nil
 }
+
+// Reconnect has the client exchange its stream for a new one to the same server, which gets to know the node and the
+// credentials as they are now. It does not wait for that.
+func (c *Client) Reconnect() { ring(c.again) }
 
 // Synced reports whether a server has answered for all of a type since the client was made. What comes from the cache
 // does not count.
@@ -85,9 +91,9 @@ func (c *Client) find(typeURL string) *subscription {
 	return c.subs[i]
 }
 
-func (c *Client) ring() {
+func ring(bell chan<- struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
@@ -113,6 +119,10 @@ func (c *Client) Run(ctx context.Context) error {
 		if stable {
 			retry.Reset()
 			failures = 0
+		}
+		if errors.Is(err, errReconnect) {
+			attempt-- // nothing is wrong with the server
+			continue
 		}
 		if failures++; failures < len(c.cfg.Addresses) {
 			c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err)

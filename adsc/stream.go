@@ -40,8 +40,11 @@ type asked struct {
 	fresh, begun bool
 }
 
-// errUnversioned ends a delta stream of Auto that is none.
-var errUnversioned = errors.New("the server's delta has no versions of resources")
+// The reasons of our own to end a stream.
+var (
+	errUnversioned = errors.New("the server's delta has no versions of resources") // in Auto
+	errReconnect   = errors.New("reconnecting")
+)
 
 func newStream(c *Client, server string) *stream {
 	return &stream{
@@ -135,6 +138,8 @@ func (s *stream) work(ctx context.Context) error {
 			if err := s.ask(ctx); err != nil {
 				return err
 			}
+		case <-s.client.again:
+			return errReconnect
 		case <-stands.C:
 			s.established()
 		case <-late:

@@ -23,6 +23,7 @@ import (
 // Options of a Catalog. The zero value is usable.
 type Options struct {
 	Debounce xds.Debounce // of every collection
+	Hops     *Hops        // who reads from us; loops are not detected if nil
 	Log      *slog.Logger // slog.Default if nil
 }
 
@@ -181,12 +182,19 @@ func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL strin
 	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
 		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
 	}
+	leave, err := c.opts.Hops.join(node)
+	if err != nil {
+		return nil, nil, err
+	}
 	schema, ok := resource.SchemaOf(resource.Kind(parts[2]))
 	if !ok || schema.Group != parts[0] {
-		return c.none, nil, nil
+		return c.none, leave, nil
 	}
 	fam := c.acquire(filterOf(node))
-	return fam.kinds[schema.Kind], func() { c.release(fam) }, nil
+	return fam.kinds[schema.Kind], func() {
+		c.release(fam)
+		leave()
+	}, nil
 }
 
 // acquire returns the family of f, making it if need be.

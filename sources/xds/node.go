@@ -17,8 +17,8 @@ const (
 	metadataHops      = "TRIBUTARY_HOPS" // who reads from us, directly or not; see server/mcp
 )
 
-// node introduces the source as of now.
-func (s *Source) node() *corev3.Node {
+// node introduces the source.
+func (s *Source) node(hops []string) *corev3.Node {
 	fields := map[string]*structpb.Value{metadataGenerator: structpb.NewStringValue("api")}
 	if s.settings.Revision != "" {
 		fields[metadataRevision] = structpb.NewStringValue(s.settings.Revision)
@@ -26,7 +26,7 @@ func (s *Source) node() *corev3.Node {
 	for k, v := range s.settings.NodeMetadata {
 		fields[k] = structpb.NewStringValue(v)
 	}
-	if hops := s.hops(); len(hops) > 0 {
+	if len(hops) > 0 {
 		list := &structpb.ListValue{}
 		for _, hop := range hops {
 			list.Values = append(list.Values, structpb.NewStringValue(hop))
@@ -43,20 +43,6 @@ func (s *Source) node() *corev3.Node {
 		n.Locality = &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
 	}
 	return n
-}
-
-// hops are the chains of instances that would read from a server if this one does.
-func (s *Source) hops() []string {
-	if s.settings.Instance == "" {
-		return nil
-	}
-	hops := []string{s.settings.Instance}
-	if s.settings.Readers != nil {
-		for _, chain := range s.settings.Readers.List() {
-			hops = append(hops, s.settings.Instance+"/"+chain)
-		}
-	}
-	return hops
 }
 
 var notInLabel = regexp.MustCompile(`[^a-z0-9-]+`)

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"tributary/adsc"
 	"tributary/sources"
@@ -15,9 +19,15 @@ import (
 // Run publishes what the server has until ctx ends. It gives up on nothing: a server that cannot be used is reported and
 // tried again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	r := &run{sink: sink, kinds: s.kinds, revision: s.settings.Revision, types: make(map[string]*typeState)}
+	r := &run{
+		sink: sink, kinds: s.kinds, revision: s.settings.Revision, types: make(map[string]*typeState), ours: make(chan struct{}),
+	}
 	cfg := s.config
-	cfg.NodeOf = s.node
+	cfg.NodeOf = func() *corev3.Node {
+		hops := s.hops()
+		r.said.Store(&hops)
+		return s.node(hops)
+	}
 	cfg.Hooks = adsc.Hooks{Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
@@ -39,20 +49,31 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return err
 	}
 	r.client = client
+	ctx, cancel := context.WithCancel(ctx)
+	var announcer sync.WaitGroup
+	defer announcer.Wait()
+	defer cancel()
+	announcer.Go(func() { s.announce(ctx, r) })
 	return client.Run(ctx)
 }
 
-// run is the state of one run. All of it is owned by the goroutine of the client.
+// run is the state of one run.
 type run struct {
+	// read-only
 	sink     sources.Sink
 	client   *adsc.Client
 	kinds    []kind
 	revision string
 
+	said atomic.Pointer[[]string] // the hops that the server was told of last
+	ours chan struct{}            // closed when the server turns out to be a tributary
+
+	// Owned by the goroutine of the client.
 	types   map[string]*typeState // by type URL, those not asked for included
 	asked   []string              // type URLs
 	foreign []string              // groups of an earlier run that was configured otherwise
 	server  string                // that we are connected to
+	known   bool                  // ours is closed
 	synced  bool
 }
 
@@ -79,7 +100,14 @@ func (r *run) onResponse(resp *adsc.Response, _ error) {
 	if resp.Cached || resp.More {
 		return
 	}
-	r.tryAliases(resp)
+	if isTributary(resp.ControlPlane) {
+		if !r.known {
+			r.known = true
+			close(r.ours)
+		}
+	} else {
+		r.tryAliases(resp)
+	}
 	if !r.synced && len(r.unanswered()) == 0 {
 		r.synced = true
 		r.withdrawOld()
@@ -88,9 +116,9 @@ func (r *run) onResponse(resp *adsc.Response, _ error) {
 	r.report()
 }
 
-// tryAliases asks for the next alias of a type of which the server has nothing.
+// tryAliases asks for the next alias of a type of which the server has nothing. A tributary has it under all of them.
 func (r *run) tryAliases(resp *adsc.Response) {
-	if len(r.types[resp.TypeURL].known) > 0 || isTributary(resp.ControlPlane) {
+	if len(r.types[resp.TypeURL].known) > 0 {
 		return
 	}
 	for _, k := range r.kinds {

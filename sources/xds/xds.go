@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
@@ -70,6 +71,8 @@ type Source struct {
 	settings Settings
 	kinds    []kind
 	config   adsc.Config // all but what belongs to one run
+
+	quietHops, intervalHops time.Duration
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -81,7 +84,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
-	s := &Source{settings: settings, config: adsc.Config{
+	s := &Source{settings: settings, quietHops: quietHops, intervalHops: intervalHops, config: adsc.Config{
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile, CacheDir: settings.CacheDir,
 		MaxMessage: int(settings.MaxMessageBytes),
 		Log:        slog.New(slog.DiscardHandler), // what matters is reported
