@@ -58,12 +58,17 @@ func (b *breakable) Context() context.Context { return b.ctx }
 
 // serveView serves view until the test ends.
 func serveView(t testing.TB, view memstore.Reader, hops *mcp.Hops) *server {
+	s := newServer(t, view, hops)
+	s.start()
+	return s
+}
+
+func newServer(t testing.TB, view memstore.Reader, hops *mcp.Hops) *server {
 	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: slog.New(slog.DiscardHandler)})
 	s := &server{t: t, address: "127.0.0.1:0", streams: make(map[*breakable]struct{}), engine: xds.NewServer(catalog, xds.Options{
 		Identifier: `{"Component":"tributary"}`, Limits: xds.Limits{RefusalDelay: -1}, Log: slog.New(slog.DiscardHandler),
 	})}
 	goUntilEnd(t, catalog.Run)
-	s.start()
 	t.Cleanup(func() {
 		s.stop()
 		s.engine.Close()
@@ -133,6 +138,11 @@ type reader struct {
 
 // read reads from servers until the test ends.
 func read(t testing.TB, settings Settings, servers ...string) *reader {
+	return readWith(t, settings, func(*Source) {}, servers...)
+}
+
+// readWith is read with a source that is altered before it runs.
+func readWith(t testing.TB, settings Settings, alter func(*Source), servers ...string) *reader {
 	r := &reader{table: &memstore.Table{}}
 	address := Scheme + "://" + servers[0]
 	for _, s := range servers[1:] {
@@ -142,6 +152,7 @@ func read(t testing.TB, settings Settings, servers ...string) *reader {
 	require.NoError(t, err)
 	source.withBackoff(often)
 	source.config.DialOptions = []grpc.DialOption{grpc.WithStatsHandler(&r.traffic)}
+	alter(source)
 	r.source = source
 	r.supervisor = sources.NewSupervisor(sources.Options{})
 	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "up", Source: source, Table: r.table}))

@@ -1,0 +1,217 @@
+package xds
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/mcp"
+	"tributary/sources"
+)
+
+// tier is a tributary that reads from others and serves what it read.
+type tier struct {
+	*reader
+	server *server
+}
+
+func newTier(t testing.TB, settings Settings, servers ...string) *tier {
+	r := read(t, settings, servers...)
+	return &tier{r, serveView(t, r.table, nil)}
+}
+
+// awaitSame waits until every tier has what the first store has.
+func awaitSame(t testing.TB, first memstore.Reader, tiers ...memstore.Reader) {
+	t.Helper()
+	for i, table := range tiers {
+		await(t, fmt.Sprintf("tier %d has the same", i+1), func() bool { return table.Synced() && same(first, table) })
+	}
+}
+
+// oneSmallMessage is how many bytes a change of one object may take on a hop: the object, its name and version, and a header.
+const oneSmallMessage = 512
+
+func TestOneChangeCrossesEachTierAsOneSmallMessage(t *testing.T) {
+	top := store(entries(t, 2000)...)
+	first := newTier(t, Settings{}, serveView(t, top, nil).address)
+	second := newTier(t, Settings{}, first.server.address)
+	third := read(t, Settings{}, second.server.address)
+	awaitSame(t, top, first.table, second.table, third.table)
+
+	hops := []*reader{first.reader, second.reader, third}
+	for name, change := range map[string]func(){
+		"update": func() { top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil) },
+		"add":    func() { top.Apply([]*resource.Resource{entry(t, "new", "new.example.com")}, nil) },
+		"delete": func() { top.Apply(nil, []resource.Key{key("svc-000008")}) },
+	} {
+		for _, hop := range hops {
+			hop.traffic.reset()
+		}
+		change()
+		awaitSame(t, top, first.table, second.table, third.table)
+		for i, hop := range hops {
+			require.EqualValues(t, 1, hop.traffic.messages.Load(), "messages for one %s on hop %d", name, i+1)
+			require.Less(t, hop.traffic.bytes.Load(), int64(oneSmallMessage), "bytes for one %s on hop %d", name, i+1)
+		}
+	}
+}
+
+func TestATierThatRestartsResumesWithDifferencesOnly(t *testing.T) {
+	const n = 5000
+	top := store(entries(t, n)...)
+	above := serveView(t, top, nil)
+	cached := Settings{CacheDir: t.TempDir()}
+	middle := newTier(t, cached, above.address)
+	below := read(t, Settings{}, middle.server.address)
+	awaitSame(t, top, middle.table, below.table)
+	full := middle.traffic.bytes.Load()
+
+	middle.server.stop()
+	middle.stop()
+	below.traffic.reset()
+	top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, []resource.Key{key("svc-000008")})
+
+	again := read(t, cached, above.address)
+	middle.server.rest(t, again.table)
+	awaitSame(t, top, again.table, below.table)
+	for name, r := range map[string]*reader{"its own": again, "its reader's": below} {
+		require.Less(t, r.traffic.bytes.Load(), full/100, "%s read: the whole is %d bytes", name, full)
+	}
+	require.Equal(t, sources.Healthy, below.status().State)
+}
+
+// rest has another process take over the address of s.
+func (s *server) rest(t testing.TB, view memstore.Reader) *server {
+	next := newServer(t, view, nil)
+	next.address = s.address
+	next.start()
+	return next
+}
+
+func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
+	for _, mode := range []string{"delta", "sotw"} {
+		t.Run(mode, func(t *testing.T) {
+			one, two := store(entries(t, 5000)...), store(entries(t, 5000)...)
+			first, second := serveView(t, one, nil), serveView(t, two, nil)
+			r := read(t, Settings{Mode: mode}, first.address, second.address)
+			awaitSame(t, one, r.table)
+			full := r.traffic.bytes.Load()
+
+			r.traffic.reset()
+			first.stop()
+			await(t, "the other one is used", func() bool {
+				return len(second.engine.Clients()) == 1 && len(second.engine.Clients()[0].Types) == len(r.source.kinds)
+			})
+			if mode == "delta" {
+				two.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil)
+				awaitSame(t, two, r.table)
+			}
+			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
+			await(t, "it is healthy", func() bool { return r.status().State == sources.Healthy })
+			require.Equal(t, 5000, r.table.Snapshot().Len())
+		})
+	}
+}
+
+// looped is a tributary among several that read from each other.
+type looped struct {
+	hops   *mcp.Hops
+	table  *memstore.Table
+	server *server
+	reader *reader
+}
+
+func newLooped(t *testing.T, name string) *looped {
+	l := &looped{hops: mcp.NewHops(name), table: store()}
+	l.server = serveView(t, l.table, l.hops)
+	return l
+}
+
+func (l *looped) read(t *testing.T, from *looped) {
+	l.reader = read(t, Settings{Instance: l.hops.Instance(), Readers: l.hops}, from.server.address)
+}
+
+func (l *looped) refused() string {
+	if st := l.reader.status(); st.State == sources.Denied {
+		return st.Message
+	}
+	return ""
+}
+
+func TestLoopsAreRefused(t *testing.T) {
+	t.Run("with itself", func(t *testing.T) {
+		a := newLooped(t, "a")
+		a.read(t, a)
+		await(t, "it is refused", func() bool { return a.refused() != "" })
+		require.Contains(t, a.refused(), "a loop: a would read from itself")
+		require.False(t, a.reader.status().Synced)
+	})
+	t.Run("of two", func(t *testing.T) {
+		a, b := newLooped(t, "a"), newLooped(t, "b")
+		a.read(t, b)
+		await(t, "a reads", func() bool { return a.reader.table.Synced() })
+		b.read(t, a)
+		await(t, "it is refused", func() bool { return b.refused() != "" })
+		require.Contains(t, b.refused(), "a loop: b would read from a, a reads from b")
+	})
+	t.Run("of four, connected before anybody could know", func(t *testing.T) {
+		all := []*looped{newLooped(t, "a"), newLooped(t, "b"), newLooped(t, "c"), newLooped(t, "d")}
+		for i := len(all) - 1; i >= 0; i-- { // each reads from the next
+			l := all[i]
+			l.reader = readQuickly(t, l, all[(i+1)%len(all)])
+			await(t, "it reads, or is refused", func() bool { return l.reader.table.Synced() || l.refused() != "" })
+		}
+		await(t, "one of them is refused", func() bool {
+			for _, l := range all {
+				if l.refused() != "" {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
+// readQuickly is read, but that news of other readers are passed on at once.
+func readQuickly(t *testing.T, l, from *looped) *reader {
+	return readWith(t, Settings{Instance: l.hops.Instance(), Readers: l.hops}, func(s *Source) {
+		s.quietHops, s.intervalHops = time.Millisecond, time.Millisecond
+	}, from.server.address)
+}
+
+// BenchmarkOneChange is what a change costs that comes in among n objects, from the response to the store.
+func BenchmarkOneChange(b *testing.B) {
+	for _, n := range []int{1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			rs := entries(b, n)
+			top := store(rs...)
+			serving := serveView(b, top, nil)
+			served := heap()
+			start := time.Now()
+			r := read(b, Settings{}, serving.address)
+			await(b, "it is read", r.table.Synced)
+			b.ReportMetric(float64(time.Since(start).Milliseconds()), "first-ms")
+			b.ReportMetric(float64(r.traffic.bytes.Load())/float64(n), "first-B/object")
+			b.ReportMetric(float64(heap()-served)/float64(n), "heap-B/object")
+			r.traffic.reset()
+			for i := range b.N {
+				change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
+				top.Apply([]*resource.Resource{change}, nil)
+				await(b, "it is there", func() bool { return resource.Equal(r.table.Snapshot().Get(change.Key()), change) })
+			}
+			b.ReportMetric(float64(r.traffic.bytes.Load())/float64(b.N), "wire-B/op")
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
