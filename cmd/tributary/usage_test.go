@@ -43,7 +43,11 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"diff"}, 2, "want two sides to compare, got 0"},
 		{[]string{"diff", "a", "b", "--server", "c:1"}, 2, "want two sides to compare, got 3"},
 		{[]string{"diff", "a", "b", "--kind", "cheese"}, 2, `unknown kind "cheese"`},
+		{[]string{"load", "--clients", "0"}, 2, "want at least one client"},
+		{[]string{"load", "--types", "cheese"}, 2, `unknown type "cheese"`},
+		{[]string{"load", "--mode", "x"}, 2, "want one of sotw, delta"},
 
+		{[]string{"load", "--server", "127.0.0.1:1"}, 1, "100 of 100 streams to 127.0.0.1:1 failed; the first: "},
 		{[]string{"diff", dir + "/missing", dir}, 1, dir + "/missing: "},
 		{[]string{"diff", dir + "/good", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"explain", "a.example", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},

@@ -1,0 +1,148 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// stream is one client. It is owned by one goroutine.
+type stream struct {
+	cfg   *Config
+	conn  *grpc.ClientConn
+	node  *corev3.Node // set until the first request was sent
+	meter *meter
+
+	types   map[string]*received // by type URL
+	marked  bool                 // the server marks the end of what it cuts
+	started time.Time
+	filled  time.Time // when the last part of a first answer came
+	settled bool      // the meter knows whether the client was ever answered in full
+}
+
+// received is what a client was sent of a type.
+type received struct {
+	whole   bool   // the first answer has come to its end
+	moved   bool   // there was another version since
+	version string // of the last response
+	place   int    // of that version in the history that the meter knows
+}
+
+// A server whose delta streams have this header gives a version only to the last of the responses that a large one was cut
+// into (package server/xds). Of other servers, responses of the same version are taken for parts of one.
+const chunkHeader, versionAtEnd = "xds-delta-chunks", "version-at-end"
+
+// run keeps the stream until it ends, which it says why.
+func (s *stream) run(ctx context.Context) error {
+	method := discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName
+	if s.cfg.Delta {
+		method = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName
+	}
+	s.started = time.Now()
+	st, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	for _, typeURL := range s.cfg.Types {
+		if err := s.send(st, &response{typeURL: typeURL}); err != nil {
+			return err
+		}
+	}
+	header, err := st.Header()
+	if err != nil {
+		return err
+	}
+	s.marked = slices.Contains(header.Get(chunkHeader), versionAtEnd)
+	r := &response{delta: s.cfg.Delta}
+	for {
+		if err := st.RecvMsg(r); err != nil {
+			if errors.Is(err, io.EOF) {
+				return errors.New("the server ended it")
+			}
+			return err
+		}
+		s.take(r, time.Now())
+		if err := s.send(st, r); err != nil {
+			return err
+		}
+	}
+}
+
+// send asks for the type of r, or acknowledges r if it has a nonce.
+func (s *stream) send(st grpc.ClientStream, r *response) error {
+	var req proto.Message
+	if s.cfg.Delta {
+		req = &discoveryv3.DeltaDiscoveryRequest{Node: s.node, TypeUrl: r.typeURL, ResponseNonce: r.nonce}
+	} else {
+		req = &discoveryv3.DiscoveryRequest{Node: s.node, TypeUrl: r.typeURL, ResponseNonce: r.nonce, VersionInfo: r.version}
+	}
+	s.node = nil
+	err := st.SendMsg(req)
+	if errors.Is(err, io.EOF) { // the receiving side is told why
+		for err = nil; err == nil; {
+			err = st.RecvMsg(&response{delta: s.cfg.Delta})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("request %s: %w", r.typeURL, err)
+	}
+	return nil
+}
+
+// take counts r, which came now.
+func (s *stream) take(r *response, now time.Time) {
+	t := s.types[r.typeURL]
+	if t == nil {
+		t = &received{}
+		s.types[r.typeURL] = t
+	}
+	goesOn := s.marked && r.version == ""
+	again := !s.marked && !t.moved && r.version != "" && r.version == t.version
+	if t.whole && !again {
+		news := !goesOn && r.version != t.version
+		t.place = s.meter.later(r, t.place, news, now)
+		t.moved = t.moved || news
+	} else {
+		t.place = s.meter.initial(r, now)
+		t.whole, s.filled = !goesOn, now
+	}
+	if !goesOn {
+		t.version = r.version
+	}
+	if !s.settled && s.answered() {
+		s.settled = true
+		s.meter.settle(true)
+	}
+}
+
+// answered says whether every type was answered.
+func (s *stream) answered() bool {
+	for _, typeURL := range s.cfg.Types {
+		if t := s.types[typeURL]; t == nil || !t.whole {
+			return false
+		}
+	}
+	return true
+}
+
+// end tells the meter how the stream ended: by err, or as it should if that is nil.
+func (s *stream) end(err error) {
+	if s.answered() {
+		s.meter.filled(s.started, s.filled)
+	}
+	if err == nil {
+		return
+	}
+	s.meter.fail(err)
+	if !s.settled {
+		s.meter.settle(false)
+	}
+}
