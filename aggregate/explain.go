@@ -29,7 +29,8 @@ type HostExplanation struct {
 type Statement struct {
 	Source     string     `json:"source"`
 	Precedence int        `json:"precedence"`
-	Place      string     `json:"place,omitempty"` // where a person finds it
+	Place      string     `json:"place,omitempty"`      // where a person finds it
+	Transforms string     `json:"transforms,omitempty"` // of the source that made a difference
 	Version    string     `json:"version"`
 	Created    *time.Time `json:"created,omitempty"`
 	// Retiring says that the source was removed, and is served until the sources that were added are synced.
@@ -121,7 +122,7 @@ func (s *state) explain(key resource.Key, conflicts []Conflict) Explanation {
 func (in *input) statement(r *resource.Resource) Statement {
 	said := Statement{
 		Source: in.Name, Precedence: in.Precedence, Retiring: in.retiring,
-		Place: r.Origin().Place, Version: r.Version(),
+		Place: r.Origin().Place, Transforms: r.Origin().Rules, Version: r.Version(),
 	}
 	if created := r.Created(); !created.IsZero() {
 		said.Created = &created

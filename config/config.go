@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tributary/sources/file"
+	"tributary/sources/transform"
 )
 
 // Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for.
@@ -46,11 +47,12 @@ type Listen struct {
 // Source is one source. Its address, tlsSettings and subscribedResources are those of Istio's
 // meshConfig.configSources.
 type Source struct {
-	Name                string       `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address             string       `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas."`
-	TLSSettings         *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
-	SubscribedResources []string     `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
-	Guard               Guard        `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
+	Name                string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
+	Address             string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas."`
+	TLSSettings         *TLSSettings        `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
+	SubscribedResources []string            `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
+	Guard               Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
+	Transform           *transform.Settings `json:"transform,omitempty" jsonschema:"What to make of the objects of the source before they are checked and served."`
 	FileSettings
 	XDSSettings
 }

@@ -15,6 +15,7 @@ import (
 	"tributary/config"
 	"tributary/sources/file"
 	"tributary/sources/guard"
+	"tributary/sources/transform"
 )
 
 func TestParseFillsInDefaults(t *testing.T) {
@@ -37,10 +38,13 @@ configSources: # JSON is YAML, too
    "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s"}
 - address: fs:///b
   guard: {share: 12.5%, min: 3, window: 2m, holdFor: 1h}
-- {address: fs:///c, guard: off}
+- {address: fs:///c, guard: off, transform: {namespaces: {shop: mesh}, labels: {add: {a: b}, drop: [c]}}}
 `))
 	require.NoError(t, err)
 	assert.Equal(t, guard.Settings{Share: 0.125, Min: 3, Window: 2 * time.Minute, HoldFor: time.Hour}, c.ConfigSources[1].Guard.Settings())
+	assert.Equal(t, &transform.Settings{
+		Namespaces: map[string]string{"shop": "mesh"}, Labels: transform.Change{Add: map[string]string{"a": "b"}, Drop: []string{"c"}},
+	}, c.ConfigSources[2].Transform)
 	assert.Equal(t, guard.Settings{Off: true}, c.ConfigSources[2].Guard.Settings())
 	assert.Equal(t, config.Listen{XDS: "0.0.0.0:16010", Admin: ":16014"}, c.Listen)
 	assert.Equal(t, "/var/lib/tributary", c.StateDir)
@@ -113,7 +117,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, transform, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
@@ -154,6 +158,13 @@ configSources:
 				"t.yaml:3:50: configSources[1].guard.min: want 0 or more, got -1",
 				"t.yaml:3:63: configSources[1].guard.holdFor: want more than 0, got -1s",
 				"t.yaml:3:68: configSources[1].guard.windows: unknown key; known here: holdFor, min, share, window",
+			},
+		},
+		"transform": {
+			"configSources:\n- address: fs:///a\n  transform:\n    hosts:\n    - {match: '*.consul', to: '{2}'}\n- {address: 'fs:///b', transform: {include: [{}]}}\n",
+			[]string{
+				"t.yaml:5:31: configSources[0].transform.hosts[0].to: want no more than {1} to {1}, for the * of *.consul, got \"{2}\"",
+				"t.yaml:6:46: configSources[1].transform.include[0]: selects everything; name kinds, namespaces, names, labels or hosts",
 			},
 		},
 		"fs settings": {

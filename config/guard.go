@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tributary/sources/guard"
+	"tributary/sources/transform"
 )
 
 // Guard says which losses of a source are held. It is written as a mapping, or as off. What is zero has the default of
@@ -45,6 +46,21 @@ func (d *decoder) checkGuard(g Guard, key string) {
 	}
 	if g.HoldFor < 0 {
 		d.problem(key+".holdFor", "want more than 0, got %s", g.HoldFor)
+	}
+}
+
+// Rules returns the transforms of the source, which check has found right; nil if there are none.
+func (s *Source) Rules() (*transform.Rules, error) {
+	if s.Transform == nil {
+		return nil, nil
+	}
+	return transform.New(*s.Transform)
+}
+
+func (d *decoder) checkTransform(s *Source, key string) {
+	if _, err := s.Rules(); err != nil {
+		at, message, _ := strings.Cut(err.Error(), ": ") // the error begins with the key at fault
+		d.problem(key+"."+at, "%s", message)
 	}
 }
 

@@ -47,6 +47,8 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 'fs:///a', guard: on}]":                                            false,
 		"configSources: [{address: 'fs:///a', guard: {share: 30}}]":                                   false,
 		"configSources: [{address: 'fs:///a', guard: {shares: 30%}}]":                                 false,
+		"configSources: [{address: 'fs:///a', transform: {hosts: [{match: '*', to: '{1}.x'}]}}]":      true,
+		"configSources: [{address: 'fs:///a', transform: {host: []}}]":                                false,
 		"configSources: [{address: 5}]":                                                               false,
 		"configSources: [{name: a}]":                                                                  false,
 		"configSources: [{address: 'fs:///a', rescanInterval: soon}]":                                 false,

@@ -171,9 +171,7 @@ func keepLastGood(held, old []*resource.Resource, rejects []Reject) []*resource.
 	anonymous := false
 	for _, r := range rejects {
 		rejected[r.Key] = true
-		if _, known := resource.SchemaOf(r.Key.Kind); !known || r.Key.Name == "" {
-			anonymous = true // a kind or name that nobody can have published is that of some other object, mistyped
-		}
+		anonymous = anonymous || !r.identified()
 	}
 	var kept []*resource.Resource
 	for _, r := range old {

@@ -103,7 +103,7 @@ func (r *runner) dismiss() {
 // swap exchanges the source and its settings. There is no loop.
 func (r *runner) swap(spec Spec) {
 	r.source = spec.Source
-	r.sink.guard.Configure(spec.Guard)
+	r.sink.configure(spec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.address, r.lastError = spec.Address, ""

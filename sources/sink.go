@@ -3,6 +3,7 @@ package sources
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources/guard"
+	"tributary/sources/transform"
 )
 
 // Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
@@ -34,6 +36,7 @@ type sink struct {
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 
 	mu          sync.Mutex
+	transform   *transform.Rules
 	ledger      *ledger
 	health      Health
 	since       time.Time // of health.State
@@ -50,10 +53,18 @@ func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
 	}
 	s := &sink{
 		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
-		ledger: newLedger(), since: time.Now(),
+		transform: spec.Transform, ledger: newLedger(), since: time.Now(),
 	}
 	s.ledger.restore(spec.Table.Snapshot())
 	return s
+}
+
+// configure takes over the settings of another spec of the same source.
+func (s *sink) configure(spec Spec) {
+	s.guard.Configure(spec.Guard)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.transform = spec.Transform
 }
 
 // Replace implements Sink.
@@ -111,10 +122,9 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 		return
 	}
 	level, msg := slog.LevelInfo, "source state changed"
-	switch {
-	case h.State == old.State:
+	if h.State == old.State {
 		level, msg = slog.LevelDebug, "source state message changed"
-	case h.State == Unreachable || h.State == Denied || h.State == Degraded:
+	} else if h.State == Unreachable || h.State == Denied || h.State == Degraded {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, msg, "from", old.State.String(), "to", h.State.String(), "message", h.Message)
@@ -136,11 +146,12 @@ type admitted struct {
 	warned map[resource.Key][]string // what validation had to say all the same
 }
 
-// admit turns those resources that are not valid into rejects. It leaves the caller's slices as they are. What the group
-// holds already has been found valid before.
+// admit transforms the resources, and turns those that are not valid then into rejects. It leaves the caller's slices as
+// they are. What the group holds already has been found valid before.
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
+	rules := s.transform
 	for i, c := range contents {
 		if g := s.ledger.groups[c.Group]; g != nil {
 			before[i] = *g
@@ -149,11 +160,11 @@ func (s *sink) admit(contents []Content) []admitted {
 	s.mu.Unlock()
 
 	all := make([]admitted, len(contents))
-	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i]) })
+	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], rules) })
 	return all
 }
 
-func (s *sink) admitOne(c Content, before group) admitted {
+func (s *sink) admitOne(c Content, before group, rules *transform.Rules) admitted {
 	type verdict struct {
 		resource *resource.Resource
 		warnings []string
@@ -161,9 +172,12 @@ func (s *sink) admitOne(c Content, before group) admitted {
 	}
 	verdicts := make([]verdict, len(c.Resources))
 	inParallel(len(c.Resources), func(i int) {
-		r := c.Resources[i]
+		r := rules.Apply(c.Resources[i])
+		if r == nil {
+			return // left out
+		}
 		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
-			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group})
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		v := verdict{resource: r}
 		if old, ok := find(before.held, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
@@ -180,11 +194,24 @@ func (s *sink) admitOne(c Content, before group) admitted {
 
 	a := admitted{Content: c}
 	a.Resources = make([]*resource.Resource, 0, len(verdicts))
-	a.Rejects = slices.Clip(c.Rejects)
+	a.Rejects = nil
+	for _, reject := range c.Rejects {
+		key, taken := rules.Key(reject.Key)
+		reject.Key = key
+		if taken || !reject.identified() { // what is not identified may be an object that is taken
+			a.Rejects = append(a.Rejects, reject)
+		}
+	}
 	a.Warnings = slices.Clip(c.Warnings)
 	for _, v := range verdicts {
+		if v.resource == nil {
+			continue
+		}
 		key := v.resource.Key()
 		if v.err != nil {
+			if applied := v.resource.Origin().Rules; applied != "" {
+				v.err = fmt.Errorf("%w (as it is after the transforms: %s)", v.err, applied)
+			}
 			a.Rejects = append(a.Rejects, Reject{Key: key, Origin: v.resource.Origin(), Err: v.err})
 			continue
 		}

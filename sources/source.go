@@ -59,6 +59,13 @@ type Reject struct {
 	Err    error // names the place, field and reason
 }
 
+// identified reports whether the key is that of an object that can exist. A kind that is not known, or a name that is
+// missing, is that of some other object, mistyped.
+func (r Reject) identified() bool {
+	_, known := resource.SchemaOf(r.Key.Kind)
+	return known && r.Key.Name != ""
+}
+
 // State is the condition of a source.
 type State int
 

@@ -16,6 +16,7 @@ import (
 	"tributary/resource"
 	"tributary/sources/guard"
 	"tributary/sources/lastgood"
+	"tributary/sources/transform"
 )
 
 // Options configure a Supervisor. The zero value is ready to use.
@@ -37,6 +38,8 @@ type Spec struct {
 	Table   Table           // of this source only; what it has already, an earlier run left there
 	Guard   guard.Settings  // the zero value has the defaults
 	Memory  *lastgood.Store // keeps what is published across restarts; nil if nothing does
+	// Transform changes what is published, before it is validated; nil for not at all.
+	Transform *transform.Rules
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published

@@ -39,7 +39,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 func (t *text) object(o admin.Explained) {
 	t.line("%s", o.Object.Key())
 	if o.Winner != nil {
-		t.section("served from", []string{t.statement(*o.Winner)})
+		t.section("served from", t.statement(*o.Winner))
 		t.section("because", strings.Split(o.Why, "; "))
 	} else {
 		t.section("not served", []string{o.Why})
@@ -51,8 +51,8 @@ func (t *text) object(o admin.Explained) {
 	t.section("clients", t.recipients(o))
 }
 
-// statement says where a source has an object.
-func (t *text) statement(s aggregate.Statement) string {
+// statement says where a source has an object, and what the rules of the source made of it.
+func (t *text) statement(s aggregate.Statement) []string {
 	line := s.Source
 	if s.Place != "" {
 		line += ": " + s.Place
@@ -61,12 +61,16 @@ func (t *text) statement(s aggregate.Statement) string {
 	if s.Created != nil {
 		line += ", created " + t.at(*s.Created)
 	}
-	return line + "]"
+	lines := []string{line + "]"}
+	if s.Rules != "" {
+		lines = append(lines, "  by the rules of "+s.Source+": "+s.Rules)
+	}
+	return lines
 }
 
 func (t *text) losers(o admin.Explained) (lines []string) {
 	for _, s := range o.Shadowed {
-		lines = append(lines, t.statement(s))
+		lines = append(lines, t.statement(s)...)
 	}
 	for _, d := range o.Duplicates {
 		for _, place := range d.Losers {

@@ -1,0 +1,70 @@
+package transform
+
+import (
+	"strconv"
+	"strings"
+)
+
+// pattern is text in which each * stands for any characters, or none.
+type pattern struct {
+	text  string
+	parts []string // between the stars
+}
+
+func patternOf(text string) pattern { return pattern{text, strings.Split(text, "*")} }
+
+func patterns(texts []string) (ps []pattern) {
+	for _, t := range texts {
+		ps = append(ps, patternOf(t))
+	}
+	return ps
+}
+
+// stars returns the number of stars.
+func (p pattern) stars() int { return len(p.parts) - 1 }
+
+// star returns the number that text is, if the pattern has so many stars, and otherwise 0.
+func (p pattern) star(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > p.stars() {
+		return 0
+	}
+	return n
+}
+
+func (p pattern) matches(s string) bool {
+	_, ok := p.match(s)
+	return ok
+}
+
+// match returns what each star stands for. All but the last take as little as they can.
+func (p pattern) match(s string) (captured []string, ok bool) {
+	last := p.stars()
+	if last == 0 {
+		return nil, s == p.text
+	}
+	if s, ok = strings.CutPrefix(s, p.parts[0]); !ok {
+		return nil, false
+	}
+	if s, ok = strings.CutSuffix(s, p.parts[last]); !ok {
+		return nil, false
+	}
+	for _, part := range p.parts[1:last] {
+		before, after, found := strings.Cut(s, part)
+		if !found {
+			return nil, false
+		}
+		captured, s = append(captured, before), after
+	}
+	return append(captured, s), true
+}
+
+// anyMatches reports whether one of ps matches s.
+func anyMatches(ps []pattern, s string) bool {
+	for _, p := range ps {
+		if p.matches(s) {
+			return true
+		}
+	}
+	return false
+}

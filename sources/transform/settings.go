@@ -1,0 +1,231 @@
+// Package transform changes what a source says before it is validated and stored, by declarative rules: which of it is
+// taken, and into which namespaces, hosts, labels and annotations. It is pure: the same resource becomes the same.
+package transform
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"tributary/resource"
+)
+
+// Settings are the transforms of one source. They take effect in the order of the fields; Include and Exclude see what the
+// source says, with its own names.
+//
+// The tags named jsonschema are the descriptions in docs/config.schema.json.
+type Settings struct {
+	Include     []Selector        `json:"include,omitempty" jsonschema:"Take only the objects that one of these selects. Default: all."`
+	Exclude     []Selector        `json:"exclude,omitempty" jsonschema:"Of those, leave out the objects that one of these selects."`
+	Namespaces  map[string]string `json:"namespaces,omitempty" jsonschema:"Namespaces and what they become, also where objects refer to them. The key * is any other one."`
+	Hosts       []Host            `json:"hosts,omitempty" jsonschema:"Hosts and what they become, also where objects refer to them. The first that matches is used."`
+	Labels      Change            `json:"labels,omitzero" jsonschema:"Labels to drop and to add."`
+	Annotations Change            `json:"annotations,omitzero" jsonschema:"Annotations to drop and to add."`
+}
+
+// Selector selects the objects that meet all that it says. In patterns a * stands for any characters, or none.
+type Selector struct {
+	Kinds      []string          `json:"kinds,omitempty" jsonschema:"The object is of one of these kinds."`
+	Namespaces []string          `json:"namespaces,omitempty" jsonschema:"Its namespace matches one of these patterns, in which * is any characters."`
+	Names      []string          `json:"names,omitempty" jsonschema:"Its name matches one of these patterns."`
+	Labels     map[string]string `json:"labels,omitempty" jsonschema:"It has all of these labels; the value * is any."`
+	Hosts      []string          `json:"hosts,omitempty" jsonschema:"It is for a host that matches one of these patterns: one of the hosts of a ServiceEntry, VirtualService or Gateway, or the host of a DestinationRule."`
+}
+
+// Host renames the hosts that match a pattern.
+type Host struct {
+	Match string `json:"match" jsonschema:"Pattern of the hosts, in which * is any characters, such as *.service.consul."`
+	To    string `json:"to" jsonschema:"What they become, in which {1} is what the first * of the pattern stands for, and so on, such as {1}.mesh.internal."`
+}
+
+// Change says what to drop and to add. What is added replaces what has its key.
+type Change struct {
+	Drop []string          `json:"drop,omitempty" jsonschema:"Patterns of keys to drop, in which * is any characters."`
+	Add  map[string]string `json:"add,omitempty" jsonschema:"Keys and values to add."`
+}
+
+// Rules are settings that were found right. They are safe for concurrent use; nil changes nothing.
+type Rules struct {
+	include, exclude []selector
+	namespaces       map[string]string
+	otherNamespaces  string // what becomes of those that namespaces does not have; empty if they stay
+	hosts            []host
+	labels           change
+	annotations      change
+}
+
+// New checks s. The error begins with the key that is wrong, a colon and a space.
+func New(s Settings) (*Rules, error) {
+	r := &Rules{namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
+	var err error
+	if r.include, err = compileSelectors("include", s.Include); err != nil {
+		return nil, err
+	}
+	if r.exclude, err = compileSelectors("exclude", s.Exclude); err != nil {
+		return nil, err
+	}
+	for _, from := range slices.Sorted(maps.Keys(s.Namespaces)) {
+		if s.Namespaces[from] == "" || strings.ContainsAny(s.Namespaces[from], "/*") {
+			return nil, fmt.Errorf("namespaces.%s: want the name of a namespace, got %q", from, s.Namespaces[from])
+		}
+		if from == "" || from != "*" && strings.Contains(from, "*") {
+			return nil, fmt.Errorf("namespaces.%s: want the name of a namespace, or *", from)
+		}
+	}
+	for i, h := range s.Hosts {
+		compiled, err := compileHost(h)
+		if err != nil {
+			return nil, fmt.Errorf("hosts[%d]%w", i, err)
+		}
+		r.hosts = append(r.hosts, compiled)
+	}
+	if r.labels, err = compileChange("labels", s.Labels); err != nil {
+		return nil, err
+	}
+	r.annotations, err = compileChange("annotations", s.Annotations)
+	return r, err
+}
+
+// selector is a Selector with its patterns made ready.
+type selector struct {
+	kinds                    []resource.Kind
+	namespaces, names, hosts []pattern
+	labels                   map[string]string
+}
+
+func compileSelectors(key string, all []Selector) ([]selector, error) {
+	var compiled []selector
+	for i, s := range all {
+		var c selector
+		for _, k := range s.Kinds {
+			schema, ok := resource.SchemaByName(k)
+			if !ok {
+				return nil, fmt.Errorf("%s[%d].kinds: unknown kind %q", key, i, k)
+			}
+			c.kinds = append(c.kinds, schema.Kind)
+		}
+		if len(s.Kinds)+len(s.Namespaces)+len(s.Names)+len(s.Labels)+len(s.Hosts) == 0 {
+			return nil, fmt.Errorf("%s[%d]: selects everything; name kinds, namespaces, names, labels or hosts", key, i)
+		}
+		c.namespaces, c.names, c.labels = patterns(s.Namespaces), patterns(s.Names), s.Labels
+		for _, h := range s.Hosts {
+			c.hosts = append(c.hosts, patternOf(strings.ToLower(h)))
+		}
+		compiled = append(compiled, c)
+	}
+	return compiled, nil
+}
+
+// host is a Host with its pattern made ready.
+type host struct {
+	match pattern
+	to    []string // text and, at odd places, numbers of stars
+	rule  string
+}
+
+func compileHost(h Host) (host, error) {
+	if h.Match == "" {
+		return host{}, errors.New(".match: missing")
+	}
+	if h.To == "" {
+		return host{}, errors.New(".to: missing")
+	}
+	c := host{match: patternOf(strings.ToLower(h.Match)), rule: "hosts: " + h.Match + " → " + h.To}
+	for rest := h.To; ; {
+		before, after, found := strings.Cut(rest, "{")
+		c.to = append(c.to, before)
+		if !found {
+			return c, nil
+		}
+		number, rest2, closed := strings.Cut(after, "}")
+		if n := c.match.star(number); !closed || n == 0 {
+			return host{}, fmt.Errorf(".to: want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match, h.To)
+		}
+		c.to = append(c.to, number)
+		rest = rest2
+	}
+}
+
+// rename returns what becomes of a host, if it matches.
+func (h host) rename(name string) (string, bool) {
+	captured, ok := h.match.match(strings.ToLower(name))
+	if !ok {
+		return "", false
+	}
+	var b strings.Builder
+	for i, part := range h.to {
+		if i%2 == 1 {
+			part = captured[h.match.star(part)-1]
+		}
+		b.WriteString(part)
+	}
+	return b.String(), true
+}
+
+// change is a Change with its patterns made ready.
+type change struct {
+	drop []pattern
+	add  map[string]string
+}
+
+func compileChange(key string, c Change) (change, error) {
+	for _, k := range slices.Sorted(maps.Keys(c.Add)) {
+		if k == "" {
+			return change{}, fmt.Errorf("%s.add: a key is empty", key)
+		}
+	}
+	if slices.Contains(c.Drop, "") {
+		return change{}, fmt.Errorf("%s.drop: a pattern is empty", key)
+	}
+	return change{patterns(c.Drop), c.Add}, nil
+}
+
+// apply returns what becomes of m, which it leaves as it is, and the rules that made a difference.
+func (c change) apply(what string, m map[string]string) (map[string]string, []string) {
+	var rules []string
+	for _, p := range c.drop {
+		for k := range m {
+			if !p.matches(k) {
+				continue
+			}
+			if len(rules) == 0 {
+				m = maps.Clone(m)
+			}
+			delete(m, k)
+			rules = add(rules, what+": drop "+p.text)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.add)) {
+		if old, has := m[k]; has && old == c.add[k] {
+			continue
+		}
+		if len(rules) == 0 {
+			m = maps.Clone(m)
+		}
+		if m == nil {
+			m = make(map[string]string)
+		}
+		m[k] = c.add[k]
+		rules = add(rules, what+": add "+k)
+	}
+	return m, rules
+}
+
+// add adds a rule, once.
+func add(rules []string, rule string) []string {
+	if slices.Contains(rules, rule) {
+		return rules
+	}
+	return append(rules, rule)
+}
+
+// namespace returns what becomes of one.
+func (r *Rules) namespace(name string) string {
+	if to, ok := r.namespaces[name]; ok && name != "*" {
+		return to
+	}
+	return cmp.Or(r.otherNamespaces, name)
+}

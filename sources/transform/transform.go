@@ -1,0 +1,187 @@
+package transform
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"tributary/resource"
+)
+
+// Apply returns what becomes of res, or nil if it is left out. The rules that made a difference are in its Origin. A spec
+// that cannot be decoded is taken as it is: validation says what is wrong with it.
+func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
+	if r == nil {
+		return res
+	}
+	spec := specOf(res)
+	if len(r.include) > 0 && !selects(r.include, res, spec.get) || selects(r.exclude, res, spec.get) {
+		return nil
+	}
+	meta, body := res.Meta(), res.Body()
+	var rules []string
+	if to := r.namespace(meta.Key.Namespace); meta.Key.Namespace != "" && to != meta.Key.Namespace {
+		rules = add(rules, "namespaces: "+meta.Key.Namespace+" → "+to)
+		meta.Key.Namespace = to
+	}
+	if referring[meta.Key.Kind] && len(r.namespaces)+len(r.hosts) > 0 && spec.get() != nil {
+		w := &rewriter{rules: r}
+		w.message(spec.get().ProtoReflect())
+		if w.changed {
+			encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec.get())
+			if err != nil {
+				return res // what was decoded can be encoded
+			}
+			body = encoded
+		}
+		for _, rule := range w.applied {
+			rules = add(rules, rule)
+		}
+	}
+	var changes []string
+	meta.Labels, changes = r.labels.apply("labels", meta.Labels)
+	rules = append(rules, changes...)
+	meta.Annotations, changes = r.annotations.apply("annotations", meta.Annotations)
+	rules = append(rules, changes...)
+	if len(rules) == 0 {
+		return res
+	}
+	meta.Origin.Rules = strings.Join(rules, "; ")
+	return resource.FromBody(meta, body)
+}
+
+// Key returns what becomes of the key of a resource that could not be read, and whether what can be told of it says that
+// it is taken. A selector that wants more than that leaves it in.
+func (r *Rules) Key(key resource.Key) (resource.Key, bool) {
+	if r == nil {
+		return key, true
+	}
+	taken := len(r.include) == 0 || slices.ContainsFunc(r.include, func(s selector) bool { return s.selectsKey(key) })
+	left := slices.ContainsFunc(r.exclude, func(s selector) bool {
+		return s.selectsKey(key) && len(s.labels)+len(s.hosts) == 0
+	})
+	if key.Namespace != "" {
+		key.Namespace = r.namespace(key.Namespace)
+	}
+	return key, taken && !left
+}
+
+// lazySpec decodes a spec once, when it is asked for.
+type lazySpec struct {
+	res     *resource.Resource
+	decoded bool
+	spec    proto.Message // nil if it cannot be decoded
+}
+
+func specOf(res *resource.Resource) *lazySpec { return &lazySpec{res: res} }
+
+func (l *lazySpec) get() proto.Message {
+	if !l.decoded {
+		l.decoded = true
+		if spec, err := l.res.Spec(); err == nil {
+			l.spec = spec
+		}
+	}
+	return l.spec
+}
+
+func selects(all []selector, res *resource.Resource, spec func() proto.Message) bool {
+	return slices.ContainsFunc(all, func(s selector) bool {
+		if !s.selectsKey(res.Key()) {
+			return false
+		}
+		for k, want := range s.labels {
+			if got, has := res.Labels()[k]; !has || want != "*" && got != want {
+				return false
+			}
+		}
+		return len(s.hosts) == 0 || slices.ContainsFunc(hostsOf(spec()), func(h string) bool {
+			return anyMatches(s.hosts, strings.ToLower(h))
+		})
+	})
+}
+
+func (s selector) selectsKey(key resource.Key) bool {
+	return (len(s.kinds) == 0 || slices.Contains(s.kinds, key.Kind)) &&
+		(len(s.namespaces) == 0 || anyMatches(s.namespaces, key.Namespace)) &&
+		(len(s.names) == 0 || anyMatches(s.names, key.Name))
+}
+
+// rewriter changes what a spec refers to.
+type rewriter struct {
+	rules   *Rules
+	changed bool
+	applied []string
+}
+
+// message rewrites m and all messages in it.
+func (w *rewriter) message(m protoreflect.Message) {
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		what, refers := references[fd.FullName()]
+		switch {
+		case refers && fd.IsList():
+			for i := range v.List().Len() {
+				v.List().Set(i, protoreflect.ValueOfString(w.text(what, v.List().Get(i).String())))
+			}
+		case refers:
+			m.Set(fd, protoreflect.ValueOfString(w.text(what, v.String())))
+		case fd.Message() == nil || fd.IsMap():
+		case fd.IsList():
+			for i := range v.List().Len() {
+				w.message(v.List().Get(i).Message())
+			}
+		default:
+			w.message(v.Message())
+		}
+		return true
+	})
+}
+
+func (w *rewriter) text(what reference, s string) string {
+	switch what {
+	case toHost:
+		return w.host(s)
+	case toNamespace:
+		return w.namespace(s)
+	}
+	namespace, rest, ok := strings.Cut(s, "/")
+	switch {
+	case !ok && what == toNamespacedHost:
+		return w.host(s)
+	case !ok:
+		return s
+	case what == toNamespacedHost:
+		rest = w.host(rest)
+	}
+	return w.namespace(namespace) + "/" + rest
+}
+
+// host rewrites a host. "*" is all of them.
+func (w *rewriter) host(name string) string {
+	if name == "*" {
+		return name
+	}
+	for _, h := range w.rules.hosts {
+		if to, ok := h.rename(name); ok {
+			if to != name {
+				w.changed, w.applied = true, add(w.applied, h.rule)
+			}
+			return to
+		}
+	}
+	return name
+}
+
+// namespace rewrites the name of one. ".", "*" and "~" are this one, all and none.
+func (w *rewriter) namespace(name string) string {
+	if name == "" || name == "." || name == "*" || name == "~" {
+		return name
+	}
+	to := w.rules.namespace(name)
+	if to != name {
+		w.changed, w.applied = true, add(w.applied, "namespaces: "+name+" → "+to)
+	}
+	return to
+}
