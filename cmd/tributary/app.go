@@ -80,12 +80,13 @@ func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Lo
 
 	a.supervisor = sources.NewSupervisor(sources.Options{Log: log, Metrics: registry})
 	a.view = aggregate.New()
-	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state}
+	hops := mcp.NewHops(instance())
+	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state, hops: hops}
 	if _, err := a.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &failure{exitConfig, err}
 	}
 	a.reloader = newReloader(cfg, from, a.feeds, log, registry)
-	a.catalog = mcp.New(a.view, mcp.Options{Debounce: debounce(cfg.Debounce), Log: log})
+	a.catalog = mcp.New(a.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: log})
 	a.engine = xds.NewServer(a.catalog, xds.Options{Identifier: identifier(version), Log: log, Registerer: registry, Limits: limits(cfg.Limits)})
 	a.grpc = newGRPC(a.engine, a.health)
 	a.admin = admin.New(admin.Options{
@@ -95,13 +96,15 @@ func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Lo
 	return a, nil
 }
 
-// newSource makes a source of its configuration.
-func newSource(s config.Source) (sources.Source, error) {
+// newSource makes a source of its configuration. hops are those of this program.
+func newSource(s config.Source, hops *mcp.Hops) (sources.Source, error) {
 	switch scheme, _, _ := strings.Cut(s.Address, "://"); scheme {
 	case file.Scheme:
 		return file.New(s.Address, s.Settings())
 	case upstream.Scheme:
-		return upstream.New(s.Address, s.XDS())
+		settings := s.XDS()
+		settings.Instance, settings.Readers = hops.Instance(), hops
+		return upstream.New(s.Address, settings)
 	default: // config lets no other one through
 		return nil, fmt.Errorf("address %q: unknown scheme", s.Address)
 	}

@@ -33,16 +33,11 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		for _, url := range k.typeURLs {
 			r.types[url] = newTypeState(url, k.schema, r.revision)
 		}
-		cfg.Subscriptions = append(cfg.Subscriptions, r.subscription(k.typeURLs[0]))
-		r.asked = append(r.asked, k.typeURLs[0])
 	}
-	for _, group := range sink.Groups() {
-		url, name := splitGroup(group)
-		if t := r.types[url]; t != nil {
-			t.known[name] = 0
-		} else {
-			r.foreign = append(r.foreign, group)
-		}
+	r.recall()
+	for _, k := range s.kinds {
+		r.asked = append(r.asked, k.typeURLs[0])
+		cfg.Subscriptions = append(cfg.Subscriptions, r.subscription(k.typeURLs[0]))
 	}
 	client, err := adsc.New(cfg)
 	if err != nil {
@@ -77,11 +72,40 @@ type run struct {
 	synced  bool
 }
 
+// recall takes up what an earlier run published.
+func (r *run) recall() {
+	for _, group := range r.sink.Groups() {
+		url, name := splitGroup(group)
+		if t := r.types[url]; t != nil {
+			t.known[name] = 0
+		} else {
+			r.foreign = append(r.foreign, group)
+		}
+	}
+}
+
 func (r *run) subscription(typeURL string) adsc.Subscription {
 	t := r.types[typeURL]
-	return adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, resp *adsc.Response) error {
-		return r.publish(t, resp)
-	}}
+	handler := func(_ context.Context, resp *adsc.Response) error { return r.publish(t, resp) }
+	return adsc.Subscription{TypeURL: typeURL, Handler: handler, Versions: r.versions(t)}
+}
+
+// versions returns those of what an earlier run published, as a tributary gives them: it makes them of the content, as we
+// do. What it may have in another version, or what we do not hold as it sent it, has none: it is sent again, or is said to
+// have gone.
+func (r *run) versions(t *typeState) map[string]string {
+	holder, ok := r.sink.(sources.Holder)
+	if !ok || len(t.known) == 0 {
+		return nil
+	}
+	versions := make(map[string]string, len(t.known))
+	for name := range t.known {
+		versions[name] = ""
+		if held := holder.Held(groupOf(t.typeURL, name)); len(held) == 1 {
+			versions[name] = held[0].Version()
+		}
+	}
+	return versions
 }
 
 // publish hands the sink what a response changes, and returns why the response is to be rejected in part.
