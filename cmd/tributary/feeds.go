@@ -11,6 +11,7 @@ import (
 	"tributary/server/mcp"
 	"tributary/sources"
 	"tributary/sources/lastgood"
+	"tributary/sources/transform"
 )
 
 // feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
@@ -26,6 +27,7 @@ type feeds struct {
 type feed struct {
 	config config.Source
 	source sources.Source
+	rules  *transform.Rules // or nil
 	table  *memstore.Table
 	memory *lastgood.Store // or nil
 }
@@ -34,7 +36,7 @@ type feed struct {
 func (f *feed) spec() sources.Spec {
 	return sources.Spec{
 		Name: f.config.Name, Address: f.config.Address, Source: f.source, Table: f.table,
-		Guard: f.config.Guard.Settings(), Memory: f.memory,
+		Guard: f.config.Guard.Settings(), Memory: f.memory, Transform: f.rules,
 	}
 }
 
@@ -61,7 +63,11 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 		if err != nil {
 			return done, fmt.Errorf("source %s: %w", s.Name, err)
 		}
-		n := &feed{config: s, source: source, table: &memstore.Table{}}
+		rules, err := s.Rules()
+		if err != nil {
+			return done, fmt.Errorf("source %s: %w", s.Name, err)
+		}
+		n := &feed{config: s, source: source, rules: rules, table: &memstore.Table{}}
 		if old != nil {
 			n.table, n.memory = old.table, old.memory
 			changed, done.changed = append(changed, n), append(done.changed, s.Name)
