@@ -39,6 +39,10 @@ type SourceState struct {
 	Objects     int        `json:"objects"`
 	Quarantined int        `json:"quarantined"`
 	Hold        *Hold      `json:"hold,omitempty"`
+	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
+	Restored *sources.Restored `json:"restored,omitempty"`
+	NotKept  string            `json:"notKept,omitempty"`
+
 	LastPublish *time.Time `json:"lastPublish,omitempty"`
 	Restarts    int        `json:"restarts"`
 	LastError   string     `json:"lastError,omitempty"`
@@ -123,7 +127,10 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 		state := SourceState{
 			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
-			Restarts: src.Restarts, LastError: src.LastError,
+			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored,
+		}
+		if src.Kept != nil {
+			state.NotKept = src.Kept.Error
 		}
 		if i := position(src.Name); i < len(order) {
 			state.Precedence = order[i].Precedence

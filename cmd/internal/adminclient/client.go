@@ -58,13 +58,14 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
-	switch resp.StatusCode {
-	case http.StatusOK:
+	said := strings.TrimSpace(string(body))
+	switch {
+	case resp.StatusCode == http.StatusOK:
 		return body, nil
-	case http.StatusNotFound, http.StatusMethodNotAllowed:
+	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
 		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one", c.Address, path)
 	default:
-		return nil, fmt.Errorf("%s: %s", c.Address, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("%s: %s", c.Address, said)
 	}
 }
 

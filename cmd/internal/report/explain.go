@@ -62,8 +62,8 @@ func (t *text) statement(s aggregate.Statement) []string {
 		line += ", created " + t.at(*s.Created)
 	}
 	lines := []string{line + "]"}
-	if s.Rules != "" {
-		lines = append(lines, "  by the rules of "+s.Source+": "+s.Rules)
+	if s.Transforms != "" {
+		lines = append(lines, "  by the rules of "+s.Source+": "+s.Transforms)
 	}
 	return lines
 }

@@ -31,11 +31,16 @@ func TestReports(t *testing.T) {
 			data, err := os.ReadFile(input)
 			require.NoError(t, err)
 			var out strings.Builder
-			if strings.HasPrefix(name, "status") {
+			switch kind, _, _ := strings.Cut(name, "-"); kind {
+			case "guard":
+				var all []admin.Guarded
+				require.NoError(t, json.Unmarshal(data, &all))
+				err = report.Guard(&out, all, now)
+			case "status":
 				var st admin.Status
 				require.NoError(t, json.Unmarshal(data, &st))
 				err = report.Status(&out, "127.0.0.1:16014", &st, now)
-			} else {
+			default:
 				var e admin.Explanation
 				require.NoError(t, json.Unmarshal(data, &e))
 				err = report.Explain(&out, "what was asked for", &e, now)

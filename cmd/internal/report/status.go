@@ -63,13 +63,27 @@ func (t *text) sources(all []admin.SourceState) {
 		if s.LastPublish != nil {
 			change = t.ago(*s.LastPublish)
 		}
-		message := s.Message
-		if message == "" && s.Restarts > 0 {
-			message = fmt.Sprintf("restarted %d times, last because: %s", s.Restarts, s.LastError)
-		}
-		columns.row(s.Name, state, s.Objects, held, s.Quarantined, change, oneLine(message))
+		columns.row(s.Name, state, s.Objects, held, s.Quarantined, change, t.message(s))
 	}
 	columns.flush()
+}
+
+// message is what there is to say of a source beyond its state.
+func (t *text) message(s admin.SourceState) string {
+	var said []string
+	if s.Stale && s.Restored != nil {
+		said = append(said, "serves what was stored "+t.ago(s.Restored.Stored))
+	}
+	switch {
+	case s.Message != "":
+		said = append(said, oneLine(s.Message))
+	case s.Restarts > 0:
+		said = append(said, fmt.Sprintf("restarted %d times, last because: %s", s.Restarts, oneLine(s.LastError)))
+	}
+	if s.NotKept != "" {
+		said = append(said, "NOT KEPT on disk: "+oneLine(s.NotKept))
+	}
+	return strings.Join(said, "; ")
 }
 
 func kindsOf(st *admin.Status) string {

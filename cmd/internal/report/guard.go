@@ -1,0 +1,45 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"tributary/resource"
+	"tributary/server/admin"
+)
+
+// Guard writes all that is held.
+func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
+	t := &text{now: now}
+	if len(all) == 0 {
+		t.line("nothing is held")
+	}
+	for i, h := range all {
+		if i > 0 {
+			t.line("")
+		}
+		t.line("%s", h.Source)
+		t.section("held", []string{count(h.Objects, "object", "objects") + " and " + count(h.Endpoints, "endpoint", "endpoints")})
+		t.section("since", []string{t.at(h.Since)})
+		if h.Until != nil {
+			t.section("until", []string{h.Until.UTC().Format(time.RFC3339)})
+		}
+		t.section("why", []string{oneLine(h.Why)})
+		var lost []string
+		for _, l := range h.Held {
+			key := resource.Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Name}
+			if l.Gone {
+				lost = append(lost, key.String())
+			} else {
+				lost = append(lost, fmt.Sprintf("%s: %s", key, count(l.Endpoints, "endpoint", "endpoints")))
+			}
+		}
+		if h.More > 0 {
+			lost = append(lost, fmt.Sprintf("and %d more", h.More))
+		}
+		t.section("lost", lost)
+		t.section("to let it go", []string{"tributary guard release " + h.Source})
+	}
+	return t.writeTo(w)
+}
