@@ -15,7 +15,8 @@ type Explanation struct {
 	Winner    *Statement  `json:"winner,omitempty"`   // nil if no source has the key
 	Shadowed  []Statement `json:"shadowed,omitempty"` // in order of precedence
 	Conflicts []Conflict  `json:"conflicts,omitempty"`
-	Why       string      `json:"why"` // in a sentence
+	Merged    *Merged     `json:"merged,omitempty"` // what the winner is made of, if its endpoints are merged
+	Why       string      `json:"why"`              // in a sentence
 }
 
 // HostExplanation says what there is to say of a host.
@@ -35,6 +36,8 @@ type Statement struct {
 	Created    *time.Time `json:"created,omitempty"`
 	// Retiring says that the source was removed, and is served until the sources that were added are synced.
 	Retiring bool `json:"retiring,omitempty"`
+
+	merged bool // from several sources
 }
 
 // Explain says which source wins key, which lose, and what else has a bearing on it.
@@ -43,7 +46,7 @@ func (v *View) Explain(key resource.Key) Explanation {
 	v.index.follow(v)
 	conflicts := v.index.of(key)
 	v.indexMu.Unlock()
-	return v.published.Load().explain(key, conflicts)
+	return v.explain(v.published.Load(), key, conflicts)
 }
 
 // ExplainHost explains every resource that says something of host, or would if it were not shadowed.
@@ -65,7 +68,7 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	v.indexMu.Unlock()
 
 	for i, key := range keys {
-		e.Objects = append(e.Objects, s.explain(key, conflicts[i]))
+		e.Objects = append(e.Objects, v.explain(s, key, conflicts[i]))
 	}
 	switch {
 	case len(keys) > 0:
@@ -99,13 +102,21 @@ func (v *View) Conflicts() []Conflict {
 	v.indexMu.Lock()
 	defer v.indexMu.Unlock()
 	v.index.follow(v)
-	return v.index.all()
+	all := append(v.index.all(), v.pool.conflicts()...)
+	slices.SortFunc(all, compareConflicts)
+	return all
+}
+
+func (v *View) explain(s *state, key resource.Key, conflicts []Conflict) Explanation {
+	e := s.explain(key, conflicts)
+	v.pool.explain(&e)
+	return e
 }
 
 func (s *state) explain(key resource.Key, conflicts []Conflict) Explanation {
 	e := Explanation{Object: Ref(key), Conflicts: conflicts}
 	for _, in := range s.inputs {
-		r := in.snapshot.Get(key)
+		r := in.get(key)
 		switch {
 		case r == nil:
 		case e.Winner == nil:
@@ -121,7 +132,7 @@ func (s *state) explain(key resource.Key, conflicts []Conflict) Explanation {
 
 func (in *input) statement(r *resource.Resource) Statement {
 	said := Statement{
-		Source: in.Name, Precedence: in.Precedence, Retiring: in.retiring,
+		Source: in.nameOf(r), Precedence: in.Precedence, Retiring: in.retiring, merged: in.pooled,
 		Place: r.Origin().Place, Transforms: r.Origin().Rules, Version: r.Version(),
 	}
 	if created := r.Created(); !created.IsZero() {

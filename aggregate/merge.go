@@ -15,6 +15,18 @@ type input struct {
 	// retiring says that the source was removed while required sources of the new set are not synced. What it last said is
 	// served until they are, so that replacing a source withdraws nothing in between.
 	retiring bool
+
+	pooled bool // it is the pool, and not one of the sources
+	rank   int  // of those in the pool, their order
+}
+
+// get returns what is to be merged of key, or nil. The ServiceEntries of a source that has them merged by host are not its
+// own to say: the pool has them.
+func (in *input) get(key resource.Key) *resource.Resource {
+	if in.Merge != nil && key.Kind == resource.ServiceEntry {
+		return nil
+	}
+	return in.snapshot.Get(key)
 }
 
 // merge does one round: it takes what the sources have changed since the last one and commits the outcome. It returns
@@ -22,17 +34,20 @@ type input struct {
 func (v *View) merge() (news []<-chan struct{}) {
 	dirty := v.reconcile()
 	for _, in := range v.inputs {
-		if in.retiring {
+		if in.retiring || in.pooled {
 			continue
 		}
 		news = append(news, in.Reader.Changed()) // before the read, so that no commit slips between
 		in.synced = in.Reader.Synced()           // before the read too: all of the first content is then part of it
-		dirty = append(dirty, in.pull()...)
+		keys := in.pull()
+		v.pool.take(in, keys)
+		dirty = append(dirty, keys...)
 	}
 	complete := v.complete()
 	if complete {
 		dirty = append(dirty, v.dropRetiring()...)
 	}
+	dirty = append(dirty, v.pool.commit()...)
 	v.commit(dirty)
 	if complete {
 		v.table.MarkSynced()
@@ -48,7 +63,7 @@ func (v *View) reconcile() []resource.Key {
 	}
 	v.configured = wanted
 
-	removed := slices.Clone(v.inputs)
+	removed := slices.DeleteFunc(slices.Clone(v.inputs), func(in *input) bool { return in.pooled })
 	v.inputs = nil
 	for _, s := range *wanted {
 		in := &input{Source: s}
@@ -63,6 +78,7 @@ func (v *View) reconcile() []resource.Key {
 		in.retiring = true
 		v.inputs = slices.Insert(v.inputs, v.placeOfRetiring(in), in)
 	}
+	v.inputs = v.pool.restart(v.inputs)
 	return allKeys(v.inputs)
 }
 
@@ -80,6 +96,7 @@ func (v *View) dropRetiring() []resource.Key {
 	v.inputs = slices.DeleteFunc(v.inputs, func(in *input) bool {
 		if in.retiring {
 			gone = append(gone, in)
+			v.pool.drop(in)
 		}
 		return in.retiring
 	})
@@ -127,7 +144,7 @@ func (v *View) commit(dirty []resource.Key) {
 // is there only to fill gaps.
 func (v *View) resolve(key resource.Key) (winner, loser *resource.Resource) {
 	for _, in := range v.inputs {
-		r := in.snapshot.Get(key)
+		r := in.get(key)
 		switch {
 		case r == nil:
 		case winner == nil:

@@ -9,7 +9,7 @@ import (
 
 // Candidate is what one source says of a key.
 type Candidate struct {
-	Source   string
+	Source   string // several names, separated by ", ", of what is merged by host
 	Resource *resource.Resource
 }
 
@@ -57,6 +57,9 @@ type SourceStatus struct {
 func (v *View) Sources() []SourceStatus {
 	var all []SourceStatus
 	for _, in := range v.published.Load().inputs {
+		if in.pooled {
+			continue
+		}
 		all = append(all, SourceStatus{
 			Name: in.Name, Precedence: in.Precedence, Optional: in.Optional,
 			Synced: in.synced, Retiring: in.retiring,
@@ -66,12 +69,20 @@ func (v *View) Sources() []SourceStatus {
 	return all
 }
 
+// nameOf returns the name of the source of r: of what is merged, the names of all that it is made of.
+func (in *input) nameOf(r *resource.Resource) string {
+	if in.pooled {
+		return r.Origin().Source
+	}
+	return in.Name
+}
+
 // candidates returns what the sources say of key, the winner first. A retiring source is none unless it wins.
 func (s *state) candidates(key resource.Key) []Candidate {
 	var all []Candidate
 	for _, in := range s.inputs {
-		if r := in.snapshot.Get(key); r != nil && (len(all) == 0 || !in.retiring) {
-			all = append(all, Candidate{Source: in.Name, Resource: r})
+		if r := in.get(key); r != nil && (len(all) == 0 || !in.retiring) {
+			all = append(all, Candidate{Source: in.nameOf(r), Resource: r})
 		}
 	}
 	return all

@@ -23,6 +23,9 @@ type Source struct {
 	Precedence int
 	// Optional says that the view can be complete without this source.
 	Optional bool
+	// Merge says that the ServiceEntries of a host are made one with those of the other sources that have it. Nil says that
+	// they are not.
+	Merge *Merge
 }
 
 // View is the merged content of a set of sources, kept current by Run. It implements memstore.Reader, so everything that
@@ -44,6 +47,7 @@ type View struct {
 	// Owned by the loop.
 	configured *[]Source // what inputs were made of
 	inputs     []*input  // in order of precedence
+	pool       pool      // what it makes of the sources with Merge is one of inputs; it also guards what explanations read
 }
 
 // state is what the loop publishes in each round: what is merged. It is at least as new as the merged table.

@@ -1,0 +1,162 @@
+package aggregate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tributary/resource"
+)
+
+// MergeEndpoints is the rule of a conflict between ServiceEntries that were to be merged and do not fit: the first in
+// order of precedence is served, and the others are not.
+const MergeEndpoints Rule = "merge-endpoints"
+
+// Merged says what a merged ServiceEntry is made of.
+type Merged struct {
+	Members   []Member   `json:"members"`             // in order of precedence; ports, labels and such are those of the first
+	Refused   []Member   `json:"refused,omitempty"`   // in order of precedence
+	Endpoints []Endpoint `json:"endpoints,omitempty"` // in order of address
+}
+
+// Member is what one source has of a merged ServiceEntry, or would have.
+type Member struct {
+	Statement
+	Name   string `json:"name"`             // of the ServiceEntry in the source
+	Reason string `json:"reason,omitempty"` // why it is refused
+}
+
+// Endpoint says where an endpoint comes from.
+type Endpoint struct {
+	Address  string            `json:"address"`
+	Ports    map[uint32]uint32 `json:"ports,omitempty"` // from port of the service to port of the endpoint
+	Network  string            `json:"network,omitempty"`
+	Locality string            `json:"locality,omitempty"`
+	Source   string            `json:"source"`            // whose word counts
+	Place    string            `json:"place,omitempty"`   // where a person finds it
+	Also     []string          `json:"also,omitempty"`    // the other sources that list it
+	Standby  bool              `json:"standby,omitempty"` // not served while sources of a lower priority number list any
+}
+
+func (l *listing) provenance(standby bool) Endpoint {
+	e := Endpoint{
+		Address: l.endpoint.Address, Ports: l.ports(), Network: l.endpoint.Network, Locality: l.endpoint.Locality,
+		Source: l.from.Name, Place: l.res.Origin().Place, Standby: standby,
+	}
+	if locality := l.from.Merge.Locality; locality != "" {
+		e.Locality = locality
+	}
+	for _, m := range l.also {
+		if m.from.Name != l.from.Name && !slices.Contains(e.Also, m.from.Name) {
+			e.Also = append(e.Also, m.from.Name)
+		}
+	}
+	return e
+}
+
+// explain adds to e what the pool knows of its key.
+func (p *pool) explain(e *Explanation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := e.Object.Key()
+	if f, ok := p.served[key]; ok && e.Winner != nil && e.Winner.merged {
+		for _, s := range p.services(f) {
+			if s.key() == key {
+				e.merged(s)
+			}
+		}
+	}
+	if e.Winner != nil {
+		return
+	}
+	var told []string
+	for _, from := range p.having(key) {
+		for _, s := range p.services(p.entries[entry{from, key}]) {
+			told = append(told, s.tell(from, key)...)
+		}
+	}
+	if told != nil {
+		e.Why = strings.Join(told, "; ")
+	}
+}
+
+// having returns who has an entry of key, in order of precedence. The caller holds mu.
+func (p *pool) having(key resource.Key) (all []*input) {
+	for _, from := range p.sources {
+		if _, ok := p.entries[entry{from, key}]; ok {
+			all = append(all, from)
+		}
+	}
+	return all
+}
+
+// tell says what becomes of an entry, if it has to do with the service.
+func (s *service) tell(from *input, key resource.Key) (told []string) {
+	is := func(m *member) bool { return m.from == from && m.res.Key() == key }
+	if slices.ContainsFunc(s.members, is) {
+		told = append(told, fmt.Sprintf("that of %s is merged into %s", from.Name, s.key().FullName()))
+	}
+	for _, r := range s.refused {
+		if is(r.member) {
+			told = append(told, fmt.Sprintf("that of %s cannot be merged into %s: %s", from.Name, s.key().FullName(), r.reason))
+		}
+	}
+	return told
+}
+
+// merged adds to e what s is made of.
+func (e *Explanation) merged(s *service) {
+	e.Merged = &Merged{}
+	var names []string
+	for _, m := range s.members {
+		e.Merged.Members = append(e.Merged.Members, m.member(""))
+		if !slices.Contains(names, m.from.Name) {
+			names = append(names, m.from.Name)
+		}
+	}
+	for _, r := range s.refused {
+		e.Merged.Refused = append(e.Merged.Refused, r.member.member(r.reason))
+	}
+	_, e.Merged.Endpoints = s.merged()
+	if c, ok := s.conflict(); ok {
+		e.Conflicts = append(e.Conflicts, c)
+		slices.SortFunc(e.Conflicts, compareConflicts)
+	}
+	e.Why = "endpoints are merged from " + strings.Join(names, ", ") + "; " + e.Why
+}
+
+func (m *member) member(reason string) Member {
+	return Member{Statement: m.from.statement(m.res), Name: m.res.Key().Name, Reason: reason}
+}
+
+// conflicts returns the services with refusals.
+func (p *pool) conflicts() (all []Conflict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for f := range p.disputed {
+		for _, s := range p.services(f) {
+			if c, ok := s.conflict(); ok {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// conflict returns the conflict of a service with those that it refused, or false if there are none.
+func (s *service) conflict() (Conflict, bool) {
+	if len(s.refused) == 0 {
+		return Conflict{}, false
+	}
+	lead := s.members[0]
+	host, _, _ := strings.Cut(s.family.hosts, ",")
+	c := Conflict{Rule: MergeEndpoints, Host: host, Subject: s.key().FullName(), Objects: []Ref{Ref(lead.res.Key())}}
+	var reasons []string
+	for _, r := range s.refused {
+		c.Objects = append(c.Objects, Ref(r.res.Key()))
+		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.Name, r.reason))
+	}
+	c.Message = fmt.Sprintf("%s of %s is served, which comes first in precedence; what cannot be merged with it is not: %s",
+		lead.res.Key().FullName(), lead.from.Name, strings.Join(reasons, "; "))
+	return c, true
+}
