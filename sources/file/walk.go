@@ -138,6 +138,8 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 		case err == nil:
 			fi, err = w.disk.Lstat(real)
 		}
+	} else {
+		w.watch.hang(path, nil) // it may have been a link before
 	}
 	if err != nil {
 		if linked || !errors.Is(err, fs.ErrNotExist) {
