@@ -1,0 +1,150 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources/guard"
+	"tributary/sources/lastgood"
+)
+
+// TestRestartHistories checks that through random changes, rejects and restarts the table is what a model makes of them: a
+// restart loses nothing that was in force, neither before the source is read again nor after.
+func TestRestartHistories(t *testing.T) {
+	state, err := lastgood.Open(t.TempDir(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, state.Close()) }()
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		w := &restartable{
+			name: fmt.Sprint("s", n), memory: state.Source(fmt.Sprint("s", n)), said: make(map[string]Content),
+			model: make(map[string]map[resource.Key]*resource.Resource),
+		}
+		w.start(t)
+		w.sink.Synced()
+		for range rapid.IntRange(1, 15).Draw(t, "steps") {
+			if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
+				name := rapid.SampledFrom(restartGroups).Draw(t, "group")
+				w.publish(drawContent(t, name))
+			} else {
+				w.restart(t)
+			}
+			w.check(t)
+		}
+	})
+}
+
+var restartGroups = []string{"a", "b", "c"}
+
+func drawContent(t *rapid.T, group string) Content {
+	c := Content{Group: group}
+	names := []string{"x", "y", "z"}
+	for i := range rapid.IntRange(0, 3).Draw(t, "resources") {
+		r := made(rapid.SampledFrom(names).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content"), fmt.Sprint(group, i))
+		c.Resources = append(c.Resources, r)
+	}
+	for range rapid.IntRange(0, 1).Draw(t, "rejects") {
+		r := Reject{Err: errors.New("bad")}
+		if rapid.Bool().Draw(t, "key is known") {
+			r.Key = keyed(rapid.SampledFrom(names).Draw(t, "rejected"))
+		}
+		c.Rejects = append(c.Rejects, r)
+	}
+	return c
+}
+
+// restartable is a source in process after process.
+type restartable struct {
+	name   string
+	memory *lastgood.Store
+	table  *memstore.Table
+	sink   *sink
+	said   map[string]Content                             // what the source says of each group
+	model  map[string]map[resource.Key]*resource.Resource // what each group holds
+}
+
+func (w *restartable) start(t *rapid.T) {
+	w.table = new(memstore.Table)
+	spec := Spec{Name: w.name, Table: w.table, Memory: w.memory, Guard: guard.Settings{Off: true}}
+	kept, err := restore(spec)
+	require.NoError(t, err)
+	w.sink = newSink(spec, Options{Validate: allValid}, slog.New(slog.DiscardHandler))
+	if kept != nil {
+		w.sink.resume(kept)
+	}
+}
+
+func (w *restartable) publish(c Content) {
+	_ = w.sink.Replace(c.Group, c.Resources, c.Rejects...)
+	w.said[c.Group] = c
+	w.model[c.Group] = modelOf(c, w.model[c.Group])
+}
+
+// restart stops, and starts with what is on disk; then the source, which has not changed, is read again.
+func (w *restartable) restart(t *rapid.T) {
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	w.memory.Run(stopped, w.table)
+	before := w.table.Snapshot()
+	w.start(t)
+	require.True(t, w.table.Synced())
+	requireEqual(t, before, w.table.Snapshot())
+
+	winners := w.winners()
+	for _, held := range w.model { // only what was in force is known
+		for key, r := range held {
+			if winners[key] != r {
+				delete(held, key)
+			}
+		}
+	}
+	revision := w.table.Snapshot().Revision()
+	var contents []Content
+	for _, name := range restartGroups {
+		c, says := w.said[name]
+		if !says && !slices.Contains(w.sink.Groups(), name) {
+			continue
+		}
+		c.Group = name
+		contents = append(contents, c)
+		w.model[name] = modelOf(c, w.model[name])
+	}
+	_ = w.sink.ReplaceAll(contents)
+	w.sink.Synced()
+	require.LessOrEqual(t, w.table.Snapshot().Revision(), revision+1)
+}
+
+// winners are the resources in force: those of the first group in order of name.
+func (w *restartable) winners() map[resource.Key]*resource.Resource {
+	winners := make(map[resource.Key]*resource.Resource)
+	for _, name := range slices.Backward(restartGroups) {
+		for key, r := range w.model[name] {
+			winners[key] = r
+		}
+	}
+	return winners
+}
+
+func (w *restartable) check(t *rapid.T) {
+	winners := w.winners()
+	require.Equal(t, len(winners), w.table.Snapshot().Len())
+	for key, r := range winners {
+		got := w.table.Snapshot().Get(key)
+		require.True(t, resource.Equal(r, got), "%s", key)
+		require.Equal(t, r.Origin().Place, got.Origin().Place)
+	}
+}
+
+func requireEqual(t *rapid.T, a, b memstore.Snapshot) {
+	require.Equal(t, slices.Collect(a.All()), slices.Collect(b.All()))
+}
