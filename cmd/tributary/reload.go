@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -116,8 +119,9 @@ func (r *reloader) reload() outcome {
 		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.file, status.Loaded.Format(time.RFC3339), err)}
 	}
 	status = admin.ConfigStatus{File: r.file, Loaded: now, Restart: needRestart(r.inForce, next)}
-	next.Listen, next.StateDir = r.inForce.Listen, r.inForce.StateDir
-	r.inForce = next
+	inForce := *r.inForce
+	inForce.ConfigSources = next.ConfigSources
+	r.inForce = &inForce
 	r.status.Store(&status)
 	r.good.Set(1)
 	r.log.Info("configuration reloaded", "file", r.file, "added", done.added, "changed", done.changed, "removed", done.removed)
@@ -144,16 +148,17 @@ func (c changes) lines(file string) []string {
 	return lines
 }
 
-// needRestart names the settings that differ and cannot be changed while the program runs.
+// needRestart names the settings that differ and cannot be changed while the program runs: all but the sources.
 func needRestart(from, to *config.Config) (differ []string) {
-	for _, s := range []struct{ key, from, to string }{
-		{"listen.xds", from.Listen.XDS, to.Listen.XDS},
-		{"listen.admin", from.Listen.Admin, to.Listen.Admin},
-		{"stateDir", from.StateDir, to.StateDir},
-	} {
-		if s.from != s.to {
-			differ = append(differ, fmt.Sprintf("%s stays %q until a restart; the file says %q", s.key, s.from, s.to))
+	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
+	for i := range a.NumField() {
+		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+		old, err := json.Marshal(a.Field(i).Interface())
+		now, err2 := json.Marshal(b.Field(i).Interface())
+		if key == "configSources" || err == nil && err2 == nil && bytes.Equal(old, now) {
+			continue
 		}
+		differ = append(differ, fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now))
 	}
 	return differ
 }

@@ -87,7 +87,7 @@ func TestReload(t *testing.T) {
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:1'}\nconfigSources: [{name: first, address: 'fs://./a'}]\n")
 	status, body = s.post(t, "/-/reload")
 	assert.Equal(t, http.StatusOK, status)
-	assert.Contains(t, body, `listen.xds stays "127.0.0.1:0" until a restart; the file says "127.0.0.1:1"`)
+	assert.Contains(t, body, `listen stays {"xds":"127.0.0.1:0","admin":"127.0.0.1:0"} until a restart; the file says {"xds":"127.0.0.1:1","admin":"127.0.0.1:16014"}`)
 	s.serves(t, "a")
 	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/b\n") })
 	stop()

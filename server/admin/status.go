@@ -28,17 +28,17 @@ type Status struct {
 
 // SourceState is a source without its lists.
 type SourceState struct {
-	Name        string     `json:"name"`
-	Address     string     `json:"address,omitempty"`
-	State       string     `json:"state"`
-	Message     string     `json:"message,omitempty"`
-	Since       time.Time  `json:"since"`
-	Synced      bool       `json:"synced"`
-	Stale       bool       `json:"stale,omitempty"` // what is served was read by an earlier run
-	Precedence  int        `json:"precedence"`
-	Objects     int        `json:"objects"`
-	Quarantined int        `json:"quarantined"`
-	Hold        *Hold      `json:"hold,omitempty"`
+	Name        string    `json:"name"`
+	Address     string    `json:"address,omitempty"`
+	State       string    `json:"state"`
+	Message     string    `json:"message,omitempty"`
+	Since       time.Time `json:"since"`
+	Synced      bool      `json:"synced"`
+	Stale       bool      `json:"stale,omitempty"` // what is served was read by an earlier run
+	Precedence  int       `json:"precedence"`
+	Objects     int       `json:"objects"`
+	Quarantined int       `json:"quarantined"`
+	Hold        *Hold     `json:"hold,omitempty"`
 	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
 	Restored *sources.Restored `json:"restored,omitempty"`
 	NotKept  string            `json:"notKept,omitempty"`
