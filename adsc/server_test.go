@@ -26,24 +26,55 @@ type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesSe
 // script is what a server does with its n-th stream, counted from 0.
 type script func(n int, s stream) error
 
+// deltaStream is one delta stream of a scripted server, and deltaScript what the server does with its n-th one.
+type (
+	deltaStream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+	deltaScript func(n int, s deltaStream) error
+)
+
 type scriptedServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	run     script
+	run     script      // nil if the server has no such streams
+	delta   deltaScript // the same
 	streams chan int
 }
 
 func (s *scriptedServer) StreamAggregatedResources(st stream) error {
+	if s.run == nil {
+		return s.UnimplementedAggregatedDiscoveryServiceServer.StreamAggregatedResources(st)
+	}
 	n := <-s.streams
 	s.streams <- n + 1
 	return s.run(n, st)
 }
 
+func (s *scriptedServer) DeltaAggregatedResources(st deltaStream) error {
+	if s.delta == nil {
+		return s.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(st)
+	}
+	n := <-s.streams
+	s.streams <- n + 1
+	return s.delta(n, st)
+}
+
 // serve runs a server until the test ends, and returns its address.
 func serve(t *testing.T, run script, opts ...grpc.ServerOption) string {
 	t.Helper()
+	return serveBoth(t, run, nil, opts...)
+}
+
+// serveDelta is serve for a server of delta only.
+func serveDelta(t *testing.T, delta deltaScript, opts ...grpc.ServerOption) string {
+	t.Helper()
+	return serveBoth(t, nil, delta, opts...)
+}
+
+// serveBoth is serve for a server of both.
+func serveBoth(t *testing.T, run script, delta deltaScript, opts ...grpc.ServerOption) string {
+	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := &scriptedServer{run: run, streams: make(chan int, 1)}
+	s := &scriptedServer{run: run, delta: delta, streams: make(chan int, 1)}
 	s.streams <- 0
 	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
@@ -85,6 +116,12 @@ func run(t *testing.T, cfg adsc.Config) (stop func(), result <-chan error) {
 	t.Helper()
 	c, err := adsc.New(cfg)
 	require.NoError(t, err)
+	return start(t, c)
+}
+
+// start is run for a client that was made.
+func start(t *testing.T, c *adsc.Client) (stop func(), result <-chan error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	joined := make(chan struct{})

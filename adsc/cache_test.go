@@ -1,0 +1,153 @@
+package adsc_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+func TestCacheIsHandedOutAtTheStartAndResumedFrom(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	requests := make(chan *deltaRequest, 100)
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- first
+		if n == 0 {
+			return chat(s, requests, deltaResponse(t, "n1", "v", "a@1", "b@1", "c@1"), deltaResponse(t, "n2", "v", "a@2", "-b"))
+		}
+		return chat(s, requests, deltaResponse(t, "n1", "v"))
+	})
+	cfg := func() (adsc.Config, <-chan string) {
+		handler, heard := teller()
+		c := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+		c.Mode, c.CacheDir = adsc.Delta, dir
+		return c, heard
+	}
+	first, heard := cfg()
+	_, ended := run(t, first)
+	receive(t, ended)
+	assert.Equal(t, "a@1 b@1 c@1 complete ", receive(t, heard))
+
+	file := filepath.Join(dir, "example.io_v1_A.jsonl")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, 6, strings.Count(string(text), "\n"), "a header, three resources, and what changed")
+	var line struct{ Object struct{ Value string } }
+	require.NoError(t, json.Unmarshal([]byte(strings.Split(string(text), "\n")[1]), &line))
+	require.Equal(t, "a@1", line.Object.Value, "a person can read it")
+	require.NoError(t, os.WriteFile(file, append(text, `{"name":"d","vers`...), 0o600)) // the power went
+
+	for len(requests) > 0 {
+		<-requests
+	}
+	second, heard := cfg()
+	_, ended = run(t, second)
+	assert.Equal(t, "a@2 c@1 complete cached ", receive(t, heard))
+	assert.Equal(t, map[string]string{"a": "2", "c": "1"}, receive(t, requests).GetInitialResourceVersions())
+	assert.Empty(t, receive(t, heard))
+	receive(t, ended)
+
+	t.Run("but not if it is not to be read", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(file, []byte("{}\nnonsense\n"), 0o600))
+		third, heard := cfg()
+		_, ended := run(t, third)
+		assert.Equal(t, "complete ", receive(t, heard), "what the server says is all there is")
+		receive(t, ended)
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "nonsense", "it is replaced")
+	})
+}
+
+func TestCacheOfAStateOfTheWorldIsReplacedByEachResponse(t *testing.T) {
+	dir := t.TempDir()
+	script := func(contents ...string) script {
+		return func(_ int, s stream) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			for i, c := range contents {
+				if err := s.Send(response(t, typeA, fmt.Sprint("v", i), fmt.Sprint("n", i), strings.Split(c, " ")...)); err != nil {
+					return err
+				}
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	handler, heard := teller()
+	cfg := quiet(serve(t, script("a b c", "a d")), adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.CacheDir = dir
+	_, ended := run(t, cfg)
+	receive(t, ended)
+	assert.Equal(t, "@ @ @ complete ", receive(t, heard))
+	assert.Equal(t, "@ @ complete ", receive(t, heard))
+
+	cfg.Addresses = []string{"127.0.0.1:1"}
+	_, ended = run(t, cfg)
+	receive(t, ended)
+	assert.Equal(t, "@ @ complete cached ", receive(t, heard))
+}
+
+// TestCacheDoesNotGrow changes one resource many times.
+func TestCacheDoesNotGrow(t *testing.T) {
+	dir := t.TempDir()
+	const changes = 5000
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		for i := range changes {
+			if err := s.Send(deltaResponse(t, fmt.Sprint(i), "v", fmt.Sprintf("a@%d", i), fmt.Sprintf("b@%d", i), "-c")); err != nil {
+				return err
+			}
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg.Mode, cfg.CacheDir = adsc.Delta, dir
+	_, ended := run(t, cfg)
+	receive(t, ended)
+	text, err := os.ReadFile(filepath.Join(dir, "example.io_v1_A.jsonl"))
+	require.NoError(t, err)
+	require.Less(t, strings.Count(string(text), "\n"), changes)
+	handler, heard := teller()
+	cfg = quiet("127.0.0.1:1", adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.Mode, cfg.CacheDir = adsc.Delta, dir
+	run(t, cfg)
+	assert.Equal(t, fmt.Sprintf("a@%d b@%[1]d complete cached ", changes-1), receive(t, heard))
+}
+
+func TestCacheThatCannotBeWrittenIsNoReasonToStop(t *testing.T) {
+	blocked := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
+	requests := make(chan *deltaRequest, 10)
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		return chat(s, requests, deltaResponse(t, "n1", "v", "a@1"), deltaResponse(t, "n2", "v", "a@2"))
+	})
+	handler, heard := teller()
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.Mode, cfg.CacheDir = adsc.Delta, blocked
+	run(t, cfg)
+	assert.Equal(t, "a@1 complete ", receive(t, heard))
+	assert.Equal(t, "a@2 ", receive(t, heard))
+}

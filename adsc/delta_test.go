@@ -1,0 +1,270 @@
+package adsc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/adsc"
+)
+
+type deltaRequest = discoveryv3.DeltaDiscoveryRequest
+
+// deltaResponse makes a response of "name@version" pairs and, where they begin with "-", removals.
+func deltaResponse(t *testing.T, nonce, version string, items ...string) *discoveryv3.DeltaDiscoveryResponse {
+	t.Helper()
+	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeA, Nonce: nonce, SystemVersionInfo: version}
+	for _, item := range items {
+		if item[0] == '-' {
+			r.RemovedResources = append(r.RemovedResources, item[1:])
+			continue
+		}
+		var name, v string
+		_, err := fmt.Sscanf(item, "%1s@%s", &name, &v)
+		if err != nil { // without a version
+			name = item
+		}
+		body, err := anypb.New(wrapperspb.String(item))
+		require.NoError(t, err)
+		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: name, Version: v, Resource: body})
+	}
+	return r
+}
+
+// told is what a handler is told, in short.
+func told(r *adsc.Response) string {
+	s := ""
+	for _, res := range r.Resources {
+		s += res.Name + "@" + res.Version + " "
+	}
+	for _, name := range r.Removed {
+		s += "-" + name + " "
+	}
+	for _, flag := range []struct {
+		set  bool
+		name string
+	}{{r.Complete, "complete"}, {r.More, "more"}, {r.Cached, "cached"}} {
+		if flag.set {
+			s += flag.name + " "
+		}
+	}
+	return s
+}
+
+// teller is a handler that tells, and refuses resources called "x".
+func teller() (adsc.Handler, <-chan string) {
+	ch := make(chan string, 100)
+	return func(_ context.Context, r *adsc.Response) error {
+		ch <- told(r)
+		for _, res := range r.Resources {
+			if res.Name == "x" {
+				return errors.New("x: refused")
+			}
+		}
+		return nil
+	}, ch
+}
+
+func deltaConfig(address string, subs ...adsc.Subscription) adsc.Config {
+	cfg := quiet(address, subs...)
+	cfg.Mode = adsc.Delta
+	cfg.Backoff = retries(3)
+	return cfg
+}
+
+// chat sends each response and returns the requests that answer them.
+func chat(s deltaStream, requests chan<- *deltaRequest, responses ...*discoveryv3.DeltaDiscoveryResponse) error {
+	for _, r := range responses {
+		if err := s.Send(r); err != nil {
+			return err
+		}
+		request, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- request
+	}
+	return nil
+}
+
+var errRestart = status.Error(codes.Unavailable, "restarting")
+
+func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
+	requests := make(chan *deltaRequest, 100)
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- first
+		if n == 0 {
+			err := chat(s, requests,
+				deltaResponse(t, "n1", "v", "a@1", "b@1", "c@1"),
+				deltaResponse(t, "n2", "v", "a@2", "x@1"),
+				deltaResponse(t, "n3", "v", "-b"))
+			if err != nil {
+				return err
+			}
+			return errRestart
+		}
+		return chat(s, requests, deltaResponse(t, "n1", "v", "a@3"))
+	})
+	handler, heard := teller()
+	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: handler}))
+
+	first := receive(t, requests)
+	assert.Equal(t, "n1", first.GetNode().GetId())
+	assert.Empty(t, first.GetResourceNamesSubscribe(), "that is all")
+	assert.Empty(t, first.GetInitialResourceVersions())
+	assert.Equal(t, "a@1 b@1 c@1 complete ", receive(t, heard))
+	assert.Equal(t, "n1", receive(t, requests).GetResponseNonce())
+	assert.Equal(t, "a@2 x@1 ", receive(t, heard))
+	nack := receive(t, requests)
+	assert.Equal(t, "n2", nack.GetResponseNonce())
+	assert.Equal(t, "x: refused", nack.GetErrorDetail().GetMessage())
+	assert.Equal(t, "-b ", receive(t, heard))
+	assert.Nil(t, receive(t, requests).GetErrorDetail())
+
+	again := receive(t, requests)
+	assert.Equal(t, "n1", again.GetNode().GetId())
+	assert.Empty(t, again.GetResponseNonce())
+	assert.Equal(t, map[string]string{"a": "2", "c": "1", "x": "1"}, again.GetInitialResourceVersions(), "what was refused is known, too")
+	assert.Equal(t, "a@3 ", receive(t, heard), "not complete: it was resumed")
+}
+
+func TestAFirstResponseInPiecesIsCompleteWithTheLast(t *testing.T) {
+	requests := make(chan *deltaRequest, 100)
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		if err := s.SetHeader(metadata.Pairs("xds-delta-chunks", "version-at-end")); err != nil {
+			return err
+		}
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- first
+		if n == 0 { // breaks in the middle
+			if err := chat(s, requests, deltaResponse(t, "n1", "", "a@1")); err != nil {
+				return err
+			}
+			return errRestart
+		}
+		return chat(s, requests, deltaResponse(t, "n1", "", "b@1"), deltaResponse(t, "n2", "v", "c@1"), deltaResponse(t, "n3", "v", "d@1"))
+	})
+	handler, heard := teller()
+	var client *adsc.Client
+	var synced []bool
+	cfg := deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.Hooks.Response = func(r *adsc.Response, _ error) { synced = append(synced, client.Synced(r.TypeURL)) }
+	client, err := adsc.New(cfg)
+	require.NoError(t, err)
+	stop, ended := start(t, client)
+
+	receive(t, requests)
+	assert.Equal(t, "a@1 complete more ", receive(t, heard))
+	receive(t, requests)
+	assert.Empty(t, receive(t, requests).GetInitialResourceVersions(), "half of a set is no state to resume from")
+	assert.Equal(t, "b@1 complete more ", receive(t, heard))
+	assert.Equal(t, "c@1 complete ", receive(t, heard))
+	assert.Equal(t, "d@1 ", receive(t, heard))
+	for range 3 {
+		receive(t, requests) // the last acknowledgement is sent after everything that is looked at here
+	}
+	stop()
+	receive(t, ended)
+	assert.Equal(t, []bool{false, false, true, true}, synced)
+}
+
+func TestNamesCanBeChangedWhileItRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to               []string
+		subscribe, unsubscribe []string
+	}{
+		"others":           {[]string{"b", "a"}, []string{"c", "b"}, []string{"c"}, []string{"a"}},
+		"from all to some": {nil, []string{"a"}, []string{"a"}, []string{"*"}},
+		"from some to all": {[]string{"a"}, nil, []string{"*"}, []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := make(chan *deltaRequest, 10)
+			address := serveDelta(t, func(_ int, s deltaStream) error {
+				for {
+					r, err := s.Recv()
+					if err != nil {
+						return err
+					}
+					requests <- r
+				}
+			})
+			client, err := adsc.New(deltaConfig(address, adsc.Subscription{TypeURL: typeA, Names: c.from, Handler: accept}))
+			require.NoError(t, err)
+			start(t, client)
+			receive(t, requests)
+			require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: c.to, Handler: accept}))
+			r := receive(t, requests)
+			assert.Equal(t, c.subscribe, r.GetResourceNamesSubscribe())
+			assert.Equal(t, c.unsubscribe, r.GetResourceNamesUnsubscribe())
+			require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeB, Handler: accept}))
+			assert.Equal(t, typeB, receive(t, requests).GetTypeUrl())
+		})
+	}
+}
+
+func TestAutoFallsBack(t *testing.T) {
+	t.Run("from a server without delta", func(t *testing.T) {
+		address := serve(t, func(_ int, s stream) error {
+			if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
+				return err
+			}
+			<-s.Context().Done()
+			return nil
+		})
+		handler, heard := teller()
+		cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+		cfg.Mode = adsc.Auto
+		run(t, cfg)
+		assert.Equal(t, "@ complete ", receive(t, heard))
+	})
+	t.Run("from a delta without versions", func(t *testing.T) {
+		address := serveBoth(t, func(_ int, s stream) error {
+			if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
+				return err
+			}
+			<-s.Context().Done()
+			return nil
+		}, func(_ int, s deltaStream) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			if err := s.Send(deltaResponse(t, "n", "v", "a")); err != nil {
+				return err
+			}
+			<-s.Context().Done()
+			return nil
+		})
+		handler, heard := teller()
+		cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+		cfg.Mode = adsc.Auto
+		run(t, cfg)
+		assert.Equal(t, "@ complete ", receive(t, heard), "the handler is spared the other")
+	})
+	t.Run("but not from one that refuses for another reason", func(t *testing.T) {
+		address := serveBoth(t, nil, func(int, deltaStream) error { return status.Error(codes.PermissionDenied, "go away") })
+		cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+		cfg.Mode = adsc.Auto
+		_, result := run(t, cfg)
+		err := receive(t, result)
+		require.ErrorContains(t, err, "go away")
+		assert.True(t, adsc.Denied(err))
+		assert.False(t, adsc.Exhausted(err))
+	})
+}

@@ -1,0 +1,136 @@
+package adsc_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/adsc"
+)
+
+func packed(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	require.NoError(t, err)
+	return a
+}
+
+func edsCluster(t *testing.T, name, service string) *anypb.Any {
+	return packed(t, &clusterv3.Cluster{
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: service},
+	})
+}
+
+func listener(t *testing.T, name string, routes ...string) *anypb.Any {
+	l := &listenerv3.Listener{Name: name}
+	for _, route := range routes {
+		hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+			RouteConfigName: route, ConfigSource: &corev3.ConfigSource{},
+		}}}
+		l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, hcm)},
+		}}})
+	}
+	return packed(t, l)
+}
+
+// TestFollowsParents has the client ask for what clusters and listeners refer to, and no more for what they no longer do.
+func TestFollowsParents(t *testing.T) {
+	for name, c := range map[string]struct {
+		parent, child string
+		steps         [][]*anypb.Any // what the parent's responses have
+		want          [][]string     // what the child's requests are for
+	}{
+		"clusters": {
+			adsc.ClusterType, adsc.EndpointType,
+			[][]*anypb.Any{
+				{packed(t, &clusterv3.Cluster{Name: "static"})},
+				{edsCluster(t, "a", ""), edsCluster(t, "b", "b-service"), packed(t, &clusterv3.Cluster{Name: "static"})},
+				{edsCluster(t, "a", "")},
+				{},
+			},
+			[][]string{{"a", "b-service"}, {"a"}, nil},
+		},
+		"listeners": {
+			adsc.ListenerType, adsc.RouteType,
+			[][]*anypb.Any{{listener(t, "in", "r1", "r2"), listener(t, "out", "r2")}, {listener(t, "out", "r2", "r3")}},
+			[][]string{{"r1", "r2"}, {"r2", "r3"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			children := make(chan []string, 10)
+			address := serve(t, func(_ int, s stream) error {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+				for i, step := range c.steps {
+					r := &discoveryv3.DiscoveryResponse{TypeUrl: c.parent, VersionInfo: string(rune('a' + i)), Nonce: "n", Resources: step}
+					if err := s.Send(r); err != nil {
+						return err
+					}
+				}
+				for {
+					r, err := s.Recv()
+					if err != nil {
+						return err
+					}
+					if r.GetTypeUrl() == c.child {
+						children <- r.GetResourceNames()
+					}
+				}
+			})
+			client, err := adsc.New(quiet(
+				address,
+				adsc.Subscription{TypeURL: c.child, Follow: true, Handler: accept},
+				adsc.Subscription{TypeURL: c.parent, Handler: accept},
+			))
+			require.NoError(t, err)
+			start(t, client)
+			for _, want := range c.want {
+				assert.Equal(t, want, receive(t, children))
+			}
+		})
+	}
+}
+
+// TestASlowHandlerSlowsTheServer has a server send without waiting for answers.
+func TestASlowHandlerSlowsTheServer(t *testing.T) {
+	const responses, size = 200, 1 << 20
+	var sent atomic.Int64
+	content := string(make([]byte, size))
+	address := serve(t, func(_ int, s stream) error {
+		r := response(t, typeA, "v", "n", content)
+		for range responses {
+			if err := s.Send(r); err != nil {
+				return err
+			}
+			sent.Add(1)
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	done := make(chan int64)
+	var handled, lead int64
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		lead = max(lead, sent.Load()-handled)
+		if handled++; handled == responses {
+			done <- lead
+		}
+		return nil
+	}})
+	cfg.DialOptions = []grpc.DialOption{grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16)}
+	run(t, cfg)
+	require.LessOrEqual(t, receive(t, done), int64(4), "responses that the server was ahead: one handled, one read, and what the wire has")
+}

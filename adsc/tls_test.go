@@ -1,0 +1,311 @@
+package adsc_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"tributary/adsc"
+)
+
+// authority signs certificates for tests.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  string
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{t: t}
+	a.cert, a.key, a.pem, _ = a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	return a
+}
+
+// sign makes a certificate of template, valid for an hour unless it says otherwise, and returns it with its key as PEM, too.
+func (a *authority) sign(template *x509.Certificate) (cert *x509.Certificate, key *ecdsa.PrivateKey, certPEM, keyPEM string) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<60))
+	require.NoError(a.t, err)
+	template.NotBefore = time.Now().Add(-2 * time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	require.NoError(a.t, err)
+	cert, err = x509.ParseCertificate(der)
+	require.NoError(a.t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(a.t, err)
+	return cert, key,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+const istiodID = "spiffe://cluster.local/ns/istio-system/sa/istiod"
+
+// server returns credentials of a server on loopback that is also istiod.
+func (a *authority) server(alter func(*tls.Config), expires time.Time) credentials.TransportCredentials {
+	a.t.Helper()
+	id, err := url.Parse(istiodID)
+	require.NoError(a.t, err)
+	_, _, certPEM, keyPEM := a.sign(&x509.Certificate{
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"istiod.test"}, URIs: []*url.URL{id}, NotAfter: expires,
+	})
+	cert, err := tls.X509KeyPair([]byte(certPEM), []byte(keyPEM))
+	require.NoError(a.t, err)
+	cfg := &tls.Config{Certificates: []tls.Certificate{cert}}
+	if alter != nil {
+		alter(cfg)
+	}
+	return credentials.NewTLS(cfg)
+}
+
+// client returns a certificate and its key.
+func (a *authority) client() (certPEM, keyPEM string) {
+	_, _, certPEM, keyPEM = a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "client"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return certPEM, keyPEM
+}
+
+// answering is a script that answers each stream with one response.
+func answering(t *testing.T) script {
+	return func(_ int, s stream) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}
+}
+
+// outcome is what comes of a client with these settings: nil if it is answered.
+func outcome(t *testing.T, address string, settings *adsc.TLS) error {
+	t.Helper()
+	answered := make(chan struct{}, 1)
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		answered <- struct{}{}
+		return nil
+	}})
+	cfg.TLS = settings
+	_, result := run(t, cfg)
+	select {
+	case <-answered:
+		return nil
+	case err := <-result:
+		return err
+	case <-time.After(patience):
+		require.FailNow(t, "no outcome")
+		return nil
+	}
+}
+
+func TestTLSVerifiesTheServer(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	address := serve(t, answering(t), grpc.Creds(a.server(nil, time.Time{})))
+	expired := serve(t, answering(t), grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
+	old := serve(t, answering(t), grpc.Creds(a.server(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11; c.MinVersion = tls.VersionTLS10 }, time.Time{})))
+	plain := serve(t, answering(t))
+	for name, c := range map[string]struct {
+		address string
+		tls     adsc.TLS
+		want    string // of the error; empty for none
+	}{
+		"by its address":           {address, adsc.TLS{CACertificates: a.pem}, ""},
+		"by another name":          {address, adsc.TLS{CACertificates: a.pem, SNI: "istiod.test"}, ""},
+		"not by a wrong name":      {address, adsc.TLS{CACertificates: a.pem, SNI: "other.test"}, "valid for istiod.test, not other.test"},
+		"by its SPIFFE id":         {address, adsc.TLS{CACertificates: a.pem, SNI: "other.test", SubjectAltNames: []string{"x", istiodID}}, ""},
+		"not by another SPIFFE id": {address, adsc.TLS{CACertificates: a.pem, SubjectAltNames: []string{istiodID + "2"}}, "want one of " + istiodID + "2"},
+		"with a SPIFFE id of another authority": {
+			address, adsc.TLS{CACertificates: other.pem, SubjectAltNames: []string{istiodID}}, "certificate signed by unknown authority",
+		},
+		"of an unknown authority": {address, adsc.TLS{CACertificates: other.pem}, "certificate signed by unknown authority"},
+		"of none of the system's": {address, adsc.TLS{}, "certificate signed by unknown authority"},
+		"that need not be":        {address, adsc.TLS{InsecureSkipVerify: true}, ""},
+		"that has expired":        {expired, adsc.TLS{CACertificates: a.pem}, "expired"},
+		"that has expired, with a SPIFFE id": {
+			expired, adsc.TLS{CACertificates: a.pem, SubjectAltNames: []string{istiodID}}, "expired",
+		},
+		"that is too old":        {old, adsc.TLS{CACertificates: a.pem}, "protocol version"},
+		"that speaks plaintext":  {plain, adsc.TLS{CACertificates: a.pem}, "handshake"},
+		"by what is no PEM":      {address, adsc.TLS{CACertificates: "-----BEGIN nonsense"}, "caCertificates: no certificate in (inline)"},
+		"by what is not there":   {address, adsc.TLS{CACertificates: "missing.pem"}, "caCertificates: open missing.pem"},
+		"of plaintext, not TLS":  {address, adsc.TLS{Mode: adsc.TLSDisable}, ""},
+		"of plaintext, as meant": {plain, adsc.TLS{Mode: adsc.TLSDisable}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := c.tls
+			if settings.Mode == "" {
+				settings.Mode = adsc.TLSSimple
+			}
+			err := outcome(t, c.address, &settings)
+			switch {
+			case name == "of plaintext, not TLS":
+				require.Error(t, err)
+			case c.want == "":
+				require.NoError(t, err)
+			default:
+				require.ErrorContains(t, err, c.want)
+			}
+		})
+	}
+}
+
+func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
+	a := newAuthority(t)
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	end := make(chan struct{})
+	address := serve(t, func(n int, s stream) error {
+		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
+			return err
+		}
+		if n == 0 {
+			<-end
+			return status.Error(codes.Unavailable, "restarting")
+		}
+		<-s.Context().Done()
+		return nil
+	}, grpc.Creds(a.server(func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, pool }, time.Time{})))
+
+	t.Run("inline", func(t *testing.T) {
+		certPEM, keyPEM := a.client()
+		require.NoError(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSMutual, CACertificates: a.pem, ClientCertificate: certPEM, PrivateKey: keyPEM}))
+		close(end)
+	})
+	t.Run("without a certificate", func(t *testing.T) {
+		require.Error(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.pem}))
+	})
+	t.Run("replaced files", func(t *testing.T) {
+		dir := t.TempDir()
+		settings := &adsc.TLS{
+			Mode: adsc.TLSMutual, CACertificates: filepath.Join(dir, "ca.pem"),
+			ClientCertificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem"),
+		}
+		certPEM, keyPEM := newAuthority(t).client() // of somebody else, at first
+		write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
+		write(settings.CACertificates, a.pem)
+		write(settings.ClientCertificate, certPEM)
+		write(settings.PrivateKey, keyPEM)
+		require.Error(t, outcome(t, address, settings))
+
+		answered := make(chan struct{}, 10)
+		cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+			answered <- struct{}{}
+			return nil
+		}})
+		cfg.TLS = settings
+		cfg.Backoff = retries(1)
+		failed := make(chan struct{})
+		cfg.Hooks.Failed = func(error, time.Duration) { // the connection after this has the new ones
+			certPEM, keyPEM := a.client()
+			write(settings.ClientCertificate, certPEM)
+			write(settings.PrivateKey, keyPEM)
+			close(failed)
+		}
+		run(t, cfg)
+		receive(t, failed)
+		receive(t, answered)
+	})
+	t.Run("a key of another certificate", func(t *testing.T) {
+		certPEM, _ := a.client()
+		_, keyPEM := a.client()
+		err := outcome(t, address, &adsc.TLS{Mode: adsc.TLSMutual, ClientCertificate: certPEM, PrivateKey: keyPEM})
+		require.ErrorContains(t, err, "clientCertificate (inline) and privateKey (inline): ")
+		require.NotContains(t, err.Error(), keyPEM)
+	})
+}
+
+func TestTokenIsReadForEachStream(t *testing.T) {
+	a := newAuthority(t)
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("revoked\n"), 0o600))
+	address := serve(t, func(_ int, s stream) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		if got := md.Get("authorization"); len(got) != 1 || got[0] != "Bearer valid" {
+			return status.Errorf(codes.Unauthenticated, "token %v", got)
+		}
+		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}, grpc.Creds(a.server(nil, time.Time{})))
+	handler, heard := teller()
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.pem}
+	cfg.TokenFile = file
+	cfg.Backoff = retries(1)
+	denied := make(chan bool, 1)
+	cfg.Hooks.Failed = func(err error, _ time.Duration) {
+		denied <- adsc.Denied(err)
+		assert.NoError(t, os.WriteFile(file, []byte("valid\n"), 0o600))
+	}
+	run(t, cfg)
+	assert.True(t, receive(t, denied))
+	receive(t, heard)
+
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	cfg.Backoff = retries(0)
+	_, result := run(t, cfg)
+	require.ErrorContains(t, receive(t, result), file+" is empty")
+}
+
+func TestTLSSettingsThatMakeNoSense(t *testing.T) {
+	for name, c := range map[string]struct {
+		tls  adsc.TLS
+		want string
+	}{
+		"ISTIO_MUTUAL":       {adsc.TLS{Mode: "ISTIO_MUTUAL"}, "mode: ISTIO_MUTUAL takes certificates from an Istio agent, which is not here; write MUTUAL"},
+		"unknown":            {adsc.TLS{Mode: "simple"}, `mode: want DISABLE, SIMPLE or MUTUAL, got "simple"`},
+		"no certificate":     {adsc.TLS{Mode: "MUTUAL", PrivateKey: "k"}, "clientCertificate: missing"},
+		"no key":             {adsc.TLS{Mode: "MUTUAL", ClientCertificate: "c"}, "privateKey: missing"},
+		"certificate unused": {adsc.TLS{Mode: "SIMPLE", ClientCertificate: "c"}, "mode: a client certificate is presented in MUTUAL only"},
+		"authority unused":   {adsc.TLS{CACertificates: "c"}, "mode: the connection would be plaintext"},
+		"names unchecked":    {adsc.TLS{Mode: "SIMPLE", InsecureSkipVerify: true, SubjectAltNames: []string{"a"}}, "insecureSkipVerify: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, c.tls.Check(), c.want)
+			cfg := quiet("h:1", adsc.Subscription{TypeURL: typeA, Handler: accept})
+			cfg.TLS = &c.tls
+			_, err := adsc.New(cfg)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	cfg := quiet("h:1", adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg.TokenFile = "token"
+	_, err := adsc.New(cfg)
+	require.ErrorContains(t, err, "plaintext")
+}
