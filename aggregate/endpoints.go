@@ -160,14 +160,14 @@ func (s *service) merged() (*resource.Resource, []Endpoint) {
 	}
 	first := math.MaxInt
 	for _, l := range known {
-		first = min(first, l.member.from.Merge.Priority)
+		first = min(first, l.from.Merge.Priority)
 	}
 	spec := proto.CloneOf(lead.spec)
 	spec.Endpoints = nil
 	var endpoints []Endpoint
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		l := known[id]
-		standby := l.member.from.Merge.Priority > first
+		standby := l.from.Merge.Priority > first
 		if !standby {
 			spec.Endpoints = append(spec.Endpoints, l.under(lead.spec))
 		}

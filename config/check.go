@@ -37,6 +37,7 @@ func (d *decoder) check(c *Config, dir string) {
 		s, key := &c.ConfigSources[i], fmt.Sprintf("configSources[%d]", i)
 		d.checkSource(s, key, dir)
 		d.checkGuard(s.Guard, key+".guard")
+		d.checkMerge(s.Merge, key+".merge")
 		d.checkTransform(s, key+".transform")
 		if s.Name == "" {
 			continue

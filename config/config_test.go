@@ -38,7 +38,8 @@ configSources: # JSON is YAML, too
    "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s"}
 - address: fs:///b
   guard: {share: 12.5%, min: 3, window: 2m, holdFor: 1h}
-- {address: fs:///c, guard: off, transform: {namespaces: {shop: mesh}, labels: {add: {a: b}, drop: [c]}}}
+  merge: {endpoints: {locality: eu/a, priority: 1}}
+- {address: fs:///c, merge: endpoints, guard: off, transform: {namespaces: {shop: mesh}, labels: {add: {a: b}, drop: [c]}}}
 `))
 	require.NoError(t, err)
 	assert.Equal(t, guard.Settings{Share: 0.125, Min: 3, Window: 2 * time.Minute, HoldFor: time.Hour}, c.ConfigSources[1].Guard.Settings())
@@ -46,6 +47,8 @@ configSources: # JSON is YAML, too
 		Namespaces: map[string]string{"shop": "mesh"}, Labels: transform.Change{Add: map[string]string{"a": "b"}, Drop: []string{"c"}},
 	}, c.ConfigSources[2].Transform)
 	assert.Equal(t, guard.Settings{Off: true}, c.ConfigSources[2].Guard.Settings())
+	assert.Equal(t, &config.Endpoints{Locality: "eu/a", Priority: 1}, c.ConfigSources[1].Merge.Endpoints)
+	assert.Equal(t, &config.Endpoints{}, c.ConfigSources[2].Merge.Endpoints)
 	assert.Equal(t, config.Listen{XDS: "0.0.0.0:16010", Admin: ":16014"}, c.Listen)
 	assert.Equal(t, "/var/lib/tributary", c.StateDir)
 	assert.Equal(t, file.Settings{
@@ -117,7 +120,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, transform, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, transform, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
@@ -148,6 +151,14 @@ configSources:
 			[]string{
 				"t.yaml:3:3: configSources[1].name: \"rules\" is also the name of configSources[0]; give each source a `name` of its own",
 				"t.yaml:4:30: configSources[2].name: want letters, digits and `.` `_` `-` within, got \"a/b\"",
+			},
+		},
+		"merge": {
+			"configSources:\n- {address: 'fs:///a', merge: all}\n- {address: 'fs:///b', merge: {endpoints: {priority: -1, locality: eu//a}}}\n",
+			[]string{
+				"t.yaml:2:31: configSources[0].merge: want endpoints or a mapping such as {endpoints: {priority: 1}}, got \"all\"",
+				"t.yaml:3:54: configSources[1].merge.endpoints.priority: want 0 or more, got -1",
+				"t.yaml:3:68: configSources[1].merge.endpoints.locality: want region, region/zone or region/zone/subzone, got \"eu//a\"",
 			},
 		},
 		"guard": {

@@ -48,6 +48,10 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 'fs:///a', guard: {share: 30}}]":                                   false,
 		"configSources: [{address: 'fs:///a', guard: {shares: 30%}}]":                                 false,
 		"configSources: [{address: 'fs:///a', transform: {hosts: [{match: '*', to: '{1}.x'}]}}]":      true,
+		"configSources: [{address: 'fs:///a', merge: endpoints}]":                                     true,
+		"configSources: [{address: 'fs:///a', merge: {endpoints: {locality: eu/a, priority: 1}}}]":    true,
+		"configSources: [{address: 'fs:///a', merge: routes}]":                                        false,
+		"configSources: [{address: 'fs:///a', merge: {priority: 1}}]":                                 false,
 		"configSources: [{address: 'fs:///a', transform: {host: []}}]":                                false,
 		"configSources: [{address: 5}]":                                                               false,
 		"configSources: [{name: a}]":                                                                  false,
@@ -73,6 +77,10 @@ func schema(t *testing.T) *jsonschema.Schema {
 	require.NoError(t, err)
 	off := any("off")
 	opts.TypeSchemas[reflect.TypeFor[config.Guard]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Const: &off}, guard}}
+	merge, err := jsonschema.For[config.Merge](opts)
+	require.NoError(t, err)
+	endpoints := any("endpoints")
+	opts.TypeSchemas[reflect.TypeFor[config.Merge]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Const: &endpoints}, merge}}
 	s, err := jsonschema.For[config.Config](opts)
 	require.NoError(t, err)
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"

@@ -42,7 +42,11 @@ func (f *feed) spec() sources.Spec {
 
 // input is the feed as the view takes it.
 func (f *feed) input() aggregate.Source {
-	return aggregate.Source{Name: f.config.Name, Reader: f.table}
+	in := aggregate.Source{Name: f.config.Name, Reader: f.table}
+	if e := f.config.Merge.Endpoints; e != nil {
+		in.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
+	}
+	return in
 }
 
 // changes are the names of the sources that a new configuration adds, changes and removes.
