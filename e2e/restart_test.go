@@ -100,6 +100,19 @@ type watch struct {
 func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) *watch {
 	t.Helper()
 	require.NotEmpty(t, want)
+	return look(t, istiod, func(got fixture.Objects) error {
+		for key := range got {
+			if _, ok := want[key]; !ok {
+				delete(got, key) // More than it must have is no loss.
+			}
+		}
+		return want.Diff(got)
+	})
+}
+
+// look begins to look at istiod, every few milliseconds, for a moment at which what it holds is wrong.
+func look(t *testing.T, istiod *fixture.Istiod, wrong func(got fixture.Objects) error) *watch {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watch{cancel: cancel, done: make(chan struct{})}
 	begin := time.Now()
@@ -111,12 +124,7 @@ func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) *watch {
 				return
 			}
 			if err == nil {
-				for key := range got {
-					if _, ok := want[key]; !ok {
-						delete(got, key) // More than it must have is no loss.
-					}
-				}
-				err = want.Diff(got)
+				err = wrong(got)
 			}
 			if err != nil {
 				w.err = fmt.Errorf("after %v: %w", time.Since(begin), err)

@@ -1,16 +1,20 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	sotw "github.com/envoyproxy/go-control-plane/pkg/client/sotw/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	mcp "istio.io/api/mcp/v1alpha1"
 
@@ -151,6 +155,39 @@ func TestKeepalive(t *testing.T) {
 	time.Sleep(50 * time.Second) // Three pings.
 	require.NoError(t, stream.Pending())
 	stream.answers(t, gateways)
+}
+
+// TestStockClient shows that go-control-plane's own client gets a kind, and its changes, be they accepted or refused.
+func TestStockClient(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "first.yaml", serviceEntry("first", 80))
+	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
+	conn, err := grpc.NewClient(tributary.XDS, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client := sotw.NewADSClient(ctx, &core.Node{Id: "stock"}, serviceEntries)
+	require.NoError(t, client.InitConnect(conn))
+	fetch := func() (names []string) {
+		res, err := client.Fetch()
+		require.NoError(t, err)
+		for _, r := range res.Resources {
+			var resource mcp.Resource
+			require.NoError(t, r.UnmarshalTo(&resource))
+			names = append(names, resource.GetMetadata().GetName())
+		}
+		return names
+	}
+	assert.Equal(t, []string{"shop/first"}, fetch())
+	require.NoError(t, client.Ack())
+	write(t, dir, "second.yaml", serviceEntry("second", 80))
+	assert.ElementsMatch(t, []string{"shop/first", "shop/second"}, fetch())
+	require.NoError(t, client.Nack("not to my liking"))
+	require.NoError(t, os.Remove(filepath.Join(dir, "first.yaml")))
+	assert.Equal(t, []string{"shop/second"}, fetch())
+	require.NoError(t, client.Ack())
 }
 
 // TestIdleIstiod shows that istiod's own stream lives through 5 minutes of its keepalives without a change.

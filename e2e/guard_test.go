@@ -1,0 +1,380 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// many is how many objects the tests empty a source of: more than the guard lets go.
+const many = 24
+
+// TestEmptied shows that a tree which is emptied by mistake takes nothing from istiod: the loss is held and shown, outlives
+// a restart of tributary, stops no other change, and goes through once a person says so.
+func TestEmptied(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fill(t, dir)
+	tributary, istiod := serve(t, dir)
+	all := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, all)
+	watch := guard(t, istiod, all)
+
+	empty(t, dir)
+	began := awaitHold(t, tributary, many)
+	assert.Regexp(t, `(?m)^ +holds +rules lost 24 objects and 24 endpoints, held since `, tributary.Ask(t, "status"))
+	assert.Contains(t, tributary.Ask(t, "explain", "se", "shop/s07"), "tributary guard release rules")
+	assert.Equal(t, many, source(t, tributary, "rules").Held.Objects)
+	assert.Equal(t, many, tributary.Metric(t, "tributary_guard_held_objects", `source="rules"`))
+
+	// The rest goes on.
+	write(t, dir, "new.yaml", serviceEntry("new", 80))
+	with := maps.Clone(all)
+	maps.Copy(with, fixture.ReadObjects(t, dir))
+	istiod.AwaitConfigs(t, with)
+
+	tributary.Kill()
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	tributary.AwaitReady(t)
+	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/syncz", "istiod-e2e") })
+	again := awaitHold(t, tributary, many)
+	assert.Equal(t, began, again, "the hold is the one that was there before the restart")
+	// What comes after the restart arrives, so istiod has seen all that there is to see.
+	write(t, dir, "newer.yaml", serviceEntry("newer", 80))
+	maps.Copy(with, fixture.ReadObjects(t, dir))
+	istiod.AwaitConfigs(t, with)
+	t.Logf("istiod held everything at each of %d looks", watch.stop(t))
+
+	assert.Contains(t, tributary.Ask(t, "guard", "list"), "rules")
+	assert.Contains(t, tributary.Ask(t, "guard", "release", "rules"), "24 objects")
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	assert.Regexp(t, `(?m)^ +holds +none`, tributary.Ask(t, "status"))
+	assert.Empty(t, heldLosses(t, tributary))
+}
+
+// TestEmptiedWhileDown shows that a tree which is emptied while tributary does not run takes nothing from istiod either,
+// and that the hold ends by itself, without a word to istiod, when the files are back.
+func TestEmptiedWhileDown(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "rules")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	fill(t, dir)
+	tributary, istiod := serve(t, dir)
+	all := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, all)
+	awaitStored(t, tributary, "rules")
+	watch := guard(t, istiod, all)
+
+	tributary.Kill()
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	awaitHold(t, tributary, many)
+	tributary.AwaitReady(t)
+	istiodSynced(t, tributary)
+
+	sent := tributary.Metric(t, "tributary_xds_responses_total", serviceEntries)
+	fill(t, dir)
+	awaitNoHold(t, tributary)
+	assert.Equal(t, sent, tributary.Metric(t, "tributary_xds_responses_total", serviceEntries), "nothing changed for istiod")
+	write(t, dir, "new.yaml", serviceEntry("new", 80))
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	watch.stop(t)
+}
+
+// TestHoldOfLittle shows that a hold goes on over a restart also when so much has come back that the rest alone would not
+// be held.
+func TestHoldOfLittle(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fill(t, dir)
+	tributary, istiod := serve(t, dir)
+	all := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, all)
+	awaitStored(t, tributary, "rules")
+	watch := guard(t, istiod, all)
+	empty(t, dir)
+	began := awaitHold(t, tributary, many)
+	fill(t, dir)
+	for i := range 5 {
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("s%02d.yaml", 3*i+1))))
+	}
+	awaitHold(t, tributary, 5)
+
+	tributary.Kill()
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	tributary.AwaitReady(t)
+	// What comes after the restart arrives, so istiod has seen all that there is to see.
+	istiodSynced(t, tributary)
+	write(t, dir, "new.yaml", serviceEntry("new", 80))
+	with := maps.Clone(all)
+	maps.Copy(with, fixture.ReadObjects(t, dir))
+	istiod.AwaitConfigs(t, with)
+	assert.Equal(t, began, awaitHold(t, tributary, 5))
+	watch.stop(t)
+}
+
+// TestEmptiedOnPurpose shows that a source without a guard may be emptied.
+func TestEmptiedOnPurpose(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fill(t, dir)
+	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("guard", "off"))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	empty(t, dir)
+	istiod.AwaitConfigs(t, fixture.Objects{})
+	assert.Empty(t, heldLosses(t, tributary))
+}
+
+// TestRestartWithoutDirectory shows that tributary serves what it knew last when it starts and the directory is not there,
+// to the istiod that was connected and to a new one, says so, and follows the directory once it is back.
+func TestRestartWithoutDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "rules")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	fill(t, dir)
+	all := fixture.ReadObjects(t, dir)
+	write(t, dir, "deleted.yaml", serviceEntry("deleted", 80))
+	before := fixture.ReadObjects(t, dir)
+	tributary, istiod := serve(t, dir)
+	istiod.AwaitConfigs(t, before)
+	awaitStored(t, tributary, "rules")
+	watchAll := guard(t, istiod, all)
+	watchBefore := guard(t, istiod, before)
+
+	tributary.Kill()
+	away := dir + ".away"
+	require.NoError(t, os.Rename(dir, away))
+	require.NoError(t, os.Remove(filepath.Join(away, "deleted.yaml")))
+	write(t, away, "added.yaml", serviceEntry("added", 80))
+	back := time.Now()
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	tributary.AwaitReady(t)
+	t.Logf("ready %v after the start, without the directory", time.Since(back).Round(time.Millisecond))
+	awaitState(t, tributary, "rules", "unreachable", true)
+	assert.Regexp(t, `(?m)^rules +unreachable, stale`, tributary.Ask(t, "status"))
+	assert.Equal(t, 1, tributary.Metric(t, "tributary_source_stale", `source="rules"`))
+	istiodSynced(t, tributary)
+	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, before)
+	t.Logf("istiod held everything at each of %d looks", watchBefore.stop(t))
+
+	require.NoError(t, os.Rename(away, dir))
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	watchAll.stop(t)
+	awaitState(t, tributary, "rules", "healthy", false)
+	assert.Regexp(t, `(?m)^rules +healthy +25 +0 `, tributary.Ask(t, "status"))
+}
+
+// TestSameKey shows that of two sources with one key istiod has what the first says, and what the second says once the
+// first says nothing, with no moment without the object.
+func TestSameKey(t *testing.T) {
+	t.Parallel()
+	first, second := t.TempDir(), t.TempDir()
+	write(t, first, "same.yaml", serviceEntry("same", 81))
+	write(t, second, "same.yaml", serviceEntry("same", 91))
+	tributary := fixture.StartTributary(t, fixture.Files("first", first), fixture.Files("second", second))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	key := fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "same"}
+	explained := func(winner string, losers ...string) {
+		t.Helper()
+		var e struct {
+			Objects []struct {
+				Winner   *struct{ Source string }
+				Shadowed []struct{ Source string }
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(tributary.Ask(t, "explain", "se", "shop/same", "-o", "json")), &e))
+		require.Len(t, e.Objects, 1)
+		require.NotNil(t, e.Objects[0].Winner)
+		assert.Equal(t, winner, e.Objects[0].Winner.Source)
+		var shadowed []string
+		for _, s := range e.Objects[0].Shadowed {
+			shadowed = append(shadowed, s.Source)
+		}
+		assert.Equal(t, losers, shadowed)
+	}
+	marks := 0
+	step := func(what string, change func()) {
+		t.Helper()
+		change()
+		// A later change of both sources arrives, so istiod has seen all that there is to see.
+		marks++
+		write(t, first, "mark1.yaml", serviceEntry("mark1", marks))
+		write(t, second, "mark2.yaml", serviceEntry("mark2", marks))
+		t.Log(what)
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
+	}
+	step("nothing changed yet", func() {})
+	explained("first", "second")
+	watch := look(t, istiod, func(got fixture.Objects) error {
+		if got[key] == nil {
+			return fmt.Errorf("%s is missing", key)
+		}
+		return nil
+	})
+	step("the loser is edited", func() { write(t, second, "same.yaml", serviceEntry("same", 92)) })
+	step("the winner is edited", func() { write(t, first, "same.yaml", serviceEntry("same", 82)) })
+	step("the winner is deleted", func() { require.NoError(t, os.Remove(filepath.Join(first, "same.yaml"))) })
+	explained("second")
+	step("the only one is edited", func() { write(t, second, "same.yaml", serviceEntry("same", 93)) })
+	step("the winner is back", func() { write(t, first, "same.yaml", serviceEntry("same", 83)) })
+	explained("first", "second")
+	step("the loser is deleted", func() { require.NoError(t, os.Remove(filepath.Join(second, "same.yaml"))) })
+	explained("first")
+	step("the loser is back", func() { write(t, second, "same.yaml", serviceEntry("same", 94)) })
+	step("the loser is deleted once more", func() { require.NoError(t, os.Remove(filepath.Join(second, "same.yaml"))) })
+	watch.stop(t)
+	step("the last is deleted", func() { require.NoError(t, os.Remove(filepath.Join(first, "same.yaml"))) })
+	require.NotContains(t, fixture.ReadObjects(t, first, second), key)
+}
+
+// fill writes files with many ServiceEntries, some of them in a folder.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "deep", "er"), 0o700))
+	for i := range many {
+		name := fmt.Sprintf("s%02d", i)
+		file := name + ".yaml"
+		if i%3 == 0 {
+			file = filepath.Join("deep", "er", file)
+		}
+		write(t, dir, file, serviceEntry(name, 80))
+	}
+}
+
+// empty removes everything in a folder, as `rm -rf folder/*` does.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range all {
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+}
+
+// held is a loss that is held.
+type held struct {
+	Source  string    `json:"source"`
+	Since   time.Time `json:"since"`
+	Objects int       `json:"objects"`
+}
+
+// heldLosses are all of them.
+func heldLosses(t *testing.T, tributary *fixture.Tributary) []held {
+	t.Helper()
+	var all []held
+	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/guard"), &all))
+	return all
+}
+
+// awaitHold waits until the loss of so many objects of tributary's only source is held, and returns since when it is.
+func awaitHold(t *testing.T, tributary *fixture.Tributary, objects int) (since time.Time) {
+	t.Helper()
+	tributary.WaitFor(t, 10*time.Second, func() error {
+		all := heldLosses(t, tributary)
+		if len(all) != 1 || all[0].Objects != objects {
+			return fmt.Errorf("held is %+v, want %d objects of one source", all, objects)
+		}
+		since = all[0].Since
+		return nil
+	})
+	return since
+}
+
+// awaitNoHold waits until nothing is held, since all of it has come back.
+func awaitNoHold(t *testing.T, tributary *fixture.Tributary) {
+	t.Helper()
+	tributary.WaitFor(t, 20*time.Second, func() error {
+		if all := heldLosses(t, tributary); len(all) > 0 {
+			return fmt.Errorf("still held: %+v", all)
+		}
+		return nil
+	})
+}
+
+// awaitState waits until tributary says that a source is in the state, and stale or not.
+func awaitState(t *testing.T, tributary *fixture.Tributary, name, want string, stale bool) {
+	t.Helper()
+	tributary.WaitFor(t, 40*time.Second, func() error {
+		if s := source(t, tributary, name); s.State != want || s.Stale != stale {
+			return fmt.Errorf("the source is %v, want it %s, stale: %v", s, want, stale)
+		}
+		return nil
+	})
+}
+
+// state is a source in tributary's /debug/sources.
+type state struct {
+	Name    string `json:"name"`
+	State   string `json:"state"`
+	Message string `json:"message"`
+	Synced  bool   `json:"synced"`
+	Stale   bool   `json:"stale"`
+	Held    *held  `json:"held"`
+	Kept    struct {
+		Stored *time.Time `json:"stored"`
+	} `json:"kept"`
+}
+
+func (s state) String() string {
+	text, _ := json.Marshal(s)
+	return string(text)
+}
+
+// source is where a source of tributary's stands.
+func source(t *testing.T, tributary *fixture.Tributary, name string) state {
+	t.Helper()
+	var all []state
+	require.NoError(t, fixture.GetJSON(t.Context(), tributary.URL("/debug/sources"), &all))
+	for _, s := range all {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no source %q in %v", name, all)
+	return state{}
+}
+
+// awaitStored waits until what the source published first is on disk, which is a moment after it is served.
+func awaitStored(t *testing.T, tributary *fixture.Tributary, name string) {
+	t.Helper()
+	tributary.WaitFor(t, 10*time.Second, func() error {
+		if s := source(t, tributary, name); s.Kept.Stored == nil {
+			return fmt.Errorf("the source is not stored: %v", s)
+		}
+		return nil
+	})
+}
+
+// istiodSynced waits until istiod is connected and has acknowledged ServiceEntries.
+func istiodSynced(t *testing.T, tributary *fixture.Tributary) {
+	t.Helper()
+	tributary.WaitFor(t, 10*time.Second, func() error {
+		list, err := streams(t, tributary)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			for _, s := range c.Types {
+				if s.TypeURL == serviceEntries && s.Acked.Nonce != "" {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("the streams are %+v", list)
+	})
+}

@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// TestBehindIstiod runs the chain istiod (files), tributary, istiod. The last follows every change, keeps everything while
+// the first is away and when it is back with nothing, and follows again once the first has its files.
+func TestBehindIstiod(t *testing.T) {
+	t.Parallel()
+	away := 5 * time.Second
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		away = time.Minute
+	}
+	dir := filepath.Join(t.TempDir(), "rules")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	fill(t, dir)
+	first := fixture.StartIstiod(t, "fs://"+dir)
+	upper := fixture.StartProxy(t, first.GRPC)
+	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", upper.Addr))
+	lower := fixture.StartProxy(t, tributary.XDS)
+	last := fixture.StartIstiod(t, "xds://"+lower.Addr)
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+
+	change := hops(t, []hop{{"istiod to tributary", upper}, {"tributary to istiod", lower}}, func() {
+		write(t, dir, "s01.yaml", serviceEntry("s01", 81))
+		last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	})
+	assert.Equal(t, 1, change[1].Messages, "one change is one message")
+	write(t, dir, "added.yaml", serviceEntry("added", 80))
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	require.NoError(t, os.Remove(filepath.Join(dir, "added.yaml")))
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	all := fixture.ReadObjects(t, dir)
+	watch := guard(t, last, all)
+
+	first.Kill()
+	awaitState(t, tributary, "istiod", "unreachable", false)
+	assert.Regexp(t, `(?m)^istiod +unreachable +\d+ +0 `, tributary.Ask(t, "status"))
+	time.Sleep(away) // The time that the istiod is away is what this test is about.
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	first.Restart(t)
+	back := time.Now()
+	first.AwaitSynced(t)
+	tributary.WaitFor(t, 40*time.Second, func() error {
+		if h := source(t, tributary, "istiod").Held; h == nil || h.Objects != many {
+			return fmt.Errorf("held is %+v, want %d objects", h, many)
+		}
+		return nil
+	})
+	t.Logf("it was connected again, and its empty answer held, %v after it was started", time.Since(back).Round(time.Millisecond))
+	assert.Regexp(t, `(?m)^istiod +healthy +\d+ +24 `, tributary.Ask(t, "status"))
+	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, all)
+
+	// Its files are back, whole and one after the other, and one of them has changed.
+	t.Logf("the last istiod held everything at each of %d looks", watch.stop(t))
+	write(t, dir+".away", "s01.yaml", serviceEntry("s01", 82))
+	delete(all, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s01"})
+	watch = guard(t, last, all)
+	back = time.Now()
+	move(t, dir+".away", dir)
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	awaitNoHold(t, tributary)
+	t.Logf("all is as the files say %v after they were back", time.Since(back).Round(time.Millisecond))
+	watch.stop(t)
+	require.NoError(t, os.Remove(filepath.Join(dir, "s02.yaml")))
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+}
+
+// TestRestartWithoutUpstream shows that tributary serves what it knew last when it starts and its upstream is not there,
+// says that it is stale, and follows again once the upstream is back.
+func TestRestartWithoutUpstream(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fill(t, dir)
+	first := fixture.StartIstiod(t, "fs://"+dir)
+	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
+	last := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	all := fixture.ReadObjects(t, dir)
+	last.AwaitConfigs(t, all)
+	awaitStored(t, tributary, "istiod")
+	watch := guard(t, last, all)
+
+	first.Kill()
+	tributary.Kill()
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	tributary.AwaitReady(t)
+	awaitState(t, tributary, "istiod", "unreachable", true)
+	assert.Regexp(t, `(?m)^istiod +unreachable, stale`, tributary.Ask(t, "status"))
+	istiodSynced(t, tributary)
+	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, all)
+
+	first.Restart(t)
+	first.AwaitSynced(t)
+	awaitState(t, tributary, "istiod", "healthy", false)
+	watch.stop(t)
+	write(t, dir, "added.yaml", serviceEntry("added", 80))
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+}
+
+// TestTiers shows that one change among a thousand objects crosses from one tributary to the next as one small message,
+// and reaches the istiod behind them.
+func TestTiers(t *testing.T) {
+	t.Parallel()
+	const objects = 1000
+	dir := t.TempDir()
+	for i := range objects {
+		name := fmt.Sprintf("s%04d", i)
+		write(t, dir, name+".yaml", serviceEntry(name, 80))
+	}
+	top := fixture.StartTributary(t, fixture.Files("rules", dir))
+	upper := fixture.StartProxy(t, top.XDS)
+	middle := fixture.StartTributary(t, fixture.Upstream("top", upper.Addr))
+	middleProxy := fixture.StartProxy(t, middle.XDS)
+	bottom := fixture.StartTributary(t, fixture.Upstream("middle", middleProxy.Addr).With("mode", "delta"))
+	lower := fixture.StartProxy(t, bottom.XDS)
+	istiod := fixture.StartIstiod(t, "xds://"+lower.Addr)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+
+	chain := []hop{{"tributary to tributary", upper}, {"tributary to tributary, too", middleProxy}, {"tributary to istiod", lower}}
+	for _, change := range []struct {
+		name string
+		do   func()
+	}{
+		{"one is changed", func() { write(t, dir, "s0500.yaml", serviceEntry("s0500", 81)) }},
+		{"one is added", func() { write(t, dir, "added.yaml", serviceEntry("added", 80)) }},
+		{"one is deleted", func() { require.NoError(t, os.Remove(filepath.Join(dir, "s0501.yaml"))) }},
+	} {
+		t.Log(change.name)
+		begin := top.Metric(t, "tributary_xds_response_bytes_total", serviceEntries)
+		sent := hops(t, chain, func() {
+			change.do()
+			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		})
+		for i := range 2 {
+			assert.Equal(t, 1, sent[i].Messages)
+			assert.Less(t, sent[i].Bytes, 1000)
+		}
+		assert.Equal(t, 1, sent[2].Messages)
+		assert.Equal(t, sent[0].Bytes, top.Metric(t, "tributary_xds_response_bytes_total", serviceEntries)-begin, "what the metric counts")
+	}
+	versions := map[string]string{}
+	for name, tributary := range map[string]*fixture.Tributary{"top": top, "middle": middle, "bottom": bottom} {
+		out := tributary.Ask(t, "explain", "se", "shop/s0500")
+		found := regexp.MustCompile(`version (\S+),`).FindStringSubmatch(out)
+		require.Len(t, found, 2, "%s: %s", name, out)
+		versions[found[1]] = name
+	}
+	assert.Len(t, versions, 1, "the version is the same end to end")
+}
+
+// move moves what is in a folder into another, file by file.
+func move(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		return os.Rename(path, filepath.Join(to, rel))
+	}))
+}
+
+// hop is a connection on the way of a change.
+type hop struct {
+	name  string
+	proxy *fixture.Proxy
+}
+
+// hops counts and logs what crosses each hop of the chain while the change reaches its end.
+func hops(t *testing.T, chain []hop, change func()) []fixture.Traffic {
+	t.Helper()
+	sent := make([]fixture.Traffic, len(chain))
+	for i, h := range chain {
+		sent[i] = h.proxy.Sent(t)
+	}
+	begin := time.Now()
+	change()
+	took := time.Since(begin)
+	for i, h := range chain {
+		sent[i] = h.proxy.Sent(t).Minus(sent[i])
+		t.Logf("%s: %d messages, %d bytes", h.name, sent[i].Messages, sent[i].Bytes)
+	}
+	t.Logf("the whole way took %v", took.Round(time.Millisecond))
+	return sent
+}
