@@ -134,6 +134,25 @@ func TestPagesInEachOthersPlace(t *testing.T) {
 	}
 }
 
+// TestPagesThatEndEarly takes elements off pages, which are otherwise as they should be.
+func TestPagesThatEndEarly(t *testing.T) {
+	data, tables := written(t, 4, 200, 100)
+	refused := 0
+	for id := 2; id < len(data)/pageSize; id++ {
+		count := data[id*pageSize+10:]
+		n := native.Uint16(count)
+		if n == 0 {
+			continue
+		}
+		native.PutUint16(count, n-1)
+		if !requireWhole(t, data, tables) {
+			refused++
+		}
+		native.PutUint16(count, n)
+	}
+	require.NotZero(t, refused)
+}
+
 func TestBranchThatRefersToItselfEnds(t *testing.T) {
 	data, tables := written(t, 1, 500, 200)
 	loops := 0
