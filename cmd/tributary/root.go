@@ -22,7 +22,7 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings, 78 bad configura
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newServe(), newValidate(), newGet(), newWatch(), newDiff(), newExplain(), newStatus(), newGuard(), newLoad(), newVersion())
+	root.AddCommand(newServe(), newValidate(), newGet(), newWatch(), newDiff(), newExplain(), newStatus(), newGuard(), newLoad(), newBootstrap(), newVersion())
 	return root
 }
 

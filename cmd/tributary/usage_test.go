@@ -46,7 +46,12 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"load", "--clients", "0"}, 2, "want at least one client"},
 		{[]string{"load", "--types", "cheese"}, 2, `unknown type "cheese"`},
 		{[]string{"load", "--mode", "x"}, 2, "want one of sotw, delta"},
+		{[]string{"bootstrap", "nginx"}, 2, "istiod, envoy, grpc, tributary"},
+		{[]string{"bootstrap", "envoy", "--server", "nowhere"}, 2, "want host:port"},
+		{[]string{"guard", "release"}, 2, "accepts 1 arg(s)"},
+		{[]string{"guard"}, 0, "Available Commands"},
 
+		{[]string{"guard", "list", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"load", "--server", "127.0.0.1:1"}, 1, "100 of 100 streams to 127.0.0.1:1 failed; the first: "},
 		{[]string{"diff", dir + "/missing", dir}, 1, dir + "/missing: "},
 		{[]string{"diff", dir + "/good", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},

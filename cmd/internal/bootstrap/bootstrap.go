@@ -1,0 +1,69 @@
+// Package bootstrap writes what a client of an xDS server must be told to find it.
+package bootstrap
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"text/template"
+)
+
+// Options say which server, and who asks.
+type Options struct {
+	Server     string // host:port
+	NodeID     string // of Envoy or a gRPC program
+	Kubernetes bool   // istiod also reads what it finds in Kubernetes
+}
+
+//go:embed templates
+var templates embed.FS
+
+// clients are the programs that there is a template for, each with what to do with it.
+var clients = []struct{ name, file, hint string }{
+	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its config source does not answer."},
+	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE. The server must serve clusters and listeners (CDS, LDS)."},
+	{"grpc", "grpc.json", "Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, clusters and endpoints."},
+	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
+}
+
+// Clients returns the names that Write knows.
+func Clients() []string {
+	var names []string
+	for _, c := range clients {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Write writes the configuration of a client, and returns what to do with it.
+func Write(w io.Writer, client string, opts Options) (hint string, err error) {
+	i := slices.Index(Clients(), client)
+	if i < 0 {
+		return "", fmt.Errorf("unknown client %q", client)
+	}
+	host, port, err := net.SplitHostPort(opts.Server)
+	if err != nil {
+		return "", fmt.Errorf("server %q: want host:port", opts.Server)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || host == "" {
+		return "", fmt.Errorf("server %q: want host:port", opts.Server)
+	}
+	t, err := template.New(clients[i].file).Funcs(template.FuncMap{"quote": quote}).ParseFS(templates, "templates/"+clients[i].file)
+	if err != nil {
+		return "", err
+	}
+	return clients[i].hint, t.Execute(w, map[string]any{
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Kubernetes": opts.Kubernetes,
+	})
+}
+
+// quote writes s so that it is a string in JSON and in YAML.
+func quote(s string) (string, error) {
+	text, err := json.Marshal(s)
+	return string(text), err
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/bootstrap"
+	"tributary/config"
+)
+
+func newBootstrap() *cobra.Command {
+	var opts bootstrap.Options
+	cmd := &cobra.Command{
+		Use:   "bootstrap {" + strings.Join(bootstrap.Clients(), " | ") + "}",
+		Short: "Print what a client must be told to find a server",
+		Long: `Bootstrap prints the configuration by which a client finds an xDS server: the configSources of istiod, the bootstrap file
+of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
+		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
+  tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local
+  GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80`,
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: bootstrap.Clients(),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(bootstrap.Clients(), args[0]) {
+				return usage("unknown client %q; known: %s", args[0], strings.Join(bootstrap.Clients(), ", "))
+			}
+			if opts.NodeID == "" {
+				opts.NodeID, _ = os.Hostname() // a node without a name is refused by the server, if it minds
+			}
+			var text bytes.Buffer
+			hint, err := bootstrap.Write(&text, args[0], opts)
+			if err != nil {
+				return usage("%w", err)
+			}
+			if _, err := text.WriteTo(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			cmd.PrintErrln(hint)
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Server, "server", config.DefaultXDS, "host:port of the server, as the client reaches it")
+	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
+	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
+	return cmd
+}
