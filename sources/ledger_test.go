@@ -3,6 +3,7 @@ package sources
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -70,9 +71,7 @@ func TestLedger(t *testing.T) {
 
 			want := make(map[resource.Key]*resource.Resource)
 			for _, g := range slices.Backward(groups) {
-				for key, r := range model[g] {
-					want[key] = r
-				}
+				maps.Copy(want, model[g])
 			}
 			require.Len(t, store, len(want))
 			for key, r := range want {

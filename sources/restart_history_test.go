@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 
@@ -128,9 +129,7 @@ func (w *restartable) restart(t *rapid.T) {
 func (w *restartable) winners() map[resource.Key]*resource.Resource {
 	winners := make(map[resource.Key]*resource.Resource)
 	for _, name := range slices.Backward(restartGroups) {
-		for key, r := range w.model[name] {
-			winners[key] = r
-		}
+		maps.Copy(winners, w.model[name])
 	}
 	return winners
 }

@@ -121,13 +121,16 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	if h == old {
 		return
 	}
-	level, msg := slog.LevelInfo, "source state changed"
-	if h.State == old.State {
-		level, msg = slog.LevelDebug, "source state message changed"
-	} else if h.State == Unreachable || h.State == Denied || h.State == Degraded {
+	attrs := []any{"from", old.State.String(), "to", h.State.String(), "message", h.Message}
+	level := slog.LevelInfo
+	switch h.State {
+	case old.State:
+		s.log.Debug("source state message changed", attrs...)
+		return
+	case Unreachable, Denied, Degraded:
 		level = slog.LevelWarn
 	}
-	s.log.Log(context.Background(), level, msg, "from", old.State.String(), "to", h.State.String(), "message", h.Message)
+	s.log.Log(context.Background(), level, "source state changed", attrs...)
 }
 
 // withdraw empties every group, in one commit. It is meant to, so nothing is held.

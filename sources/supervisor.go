@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -66,7 +65,7 @@ var (
 // NewSupervisor returns a supervisor without sources.
 func NewSupervisor(opts Options) *Supervisor {
 	if opts.Log == nil {
-		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	if opts.NewBackOff == nil {
 		opts.NewBackOff = defaultBackOff

@@ -176,6 +176,13 @@ func TestFullDisk(t *testing.T) {
 		require.NoError(t, err)
 		requireKept(t, saved, kept)
 	}
+	restarted := &writer{path: s.path, now: time.Now, maxSize: 64 << 10}
+	require.Error(t, s.write(restarted, table), "nor can a new file be made")
+	require.NoFileExists(t, s.path+".new")
+	kept, err := s.Load()
+	require.NoError(t, err)
+	requireKept(t, saved, kept)
+
 	table.Apply(nil, []resource.Key{key(2)}) // there is room again
 	require.NoError(t, s.write(w, table))
 	require.Equal(t, memstore.Revision(3), s.Status().Revision)

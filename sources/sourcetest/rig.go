@@ -182,7 +182,7 @@ func newTap(s sources.Source) *tap { return &tap{s, make(chan error, 1)} }
 func (t *tap) Run(ctx context.Context, sink sources.Sink) error {
 	err := t.Source.Run(ctx, sink)
 	select {
-	case <-t.ended:
+	case <-t.ended: //nolint:errcheck // of the run before
 	default:
 	}
 	t.ended <- err

@@ -172,10 +172,8 @@ type change struct {
 }
 
 func compileChange(key string, c Change) (change, error) {
-	for _, k := range slices.Sorted(maps.Keys(c.Add)) {
-		if k == "" {
-			return change{}, fmt.Errorf("%s.add: a key is empty", key)
-		}
+	if _, empty := c.Add[""]; empty {
+		return change{}, fmt.Errorf("%s.add: a key is empty", key)
 	}
 	if slices.Contains(c.Drop, "") {
 		return change{}, fmt.Errorf("%s.drop: a pattern is empty", key)
