@@ -153,7 +153,9 @@ func (s *service) conflict() (Conflict, bool) {
 	c := Conflict{Rule: MergeEndpoints, Host: host, Subject: s.key().FullName(), Objects: []Ref{Ref(lead.res.Key())}}
 	var reasons []string
 	for _, r := range s.refused {
-		c.Objects = append(c.Objects, Ref(r.res.Key()))
+		if ref := Ref(r.res.Key()); !slices.Contains(c.Objects, ref) { // the sources may have it under one key
+			c.Objects = append(c.Objects, ref)
+		}
 		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.Name, r.reason))
 	}
 	c.Message = fmt.Sprintf("%s of %s is served, which comes first in precedence; what cannot be merged with it is not: %s",

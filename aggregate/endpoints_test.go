@@ -1,0 +1,222 @@
+package aggregate
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// workload is an endpoint at address, with ports of its own.
+func workload(address string, ports map[string]uint32) *networking.WorkloadEntry {
+	return &networking.WorkloadEntry{Address: address, Ports: ports}
+}
+
+// with returns se with endpoints.
+func with(se *networking.ServiceEntry, endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
+	se.Endpoints = endpoints
+	return se
+}
+
+// changed returns se with a change.
+func changed(se *networking.ServiceEntry, change func(*networking.ServiceEntry)) *networking.ServiceEntry {
+	change(se)
+	return se
+}
+
+// outcome is a service as the golden files show it.
+type outcome struct {
+	Key      string
+	Source   string
+	Place    string
+	Spec     json.RawMessage
+	Made     Merged
+	Conflict *Conflict `json:",omitempty"`
+}
+
+// divided merges what sources say, given in order of precedence.
+func divided(t *testing.T, members []*member) (all []outcome) {
+	t.Helper()
+	for _, s := range divide(familyOf(members[0].res), members) {
+		res, _ := s.merged()
+		_, err := resource.Validate(res)
+		require.NoError(t, err)
+		spec, err := res.Spec()
+		require.NoError(t, err)
+		text, err := protojson.Marshal(spec)
+		require.NoError(t, err)
+		var e Explanation
+		e.merged(s)
+		o := outcome{Key: res.Key().String(), Source: res.Origin().Source, Place: res.Origin().Place, Spec: text, Made: *e.Merged}
+		if c, ok := s.conflict(); ok {
+			o.Conflict = &c
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.ServiceEntry) *member {
+	t.Helper()
+	res := object(t, resource.ServiceEntry, "shop", name, 1, spec).WithOrigin(resource.Origin{Source: source, Place: source + " " + name})
+	return &member{from: &input{Source: Source{Name: source, Merge: &merge}}, res: res, spec: decoded(res)}
+}
+
+// TestMergedEndpoints shows in golden files what becomes of the ServiceEntries of a host.
+func TestMergedEndpoints(t *testing.T) {
+	const host = "reviews.shop.example"
+	entry := func(endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
+		return with(serviceEntry(host, 80), endpoints...)
+	}
+	two := func(endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
+		return with(changed(serviceEntry(host, 80), func(se *networking.ServiceEntry) {
+			se.Ports = append(se.Ports, &networking.ServicePort{Number: 443, Name: "tls", Protocol: "TLS"})
+		}), endpoints...)
+	}
+	located := func(address, locality string) *networking.WorkloadEntry {
+		return &networking.WorkloadEntry{Address: address, Locality: locality, Labels: map[string]string{"version": "v1"}, Weight: 3}
+	}
+	for name, members := range map[string][]*member{
+		"union": {
+			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.2", nil), workload("10.0.0.10", nil))),
+			memberOf(t, "nacos", "reviews-nacos", Merge{}, entry(workload("10.0.0.1", nil))),
+			memberOf(t, "empty", "reviews", Merge{}, entry()),
+		},
+		"listed twice": { // in another form, and with a default spelt out: the first one's words count
+			memberOf(t, "consul", "reviews", Merge{}, entry(located("10.0.0.1", "eu/a"), workload("fd00::1", nil))),
+			memberOf(t, "nacos", "reviews", Merge{}, entry(located("10.0.0.1", "us/b"), workload("FD00:0::1", map[string]uint32{"http": 80}))),
+		},
+		"same address, other ports": {
+			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", map[string]uint32{"http": 8080}))),
+			memberOf(t, "nacos", "reviews", Merge{}, entry(workload("10.0.0.1", map[string]uint32{"http": 8081}))),
+		},
+		"ports of other names and targets": {
+			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil), workload("10.0.0.2", map[string]uint32{"http": 9080}))),
+			memberOf(t, "nacos", "reviews", Merge{}, changed(entry(workload("10.0.0.2", nil), workload("10.0.0.3", nil), workload("10.0.0.4", map[string]uint32{"web": 80})),
+				func(se *networking.ServiceEntry) { se.Ports[0].Name, se.Ports[0].TargetPort = "web", 9080 })),
+		},
+		"locality": {
+			memberOf(t, "consul", "reviews", Merge{Locality: "eu-1/b"}, entry(located("10.0.0.1", "eu/a"), workload("10.0.0.2", nil))),
+			memberOf(t, "nacos", "reviews", Merge{}, entry(located("10.0.0.3", "us/c"))),
+		},
+		"priority": { // 10.0.0.1 is in use because consul has it in use
+			memberOf(t, "nacos", "reviews", Merge{Priority: 1}, entry(workload("10.0.0.1", nil), workload("10.0.0.2", nil))),
+			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil), workload("10.0.0.3", nil))),
+		},
+		"priority, the first has none": {
+			memberOf(t, "consul", "reviews", Merge{}, entry()),
+			memberOf(t, "nacos", "reviews", Merge{Priority: 1}, entry(workload("10.0.0.1", nil))),
+			memberOf(t, "etcd", "reviews", Merge{Priority: 2}, entry(workload("10.0.0.2", nil))),
+		},
+		"disjoint ports are services of their own": {
+			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil))),
+			memberOf(t, "consul", "reviews-grpc", Merge{}, with(serviceEntry(host, 9090), workload("10.0.0.1", nil))),
+			memberOf(t, "nacos", "reviews", Merge{}, with(serviceEntry(host, 9090), workload("10.0.0.2", nil))),
+		},
+		"other ports": {
+			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil))),
+			memberOf(t, "nacos", "reviews", Merge{}, two(workload("10.0.0.2", nil))),
+			memberOf(t, "etcd", "reviews", Merge{}, entry(workload("10.0.0.3", nil))),
+		},
+		"one source, two entries": {
+			memberOf(t, "consul", "reviews-v1", Merge{}, entry(workload("10.0.0.1", nil))),
+			memberOf(t, "consul", "reviews-v2", Merge{}, entry(workload("10.0.0.2", nil), workload("10.0.0.1", nil))),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "merged-"+strings.NewReplacer(" ", "-", ",", "").Replace(name), divided(t, members))
+		})
+	}
+}
+
+func TestMisfits(t *testing.T) {
+	lead := func() *networking.ServiceEntry { return with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)) }
+	dns := func(se *networking.ServiceEntry) *networking.ServiceEntry {
+		se.Resolution = networking.ServiceEntry_DNS
+		return se
+	}
+	for _, c := range []struct {
+		lead, other *networking.ServiceEntry
+		want        string
+	}{
+		{lead(), lead(), ""},
+		{lead(), with(serviceEntry("a.example", 80)), ""},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.ExportTo = []string{"*"} }), ""},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "http" }), ""},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }), "ports differ: [80/TCP], not [80/HTTP]"},
+		{lead(), dns(lead()), "resolution differs: DNS, not STATIC"},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Location = networking.ServiceEntry_MESH_INTERNAL }), "location differs: MESH_INTERNAL, not MESH_EXTERNAL"},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.ExportTo = []string{"."} }), "exportTo differs: [.], not [*]"},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.SubjectAltNames = []string{"x"} }), "subjectAltNames differ: [x], not []"},
+		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.WorkloadSelector = &networking.WorkloadSelector{} }), "endpoints are chosen by a workload selector"},
+		{dns(lead()), dns(with(lead())), "one of them has no endpoints, and so resolves the host itself"},
+		{dns(with(lead())), dns(with(lead())), ""},
+		{
+			changed(lead(), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS_ROUND_ROBIN }),
+			changed(lead(), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS_ROUND_ROBIN }),
+			"resolution DNS_ROUND_ROBIN takes a single endpoint",
+		},
+		{lead(), nil, "it cannot be decoded"},
+	} {
+		lead, other := &member{spec: c.lead}, &member{spec: c.other}
+		require.Equal(t, c.want, lead.misfit(other))
+	}
+}
+
+// TestMergedNames holds that the name follows from hosts and ports, is a valid one, and is that of no other service.
+func TestMergedNames(t *testing.T) {
+	long := strings.Repeat(strings.Repeat("a", 62)+".", 4)
+	seen := make(map[string][]string)
+	for _, hosts := range [][]string{
+		{"a.example"}, {"b.example"},
+		{"*.example"}, {"any.example"}, {"a.example", "b.example"}, {"a.example", "c.example"},
+		{long[:250]}, {long[:249]}, {long[:239]},
+	} {
+		se := serviceEntry("", 80)
+		se.Hosts = hosts
+		key := familyOf(object(t, resource.ServiceEntry, "n", "x", 1, se)).key(65535)
+		_, err := resource.Validate(object(t, resource.ServiceEntry, key.Namespace, key.Name, 1, with(serviceEntry("a.example", 80))))
+		require.NoError(t, err, "%s", key.Name)
+		require.NotContains(t, seen, key.Name)
+		seen[key.Name] = hosts
+
+		mixed := proto.CloneOf(se)
+		slices.Reverse(mixed.Hosts)
+		mixed.Hosts[0] = strings.ToUpper(mixed.Hosts[0])
+		mixed.Hosts = append(mixed.Hosts, mixed.Hosts[0])
+		require.Equal(t, key, familyOf(object(t, resource.ServiceEntry, "n", "y", 1, mixed)).key(65535))
+	}
+	require.Contains(t, seen, "a.example-65535")
+}
+
+// TestWhoListsItDoesNotMatter holds that an endpoint which moves from one source to another changes no byte.
+func TestWhoListsItDoesNotMatter(t *testing.T) {
+	entry := func(addresses ...string) *networking.ServiceEntry {
+		se := serviceEntry("a.example", 80)
+		for _, address := range addresses {
+			se.Endpoints = append(se.Endpoints, workload(address, nil))
+		}
+		return se
+	}
+	var versions []string
+	for _, lists := range [][2]*networking.ServiceEntry{
+		{entry("10.0.0.1", "10.0.0.2"), entry()},
+		{entry("10.0.0.2", "10.0.0.1"), entry("10.0.0.1", "10.0.0.2")},
+		{entry(), entry("10.0.0.2", "10.0.0.1")},
+		{entry("10.0.0.2"), entry("10.0.0.1", "10.0.0.1")},
+	} {
+		members := []*member{memberOf(t, "a", "x", Merge{}, lists[0]), memberOf(t, "b", "y", Merge{}, lists[1])}
+		services := divide(familyOf(members[0].res), members)
+		require.Len(t, services, 1)
+		res, _ := services[0].merged()
+		versions = append(versions, res.Version())
+	}
+	require.Len(t, slices.Compact(versions), 1)
+}

@@ -1,0 +1,290 @@
+package aggregate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// registry is a source in the model: what it lists, by key.
+type registry struct {
+	Source
+	store *memstore.Store
+	lists map[resource.Key]listed
+}
+
+// listed is a ServiceEntry in the model.
+type listed struct {
+	host      string
+	ports     []uint32
+	addresses []string
+}
+
+func (l listed) resource(t require.TestingT, key resource.Key) *resource.Resource {
+	se := &networking.ServiceEntry{Hosts: []string{l.host}, Resolution: networking.ServiceEntry_STATIC}
+	for _, port := range l.ports {
+		se.Ports = append(se.Ports, &networking.ServicePort{Number: port, Name: fmt.Sprint("p", port), Protocol: "HTTP"})
+	}
+	for _, address := range l.addresses {
+		se.Endpoints = append(se.Endpoints, workload(address, nil))
+	}
+	r, err := resource.New(resource.Meta{Key: key}, se)
+	require.NoError(t, err)
+	return r
+}
+
+// said is what a state says of a key: ports, and addresses with localities.
+func said(t require.TestingT, r *resource.Resource) string {
+	spec, err := r.Spec()
+	require.NoError(t, err)
+	se := spec.(*networking.ServiceEntry)
+	var ports []uint32
+	for _, p := range se.Ports {
+		ports = append(ports, p.Number)
+	}
+	var endpoints []string
+	for _, e := range se.Endpoints {
+		endpoints = append(endpoints, e.Address+"@"+e.Locality)
+	}
+	slices.Sort(endpoints)
+	return fmt.Sprint(se.Hosts, ports, endpoints)
+}
+
+func statesOf(t require.TestingT, s memstore.Snapshot) map[resource.Key]string {
+	m := make(map[resource.Key]string)
+	for r := range s.All() {
+		m[r.Key()] = said(t, r)
+	}
+	return m
+}
+
+// group is a merged entry in the model.
+type group struct {
+	listed
+	sources map[string][]*registry // from address to who lists it, in order
+	refused int
+}
+
+// poolModel merges anew all that there is. It returns what is served and how many entries are refused.
+func poolModel(all []*registry) (served map[resource.Key]string, refused int) {
+	ordered := slices.Clone(all)
+	slices.SortStableFunc(ordered, func(a, b *registry) int { return b.Precedence - a.Precedence })
+	served = make(map[resource.Key]string)
+	merged := make(map[resource.Key]string)
+	hosts := make(map[string][]*group)
+	for _, s := range ordered {
+		for _, key := range slices.SortedFunc(maps.Keys(s.lists), resource.Key.Compare) {
+			l := s.lists[key]
+			if s.Merge == nil {
+				continue
+			}
+			at := key.Namespace + "/" + l.host
+			i := slices.IndexFunc(hosts[at], func(g *group) bool {
+				return slices.ContainsFunc(l.ports, func(p uint32) bool { return slices.Contains(g.ports, p) })
+			})
+			switch {
+			case i < 0:
+				g := &group{listed: l, sources: make(map[string][]*registry)}
+				hosts[at] = append(hosts[at], g)
+				g.add(s, l)
+			case slices.Equal(hosts[at][i].ports, l.ports):
+				hosts[at][i].add(s, l)
+			default:
+				refused++
+			}
+		}
+	}
+	for at, groups := range hosts {
+		namespace, host, _ := strings.Cut(at, "/")
+		for _, g := range groups {
+			merged[resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: fmt.Sprintf("%s-%d", host, g.ports[0])}] = g.said()
+		}
+	}
+	pooled := false
+	for _, s := range ordered { // the first that has a key wins
+		if s.Merge == nil {
+			for key, l := range s.lists {
+				if _, ok := served[key]; !ok {
+					var addresses []string
+					for _, a := range l.addresses {
+						addresses = append(addresses, a+"@")
+					}
+					slices.Sort(addresses)
+					served[key] = fmt.Sprint([]string{l.host}, l.ports, addresses)
+				}
+			}
+		} else if !pooled {
+			pooled = true
+			for key, text := range merged {
+				if _, ok := served[key]; !ok {
+					served[key] = text
+				}
+			}
+		}
+	}
+	return served, refused
+}
+
+func (g *group) add(s *registry, l listed) {
+	for _, a := range l.addresses {
+		g.sources[a] = append(g.sources[a], s)
+	}
+}
+
+func (g *group) said() string {
+	first := func(all []*registry) *registry {
+		return slices.MinFunc(all, func(a, b *registry) int { return cmp.Compare(a.Merge.Priority, b.Merge.Priority) })
+	}
+	least := 99
+	for _, all := range g.sources {
+		least = min(least, first(all).Merge.Priority)
+	}
+	var endpoints []string
+	for a, all := range g.sources {
+		if s := first(all); s.Merge.Priority == least {
+			endpoints = append(endpoints, a+"@"+s.Merge.Locality)
+		}
+	}
+	slices.Sort(endpoints)
+	return fmt.Sprint([]string{g.host}, g.ports, endpoints)
+}
+
+// TestMergedHistories runs random histories over sources of which some are merged, reloads among them, and compares the
+// view, its changes, conflicts and explanations with the model after each step.
+func TestMergedHistories(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, testMergedHistory)
+	})
+}
+
+func testMergedHistory(t *rapid.T) {
+	settings := rapid.SampledFrom([]*Merge{nil, {}, {}, {Locality: "eu/a"}, {Priority: 1}, {Priority: 1, Locality: "us/b"}})
+	var all []*registry
+	for i, name := range []string{"p", "q", "r", "s"} {
+		store := memstore.New()
+		store.MarkSynced()
+		all = append(all, &registry{
+			Source: Source{Name: name, Reader: store, Precedence: i / 3, Merge: settings.Draw(t, "merge")},
+			store:  store, lists: make(map[resource.Key]listed),
+		})
+	}
+	keys := rapid.Custom(func(t *rapid.T) resource.Key {
+		return resource.Key{
+			Kind: resource.ServiceEntry, Namespace: rapid.SampledFrom([]string{"n", "m"}).Draw(t, "namespace"),
+			Name: rapid.SampledFrom([]string{"x", "y", "a.example-80"}).Draw(t, "name"),
+		}
+	})
+	lists := rapid.Custom(func(t *rapid.T) listed {
+		return listed{
+			host:      rapid.SampledFrom([]string{"a.example", "b.example"}).Draw(t, "host"),
+			ports:     rapid.SampledFrom([][]uint32{{80}, {80}, {80, 443}, {443}}).Draw(t, "ports"),
+			addresses: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}), 0, 3, rapid.ID).Draw(t, "addresses"),
+		}
+	})
+	configured := all
+	sources := func() (sources []Source) {
+		for _, s := range configured {
+			sources = append(sources, s.Source)
+		}
+		return sources
+	}
+	view := New(sources()...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = view.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	mirror, since := make(map[resource.Key]string), memstore.Revision(0)
+
+	t.Repeat(map[string]func(*rapid.T){
+		"apply": func(t *rapid.T) {
+			s := rapid.SampledFrom(all).Draw(t, "source")
+			var puts []*resource.Resource
+			for key, l := range rapid.MapOfN(keys, lists, 0, 3).Draw(t, "puts") {
+				s.lists[key] = l
+				puts = append(puts, l.resource(t, key))
+			}
+			s.store.Apply(puts, nil)
+		},
+		"delete": func(t *rapid.T) {
+			s := rapid.SampledFrom(all).Draw(t, "source")
+			gone := rapid.SliceOfN(keys, 0, 3).Draw(t, "keys")
+			for _, key := range gone {
+				delete(s.lists, key)
+			}
+			s.store.Apply(nil, gone)
+		},
+		"reload": func(t *rapid.T) {
+			for _, s := range all {
+				s.Merge = settings.Draw(t, "merge")
+			}
+			configured = rapid.Permutation(all).Draw(t, "sources")[:rapid.IntRange(0, len(all)).Draw(t, "number")]
+			view.SetSources(sources()...)
+		},
+		"no pause": func(*rapid.T) {},
+		"": func(t *rapid.T) {
+			synctest.Wait()
+			want, refused := poolModel(configured)
+			require.Equal(t, want, statesOf(t, view.Snapshot()))
+			changed, now, ok := view.Changes(since)
+			require.True(t, ok, "a history this short is not too old")
+			for _, key := range changed {
+				delete(mirror, key)
+				if r := now.Get(key); r != nil {
+					mirror[key] = said(t, r)
+				}
+			}
+			since = now.Revision()
+			require.Equal(t, want, mirror, "who follows Changes")
+			checkProvenance(t, view, configured, refused)
+		},
+	})
+}
+
+// checkProvenance holds that what is explained of merged entries is what is served of them, and that the sources list it.
+func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int) {
+	told := 0
+	for r := range view.Snapshot().All() {
+		e := view.Explain(r.Key())
+		require.NotNil(t, e.Winner)
+		require.Equal(t, r.Version(), e.Winner.Version)
+		if e.Merged == nil {
+			continue
+		}
+		told += len(e.Merged.Refused)
+		require.Equal(t, len(e.Merged.Refused) > 0, slices.ContainsFunc(e.Conflicts, func(c Conflict) bool { return c.Rule == MergeEndpoints }))
+		var served []string
+		for _, p := range e.Merged.Endpoints {
+			if !p.Standby {
+				served = append(served, p.Address+"@"+p.Locality)
+			}
+			for _, name := range append([]string{p.Source}, p.Also...) {
+				s := configured[slices.IndexFunc(configured, func(s *registry) bool { return s.Name == name })]
+				require.True(t, slices.ContainsFunc(e.Merged.Members, func(m Member) bool {
+					key := resource.Key{Kind: resource.ServiceEntry, Namespace: r.Key().Namespace, Name: m.Name}
+					return m.Source == name && slices.Contains(s.lists[key].addresses, p.Address)
+				}), "%s lists %s", name, p.Address)
+			}
+		}
+		slices.Sort(served)
+		require.Contains(t, said(t, r), fmt.Sprint(served))
+	}
+	for _, s := range view.Sources() {
+		require.NotEmpty(t, s.Name, "the pool is no source for people")
+	}
+	shadowed := len(slices.Collect(view.Shadows())) > 0
+	require.True(t, told == refused || shadowed && told < refused, "%d refused, %d explained", refused, told)
+}

@@ -1,0 +1,219 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// start runs a view until the test ends.
+func start(t *testing.T, sources ...Source) *View {
+	view := New(sources...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = view.Run(ctx) })
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	return view
+}
+
+func keyOf(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}
+}
+
+// list has a source list addresses for a.example:80.
+func list(t *testing.T, store *memstore.Store, name string, addresses ...string) {
+	t.Helper()
+	l := listed{host: "a.example", ports: []uint32{80}, addresses: addresses}
+	store.Apply([]*resource.Resource{l.resource(t, keyOf(name))}, nil)
+}
+
+func merging(name string, store *memstore.Store) Source {
+	return Source{Name: name, Reader: store, Merge: &Merge{}}
+}
+
+// TestListedTwiceDoesNotFlap holds that another source which lists the same endpoint, and then no longer does, is no
+// change for anybody.
+func TestListedTwiceDoesNotFlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		list(t, a, "x", "10.0.0.1", "10.0.0.2")
+		list(t, b, "y")
+		view := start(t, merging("a", a), merging("b", b))
+		synctest.Wait()
+		before := view.Snapshot()
+		require.Equal(t, 1, before.Len())
+		for range 3 {
+			for _, addresses := range [][]string{{"10.0.0.1"}, {"10.0.0.2", "10.0.0.1"}, nil} {
+				list(t, b, "y", addresses...)
+				synctest.Wait()
+				require.Equal(t, before.Revision(), view.Snapshot().Revision())
+			}
+		}
+		list(t, b, "y", "10.0.0.1")
+		list(t, a, "x", "10.0.0.2") // one of them still has it
+		synctest.Wait()
+		require.Equal(t, before.Get(keyOf("a.example-80")).Version(), view.Snapshot().Get(keyOf("a.example-80")).Version())
+	})
+}
+
+// TestNameOutlivesSources holds that the merged entry is updated, never deleted and added, while any source lists it.
+func TestNameOutlivesSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		list(t, a, "x", "10.0.0.1")
+		view := start(t, merging("a", a), merging("b", b))
+		served := func() string {
+			synctest.Wait()
+			require.Equal(t, 1, view.Snapshot().Len())
+			return said(t, view.Snapshot().Get(keyOf("a.example-80")))
+		}
+		require.Contains(t, served(), "[10.0.0.1@]")
+		list(t, b, "y", "10.0.0.2")
+		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
+		a.Apply(nil, []resource.Key{keyOf("x")})
+		require.Contains(t, served(), "[10.0.0.2@]")
+	})
+}
+
+// TestMergedIsInTheSameCommit holds that a commit of a source is one commit of the view, merged or not.
+func TestMergedIsInTheSameCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := memstore.New()
+		view := start(t, merging("a", a))
+		synctest.Wait()
+		before := view.Snapshot().Revision()
+		l := listed{host: "a.example", ports: []uint32{80}}
+		a.Apply([]*resource.Resource{
+			l.resource(t, keyOf("x")),
+			resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "n", Name: "g"}}, nil),
+		}, nil)
+		synctest.Wait()
+		require.Equal(t, 2, view.Snapshot().Len())
+		require.Equal(t, before+1, view.Snapshot().Revision())
+	})
+}
+
+// TestRemovedSourceStaysMerged holds that the endpoints of a source that is replaced stay until the new one is read.
+func TestRemovedSourceStaysMerged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, fresh := memstore.New(), memstore.New(), memstore.New()
+		list(t, a, "x", "10.0.0.1")
+		list(t, b, "y", "10.0.0.2")
+		a.MarkSynced()
+		b.MarkSynced()
+		view := start(t, merging("a", a), merging("b", b))
+		served := func() string {
+			synctest.Wait()
+			return said(t, view.Snapshot().Get(keyOf("a.example-80")))
+		}
+		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
+		view.SetSources(merging("fresh", fresh), merging("b", b))
+		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
+		require.Equal(t, []string{"b", "a"}, memberNames(view.Explain(keyOf("a.example-80")).Merged.Members))
+		list(t, fresh, "x", "10.0.0.3")
+		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@ 10.0.0.3@]")
+		fresh.MarkSynced()
+		require.Contains(t, served(), "[10.0.0.2@ 10.0.0.3@]")
+	})
+}
+
+func memberNames(members []Member) (names []string) {
+	for _, m := range members {
+		names = append(names, m.Source)
+	}
+	return names
+}
+
+// TestUnreadableIsServedAsItIs holds that what cannot be decoded goes by precedence, under its own key.
+func TestUnreadableIsServedAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		broken := func(body string) *resource.Resource {
+			return resource.FromBody(resource.Meta{Key: keyOf("x")}, []byte(body))
+		}
+		a.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
+		b.Apply([]*resource.Resource{broken("\xff")}, nil)
+		view := start(t, merging("a", a), merging("b", b))
+		synctest.Wait()
+		require.Equal(t, []byte("\xff\xff"), view.Snapshot().Get(keyOf("x")).Body())
+		require.Len(t, view.Conflicts(), 1)
+		a.Apply(nil, []resource.Key{keyOf("x")})
+		synctest.Wait()
+		require.Equal(t, []byte("\xff"), view.Snapshot().Get(keyOf("x")).Body())
+		require.Empty(t, view.Conflicts())
+	})
+}
+
+func TestExplainMerged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		consul, nacos, files := memstore.New(), memstore.New(), memstore.New()
+		put := func(store *memstore.Store, source, name string, l listed) {
+			r := l.resource(t, keyOf(name)).WithOrigin(resource.Origin{Source: source, Place: source + " service " + name})
+			store.Apply([]*resource.Resource{r}, nil)
+		}
+		put(consul, "consul", "x", listed{"a.example", []uint32{80}, []string{"10.0.0.1", "10.0.0.2"}})
+		put(nacos, "nacos", "y", listed{"a.example", []uint32{80}, []string{"10.0.0.2", "10.0.0.3"}})
+		put(nacos, "nacos", "z", listed{"a.example", []uint32{80, 443}, []string{"10.0.0.4"}})
+		put(files, "files", "a.example-80", listed{"a.example", []uint32{80}, []string{"10.0.0.9"}})
+		view := start(t, merging("consul", consul), Source{Name: "nacos", Reader: nacos, Merge: &Merge{Locality: "eu/a"}}, Source{Name: "files", Reader: files})
+		synctest.Wait()
+		golden(t, "explain-merged", view.Explain(keyOf("a.example-80")))
+		golden(t, "explain-merged-host", view.ExplainHost("a.example"))
+		golden(t, "explain-member", view.Explain(keyOf("y")))
+		golden(t, "explain-refused", view.Explain(keyOf("z")))
+		golden(t, "merged-conflicts", view.Conflicts())
+		for _, s := range view.Sources() {
+			require.NotEmpty(t, s.Name)
+		}
+
+		nacos.Apply(nil, []resource.Key{keyOf("z")})
+		synctest.Wait()
+		require.Empty(t, view.Conflicts())
+	})
+}
+
+// TestMergedExplanationsAreAtLeastAsNewAsReads asks while the loop works, so that the race detector has something to see.
+func TestMergedExplanationsAreAtLeastAsNewAsReads(t *testing.T) {
+	a, b := memstore.New(), memstore.New()
+	view := start(t, merging("a", a), merging("b", b))
+	for i := range 300 {
+		address := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+		changed := view.Changed()
+		list(t, []*memstore.Store{a, b}[i%2], fmt.Sprint("x", i/100), address)
+		<-changed
+		e := view.Explain(keyOf("a.example-80"))
+		require.True(t, slices.ContainsFunc(e.Merged.Endpoints, func(p Endpoint) bool { return p.Address == address }))
+		require.Empty(t, view.Conflicts())
+	}
+}
+
+// TestChangeCostsAsMuchAsItsHost counts what a change allocates among few hosts and among many.
+func TestChangeCostsAsMuchAsItsHost(t *testing.T) {
+	cost := func(hosts int) float64 {
+		store := memstore.New()
+		var rs []*resource.Resource
+		for i := range hosts {
+			rs = append(rs, listed{host: fmt.Sprintf("h%d.example", i), ports: []uint32{80}}.resource(t, keyOf(fmt.Sprint("h", i))))
+		}
+		store.Apply(rs, nil)
+		v := New(merging("a", store))
+		v.merge()
+		i := 0
+		return testing.AllocsPerRun(100, func() {
+			i++
+			l := listed{host: "h1.example", ports: []uint32{80}, addresses: []string{fmt.Sprintf("10.0.0.%d", i)}}
+			store.Apply([]*resource.Resource{l.resource(t, keyOf("h1"))}, nil)
+			v.merge()
+		})
+	}
+	require.Less(t, cost(5000), 2*cost(50))
+}
