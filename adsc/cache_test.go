@@ -36,7 +36,7 @@ func TestCacheIsHandedOutAtTheStartAndResumedFrom(t *testing.T) {
 	}
 	first, heard := cfg()
 	_, ended := run(t, first)
-	receive(t, ended)
+	finished(t, ended)
 	assert.Equal(t, "a@1 b@1 c@1 complete ", receive(t, heard))
 
 	file := filepath.Join(dir, "example.io_v1_A.jsonl")
@@ -56,14 +56,14 @@ func TestCacheIsHandedOutAtTheStartAndResumedFrom(t *testing.T) {
 	assert.Equal(t, "a@2 c@1 complete cached ", receive(t, heard))
 	assert.Equal(t, map[string]string{"a": "2", "c": "1"}, receive(t, requests).GetInitialResourceVersions())
 	assert.Empty(t, receive(t, heard))
-	receive(t, ended)
+	finished(t, ended)
 
 	t.Run("but not if it is not to be read", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte("{}\nnonsense\n"), 0o600))
 		third, heard := cfg()
 		_, ended := run(t, third)
 		assert.Equal(t, "complete ", receive(t, heard), "what the server says is all there is")
-		receive(t, ended)
+		finished(t, ended)
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NotContains(t, string(text), "nonsense", "it is replaced")
@@ -92,14 +92,20 @@ func TestCacheOfAStateOfTheWorldIsReplacedByEachResponse(t *testing.T) {
 	cfg := quiet(serve(t, script("a b c", "a d")), adsc.Subscription{TypeURL: typeA, Handler: handler})
 	cfg.CacheDir = dir
 	_, ended := run(t, cfg)
-	receive(t, ended)
+	finished(t, ended)
 	assert.Equal(t, "@ @ @ complete ", receive(t, heard))
 	assert.Equal(t, "@ @ complete ", receive(t, heard))
 
 	cfg.Addresses = []string{"127.0.0.1:1"}
 	_, ended = run(t, cfg)
-	receive(t, ended)
+	finished(t, ended)
 	assert.Equal(t, "@ @ complete cached ", receive(t, heard))
+}
+
+// finished waits until a client has nothing left to try.
+func finished(t *testing.T, ended <-chan error) {
+	t.Helper()
+	require.Error(t, receive(t, ended))
 }
 
 // TestCacheDoesNotGrow changes one resource many times.
@@ -123,7 +129,7 @@ func TestCacheDoesNotGrow(t *testing.T) {
 	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
 	cfg.Mode, cfg.CacheDir = adsc.Delta, dir
 	_, ended := run(t, cfg)
-	receive(t, ended)
+	finished(t, ended)
 	text, err := os.ReadFile(filepath.Join(dir, "example.io_v1_A.jsonl"))
 	require.NoError(t, err)
 	require.Less(t, strings.Count(string(text), "\n"), changes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -199,8 +200,7 @@ func TestLoopsAreRefused(t *testing.T) {
 	})
 	t.Run("of four, connected before anybody could know", func(t *testing.T) {
 		all := []*looped{newLooped(t, "a"), newLooped(t, "b"), newLooped(t, "c"), newLooped(t, "d")}
-		for i := len(all) - 1; i >= 0; i-- { // each reads from the next
-			l := all[i]
+		for i, l := range slices.Backward(all) { // each reads from the next
 			l.reader = readQuickly(t, l, all[(i+1)%len(all)])
 			await(t, "it reads, or is refused", func() bool { return l.reader.table.Synced() || l.refused() != "" })
 		}

@@ -1,0 +1,361 @@
+package xds
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	mcpv1alpha1 "istio.io/api/mcp/v1alpha1"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// onlyEntries keeps tests to one kind, of one version.
+var onlyEntries = []string{entriesV1}
+
+// fromIstiod reads the ServiceEntries of a fake istiod that has the good ones.
+func fromIstiod(t *testing.T, good ...*anypb.Any) (*fakeIstiod, *reader) {
+	f := newFakeIstiod()
+	f.set(entriesV1, good...)
+	r := read(t, Settings{SubscribedResources: onlyEntries}, scripted(t, f.serve))
+	await(t, "it is synced", r.table.Synced)
+	return f, r
+}
+
+func (r *reader) names() string {
+	var names []string
+	for res := range r.table.Snapshot().All() {
+		names = append(names, res.Key().Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func (r *reader) awaitNames(t *testing.T, want string) {
+	t.Helper()
+	await(t, "there is "+want, func() bool { return r.names() == want })
+}
+
+func (r *reader) awaitState(t *testing.T, state sources.State, message string) {
+	t.Helper()
+	var st sources.Status
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if st = r.status(); st.State == state && strings.Contains(st.Message, message) {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.FailNow(t, "waited in vain", "want %s: %s\ngot  %s: %s", state, message, st.State, st.Message)
+		}
+	}
+}
+
+// Each of the following is a row of the table in README.md.
+
+func TestServerThatEndsEachStreamAtOnce(t *testing.T) {
+	r := read(t, Settings{}, scripted(t, func(stream) error { return nil }))
+	r.awaitState(t, sources.Unreachable, "the server ended it")
+	require.False(t, r.status().Synced)
+}
+
+func TestServerThatNeverAnswers(t *testing.T) {
+	address := scripted(t, func(s stream) error {
+		<-s.Context().Done()
+		return nil
+	})
+	r := read(t, Settings{Mode: "sotw"}, address)
+	r.awaitState(t, sources.Starting, address+" has not answered yet for security.istio.io/v1/AuthorizationPolicy, ")
+	r.awaitState(t, sources.Starting, "and 10 more")
+	require.False(t, r.status().Synced)
+}
+
+func TestServerThatDoesNotAnswerForOneType(t *testing.T) {
+	f := newFakeIstiod()
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: []string{entriesV1, "Gateway"}}, scripted(t, func(s stream) error {
+		return f.serve(deaf{s, "Gateway"})
+	}))
+	r.awaitState(t, sources.Starting, "networking.istio.io/v1/Gateway")
+	require.False(t, r.status().Synced)
+}
+
+// deaf does not answer for a kind.
+type deaf struct {
+	stream
+	kind string
+}
+
+func (d deaf) Send(r *discoveryv3.DiscoveryResponse) error {
+	if strings.HasSuffix(r.GetTypeUrl(), d.kind) {
+		return nil
+	}
+	return d.stream.Send(r)
+}
+
+func TestUnknownTypesAndStrangeNonces(t *testing.T) {
+	answered := make(chan *discoveryv3.DiscoveryRequest, 10)
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		for _, m := range []*discoveryv3.DiscoveryResponse{
+			{TypeUrl: "unheard.of/v1/Thing", Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/thing", "thing.example.com")}},
+			{TypeUrl: "", Nonce: "1"},
+			{TypeUrl: entriesV1, Nonce: "", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")}},
+			{TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/b", "b.example.com")}},
+			{TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/c", "c.example.com")}},
+		} {
+			if err := s.Send(m); err != nil {
+				return err
+			}
+		}
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			answered <- r
+		}
+	}))
+	r.awaitNames(t, "c")
+	for _, nonce := range []string{"", "1", "1"} {
+		got := <-answered
+		require.Equal(t, entriesV1, got.GetTypeUrl(), "to answer for a type is to ask for it")
+		require.Equal(t, nonce, got.GetResponseNonce())
+	}
+}
+
+func TestDuplicates(t *testing.T) {
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "first.example.com"))
+	before := r.table.Snapshot().Get(key("a")).Version()
+	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/a", "second.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	r.awaitNames(t, "a b")
+	require.Equal(t, before, r.table.Snapshot().Get(key("a")).Version())
+	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: sent twice in one set; the first one counts")
+	r.awaitState(t, sources.Degraded, "shop/a: sent twice")
+	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	r.awaitState(t, sources.Healthy, "")
+}
+
+func TestResponseBeyondTheLimit(t *testing.T) {
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, MaxMessageBytes: 1 << 20}, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
+	r.awaitNames(t, "a")
+	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 200<<20)})
+	r.awaitState(t, sources.Unreachable, "received message larger than max (2097")
+	require.Equal(t, "a", r.names())
+}
+
+func TestResourceThatIsTruncated(t *testing.T) {
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"), wrapped(t, "shop/gone", "g.example.com"))
+	cut := wrapped(t, "shop/a", "changed.example.com")
+	cut.Value = cut.Value[:len(cut.Value)-5]
+	f.set(entriesV1, cut, wrapped(t, "shop/b", "changed.example.com"))
+	r.awaitNames(t, "a b")
+	await(t, "a is quarantined", func() bool { return len(r.status().Quarantined) == 1 })
+	q := r.status().Quarantined[0]
+	require.Equal(t, key("a"), q.Key())
+	require.True(t, q.LastGoodServes)
+	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: ServiceEntry: decode: ")
+	f.set(entriesV1, cut, wrapped(t, "shop/b", "again.example.com"))
+	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: ", "it is rejected as long as it is sent")
+	require.Len(t, r.status().Quarantined, 1)
+	f.set(entriesV1, wrapped(t, "shop/b", "again.example.com"))
+	r.awaitNames(t, "b")
+	await(t, "the quarantine ends", func() bool { return len(r.status().Quarantined) == 0 })
+}
+
+// TestResourceThatHasNoName is about what is too broken to have one, and about a message that is not the right one.
+func TestResourceThatHasNoName(t *testing.T) {
+	raw, err := anypb.New(durationpb.New(5))
+	require.NoError(t, err)
+	body, err := anypb.New(specOf(t, entry(t, "a", "a.example.com")))
+	require.NoError(t, err)
+	for name, broken := range map[string]*anypb.Any{
+		"noise":                    {TypeUrl: resource.MCPTypeURL, Value: []byte("\xff\xff\xff")},
+		"nothing":                  {},
+		"a message of another API": raw,
+		"the body as it is":        body,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+			f.set(entriesV1, broken, wrapped(t, "shop/c", "c.example.com"))
+			r.awaitNames(t, "a b c") // any of them may be the broken one
+			r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name: nothing of the type is deleted while that is so")
+			require.Contains(t, <-f.nacks, entriesV1+" (unnamed): ServiceEntry: ")
+			require.Len(t, r.status().Quarantined, 1)
+			f.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
+			r.awaitNames(t, "c")
+			r.awaitState(t, sources.Healthy, "")
+			require.Empty(t, r.status().Quarantined)
+		})
+	}
+}
+
+func TestNamesThatAreNone(t *testing.T) {
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
+	f.set(entriesV1, wrapped(t, "slashless", "s.example.com"), wrapped(t, "too/many/slashes", "s.example.com"),
+		wrapped(t, "shop/", "s.example.com"), wrapped(t, "/from-a-file", "f.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	r.awaitNames(t, "from-a-file b")
+	require.NotNil(t, r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "from-a-file"}))
+	reason := <-f.nacks
+	for _, name := range []string{`"slashless"`, `"too/many/slashes"`, `"shop/"`} {
+		require.Contains(t, reason, name)
+	}
+	require.Len(t, r.status().Quarantined, 3)
+}
+
+func TestResourceThatIsNotValid(t *testing.T) {
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	good := r.table.Snapshot().Get(key("a")).Version()
+	f.set(entriesV1, wrapped(t, "shop/a", "not a host"), wrapped(t, "shop/b", "changed.example.com"))
+	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: ")
+	require.Equal(t, good, r.table.Snapshot().Get(key("a")).Version())
+	require.Len(t, r.status().Quarantined, 1)
+	require.NotContains(t, r.status().Quarantined[0].Reason, "shop/b")
+}
+
+func TestFlippingBetweenEmptyAndFull(t *testing.T) {
+	many := make([]*anypb.Any, 30)
+	for i := range many {
+		many[i] = wrapped(t, fmt.Sprintf("shop/s%02d", i), fmt.Sprintf("s%02d.example.com", i))
+	}
+	f, r := fromIstiod(t, many...)
+	var all []string
+	for i := range many {
+		all = append(all, fmt.Sprintf("s%02d", i))
+	}
+	full := strings.Join(all, " ")
+	require.Equal(t, full, r.names())
+	for range 5 {
+		f.set(entriesV1)
+		await(t, "the loss is held", func() bool { return r.status().Held != nil })
+		require.Equal(t, full, r.names())
+		f.set(entriesV1, many...)
+		await(t, "the hold ends", func() bool { return r.status().Held == nil })
+		require.Equal(t, full, r.names())
+	}
+}
+
+func TestResponseThatIsNoResponse(t *testing.T) {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		if err := s.SendMsg([]byte("\xff\xff\xff truncated")); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}))
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(lis) }()
+	t.Cleanup(func() {
+		g.Stop()
+		require.NoError(t, <-done)
+	})
+	r := read(t, Settings{Mode: "delta"}, lis.Addr().String())
+	r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
+}
+
+// bytesCodec sends bytes as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+func (bytesCodec) Unmarshal([]byte, any) error   { return nil }
+func (bytesCodec) Name() string                  { return "proto" }
+
+func TestTokenThatIsRevoked(t *testing.T) {
+	certs := newCertificates(t)
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("good"), 0o600))
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	valid := make(chan string, 1)
+	valid <- "Bearer good"
+	address := scripted(t, func(s stream) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		want := <-valid
+		valid <- want
+		if got := md.Get("authorization"); len(got) != 1 || got[0] != want {
+			return status.Error(codes.Unauthenticated, "the token is revoked")
+		}
+		return f.serve(s)
+	}, grpc.Creds(certs.server(t, false)))
+	r := read(t, Settings{
+		Mode: "sotw", SubscribedResources: onlyEntries, TokenFile: token, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.authority},
+	}, address)
+	r.awaitNames(t, "a")
+	<-valid
+	valid <- "Bearer better"
+	f.end()
+	r.awaitState(t, sources.Denied, "the token is revoked")
+	require.Equal(t, "a", r.names())
+	require.NoError(t, os.WriteFile(token, []byte("better"), 0o600))
+	r.awaitState(t, sources.Healthy, "")
+}
+
+func TestCertificateThatExpires(t *testing.T) {
+	certs := newCertificates(t)
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	first := scripted(t, f.serve, grpc.Creds(certs.server(t, true)))
+	r := read(t, Settings{SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.authority}}, first)
+	r.awaitState(t, sources.Unreachable, "certificate has expired")
+}
+
+func TestWhatIstiodLacksIsMadeUp(t *testing.T) {
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
+	a := r.table.Snapshot().Get(key("a"))
+	require.Equal(t, entry(t, "a", "a.example.com").Version(), a.Version(), "of the content")
+	require.Greater(t, a.Created().Year(), 2000)
+	publishes := r.status().Publishes
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	r.awaitNames(t, "a b")
+	require.Equal(t, publishes+1, r.status().Publishes, "what is the same is not published again")
+}
+
+func TestUnknownFieldsSurvive(t *testing.T) {
+	_, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com", func(m *mcpv1alpha1.Resource) {
+		m.Body.Value = protowire.AppendString(protowire.AppendTag(m.Body.Value, 4711, protowire.BytesType), "of the future")
+	}))
+	require.Contains(t, string(r.table.Snapshot().Get(key("a")).Body()), "of the future")
+}
+
+func TestRevisionIsRespected(t *testing.T) {
+	labelled := func(rev string) func(*mcpv1alpha1.Resource) {
+		return func(m *mcpv1alpha1.Resource) { m.Metadata.Labels = map[string]string{revisionLabel: rev} }
+	}
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("blue")), wrapped(t, "shop/g", "g.example.com", labelled("green")))
+	r := read(t, Settings{SubscribedResources: onlyEntries, Revision: "blue"}, scripted(t, f.serve))
+	r.awaitNames(t, "a b")
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("green")), wrapped(t, "shop/g", "g.example.com", labelled("blue")))
+	r.awaitNames(t, "a g")
+}
+
+func TestOldIstiodIsAskedForTheVersionThatItHas(t *testing.T) {
+	f := newFakeIstiod()
+	f.set(entriesAlpha, wrapped(t, "shop/a", "a.example.com"))
+	r := read(t, Settings{}, scripted(t, f.serve))
+	await(t, "it is synced", r.table.Synced)
+	require.Equal(t, "a", r.names(), "synced means that all versions were answered")
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com")) // istiod is upgraded
+	f.set(entriesAlpha)
+	await(t, "it comes from the other", func() bool {
+		a := r.table.Snapshot().Get(key("a"))
+		return a != nil && strings.HasPrefix(a.Origin().Place, entriesV1+" ")
+	})
+}
