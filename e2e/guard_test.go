@@ -41,6 +41,7 @@ func TestEmptied(t *testing.T) {
 	with := maps.Clone(all)
 	maps.Copy(with, fixture.ReadObjects(t, dir))
 	istiod.AwaitConfigs(t, with)
+	awaitStored(t, tributary, "rules", began)
 
 	tributary.Kill()
 	tributary.Restart(t)
@@ -72,7 +73,7 @@ func TestEmptiedWhileDown(t *testing.T) {
 	tributary, istiod := serve(t, dir)
 	all := fixture.ReadObjects(t, dir)
 	istiod.AwaitConfigs(t, all)
-	awaitStored(t, tributary, "rules")
+	awaitStored(t, tributary, "rules", time.Time{})
 	watch := guard(t, istiod, all)
 
 	tributary.Kill()
@@ -102,7 +103,7 @@ func TestHoldOfLittle(t *testing.T) {
 	tributary, istiod := serve(t, dir)
 	all := fixture.ReadObjects(t, dir)
 	istiod.AwaitConfigs(t, all)
-	awaitStored(t, tributary, "rules")
+	awaitStored(t, tributary, "rules", time.Time{})
 	watch := guard(t, istiod, all)
 	empty(t, dir)
 	began := awaitHold(t, tributary, many)
@@ -111,6 +112,7 @@ func TestHoldOfLittle(t *testing.T) {
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("s%02d.yaml", 3*i+1))))
 	}
 	awaitHold(t, tributary, 5)
+	awaitStored(t, tributary, "rules", began)
 
 	tributary.Kill()
 	tributary.Restart(t)
@@ -151,7 +153,7 @@ func TestRestartWithoutDirectory(t *testing.T) {
 	before := fixture.ReadObjects(t, dir)
 	tributary, istiod := serve(t, dir)
 	istiod.AwaitConfigs(t, before)
-	awaitStored(t, tributary, "rules")
+	awaitStored(t, tributary, "rules", time.Time{})
 	watchAll := guard(t, istiod, all)
 	watchBefore := guard(t, istiod, before)
 
@@ -349,12 +351,13 @@ func source(t *testing.T, tributary *fixture.Tributary, name string) state {
 	return state{}
 }
 
-// awaitStored waits until what the source published first is on disk, which is a moment after it is served.
-func awaitStored(t *testing.T, tributary *fixture.Tributary, name string) {
+// awaitStored waits until what the source published, or lost, by a time is on disk, which is a moment after it is served.
+// The zero time is that of what it published first.
+func awaitStored(t *testing.T, tributary *fixture.Tributary, name string, by time.Time) {
 	t.Helper()
 	tributary.WaitFor(t, 10*time.Second, func() error {
-		if s := source(t, tributary, name); s.Kept.Stored == nil {
-			return fmt.Errorf("the source is not stored: %v", s)
+		if s := source(t, tributary, name); s.Kept.Stored == nil || s.Kept.Stored.Before(by) {
+			return fmt.Errorf("the source is %v, want it stored by %v", s, by)
 		}
 		return nil
 	})

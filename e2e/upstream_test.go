@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -90,7 +92,7 @@ func TestRestartWithoutUpstream(t *testing.T) {
 	last := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	all := fixture.ReadObjects(t, dir)
 	last.AwaitConfigs(t, all)
-	awaitStored(t, tributary, "istiod")
+	awaitStored(t, tributary, "istiod", time.Time{})
 	watch := guard(t, last, all)
 
 	first.Kill()
@@ -111,16 +113,12 @@ func TestRestartWithoutUpstream(t *testing.T) {
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 }
 
-// TestTiers shows that one change among a thousand objects crosses from one tributary to the next as one small message,
+// TestTiers shows that one change among many objects crosses from one tributary to the next as one small message,
 // and reaches the istiod behind them.
 func TestTiers(t *testing.T) {
 	t.Parallel()
-	const objects = 1000
 	dir := t.TempDir()
-	for i := range objects {
-		name := fmt.Sprintf("s%04d", i)
-		write(t, dir, name+".yaml", serviceEntry(name, 80))
-	}
+	fillWith(t, dir, 300)
 	top := fixture.StartTributary(t, fixture.Files("rules", dir))
 	upper := fixture.StartProxy(t, top.XDS)
 	middle := fixture.StartTributary(t, fixture.Upstream("top", upper.Addr))
@@ -135,9 +133,9 @@ func TestTiers(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"one is changed", func() { write(t, dir, "s0500.yaml", serviceEntry("s0500", 81)) }},
+		{"one is changed", func() { write(t, dir, "s150.yaml", serviceEntry("s150", 81)) }},
 		{"one is added", func() { write(t, dir, "added.yaml", serviceEntry("added", 80)) }},
-		{"one is deleted", func() { require.NoError(t, os.Remove(filepath.Join(dir, "s0501.yaml"))) }},
+		{"one is deleted", func() { require.NoError(t, os.Remove(filepath.Join(dir, "s151.yaml"))) }},
 	} {
 		t.Log(change.name)
 		begin := top.Metric(t, "tributary_xds_response_bytes_total", serviceEntries)
@@ -154,7 +152,7 @@ func TestTiers(t *testing.T) {
 	}
 	versions := map[string]string{}
 	for name, tributary := range map[string]*fixture.Tributary{"top": top, "middle": middle, "bottom": bottom} {
-		out := tributary.Ask(t, "explain", "se", "shop/s0500")
+		out := tributary.Ask(t, "explain", "se", "shop/s150")
 		found := regexp.MustCompile(`version (\S+),`).FindStringSubmatch(out)
 		require.Len(t, found, 2, "%s: %s", name, out)
 		versions[found[1]] = name
@@ -178,6 +176,56 @@ func move(t *testing.T, from, to string) {
 		}
 		return os.Rename(path, filepath.Join(to, rel))
 	}))
+}
+
+// TestTierRestarts shows that istiod keeps everything while a tributary in the middle of the chain is killed and comes back,
+// and that only differences cross both of its connections then.
+func TestTierRestarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fillWith(t, dir, 300)
+	top := fixture.StartTributary(t, fixture.Files("rules", dir))
+	upper := fixture.StartProxy(t, top.XDS)
+	middle := fixture.StartTributary(t, fixture.Upstream("top", upper.Addr))
+	lower := fixture.StartProxy(t, middle.XDS)
+	bottom := fixture.StartTributary(t, fixture.Upstream("middle", lower.Addr))
+	istiod := fixture.StartIstiod(t, "xds://"+bottom.XDS)
+	before := fixture.ReadObjects(t, dir)
+	istiod.AwaitConfigs(t, before)
+	awaitStored(t, middle, "top", time.Time{})
+	kept := maps.Clone(before)
+	delete(kept, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s150"})
+	delete(kept, fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "s151"})
+	watch := guard(t, istiod, kept)
+
+	middle.Kill()
+	awaitState(t, bottom, "middle", "unreachable", false)
+	write(t, dir, "s150.yaml", serviceEntry("s150", 81))
+	require.NoError(t, os.Remove(filepath.Join(dir, "s151.yaml")))
+	top.WaitFor(t, 10*time.Second, func() error {
+		if err := pageNames(t, top, "/debug/configz", "s151"); err == nil {
+			return errors.New("the deletion was not read yet")
+		}
+		return nil
+	})
+	sent := hops(t, []hop{{"top to middle, which starts again", upper}, {"middle to bottom, which connects again", lower}}, func() {
+		middle.Restart(t)
+		middle.AwaitAlive(t)
+		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	})
+	for _, s := range sent {
+		assert.Less(t, s.Bytes, 10_000, "of the 65,000 that everything takes")
+	}
+	watch.stop(t)
+}
+
+// fillWith writes files with so many ServiceEntries, one in each.
+func fillWith(t *testing.T, dir string, objects int) {
+	t.Helper()
+	for i := range objects {
+		name := fmt.Sprintf("s%03d", i)
+		write(t, dir, name+".yaml", serviceEntry(name, 80))
+	}
 }
 
 // hop is a connection on the way of a change.
