@@ -195,7 +195,7 @@ func (s *service) key() resource.Key {
 func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
-	meta.Origin.Source = s.members[0].from.Name
+	meta.Origin = resource.Origin{Source: s.members[0].from.Name, Place: meta.Origin.Place} // each member has its own rules
 	for _, m := range s.members[1:] {
 		if !slices.Contains(strings.Split(meta.Origin.Source, ", "), m.from.Name) {
 			meta.Origin.Source += ", " + m.from.Name
@@ -279,10 +279,10 @@ func overlap(a, b *networking.ServiceEntry) bool {
 
 // portList returns the ports of an entry, without their names, in order.
 func portList(se *networking.ServiceEntry) (ports []string) {
-	for _, p := range se.Ports {
+	byNumber := func(a, b *networking.ServicePort) int { return cmp.Compare(a.Number, b.Number) }
+	for _, p := range slices.SortedFunc(slices.Values(se.Ports), byNumber) {
 		ports = append(ports, fmt.Sprintf("%d/%s", p.Number, strings.ToUpper(p.Protocol)))
 	}
-	slices.Sort(ports)
 	return ports
 }
 

@@ -175,9 +175,15 @@ func TestMergedNames(t *testing.T) {
 	long := strings.Repeat(strings.Repeat("a", 62)+".", 4)
 	seen := make(map[string][]string)
 	for _, hosts := range [][]string{
-		{"a.example"}, {"b.example"},
-		{"*.example"}, {"any.example"}, {"a.example", "b.example"}, {"a.example", "c.example"},
-		{long[:250]}, {long[:249]}, {long[:239]},
+		{"a.example"},
+		{"b.example"},
+		{"*.example"},
+		{"any.example"},
+		{"a.example", "b.example"},
+		{"a.example", "c.example"},
+		{long[:250]},
+		{long[:249]},
+		{long[:239]},
 	} {
 		se := serviceEntry("", 80)
 		se.Hosts = hosts

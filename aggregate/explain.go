@@ -159,6 +159,8 @@ func why(e Explanation, s *state) string {
 	switch first := e.Winner; {
 	case first.Retiring:
 		fmt.Fprintf(&b, "%s was removed from the configuration; what it last said is served until the new sources are read", first.Source)
+	case len(e.Shadowed) == 0 && first.merged:
+		b.WriteString("no other source has it")
 	case len(e.Shadowed) == 0:
 		fmt.Fprintf(&b, "only %s has it", first.Source)
 	case first.Precedence != e.Shadowed[0].Precedence:

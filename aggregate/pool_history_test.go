@@ -75,7 +75,6 @@ func statesOf(t require.TestingT, s memstore.Snapshot) map[resource.Key]string {
 type group struct {
 	listed
 	sources map[string][]*registry // from address to who lists it, in order
-	refused int
 }
 
 // poolModel merges anew all that there is. It returns what is served and how many entries are refused.

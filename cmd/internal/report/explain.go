@@ -44,6 +44,8 @@ func (t *text) object(o admin.Explained) {
 	} else {
 		t.section("not served", []string{o.Why})
 	}
+	t.section("merged from", t.members(o))
+	t.section("endpoints", endpoints(o))
 	t.section("not used", t.losers(o))
 	t.section("quarantined", t.quarantined(o.Quarantined))
 	t.section("held", t.held(o.Held))
@@ -71,6 +73,11 @@ func (t *text) statement(s aggregate.Statement) []string {
 func (t *text) losers(o admin.Explained) (lines []string) {
 	for _, s := range o.Shadowed {
 		lines = append(lines, t.statement(s)...)
+	}
+	if o.Merged != nil {
+		for _, m := range o.Merged.Refused {
+			lines = append(append(lines, t.statement(m.Statement)...), "  cannot be merged: "+m.Reason)
+		}
 	}
 	for _, d := range o.Duplicates {
 		for _, place := range d.Losers {
