@@ -127,6 +127,26 @@ func TestFollowsInBatches(t *testing.T) {
 	})
 }
 
+// TestLastChangesAreWritten stops stores as they are woken, often enough for either to come first.
+func TestLastChangesAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+		table := synced()
+		for i := range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { s.Run(ctx, table); close(ended) }()
+			synctest.Wait()
+			table.Apply([]*resource.Resource{made(i, "one")}, nil)
+			cancel()
+			<-ended
+			kept, err := s.Load()
+			require.NoError(t, err)
+			requireKept(t, table, kept)
+		}
+	})
+}
+
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

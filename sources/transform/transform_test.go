@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
 	"tributary/resource"
@@ -25,7 +26,7 @@ func apply(t testing.TB, s Settings, text string) (after, rules string) {
 	require.NoError(t, err)
 	before := object(t, text)
 	res := r.Apply(before)
-	require.True(t, resource.Equal(before, object(t, text)), "the resource itself is not touched")
+	require.Equal(t, object(t, text), before, "the resource itself is not touched")
 	if res == nil {
 		return "", ""
 	}
@@ -268,6 +269,14 @@ func TestKeysOfWhatIsBroken(t *testing.T) {
 		_, taken := r.Key(key)
 		require.Equal(t, want, taken, key)
 	}
+}
+
+func TestAllHostsStayAll(t *testing.T) {
+	r, err := New(Settings{Hosts: []Host{{Match: "*", To: "{1}.mesh"}}})
+	require.NoError(t, err)
+	after, err := r.Apply(object(t, `{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: a}, spec: {hosts: ["*", a]}}`)).Spec()
+	require.NoError(t, err)
+	require.Equal(t, []string{"*", "a.mesh"}, after.(*networking.VirtualService).GetHosts())
 }
 
 func TestNil(t *testing.T) {
