@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,4 +66,24 @@ func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
 	w.until(false, 1)
 	w.set(EndpointURL, "n00000@2", "n09999@2")
 	c.expectAck(EndpointURL, nil, "n09999@2")
+}
+
+// An idle stream keeps nothing of what it was sent: the encoded pages, which are held weakly, go.
+func TestIdleStreamsKeepNoResponses(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.set(testType, "a")
+		c := dial(testType)
+		c.ask(testType)
+		c.expectAck(testType, nil, "a@1")
+		page := w.coll(testType).current.Load().pages[0]
+		eventually(t, func() bool {
+			runtime.GC()
+			for i := range page.cache {
+				if cached := page.cache[i].Load(); cached != nil && cached.Value() != nil {
+					return false
+				}
+			}
+			return true
+		})
+	})
 }

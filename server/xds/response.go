@@ -49,7 +49,7 @@ func (s *subscription) settle(at *state) {
 	s.state = at
 	s.must = false
 	s.initial, s.have = nil, ""
-	clear(s.resend)
+	s.resend = nil // not cleared: an empty map keeps its memory
 }
 
 func (r *response) planSotW() (due bool) {

@@ -336,7 +336,9 @@ func (s *stream) plan(r *response, now time.Time) {
 // emit takes the next chunk of a subscription and gives it a header.
 func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	b := sub.chunks[0]
-	sub.chunks = sub.chunks[1:]
+	if sub.chunks = sub.chunks[1:]; len(sub.chunks) == 0 {
+		sub.chunks = nil // what was sent must not be kept from the collector
+	}
 	s.sent++
 	st := &sub.status
 	st.SentVersion, st.SentNonce, st.SentAt = sub.state.version, strconv.FormatUint(s.sent, 36), now
