@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,8 +123,18 @@ func TestTiers(t *testing.T) {
 	top := fixture.StartTributary(t, fixture.Files("rules", dir))
 	upper := fixture.StartProxy(t, top.XDS)
 	middle := fixture.StartTributary(t, fixture.Upstream("top", upper.Addr))
+	middle.AwaitReady(t)
 	middleProxy := fixture.StartProxy(t, middle.XDS)
+	opened := onlyStream(t, top)
 	bottom := fixture.StartTributary(t, fixture.Upstream("middle", middleProxy.Addr).With("mode", "delta"))
+	// Once the bottom reads from it, the middle connects to the top again, to tell it who is there.
+	top.WaitFor(t, 20*time.Second, func() error {
+		list, err := streams(t, top)
+		if err == nil && (len(list) != 1 || list[0].Stream == opened || slices.ContainsFunc(list[0].Types, subscription.waits)) {
+			err = fmt.Errorf("the streams are %+v, want a newer one than %d, with everything acknowledged", list, opened)
+		}
+		return err
+	})
 	lower := fixture.StartProxy(t, bottom.XDS)
 	istiod := fixture.StartIstiod(t, "xds://"+lower.Addr)
 	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
@@ -218,6 +229,25 @@ func TestTierRestarts(t *testing.T) {
 	}
 	watch.stop(t)
 }
+
+// onlyStream is the id of the one stream that is open.
+func onlyStream(t *testing.T, tributary *fixture.Tributary) (id uint64) {
+	t.Helper()
+	tributary.WaitFor(t, 10*time.Second, func() error {
+		list, err := streams(t, tributary)
+		if err == nil && len(list) != 1 {
+			err = fmt.Errorf("the streams are %+v, want one", list)
+		}
+		if err == nil {
+			id = list[0].Stream
+		}
+		return err
+	})
+	return id
+}
+
+// waits reports whether nothing was acknowledged yet.
+func (s subscription) waits() bool { return s.Acked.Nonce == "" }
 
 // fillWith writes files with so many ServiceEntries, one in each.
 func fillWith(t *testing.T, dir string, objects int) {
