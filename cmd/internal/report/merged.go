@@ -26,14 +26,11 @@ func endpoints(o admin.Explained) (lines []string) {
 		return nil
 	}
 	for _, e := range o.Merged.Endpoints {
-		line := e.Address
-		for i, port := range slices.Sorted(maps.Keys(e.Ports)) {
-			separator := ","
-			if i == 0 {
-				separator = " "
-			}
-			line += fmt.Sprintf("%s%d→%d", separator, port, e.Ports[port])
+		var ports []string
+		for _, port := range slices.Sorted(maps.Keys(e.Ports)) {
+			ports = append(ports, fmt.Sprintf("%d→%d", port, e.Ports[port]))
 		}
+		line := strings.TrimRight(e.Address+" "+strings.Join(ports, ","), " ")
 		if e.Locality != "" {
 			line += " in " + e.Locality
 		}
