@@ -49,6 +49,17 @@ func childrenOf(typeURL string) (child string, refers func(*anypb.Any) (name str
 	return "", nil
 }
 
+// References returns the names that a resource has the client ask for: a listener those of its routes, a cluster that of its
+// endpoints.
+func References(a *anypb.Any) []string {
+	_, refers := childrenOf(a.GetTypeUrl())
+	if refers == nil {
+		return nil
+	}
+	_, names := refers(a)
+	return names
+}
+
 // endpointsOf returns the name of a cluster and that of its endpoints, if it has them from EDS.
 func endpointsOf(a *anypb.Any) (name string, children []string) {
 	var c clusterv3.Cluster

@@ -12,7 +12,7 @@ import (
 
 	"tributary/cmd/internal/compare"
 	"tributary/cmd/internal/firstread"
-	"tributary/cmd/internal/mcpclient"
+	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/resource"
 	"tributary/sources"
@@ -59,7 +59,7 @@ It exits with 3 if there is a difference. Times of creation are not compared.`,
 				cmd.PrintErrf("warning: %v\n", err)
 			}
 			for _, address := range servers {
-				client := &mcpclient.Client{Server: address, Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
+				client := &xdsclient.Client{Server: address, Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
 				side, err := flags.ask(ctx, client, warn)
 				if err != nil {
 					return err
@@ -129,8 +129,8 @@ func (f *diffFlags) selects(key resource.Key) bool {
 const maxAsks = 4
 
 // ask returns what a server has.
-func (f *diffFlags) ask(ctx context.Context, client *mcpclient.Client, warn func(error)) (*compare.Side, error) {
-	answers := make([]*mcpclient.Answer, len(f.schemas))
+func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func(error)) (*compare.Side, error) {
+	answers := make([]*xdsclient.Answer, len(f.schemas))
 	asks, ctx := errgroup.WithContext(ctx)
 	asks.SetLimit(maxAsks)
 	for i, schema := range f.schemas {

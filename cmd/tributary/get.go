@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/mcpclient"
 	"tributary/cmd/internal/table"
+	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/resource"
 )
@@ -23,21 +23,27 @@ type clientFlags struct {
 	timeout    time.Duration
 	namespace  string
 	everywhere bool
+	nodeID     string
+	metadata   map[string]string
 	log        logFlags
 }
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().StringVar(&f.server, "server", config.DefaultXDS, "host:port of a server of MCP over xDS: tributary or istiod")
+	cmd.Flags().StringVar(&f.server, "server", config.DefaultXDS, "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
+	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
+	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	f.log.add(cmd)
 }
 
-func (f *clientFlags) client(cmd *cobra.Command) *mcpclient.Client {
-	return &mcpclient.Client{Server: f.server, Timeout: f.timeout, Log: f.log.logger(cmd.ErrOrStderr())}
+func (f *clientFlags) client(cmd *cobra.Command) *xdsclient.Client {
+	return &xdsclient.Client{
+		Server: f.server, Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
+	}
 }
 
 // selects reports whether the flags ask for r. Objects without a namespace are in all of them.
@@ -51,6 +57,15 @@ func schemaNamed(name string) (*resource.Schema, error) {
 		return schema, nil
 	}
 	return nil, usage("unknown kind %q; known: %s", name, strings.Join(kinds(), ", "))
+}
+
+// envoyTypeNames are the names of the types that get and watch know besides kinds.
+func envoyTypeNames() string {
+	var names []string
+	for _, t := range xdsclient.EnvoyTypes() {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // kinds are all kinds as they can be given, such as "serviceentries (se)".
@@ -79,21 +94,40 @@ func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeType offers what get and watch take.
+func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, directive := completeKind(cmd, args, typed)
+	if len(args) > 0 {
+		return names, directive
+	}
+	for _, t := range xdsclient.EnvoyTypes() {
+		names = append(names, cobra.CompletionWithDesc(t.Name, "of Envoy"))
+	}
+	return names, directive
+}
+
 func newGet() *cobra.Command {
 	var flags clientFlags
 	output := outputs("table", "yaml", "json")
 	cmd := &cobra.Command{
-		Use:   "get KIND [NAME]",
+		Use:   "get {KIND | TYPE} [NAME]",
 		Short: "Show the objects that a server has",
 		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind. With -o yaml it prints what
 kubectl apply takes.
 
+It also asks any ADS server for Envoy's ` + envoyTypeNames() + `: for endpoints it follows the clusters, for
+routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
+
 Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		Example: `  tributary get se -A
-  tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010`,
+  tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010
+  tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: completeType,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if t, ok := envoyType(args[0]); ok {
+				return getEnvoy(cmd, &flags, output.value, t, strings.Join(args[1:], ""))
+			}
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err

@@ -31,6 +31,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"get", "se", "-o", "xml"}, 2, "want one of table, yaml, json"},
 		{[]string{"get", "se", "x", "-A"}, 2, "-n, not -A"},
 		{[]string{"get", "se", "-n", "a", "-A"}, 2, "none of the others can be"},
+		{[]string{"get", "listeners", "-A"}, 2, "listeners have no namespaces: leave out --all-namespaces"},
 		{[]string{"serve", "--nonsense"}, 2, "unknown flag: --nonsense"},
 		{[]string{"serve", "-c", "x", "--config-source", "fs:///x"}, 2, "none of the others can be"},
 		{[]string{"serve", "--log-level", "loud"}, 2, "loud"},

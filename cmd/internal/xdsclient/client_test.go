@@ -1,4 +1,4 @@
-package mcpclient_test
+package xdsclient_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	mcp "istio.io/api/mcp/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/cmd/internal/mcpclient"
+	"tributary/cmd/internal/xdsclient"
 	"tributary/resource"
 )
 
@@ -58,8 +58,8 @@ func newServer(t *testing.T, types map[string][]*anypb.Any) *server {
 	return s
 }
 
-func (s *server) client() *mcpclient.Client {
-	return &mcpclient.Client{Server: s.address, Timeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}
+func (s *server) client() *xdsclient.Client {
+	return &xdsclient.Client{Server: s.address, Timeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
 func (s *server) set(typeURL string, resources ...*anypb.Any) {
@@ -182,7 +182,7 @@ func TestGetFails(t *testing.T) {
 		require.ErrorContains(t, err, c.Server+" did not answer within 50ms")
 	})
 	t.Run("nobody there", func(t *testing.T) {
-		c := &mcpclient.Client{Server: "127.0.0.1:1", Timeout: 5 * time.Second}
+		c := &xdsclient.Client{Server: "127.0.0.1:1", Timeout: 5 * time.Second}
 		_, err := c.Get(t.Context(), schema(t))
 		require.ErrorContains(t, err, "127.0.0.1:1 is unavailable: ")
 		require.ErrorContains(t, err, "connection refused")
@@ -194,7 +194,7 @@ func TestGetFails(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("not an address", func(t *testing.T) {
-		_, err := (&mcpclient.Client{Server: "somewhere", Timeout: time.Second}).Get(t.Context(), schema(t))
+		_, err := (&xdsclient.Client{Server: "somewhere", Timeout: time.Second}).Get(t.Context(), schema(t))
 		require.ErrorContains(t, err, `"somewhere"`)
 	})
 }
@@ -204,10 +204,10 @@ func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	kind := schema(t)
-	events := make(chan mcpclient.Event, 100)
+	events := make(chan xdsclient.Event, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.client().Watch(ctx, kind, func(e mcpclient.Event) error {
+		ended <- s.client().Watch(ctx, kind, func(e xdsclient.Event) error {
 			events <- e
 			return nil
 		})
@@ -268,6 +268,6 @@ func TestWatchOfNothingYet(t *testing.T) {
 func TestWatchEndsIfItsHandlerFails(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
 	full := errors.New("disk full")
-	err := s.client().Watch(t.Context(), schema(t), func(mcpclient.Event) error { return full })
+	err := s.client().Watch(t.Context(), schema(t), func(xdsclient.Event) error { return full })
 	require.ErrorIs(t, err, full)
 }

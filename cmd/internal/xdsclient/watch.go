@@ -1,4 +1,4 @@
-package mcpclient
+package xdsclient
 
 import (
 	"context"
@@ -48,9 +48,7 @@ func (c *Client) Watch(ctx context.Context, schema *resource.Schema, handle func
 			return errors.Join(answer.Rejects...)
 		}}
 	}
-	cfg := c.config(subs...)
-	cfg.Backoff = nil
-	client, err := adsc.New(cfg)
+	client, err := adsc.New(c.objects(subs...))
 	if err != nil {
 		return err
 	}

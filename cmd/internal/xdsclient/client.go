@@ -1,7 +1,9 @@
-// Package mcpclient reads the objects of any server of MCP over xDS, tributary or istiod, for a person to look at.
-package mcpclient
+// Package xdsclient reads what an xDS server has, for a person to look at: the objects of any server of MCP over xDS,
+// tributary or istiod, and the resources of Envoy of any server that has those.
+package xdsclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,10 +22,15 @@ import (
 
 // Client asks one server.
 type Client struct {
-	Server  string        // host:port
-	Timeout time.Duration // how long Get waits for an answer
-	Log     *slog.Logger  // what goes wrong and is tried again
+	Server   string            // host:port
+	Timeout  time.Duration     // how long Get waits for an answer
+	NodeID   string            // by which the client introduces itself; there is a default
+	Metadata map[string]string // of its node
+	Log      *slog.Logger      // what goes wrong and is tried again
 }
+
+// defaultNodeID is of the form that istiod wants.
+const defaultNodeID = "sidecar~127.0.0.1~tributary-cli.default~default.svc.cluster.local"
 
 // Answer is what a server has of a kind at one moment.
 type Answer struct {
@@ -66,21 +73,33 @@ func typeURLsOf(schema *resource.Schema) []string {
 }
 
 // ask returns the first answer to typeURL.
-func (c *Client) ask(ctx context.Context, typeURL string) (*Answer, error) {
+func (c *Client) ask(ctx context.Context, typeURL string) (answer *Answer, err error) {
+	err = c.until(ctx, func(answered func()) adsc.Config {
+		return c.objects(adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
+			answer = decode(r)
+			answered()
+			return nil
+		}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// until runs a client until one of its handlers calls answered. The error says that this did not happen in time.
+func (c *Client) until(ctx context.Context, config func(answered func()) adsc.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf(
 		"%s did not answer within %s; a server that has not yet read its sources does not", c.Server, c.Timeout))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
-	var answer *Answer
-	client, err := adsc.New(c.config(adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
-		answer = decode(r)
-		stop(errAnswered)
-		return nil
-	}}))
+	cfg := config(func() { stop(errAnswered) })
+	cfg.Backoff = func() backoff.BackOff { return &backoff.StopBackOff{} }
+	client, err := adsc.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	err = client.Run(ctx)
 	if status.Code(err) == codes.DeadlineExceeded {
@@ -88,11 +107,11 @@ func (c *Client) ask(ctx context.Context, typeURL string) (*Answer, error) {
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errAnswered):
-		return answer, nil
+		return nil
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return nil, c.explain(err)
+	return c.explain(err)
 }
 
 // explain leaves out the wrapping of gRPC's errors that says nothing to a person.
@@ -104,18 +123,23 @@ func (c *Client) explain(err error) error {
 	return err
 }
 
-// config asks like istiod does of its config sources, so that any server of MCP takes us for one.
+// objects asks like istiod does of its config sources, so that any server of MCP takes us for one.
+func (c *Client) objects(subs ...adsc.Subscription) adsc.Config {
+	cfg := c.config(subs...)
+	// To istiod this means objects, not Envoy configuration.
+	cfg.Node.Metadata.Fields["GENERATOR"] = structpb.NewStringValue("api")
+	return cfg
+}
+
 func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
+	fields := make(map[string]*structpb.Value, len(c.Metadata)+1)
+	for k, v := range c.Metadata {
+		fields[k] = structpb.NewStringValue(v)
+	}
 	return adsc.Config{
-		Addresses: []string{c.Server},
-		Node: &corev3.Node{
-			Id: "sidecar~127.0.0.1~tributary-cli.default~default.svc.cluster.local",
-			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-				"GENERATOR": structpb.NewStringValue("api"), // istiod: objects, not Envoy configuration
-			}},
-		},
+		Addresses:     []string{c.Server},
+		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, defaultNodeID), Metadata: &structpb.Struct{Fields: fields}},
 		Subscriptions: subs,
-		Backoff:       func() backoff.BackOff { return &backoff.StopBackOff{} },
 		Log:           c.Log,
 	}
 }

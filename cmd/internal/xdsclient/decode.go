@@ -1,4 +1,4 @@
-package mcpclient
+package xdsclient
 
 import (
 	"fmt"

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/cmd/internal/envoy"
+	"tributary/cmd/internal/xdsclient"
+)
+
+// envoyType returns the type of Envoy's that a person means by name.
+func envoyType(name string) (xdsclient.EnvoyType, bool) {
+	types := xdsclient.EnvoyTypes()
+	i := slices.IndexFunc(types, func(t xdsclient.EnvoyType) bool { return t.Name == strings.ToLower(name) })
+	if i < 0 {
+		return xdsclient.EnvoyType{}, false
+	}
+	return types[i], true
+}
+
+// checkEnvoy complains of flags that mean nothing for Envoy's types.
+func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t xdsclient.EnvoyType) error {
+	for _, name := range []string{"namespace", "all-namespaces"} {
+		if cmd.Flags().Changed(name) {
+			return usage("%s have no namespaces: leave out --%s", t.Name, name)
+		}
+	}
+	return nil
+}
+
+// getEnvoy prints resources of Envoy's: all, or the one called name.
+func getEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclient.EnvoyType, name string) error {
+	if err := flags.checkEnvoy(cmd, t); err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	answer, err := flags.client(cmd).GetEnvoy(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, err := range answer.Rejects {
+		cmd.PrintErrf("warning: %v\n", err)
+	}
+	for _, missing := range answer.Missing {
+		if name == "" || name == missing {
+			cmd.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, t.Name, missing)
+		}
+	}
+	var selected []proto.Message
+	for _, r := range answer.Resources {
+		if name == "" || r.Name == name {
+			selected = append(selected, r.Message)
+		}
+	}
+	switch {
+	case name != "" && len(selected) == 0:
+		return fmt.Errorf("%s has no %s %s", flags.server, t.Name, name)
+	case len(selected) == 0 && format != "json":
+		cmd.PrintErrf("no %s\n", t.Name)
+		return nil
+	}
+	return printEnvoy(cmd.OutOrStdout(), format, t, selected, name != "")
+}
+
+func printEnvoy(w io.Writer, format string, t xdsclient.EnvoyType, all []proto.Message, single bool) error {
+	switch format {
+	case "json":
+		list := make([]json.RawMessage, len(all))
+		for i, m := range all {
+			text, err := envoy.JSON(m)
+			if err != nil {
+				return err
+			}
+			list[i] = text
+		}
+		if single {
+			return printJSON(w, list[0])
+		}
+		return printJSON(w, list)
+	case "yaml":
+		for i, m := range all {
+			text, err := envoy.YAML(m)
+			if err != nil {
+				return err
+			}
+			separator := ""
+			if i > 0 {
+				separator = "---\n"
+			}
+			if _, err := fmt.Fprintf(w, "%s%s", separator, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return envoy.Table(w, t.URL, all)
+}
+
+// watchEnvoy prints resources of Envoy's, and each change of them.
+func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclient.EnvoyType) error {
+	if err := flags.checkEnvoy(cmd, t); err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	err := flags.client(cmd).WatchEnvoy(ctx, t, func(e xdsclient.EnvoyEvent) error {
+		return printEnvoyEvent(cmd.OutOrStdout(), format, t, e)
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil // as it was asked to
+	}
+	return err
+}
+
+func printEnvoyEvent(w io.Writer, format string, t xdsclient.EnvoyType, e xdsclient.EnvoyEvent) error {
+	switch format {
+	case "json":
+		text, err := envoy.JSON(e.Resource.Message)
+		if err != nil {
+			return err
+		}
+		line, err := json.Marshal(struct {
+			Change xdsclient.Change `json:"change"`
+			Object json.RawMessage  `json:"object"`
+		}{e.Change, text})
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s\n", line)
+		}
+		return err
+	case "yaml":
+		text, err := envoy.YAML(e.Resource.Message)
+		if err == nil {
+			_, err = fmt.Fprintf(w, "---\n# %s\n%s", e.Change, text)
+		}
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%-7s  %s %s\n", e.Change, t.Name, cmp.Or(e.Resource.Name, "(no name)"))
+	return err
+}
