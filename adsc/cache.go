@@ -313,6 +313,9 @@ func (c *Client) restore(ctx context.Context) error {
 	subs := slices.Clone(c.subs)
 	c.mu.Unlock()
 	for _, sub := range subs {
+		if len(sub.versions) > 0 {
+			continue // the caller has more than that, and may have newer
+		}
 		r, err := c.cache.load(sub.typeURL)
 		if err != nil {
 			c.cfg.Log.Warn("cached responses cannot be read", "type_url", sub.typeURL, "err", err)

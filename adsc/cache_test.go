@@ -57,7 +57,21 @@ func TestCacheIsHandedOutAtTheStartAndResumedFrom(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "2", "c": "1"}, receive(t, requests).GetInitialResourceVersions())
 	assert.Empty(t, receive(t, heard))
 	finished(t, ended)
+	for len(requests) > 0 {
+		<-requests
+	}
 
+	t.Run("but not to somebody who has more", func(t *testing.T) {
+		knowing, heard := cfg()
+		knowing.Subscriptions[0].Versions = map[string]string{"e": "1"}
+		_, ended := run(t, knowing)
+		assert.Equal(t, map[string]string{"e": "1"}, receive(t, requests).GetInitialResourceVersions())
+		assert.Empty(t, receive(t, heard))
+		finished(t, ended)
+		for len(requests) > 0 {
+			<-requests
+		}
+	})
 	t.Run("but not if it is not to be read", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte("{}\nnonsense\n"), 0o600))
 		third, heard := cfg()

@@ -181,6 +181,70 @@ func TestFailsOverToTheNextAddress(t *testing.T) {
 	assert.Equal(t, address, receive(t, from))
 }
 
+func TestLeavesAServerThatNeverAnswersIfThereAreOthers(t *testing.T) {
+	silent := serve(t, func(_ int, s stream) error {
+		<-s.Context().Done()
+		return nil
+	})
+	other := serve(t, answering(t))
+	handler, heard := teller()
+	cfg := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.Addresses = append(cfg.Addresses, other)
+	cfg.AnswerTimeout = time.Millisecond
+	cfg.Backoff = retries(1_000_000) // the other one may be late, too
+	run(t, cfg)
+	receive(t, heard)
+}
+
+func TestLeavesAnExhaustedServerAloneForLonger(t *testing.T) {
+	for name, c := range map[string]struct {
+		code codes.Code
+		want time.Duration
+	}{
+		"exhausted": {codes.ResourceExhausted, time.Minute},
+		"denied":    {codes.Unauthenticated, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := serve(t, func(int, stream) error { return status.Error(c.code, "no") })
+			cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+			cfg.Backoff = retries(1)
+			cfg.ExhaustedWait = time.Minute
+			waits := make(chan time.Duration, 1)
+			cfg.Hooks.Failed = func(err error, wait time.Duration) {
+				assert.Equal(t, c.code == codes.ResourceExhausted, adsc.Exhausted(err))
+				waits <- wait
+			}
+			run(t, cfg)
+			assert.Equal(t, c.want, receive(t, waits))
+		})
+	}
+}
+
+func TestReconnectIntroducesTheClientAgain(t *testing.T) {
+	firsts := make(chan string, 2)
+	address := serve(t, func(_ int, s stream) error {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		firsts <- r.GetNode().GetId()
+		<-s.Context().Done()
+		return nil
+	})
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	n := 0
+	cfg.NodeOf = func() *corev3.Node {
+		n++
+		return &corev3.Node{Id: fmt.Sprint("node", n)}
+	}
+	client, err := adsc.New(cfg) // which would give up after a failure
+	require.NoError(t, err)
+	start(t, client)
+	assert.Equal(t, "node1", receive(t, firsts))
+	client.Reconnect()
+	assert.Equal(t, "node2", receive(t, firsts))
+}
+
 func TestRunEnds(t *testing.T) {
 	hold := func(_ int, s stream) error {
 		<-s.Context().Done()

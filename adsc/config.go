@@ -82,7 +82,7 @@ type Config struct {
 	ExhaustedWait time.Duration
 
 	// CacheDir, if set, is a directory that keeps what was last received, a file for each type. Run begins by handing its
-	// content to the handlers, and in delta mode asks only for what differs.
+	// content to the handlers, but for subscriptions that have Versions, and in delta mode asks only for what differs.
 	CacheDir string
 
 	Hooks Hooks

@@ -181,7 +181,7 @@ func TestAFirstResponseInPiecesIsCompleteWithTheLast(t *testing.T) {
 		receive(t, requests) // the last acknowledgement is sent after everything that is looked at here
 	}
 	stop()
-	receive(t, ended)
+	finished(t, ended)
 	assert.Equal(t, []bool{false, false, true, true}, synced)
 }
 

@@ -251,6 +251,38 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
+// BenchmarkThreeTiers is what a change costs that crosses three tiers, in one process, from the first store to the last.
+func BenchmarkThreeTiers(b *testing.B) {
+	for _, n := range []int{1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			top := store(entries(b, n)...)
+			start := time.Now()
+			first := newTier(b, Settings{}, serveView(b, top, nil).address)
+			second := newTier(b, Settings{}, first.server.address)
+			third := read(b, Settings{}, second.server.address)
+			awaitSame(b, top, first.table, second.table, third.table)
+			synced := time.Since(start)
+			hops := []*reader{first.reader, second.reader, third}
+			for _, hop := range hops {
+				hop.traffic.reset()
+			}
+			i := 0
+			for b.Loop() {
+				i++
+				change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
+				arrived := third.table.Changed()
+				top.Apply([]*resource.Resource{change}, nil)
+				<-arrived
+			}
+			b.ReportMetric(float64(synced.Milliseconds()), "first-ms")
+			for h, hop := range hops {
+				b.ReportMetric(float64(hop.traffic.bytes.Load())/float64(i), fmt.Sprintf("hop%d-B/op", h+1))
+				b.ReportMetric(float64(hop.traffic.messages.Load())/float64(i), fmt.Sprintf("hop%d-messages/op", h+1))
+			}
+		})
+	}
+}
+
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
