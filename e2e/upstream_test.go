@@ -82,6 +82,18 @@ func TestBehindIstiod(t *testing.T) {
 	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
 }
 
+// TestEveryKindBehindIstiod shows that an object of every kind goes through the chain istiod, tributary, istiod unchanged.
+func TestEveryKindBehindIstiod(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.Abs(filepath.Join("testdata", "kinds"))
+	require.NoError(t, err)
+	want := fixture.ReadObjects(t, dir)
+	requireEveryKind(t, want)
+	first := fixture.StartIstiod(t, "fs://"+dir)
+	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
+	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, want)
+}
+
 // TestRestartWithoutUpstream shows that tributary serves what it knew last when it starts and its upstream is not there,
 // says that it is stale, and follows again once the upstream is back.
 func TestRestartWithoutUpstream(t *testing.T) {
