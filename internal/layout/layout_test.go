@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 	"server/xds":         {},
 	"server/mcp":         {"resource", "memstore", "aggregate", "server/xds"},
 	"server/envoy":       {"resource", "memstore", "aggregate", "server/xds"},
-	"server/admin":       {"resource", "memstore", "aggregate", "sources", "server/xds"},
+	"server/admin":       {"resource", "memstore", "aggregate", "sources", "sources/guard", "server/xds"},
 }
 
 func TestImports(t *testing.T) {

@@ -86,10 +86,11 @@ func (s *Store) Run(ctx context.Context, table memstore.Reader) {
 	retry := firstRetry
 	for {
 		changed := table.Changed()
+		last := ctx.Err() != nil // what changes after this need not be written
 		err := s.write(w, table)
 		s.report(err)
 		switch {
-		case ctx.Err() != nil:
+		case last:
 			return
 		case err != nil:
 			pause(ctx, retry)

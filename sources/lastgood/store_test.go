@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,29 +128,36 @@ func TestFollowsInBatches(t *testing.T) {
 	})
 }
 
-// TestLastChangesAreWritten stops stores as they are woken, often enough for either to come first.
+// busy is a table that changes while it is looked at, and is stopped at once.
+type busy struct {
+	*memstore.Table
+	next func()
+}
+
+func (b busy) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+	defer b.next()
+	return b.Table.Changes(since)
+}
+
+// TestLastChangesAreWritten stops a store as it is told of a change, often enough for it to notice either first.
 func TestLastChangesAreWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
-		table := synced()
-		for i := range 20 {
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() { s.Run(ctx, table); close(ended) }()
-			synctest.Wait()
+	path := filepath.Join(t.TempDir(), "rules.db")
+	for i := range 20 {
+		s, table := newStore(path, "rules", nil), synced()
+		ctx, cancel := context.WithCancel(t.Context())
+		s.Run(ctx, busy{table, sync.OnceFunc(func() {
 			table.Apply([]*resource.Resource{made(i, "one")}, nil)
 			cancel()
-			<-ended
-			kept, err := s.Load()
-			require.NoError(t, err)
-			requireKept(t, table, kept)
-		}
-	})
+		})})
+		kept, err := s.Load()
+		require.NoError(t, err)
+		requireKept(t, table, kept)
+	}
 }
 
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logged
 		dir := filepath.Join(t.TempDir(), "sources")
 		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory, so that nothing can be made in it
 		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
@@ -179,6 +187,24 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// logged is what was logged.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 func TestFullDisk(t *testing.T) {
