@@ -119,6 +119,15 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 		view.SetSources(merging("fresh", fresh), merging("b", b))
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
 		require.Equal(t, []string{"b", "a"}, memberNames(view.Explain(keyOf("a.example-80")).Merged.Members))
+		other := listed{host: "a.example", ports: []uint32{80, 443}}
+		for _, s := range []*memstore.Store{fresh, b} {
+			s.Apply([]*resource.Resource{other.resource(t, keyOf("x")), other.resource(t, keyOf("y"))}, nil)
+		}
+		served()
+		require.Empty(t, view.Conflicts(), "what retires is never a loser")
+		b.Apply(nil, []resource.Key{keyOf("x")})
+		list(t, b, "y", "10.0.0.2")
+		fresh.Apply(nil, []resource.Key{keyOf("y")})
 		list(t, fresh, "x", "10.0.0.3")
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@ 10.0.0.3@]")
 		fresh.MarkSynced()
@@ -149,6 +158,15 @@ func TestUnreadableIsServedAsItIs(t *testing.T) {
 		a.Apply(nil, []resource.Key{keyOf("x")})
 		synctest.Wait()
 		require.Equal(t, []byte("\xff"), view.Snapshot().Get(keyOf("x")).Body())
+		require.Empty(t, view.Conflicts())
+
+		a.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
+		synctest.Wait()
+		require.Len(t, view.Conflicts(), 1)
+		for _, s := range []*memstore.Store{a, b} {
+			s.Apply(nil, []resource.Key{keyOf("x")})
+		}
+		synctest.Wait()
 		require.Empty(t, view.Conflicts())
 	})
 }
