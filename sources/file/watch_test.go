@@ -15,7 +15,7 @@ import (
 // made just now: nothing is missed, and nothing is watched in vain.
 func TestWatchesFollowTheTree(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		base, err := os.MkdirTemp(t.TempDir(), "")
+		base, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each check
 		require.NoError(rt, err)
 		root := filepath.Join(base, "root")
 		require.NoError(rt, os.Mkdir(root, 0o700))
