@@ -171,7 +171,7 @@ func (m memDB) put(o *object) {
 	}
 	txn.Commit()
 }
-func (m memDB) snapshot() snapshot { return memDB{m.MemDB.Snapshot()} }
+func (m memDB) snapshot() snapshot { return memDB{m.Snapshot()} }
 func (m memDB) get(namespace, name string) *object {
 	o, err := m.Txn(false).First("object", "id", namespace, name)
 	if err != nil || o == nil {
