@@ -409,6 +409,7 @@ func TestRule16DeltaIsChunkedAndSotWIsNot(t *testing.T) {
 				require.False(t, seen[p], "%s twice", p)
 				seen[p] = true
 			}
+			require.Equal(t, len(seen) == want, a.version != "", "only the last one says that the client is at a version")
 		}
 		return responses
 	}

@@ -1,0 +1,200 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/anypb"
+	"pgregory.net/rapid"
+
+	"tributary/adsc"
+	"tributary/resource"
+)
+
+func newState(revision string) *typeState {
+	schema, _ := resource.SchemaOf(resource.ServiceEntry)
+	return newTypeState(entriesV1, schema, revision)
+}
+
+// TestStateFollowsTheServer has a server go through a random history, on streams that break, and looks whether what is
+// published is what it has.
+func TestStateFollowsTheServer(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		state := newState("")
+		server, published := map[string]string{}, map[string]string{} // name to host
+		for _, old := range rapid.SliceOfDistinct(rapid.IntRange(0, 5), rapid.ID).Draw(rt, "of an earlier run") {
+			name := fmt.Sprintf("shop/s%d", old)
+			state.known[name], published[name] = 0, "old.example.com"
+		}
+		apply := func(r *adsc.Response) {
+			contents, _ := state.take(r)
+			for _, c := range contents {
+				_, name := splitGroup(c.Group)
+				delete(published, name)
+				for _, res := range c.Resources {
+					published[name] = hostOf(t, res)
+				}
+			}
+		}
+		change := func() (names []string) {
+			for range rapid.IntRange(0, 4).Draw(rt, "changes") {
+				name := fmt.Sprintf("shop/s%d", rapid.IntRange(0, 5).Draw(rt, "name"))
+				names = append(names, name)
+				if rapid.Bool().Draw(rt, "delete") {
+					delete(server, name)
+				} else {
+					server[name] = fmt.Sprintf("h%d.example.com", rapid.IntRange(0, 2).Draw(rt, "host"))
+				}
+			}
+			slices.Sort(names)
+			return slices.Compact(names)
+		}
+		resources := func(names []string) (rs []adsc.Resource) {
+			for _, name := range names {
+				rs = append(rs, adsc.Resource{Name: name, Version: "1", Body: wrapped(t, name, server[name])})
+			}
+			return rs
+		}
+		complete := func(delta bool) {
+			names := slices.Sorted(maps.Keys(server))
+			if delta {
+				for cut := rapid.IntRange(0, len(names)).Draw(rt, "cut"); cut > 0; cut = 0 {
+					apply(&adsc.Response{TypeURL: entriesV1, Resources: resources(names[:cut]), Delta: true, Complete: true, More: true})
+					if rapid.Bool().Draw(rt, "breaks") {
+						state.set = nil // as when a stream begins
+						change()
+						names = slices.Sorted(maps.Keys(server))
+					} else {
+						names = names[cut:]
+					}
+				}
+			}
+			rs := resources(names)
+			if !delta {
+				for i := range rs {
+					rs[i].Name, rs[i].Version = "", ""
+				}
+			}
+			apply(&adsc.Response{TypeURL: entriesV1, Resources: rs, Delta: delta, Complete: true})
+		}
+		change()
+		complete(rapid.Bool().Draw(rt, "delta"))
+		require.Equal(rt, server, published)
+		for range rapid.IntRange(0, 5).Draw(rt, "steps") {
+			names := change()
+			if rapid.Bool().Draw(rt, "as changes") {
+				r := &adsc.Response{TypeURL: entriesV1, Delta: true}
+				for _, name := range names {
+					if _, there := server[name]; there {
+						r.Resources = append(r.Resources, resources([]string{name})...)
+					} else {
+						r.Removed = append(r.Removed, name)
+					}
+				}
+				apply(r)
+			} else {
+				complete(rapid.Bool().Draw(rt, "delta"))
+			}
+			require.Equal(rt, server, published)
+		}
+	})
+}
+
+func hostOf(t require.TestingT, r *resource.Resource) string {
+	spec, err := r.Spec()
+	require.NoError(t, err)
+	return spec.(interface{ GetHosts() []string }).GetHosts()[0]
+}
+
+func TestWhatIsUnchangedIsNotPublished(t *testing.T) {
+	state := newState("")
+	set := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: []adsc.Resource{
+		{Body: wrapped(t, "shop/a", "a.example.com")}, {Body: wrapped(t, "shop/b", "b.example.com")},
+	}}
+	contents, _ := state.take(set)
+	require.Len(t, contents, 2)
+	refused := &resource.Error{Origin: resource.Origin{Place: contents[1].Group}, Err: errors.New("refused")}
+	state.refuse(fmt.Errorf("wrapped: %w", errors.Join(refused)))
+	contents, faults := state.take(set)
+	require.Empty(t, contents)
+	require.Len(t, faults, 1)
+	require.ErrorIs(t, faults[0], refused, "it is still to be rejected")
+}
+
+// FuzzTake holds take to say what becomes of every resource, whatever it is.
+func FuzzTake(f *testing.F) {
+	good := wrapped(f, "shop/a", "a.example.com")
+	f.Add("", good.GetTypeUrl(), good.GetValue(), true)
+	f.Add("shop/a", good.GetTypeUrl(), good.GetValue()[:20], false)
+	f.Add("", "", []byte("\x0a\xff"), true)
+	f.Add("/a", good.GetTypeUrl(), []byte("\x0a\x04\x0a\x02/a"), true)
+	f.Fuzz(func(t *testing.T, name, typeURL string, value []byte, complete bool) {
+		state := newState("")
+		r := &adsc.Response{TypeURL: entriesV1, Complete: complete, Resources: []adsc.Resource{{Name: name, Body: &anypb.Any{TypeUrl: typeURL, Value: value}}}}
+		contents, faults := state.take(r)
+		if len(contents) == 0 && len(faults) == 0 {
+			t.Fatal("nothing came of it")
+		}
+		for _, c := range contents {
+			if !strings.HasPrefix(c.Group, entriesV1+" ") || len(c.Resources)+len(c.Rejects) != 1 {
+				t.Fatalf("strange content: %+v", c)
+			}
+		}
+	})
+}
+
+func TestSettings(t *testing.T) {
+	for name, c := range map[string]struct {
+		address  string
+		settings Settings
+		want     string
+	}{
+		"scheme":            {"fs://a:1", Settings{}, `address: "fs://a:1": want xds://host:port`},
+		"no port":           {"xds://a", Settings{}, `address: "xds://a": want host:port, got "a"`},
+		"no host":           {"xds://:1", Settings{}, `address: "xds://:1": want host:port, got ":1"`},
+		"port":              {"xds://a:0", Settings{}, `address: "xds://a:0": want a port from 1 to 65535, got "0"`},
+		"path":              {"xds://a:1/b", Settings{}, `address: "xds://a:1/b": want xds://host:port, or several with commas between them, and nothing else`},
+		"twice":             {"xds://a:1,a:1", Settings{}, `address: "xds://a:1,a:1": a:1 is there twice`},
+		"mode":              {"xds://a:1", Settings{Mode: "both"}, `mode: want "auto", "delta" or "sotw", got "both"`},
+		"kind":              {"xds://a:1", Settings{SubscribedResources: []string{"Pod"}}, `subscribedResources: "Pod": want a kind such as ServiceEntry`},
+		"kind twice":        {"xds://a:1", Settings{SubscribedResources: []string{"se", "SERVICE_REGISTRY"}}, `subscribedResources: "SERVICE_REGISTRY": ServiceEntry is there already`},
+		"ISTIO_MUTUAL":      {"xds://a:1", Settings{TLS: &TLS{Mode: "ISTIO_MUTUAL"}}, "tlsSettings.mode: ISTIO_MUTUAL takes certificates from an Istio agent"},
+		"token in the open": {"xds://a:1", Settings{TokenFile: "t"}, "tokenFile: a token must not be sent in plaintext"},
+		"locality":          {"xds://a:1", Settings{Locality: "a/b/c/d"}, "locality: want region/zone/subzone"},
+		"size":              {"xds://a:1", Settings{MaxMessageBytes: -1}, "maxMessageBytes: want more than 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(c.address, c.settings)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	s, err := New("xds://[::1]:1,b:2", Settings{SubscribedResources: []string{"SERVICE_REGISTRY", "gateways", "networking.istio.io/v1alpha3/VirtualService"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"[::1]:1", "b:2"}, s.config.Addresses)
+	require.Len(t, s.kinds, 3)
+	require.Equal(t, []string{"networking.istio.io/v1alpha3/VirtualService"}, s.kinds[2].typeURLs)
+}
+
+func TestNodeIntroducesTheSource(t *testing.T) {
+	s, err := New("xds://a:1", Settings{
+		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"}, Instance: "me", Readers: readers{"x", "x/y"},
+	})
+	require.NoError(t, err)
+	n := s.node(s.hops())
+	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.default~default\.svc\.cluster\.local$`, n.GetId())
+	require.Equal(t, map[string]any{
+		"GENERATOR": "api", "ISTIO_REVISION": "blue", "NAMESPACES": "a,b", "TRIBUTARY_HOPS": []any{"me", "me/x", "me/x/y"},
+	}, n.GetMetadata().AsMap())
+	require.Equal(t, "r", n.GetLocality().GetRegion())
+	require.Equal(t, "z", n.GetLocality().GetZone())
+}
+
+type readers []string
+
+func (r readers) List() []string         { return r }
+func (readers) Changed() <-chan struct{} { return nil }
