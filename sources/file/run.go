@@ -154,7 +154,7 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	}
 	maps.Copy(r.troubles, seen.blocked)
 	clear(r.pending)
-	complete := true
+	complete := len(young) == 0 || !patient // what is missing must be withdrawn first: the guard goes by that
 	var contents []sources.Content
 	for _, f := range results {
 		switch {
