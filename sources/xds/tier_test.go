@@ -25,6 +25,7 @@ import (
 	"tributary/server/mcp"
 	"tributary/server/xds"
 	"tributary/sources"
+	"tributary/sources/lastgood"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,6 +144,11 @@ func read(t testing.TB, settings Settings, servers ...string) *reader {
 
 // readWith is read with a source that is altered before it runs.
 func readWith(t testing.TB, settings Settings, alter func(*Source), servers ...string) *reader {
+	return readRemembering(t, nil, settings, alter, servers...)
+}
+
+// readRemembering is readWith for a source that is kept on disk.
+func readRemembering(t testing.TB, memory *lastgood.Store, settings Settings, alter func(*Source), servers ...string) *reader {
 	r := &reader{table: &memstore.Table{}}
 	address := Scheme + "://" + servers[0]
 	for _, s := range servers[1:] {
@@ -155,7 +161,7 @@ func readWith(t testing.TB, settings Settings, alter func(*Source), servers ...s
 	alter(source)
 	r.source = source
 	r.supervisor = sources.NewSupervisor(sources.Options{})
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "up", Source: source, Table: r.table}))
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "up", Source: source, Table: r.table, Memory: memory}))
 	r.stop = goUntilEnd(t, r.supervisor.Run)
 	return r
 }

@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"tributary/resource"
 	"tributary/server/mcp"
 	"tributary/sources"
+	"tributary/sources/lastgood"
 )
 
 // tier is a tributary that reads from others and serves what it read.
@@ -114,6 +116,26 @@ func TestASourceThatRunsAgainResumes(t *testing.T) {
 			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
 		})
 	}
+}
+
+// TestARestartResumesFromTheStateDirectory is the same for another process.
+func TestARestartResumesFromTheStateDirectory(t *testing.T) {
+	top := store(entries(t, 2000)...)
+	above := serveView(t, top, nil)
+	state, err := lastgood.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, state.Close()) }()
+	first := readRemembering(t, state.Source("up"), Settings{}, func(*Source) {}, above.address)
+	awaitSame(t, top, first.table)
+	full := first.traffic.bytes.Load()
+	first.stop()
+
+	top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, []resource.Key{key("svc-000008")})
+	second := readRemembering(t, state.Source("up"), Settings{}, func(*Source) {}, above.address)
+	defer second.stop()
+	awaitSame(t, top, second.table)
+	require.NotNil(t, second.status().Restored)
+	require.Less(t, second.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
 }
 
 type idle struct{}
