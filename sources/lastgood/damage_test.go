@@ -276,7 +276,10 @@ func FuzzParse(f *testing.F) {
 	save(f, path, synced(made(1, "one"), made(2, "two")))
 	data, err := os.ReadFile(path)
 	require.NoError(f, err)
-	f.Add(data)
+	p, _, err := openPages(data)
+	require.NoError(f, err)
+	f.Add(data[:p.end*pageSize])
+	f.Add([]byte("no bbolt file"))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		_, _ = parse(data, "rules")
 	})
