@@ -25,11 +25,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// grpc-go's own xDS client resolves a service through LDS, RDS, CDS and EDS fed by hand, and an EDS change moves its
-// traffic from one backend to another.
-func TestGRPCClient(t *testing.T) {
-	one, two := backend(t), backend(t)
-	w := newWorld(t, Options{})
+// feedService feeds w with a service as gRPC clients take it: a listener with an ApiListener, a route, a cluster and
+// endpoints. The function that it returns moves the service to another backend.
+func feedService(t *testing.T, w *world, backend *net.TCPAddr) (move func(version string, backend *net.TCPAddr)) {
 	put := func(typeURL, name, version string, m proto.Message) {
 		a, err := anypb.New(m)
 		require.NoError(t, err)
@@ -59,7 +57,7 @@ func TestGRPCClient(t *testing.T) {
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads},
 	})
-	endpoints := func(version string, addr *net.TCPAddr) {
+	move = func(version string, addr *net.TCPAddr) {
 		put(EndpointURL, "cluster", version, &endpointv3.ClusterLoadAssignment{
 			ClusterName: "cluster",
 			Endpoints: []*endpointv3.LocalityLbEndpoints{{
@@ -72,7 +70,16 @@ func TestGRPCClient(t *testing.T) {
 			}},
 		})
 	}
-	endpoints("1", one)
+	move("1", backend)
+	return move
+}
+
+// grpc-go's own xDS client resolves a service that was fed by hand, and an EDS change moves its traffic from one backend
+// to another.
+func TestGRPCClient(t *testing.T) {
+	one, two := backend(t), backend(t)
+	w := newWorld(t, Options{})
+	move := feedService(t, w, one)
 
 	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, w.addr)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting([]byte(bootstrap))
@@ -89,7 +96,7 @@ func TestGRPCClient(t *testing.T) {
 		return p.Addr.String()
 	}
 	require.Equal(t, one.String(), call())
-	endpoints("2", two)
+	move("2", two)
 	eventually(t, func() bool { return call() == two.String() })
 	eventually(t, func() bool {
 		for _, c := range w.server.Clients() {
@@ -100,6 +107,42 @@ func TestGRPCClient(t *testing.T) {
 			}
 		}
 		return true
+	})
+}
+
+// A client made of go-control-plane's generated code follows the same service from its listener to its endpoints, in both
+// variants, and is told when it moves.
+func TestGoControlPlaneClient(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		one, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
+		move := feedService(t, w, one)
+		c := dial(ListenerURL)
+		follow := func(typeURL, name string, m proto.Message) {
+			c.ask(typeURL, name)
+			a := c.next()
+			require.Equal(t, typeURL, a.typeURL)
+			require.Len(t, a.bodies, 1)
+			require.NoError(t, a.bodies[0].UnmarshalTo(m))
+			c.ack(a, name)
+		}
+		var listener listenerv3.Listener
+		follow(ListenerURL, "echo", &listener)
+		var hcm hcmv3.HttpConnectionManager
+		require.NoError(t, listener.ApiListener.ApiListener.UnmarshalTo(&hcm))
+		var route routev3.RouteConfiguration
+		follow(RouteURL, hcm.GetRds().RouteConfigName, &route)
+		var cluster clusterv3.Cluster
+		follow(ClusterURL, route.VirtualHosts[0].Routes[0].GetRoute().GetCluster(), &cluster)
+		port := func(a *endpointv3.ClusterLoadAssignment) int {
+			return int(a.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().GetPortValue())
+		}
+		var endpoints endpointv3.ClusterLoadAssignment
+		follow(EndpointURL, cluster.Name, &endpoints)
+		require.Equal(t, one.Port, port(&endpoints))
+		move("2", two)
+		a := c.next()
+		require.NoError(t, a.bodies[0].UnmarshalTo(&endpoints))
+		require.Equal(t, two.Port, port(&endpoints))
 	})
 }
 

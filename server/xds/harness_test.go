@@ -112,6 +112,7 @@ func thing(t testing.TB, name, version, pad string) *Entry {
 type answer struct {
 	typeURL, version, nonce string
 	puts, removed           []string
+	bodies                  []*anypb.Any
 	size                    int
 }
 
@@ -212,7 +213,10 @@ func receive(t testing.TB, stream grpc.ClientStream, delta bool) (answer, error)
 		}
 		a := answer{typeURL: m.TypeUrl, version: m.VersionInfo, nonce: m.Nonce, size: proto.Size(&m)}
 		for _, r := range m.Resources {
-			a.puts = append(a.puts, said(t, r))
+			a.bodies = append(a.bodies, r)
+			if r.MessageIs(&wrapperspb.StringValue{}) {
+				a.puts = append(a.puts, said(t, r))
+			}
 		}
 		return a, nil
 	}
@@ -222,6 +226,10 @@ func receive(t testing.TB, stream grpc.ClientStream, delta bool) (answer, error)
 	}
 	a := answer{typeURL: m.TypeUrl, version: m.SystemVersionInfo, nonce: m.Nonce, removed: m.RemovedResources, size: proto.Size(&m)}
 	for _, r := range m.Resources {
+		a.bodies = append(a.bodies, r.Resource)
+		if !r.Resource.MessageIs(&wrapperspb.StringValue{}) {
+			continue
+		}
 		if got := said(t, r.Resource); !strings.HasPrefix(got, r.Name+"@"+r.Version) {
 			return a, fmt.Errorf("resource %s@%s says %q", r.Name, r.Version, got)
 		}
