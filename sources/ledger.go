@@ -33,6 +33,7 @@ type group struct {
 	quarantine []Quarantined
 	warnings   []string
 	warned     map[resource.Key][]string // those of the warnings that validation gave
+	excluded   []Excluded                // by the transforms
 	restored   bool                      // it is as an earlier run left it, and was not found valid by this one
 }
 
@@ -119,14 +120,14 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	g.restored = false
 	held, repeated := split(content.Resources)
 	held = keepLastGood(held, old.held, content.Rejects)
-	g.repeated, g.warnings, g.warned = repeated, content.Warnings, content.warned
+	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
 	g.quarantine = quarantine(content, held, old.quarantine, now)
 	g.held = l.settle(g, old.held, held, before)
 
 	l.quarantined += len(g.quarantine) - len(old.quarantine)
 	l.repeated += len(g.repeated) - len(old.repeated)
 	l.warnings += len(g.warnings) - len(old.warnings)
-	if len(g.held)+len(g.quarantine)+len(g.warnings) > 0 {
+	if len(g.held)+len(g.quarantine)+len(g.warnings)+len(g.excluded) > 0 {
 		l.groups[g.name] = g
 	} else {
 		delete(l.groups, g.name)
@@ -291,6 +292,18 @@ func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 		t.was[key] = standing{winner.resource, contended}
 		t.keys = append(t.keys, key)
 	}
+}
+
+// excluding returns what was left out under the key that it has at the source.
+func (l *ledger) excluding(key resource.Key) (all []Excluded) {
+	for _, name := range l.names() {
+		for _, e := range l.groups[name].excluded {
+			if e.Key == key {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
 }
 
 // names returns the groups in order.

@@ -146,7 +146,8 @@ func (s *sink) withdraw() {
 // admitted is content whose resources are all valid and name their source.
 type admitted struct {
 	Content
-	warned map[resource.Key][]string // what validation had to say all the same
+	warned   map[resource.Key][]string // what validation had to say all the same
+	excluded []Excluded                // what the transforms left out
 }
 
 // admit transforms the resources, and turns those that are not valid then into rejects. It leaves the caller's slices as
@@ -206,8 +207,10 @@ func (s *sink) admitOne(c Content, before group, rules *transform.Rules) admitte
 		}
 	}
 	a.Warnings = slices.Clip(c.Warnings)
-	for _, v := range verdicts {
+	for i, v := range verdicts {
 		if v.resource == nil {
+			left := c.Resources[i]
+			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: left.Key(), Place: left.Origin().Place})
 			continue
 		}
 		key := v.resource.Key()

@@ -55,6 +55,13 @@ func (q Quarantined) Key() resource.Key {
 	return resource.Key{Kind: q.Kind, Namespace: q.Namespace, Name: q.Name}
 }
 
+// Excluded is an object that a source has, and that its transforms leave out.
+type Excluded struct {
+	Source string       `json:"source"`
+	Key    resource.Key `json:"-"` // at the source
+	Place  string       `json:"place"`
+}
+
 // Conflict is a key that a source has more than once.
 type Conflict struct {
 	Kind      resource.Kind `json:"kind"`

@@ -213,6 +213,17 @@ func (s *Supervisor) Holding(key resource.Key) []string {
 	return names
 }
 
+// Excluding returns the objects of key that the transforms of their sources leave out.
+func (s *Supervisor) Excluding(key resource.Key) []Excluded {
+	var all []Excluded
+	for _, r := range s.list() {
+		r.sink.mu.Lock()
+		all = append(all, r.sink.ledger.excluding(key)...)
+		r.sink.mu.Unlock()
+	}
+	return all
+}
+
 // Release lets a source lose what is held of it, and says how much that was. The error is ErrNotFound or ErrNothingHeld.
 func (s *Supervisor) Release(name string) (objects, endpoints int, err error) {
 	s.mu.Lock()

@@ -57,6 +57,8 @@ func TestTransform(t *testing.T) {
 		}, x.Origin())
 		q := s.Status()[0].Quarantined
 		require.Len(t, q, 1, "what is left out is not quarantined either")
+		require.Equal(t, []Excluded{{Source: "a", Key: keyed("secret"), Place: "p"}}, s.Excluding(keyed("secret")))
+		require.Empty(t, s.Excluding(keyed("x")))
 		require.Equal(t, shop("z"), q[0].Key())
 		require.Contains(t, q[0].Reason, "bad host (as it is after the transforms: namespaces: default → shop; ")
 

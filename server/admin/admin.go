@@ -41,6 +41,8 @@ type View interface {
 // Sources are where it comes from.
 type Sources interface {
 	Status() []sources.Status
+	// Excluding returns the objects of key that the transforms of their sources leave out.
+	Excluding(key resource.Key) []sources.Excluded
 	// Holding returns the names of the sources that hold a loss of key.
 	Holding(key resource.Key) []string
 	// Release lets go what is held of a source; the error is sources.ErrNotFound or sources.ErrNothingHeld.

@@ -37,13 +37,16 @@ type world struct {
 	clients []xds.ClientStatus
 	config  fakeConfig
 	holding []string // the sources that hold a loss of any key
+	// excluding is what is left out under any key.
+	excluding []sources.Excluded
 }
 
-func (w *world) Status() []sources.Status          { return w.sources }
-func (w *world) Holding(resource.Key) []string     { return w.holding }
-func (w *world) Clients() []xds.ClientStatus       { return w.clients }
-func (w *world) Sources() []aggregate.SourceStatus { return nil }
-func (w *world) Conflicts() []aggregate.Conflict   { return nil }
+func (w *world) Status() []sources.Status                  { return w.sources }
+func (w *world) Holding(resource.Key) []string             { return w.holding }
+func (w *world) Excluding(resource.Key) []sources.Excluded { return w.excluding }
+func (w *world) Clients() []xds.ClientStatus               { return w.clients }
+func (w *world) Sources() []aggregate.SourceStatus         { return nil }
+func (w *world) Conflicts() []aggregate.Conflict           { return nil }
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
 	return aggregate.Explanation{Object: aggregate.Ref(key)}
 }

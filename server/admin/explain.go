@@ -14,6 +14,8 @@ import (
 type Explanation struct {
 	Why     string      `json:"why"`
 	Objects []Explained `json:"objects"` // that there are of what was asked for, in key order
+	// Excluded is what the transforms of a source leave out. It is there if nothing was found.
+	Excluded []sources.Excluded `json:"excluded,omitempty"`
 	// Unread is what might be what was asked for, and is too broken to tell. It is there if nothing was found.
 	Unread []Quarantined `json:"unread,omitempty"`
 	// Similar is there if nothing was found: objects that may have been meant.
@@ -95,6 +97,7 @@ func (s *Server) explainKey(key resource.Key) Explanation {
 		e.Objects = append(e.Objects, x)
 		return e
 	}
+	e.Excluded = s.opts.Sources.Excluding(key)
 	e.Similar = similarKeys(s.known(), key)
 	e.Unread = s.quarantinedIf(func(q Quarantined) bool { return q.Name == "" })
 	return e

@@ -143,6 +143,14 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
+	w := &world{excluding: []sources.Excluded{{Source: "rules", Place: "rules/secret.yaml:3"}}}
+	_, body := get(t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=secret")
+	var e admin.Explanation
+	require.NoError(t, json.Unmarshal([]byte(body), &e))
+	assert.Equal(t, w.excluding, e.Excluded)
+}
+
 func TestStatus(t *testing.T) {
 	_, body := get(t, shop(t), "/debug/status")
 	var st admin.Status

@@ -10,6 +10,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/server/admin"
+	"tributary/sources"
 )
 
 // Explain writes e, which answers the question for asked: a key or a host.
@@ -17,6 +18,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	t := &text{now: now}
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
+		t.section("left out by the transforms of its source", excluded(e.Excluded))
 		t.section("similar", similar(e.Similar))
 		t.section("not readable", unread(e.Unread))
 		return t.writeTo(w)
@@ -95,6 +97,13 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 			what = "its last good version is served"
 		}
 		lines = append(lines, "  since "+t.at(q.Since)+"; "+what)
+	}
+	return lines
+}
+
+func excluded(all []sources.Excluded) (lines []string) {
+	for _, e := range all {
+		lines = append(lines, e.Source+": "+e.Place)
 	}
 	return lines
 }
