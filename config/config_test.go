@@ -34,7 +34,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 listen: {xds: "0.0.0.0:16010", admin: ":16014"}
 stateDir: /var/lib/tributary
 configSources: # JSON is YAML, too
-- {"name": "a", "address": "fs:///a", "defaultNamespace": "mesh", "unknownFields": "warn", "maxFileBytes": 5,
+- {"name": "a", "address": "fs:///a", "precedence": 7, "defaultNamespace": "mesh", "unknownFields": "warn", "maxFileBytes": 5,
    "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s"}
 - address: fs:///b
   guard: {share: 12.5%, min: 3, window: 2m, holdFor: 1h}
@@ -56,6 +56,7 @@ configSources: # JSON is YAML, too
 		QuietDelay: 2 * time.Millisecond, MaxDelay: 3 * time.Millisecond, RescanInterval: 90 * time.Second,
 	}, c.ConfigSources[0].Settings())
 	assert.Equal(t, "b", c.ConfigSources[1].Name)
+	assert.Equal(t, 7, c.ConfigSources[0].Precedence)
 }
 
 func TestRelativePathsStartAtTheFile(t *testing.T) {
@@ -120,7 +121,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, transform, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, precedence, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, transform, unknownFields",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",

@@ -22,6 +22,7 @@ import (
 // Table is where the resources of a source go: a memstore.Table, or what stands in front of one. Apply makes one commit,
 // and must not block: it is called while the sink's other callers wait, so that commits are in the order of the
 // bookkeeping. MarkSynced says that everything applied before is the whole of the source.
+// If the table is a memstore.Store, its watch error handler is told when the source fails.
 type Table interface {
 	memstore.Reader
 	Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot)
@@ -31,6 +32,7 @@ type Table interface {
 // sink is the Sink of one source, and keeps what is to be known about it.
 type sink struct {
 	source   string
+	failed   func(error)  // tells the watch error handler of a config store that the source fails; nil without one
 	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
@@ -56,6 +58,9 @@ func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
 		transform: spec.Transform, ledger: newLedger(), since: time.Now(),
 	}
 	s.ledger.restore(spec.Table.Snapshot())
+	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {
+		s.failed = controller.ReportError
+	}
 	return s
 }
 
@@ -131,6 +136,9 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, "source state changed", attrs...)
+	if level == slog.LevelWarn && s.failed != nil {
+		s.failed(fmt.Errorf("source %s is %s: %s", s.source, h.State, h.Message))
+	}
 }
 
 // withdraw empties every group, in one commit. It is meant to, so nothing is held.
