@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"tributary/cmd/internal/table"
 	"tributary/server/admin"
 )
 
@@ -29,7 +30,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time) error 
 }
 
 func (t *text) head(address string, st *admin.Status) {
-	t.line("tributary %s at %s, up %s", st.Version, address, brief(t.now.Sub(st.Started)))
+	t.line("tributary %s at %s, up %s", st.Version, address, table.Brief(t.now.Sub(st.Started)))
 	if len(st.Missing) == 0 {
 		t.section("ready", []string{"yes"})
 	} else {

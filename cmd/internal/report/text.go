@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"tributary/cmd/internal/table"
 )
 
 // text collects lines. It is written at once by who has an error to return.
@@ -43,23 +45,7 @@ func (t *text) at(when time.Time) string {
 	return when.UTC().Format(time.RFC3339) + " (" + t.ago(when) + ")"
 }
 
-func (t *text) ago(when time.Time) string { return brief(t.now.Sub(when)) + " ago" }
-
-// brief is a duration in its largest unit.
-func brief(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
-	}
-}
+func (t *text) ago(when time.Time) string { return table.Brief(t.now.Sub(when)) + " ago" }
 
 // count is a number of things, in words.
 func count(n int, one, many string) string {

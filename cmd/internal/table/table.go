@@ -128,7 +128,12 @@ func age(r *resource.Resource, now time.Time) string {
 	if r.Created().IsZero() {
 		return "-"
 	}
-	switch d := now.Sub(r.Created()); {
+	return Brief(now.Sub(r.Created()))
+}
+
+// Brief is a duration in its largest unit, as kubectl shows it.
+func Brief(d time.Duration) string {
+	switch {
 	case d < 0:
 		return "0s"
 	case d < 2*time.Minute:
