@@ -27,7 +27,7 @@ var arrows = map[string][]string{
 	"sources/transform":  {"resource"},
 	"sources/file":       {"resource", "sources"},
 	"sources/xds":        {"resource", "sources", "adsc"},
-	"sources/consul":     {"resource", "sources"},
+	"sources/consul":     {"resource", "sources", "sources/consul/"},
 	"sources/dubbo":      {"resource", "sources"},
 	"sources/kube":       {"resource", "sources"},
 	"sources/internal/":  {"resource", "sources"},
@@ -38,6 +38,9 @@ var arrows = map[string][]string{
 	"server/mcp":         {"resource", "memstore", "aggregate", "server/xds"},
 	"server/envoy":       {"resource", "memstore", "aggregate", "server/xds"},
 	"server/admin":       {"resource", "memstore", "aggregate", "sources", "sources/guard", "server/xds"},
+
+	"sources/consul/mapping": {"resource", "sources"},
+	"sources/vip":            {},
 }
 
 func TestImports(t *testing.T) {

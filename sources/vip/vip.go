@@ -1,0 +1,2 @@
+// Package vip gives hosts virtual addresses that stay the same.
+package vip
