@@ -1,6 +1,6 @@
 module tributary/bench
 
-go 1.26.0
+go 1.26.7
 
 require (
 	github.com/envoyproxy/go-control-plane v0.14.0

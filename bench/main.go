@@ -51,6 +51,8 @@ func run(args []string) error {
 	out := flags.String("out", "", "directory for the table in Markdown and the plots in SVG")
 	var files filesFlags
 	files.register(flags)
+	var tiers tiersFlags
+	tiers.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -60,6 +62,9 @@ func run(args []string) error {
 	s.Repeat = max(*repeat, 1)
 	if files.on {
 		return runFiles(files, s)
+	}
+	if tiers.on {
+		return runTiers(files.tributary, tiers, s, os.Stdout)
 	}
 	cases := m.cases()
 	if *names || *kinds || *steps || *resources || *streams {

@@ -34,6 +34,15 @@ func (p *progress) step(what string) {
 	}
 }
 
+// line is step for what takes minutes: it is written, too, where there is no terminal.
+func (p *progress) line(what string) {
+	if p.terminal {
+		p.step(what)
+		return
+	}
+	_, _ = fmt.Fprintf(p.w, "[%s] %s: %s\n", time.Since(p.started).Round(time.Second), p.name, what)
+}
+
 // done tells what a case has found.
 func (p *progress) done(results []result) {
 	if p.terminal {

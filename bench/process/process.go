@@ -46,3 +46,13 @@ func Memory(pid int) (rss, peak uint64) {
 	}
 	return rss, peak
 }
+
+// Load returns the load averages of the machine over 1, 5 and 15 minutes, as text. It is empty where there is no /proc.
+func Load() string {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	fields := bytes.Fields(load)
+	return string(bytes.Join(fields[:min(3, len(fields))], []byte(" ")))
+}

@@ -42,7 +42,7 @@ type OpenArgs struct {
 	// Resources that each stream waits for, unless it waits for a Marker.
 	Resources int
 	Marker    string
-	// Resume sends the versions that Learn has found.
+	// Resume sends the versions that Learn has found, of the first type.
 	Resume bool
 	// Reopen closes the open streams first, as a part of what is measured.
 	Reopen  bool
@@ -101,9 +101,9 @@ func (c *Client) open(args OpenArgs) error {
 		connections[i] = conn
 	}
 	var subscriptions []wire.Subscription
-	for _, url := range args.TypeURLs {
+	for i, url := range args.TypeURLs {
 		s := wire.Subscription{Delta: args.Delta, Node: wire.Node(args.Node, args.Metadata), TypeURL: url, Names: args.Names}
-		if args.Resume {
+		if args.Resume && i == 0 {
 			s.Versions = c.versions
 		}
 		subscriptions = append(subscriptions, s)

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"tributary/bench/engine"
+	"tributary/bench/process"
+	"tributary/bench/role"
+)
+
+// tier is a tributary of the chain.
+type tier struct {
+	cmd        *exec.Cmd
+	log        *os.File
+	xds, admin string
+	watcher    *child // looks when changes arrive; the last tier has clients for that
+}
+
+// startTier starts the n-th tributary, which reads from the source.
+func startTier(binary, dir string, n int, source string) (*tier, error) {
+	xds, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	admin, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, fmt.Sprintf("tier%d.log", n)))
+	if err != nil {
+		return nil, err
+	}
+	t := &tier{log: log, xds: xds, admin: admin}
+	t.cmd = exec.Command(binary, "serve", "--config-source", source, "--listen", xds, "--admin", admin, "--state-dir", "off")
+	t.cmd.Stdout, t.cmd.Stderr = log, log
+	if err := t.cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return t, nil
+}
+
+func (t *tier) stop() {
+	if t.watcher != nil {
+		t.watcher.stop()
+	}
+	_ = t.cmd.Process.Kill()
+	_ = t.cmd.Wait()
+	_ = t.log.Close()
+}
+
+// awaitReady waits until the tributary has read its source.
+func (t *tier) awaitReady(deadline time.Time) error {
+	for {
+		body, err := t.get("/-/ready")
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the tributary at %s is not ready: %w: %s; its log ends with %q", t.admin, err, body, tail(t.log.Name()))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (t *tier) get(path string) (string, error) {
+	client := http.Client{Timeout: 10 * time.Second}
+	res, err := client.Get("http://" + t.admin + path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	return string(body), err
+}
+
+// sent is what the tributary has sent to all readers, as its metrics say, but for the watcher, as that says.
+func (t *tier) sent(limit time.Duration) (all role.Traffic, err error) {
+	page, err := t.get("/metrics")
+	if err != nil {
+		return all, err
+	}
+	if all.Received, err = sum(page, "tributary_xds_responses_total{"); err != nil {
+		return all, err
+	}
+	if all.Bytes, err = sum(page, "tributary_xds_response_bytes_total{"); err != nil {
+		return all, err
+	}
+	if t.watcher == nil {
+		return all, nil
+	}
+	var own role.Traffic
+	if err := t.watcher.call(limit, "Traffic", struct{}{}, &own); err != nil {
+		return all, err
+	}
+	all.Received -= own.Received
+	all.Bytes -= own.Bytes
+	return all, nil
+}
+
+// sum adds up a metric over its labels.
+func sum(page, prefix string) (total uint64, err error) {
+	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
+		if !strings.HasPrefix(lines.Text(), prefix) {
+			continue
+		}
+		fields := strings.Fields(lines.Text())
+		value, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metrics: %w", err)
+		}
+		total += uint64(value)
+	}
+	return total, nil
+}
+
+// tierUse is what a tier has used and sent so far.
+type tierUse struct {
+	cpu       time.Duration
+	rss, peak uint64
+	sent      role.Traffic
+}
+
+// begin waits until the tiers are at rest, and begins a new peak of their memory.
+func (r *tiersRunner) begin() ([]tierUse, error) {
+	use, err := r.rest()
+	for _, t := range r.tiers {
+		process.ResetPeak(t.cmd.Process.Pid)
+	}
+	return use, err
+}
+
+// rest waits until all tiers have used next to nothing for a second, and returns what they had used until then.
+func (r *tiersRunner) rest() ([]tierUse, error) {
+	const window, noise = time.Second, 10 * time.Millisecond
+	use := make([]tierUse, len(r.tiers))
+	for deadline := time.Now().Add(r.patience()); ; {
+		for i, t := range r.tiers {
+			var err error
+			if use[i].cpu, err = process.CPUOf(t.cmd.Process.Pid); err != nil {
+				return nil, err
+			}
+		}
+		time.Sleep(window)
+		resting := true
+		for i, t := range r.tiers {
+			now, err := process.CPUOf(t.cmd.Process.Pid)
+			if err != nil {
+				return nil, err
+			}
+			resting = resting && now-use[i].cpu <= noise
+		}
+		if resting {
+			break
+		}
+		if time.Now().After(deadline) {
+			return nil, errBusy
+		}
+	}
+	for i, t := range r.tiers {
+		var err error
+		if use[i].sent, err = t.sent(r.Timeout); err != nil {
+			return nil, err
+		}
+		use[i].rss, use[i].peak = process.Memory(t.cmd.Process.Pid)
+	}
+	return use, nil
+}
+
+// assemble makes figures of what the tiers have used.
+func (r *tiersRunner) assemble(before, after []tierUse) []figures {
+	run := make([]figures, len(after))
+	for i, a := range after {
+		run[i] = figures{
+			CPU: a.cpu - before[i].cpu, RSS: a.rss, PeakRSS: a.peak,
+			Bytes: a.sent.Bytes - before[i].sent.Bytes, Messages: a.sent.Received - before[i].sent.Received,
+		}
+	}
+	return run
+}
+
+// arrive notes when the streams had what they waited for.
+func (f *figures) arrive(a role.Arrivals, start time.Time) {
+	f.P50, f.P99, f.Last = a.Since(start, 0.5), a.Since(start, 0.99), a.Since(start, 1)
+}
+
+// writeObjects writes so many ServiceEntries into a few files, which are read faster than many, and one of them into a file of
+// its own, which is the one that changes. It returns the folder.
+func writeObjects(dir string, objects int) (rules string, err error) {
+	const perFile = 10_000
+	rules = filepath.Join(dir, "rules")
+	if err := os.Mkdir(rules, 0o755); err != nil {
+		return "", err
+	}
+	for first := 1; first < objects; first += perFile {
+		var b bytes.Buffer
+		for i := first; i < min(first+perFile, objects); i++ {
+			b.WriteString("---\n")
+			if err := writeEntry(&b, i, 0); err != nil {
+				return "", err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(rules, fmt.Sprintf("from-%06d.yaml", first)), b.Bytes(), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return rules, writeChanging(dir, 0)
+}
+
+// writeChanging writes the object that changes, in one step as editors and deployments do.
+func writeChanging(dir string, change int) error {
+	var b bytes.Buffer
+	if err := writeEntry(&b, 0, change); err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, "changing.new")
+	if err := os.WriteFile(temporary, b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, filepath.Join(dir, "rules", "changing.yaml"))
+}
+
+func writeEntry(w io.Writer, i, change int) error {
+	return serviceEntry.Execute(w, struct {
+		Index  int
+		Marker string
+	}{i, engine.Marker(change)})
+}
