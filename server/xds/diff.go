@@ -68,12 +68,15 @@ func compare(from, to *state) (puts, removed []*Entry) {
 		switch {
 		case a.end() && b.end():
 			return puts, removed
+		case !a.end() && !b.end() && a.entry() == b.entry(): // most of a changed page; names are not looked at
+			a.next()
+			b.next()
 		case b.end() || !a.end() && a.entry().Name < b.entry().Name:
 			removed = append(removed, a.next())
 		case a.end() || a.entry().Name > b.entry().Name:
 			puts = append(puts, b.next())
 		default:
-			if old, e := a.next(), b.next(); old != e && old.Version != e.Version {
+			if old, e := a.next(), b.next(); old.Version != e.Version {
 				puts = append(puts, e)
 			}
 		}

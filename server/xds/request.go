@@ -55,6 +55,7 @@ func (r *request) decode(b []byte) error {
 	if r.delta {
 		fields = deltaFields[:]
 	}
+	var initial versions
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -73,10 +74,19 @@ func (r *request) decode(b []byte) error {
 			return fmt.Errorf("decode discovery request: field %d: %w", num, protowire.ParseError(n))
 		}
 		b = b[n:]
+		if fields[num] == fieldInitial {
+			name, version, err := mapEntry(v)
+			if err != nil {
+				return fmt.Errorf("decode discovery request: field %d: %w", num, err)
+			}
+			initial.add(name, version, r.size)
+			continue
+		}
 		if err := r.set(fields[num], v); err != nil {
 			return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 		}
 	}
+	r.initial = initial.byName()
 	return nil
 }
 
@@ -103,15 +113,6 @@ func (r *request) set(f field, v []byte) error {
 		r.subscribe = append(r.subscribe, string(v))
 	case fieldUnsubscribe:
 		r.unsub = append(r.unsub, string(v))
-	case fieldInitial:
-		name, version, err := mapEntry(v)
-		if err != nil {
-			return err
-		}
-		if r.initial == nil {
-			r.initial = make(map[string]string)
-		}
-		r.initial[name] = version
 	}
 	return nil
 }
@@ -131,29 +132,29 @@ func (r *request) intern(v []byte) string {
 }
 
 // mapEntry decodes an entry of a map<string, string>.
-func mapEntry(b []byte) (key, value string, err error) {
+func mapEntry(b []byte) (key, value []byte, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return "", "", protowire.ParseError(n)
+			return nil, nil, protowire.ParseError(n)
 		}
 		b = b[n:]
 		if typ != protowire.BytesType || num > 2 {
 			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return "", "", protowire.ParseError(n)
+				return nil, nil, protowire.ParseError(n)
 			}
 			b = b[n:]
 			continue
 		}
 		v, n := protowire.ConsumeBytes(b)
 		if n < 0 {
-			return "", "", protowire.ParseError(n)
+			return nil, nil, protowire.ParseError(n)
 		}
 		b = b[n:]
 		if num == 1 {
-			key = string(v)
+			key = v
 		} else {
-			value = string(v)
+			value = v
 		}
 	}
 	return key, value, nil

@@ -131,8 +131,13 @@ func (r *response) namedChanges() (puts []*Entry, removed []string) {
 
 // resume compares to with what the client brought along from an earlier stream.
 func (s *subscription) resume(to *state) (puts []*Entry, removed []string) {
+	known := 0 // of the names in initial, those that are still there
 	consider := func(e *Entry) {
-		if v, ok := s.initial[e.Name]; !ok || v != e.Version {
+		v, ok := s.initial[e.Name]
+		if ok {
+			known++
+		}
+		if !ok || v != e.Version {
 			puts = append(puts, e)
 		}
 	}
@@ -147,9 +152,11 @@ func (s *subscription) resume(to *state) (puts []*Entry, removed []string) {
 			}
 		}
 	}
-	for name := range s.initial {
-		if s.covers(name) && to.get(name) == nil {
-			removed = append(removed, name)
+	if known < len(s.initial) { // rare, and a search for each name
+		for name := range s.initial {
+			if s.covers(name) && to.get(name) == nil {
+				removed = append(removed, name)
+			}
 		}
 	}
 	for name := range s.names { // what is missing is said to be, whether or not the client had it
