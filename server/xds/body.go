@@ -3,7 +3,6 @@ package xds
 import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // body is what several streams are sent alike: every field of a response but version, type URL, nonce and control
@@ -67,43 +66,6 @@ func (s *state) deltaBodiesAll(f form) []*body {
 		bodies = append(bodies, b)
 	}
 	return bodies
-}
-
-// deltaBodies holds puts and removed, in chunks. It returns one empty body if there is nothing.
-func deltaBodies(puts []*Entry, removed []string, f form) []*body {
-	var bodies []*body
-	start, size := 0, 0
-	for i, e := range puts {
-		n := e.size(f, false)
-		if size > 0 && size+n > maxChunk {
-			b := &body{}
-			b.add(encode(puts[start:i], f, false), i-start)
-			bodies = append(bodies, b)
-			start, size = i, 0
-		}
-		size += n
-	}
-	last := &body{}
-	if start < len(puts) {
-		last.add(encode(puts[start:], f, false), len(puts)-start)
-	}
-	if len(removed) > 0 {
-		size := 0
-		for _, name := range removed {
-			size += 1 + protowire.SizeBytes(len(name))
-		}
-		b := make([]byte, 0, size)
-		for _, name := range removed {
-			b = protowire.AppendTag(b, deltaRemoved, protowire.BytesType)
-			b = protowire.AppendString(b, name)
-		}
-		if last.size > 0 && last.size+size > maxChunk {
-			bodies = append(bodies, last)
-			last = &body{}
-		}
-		last.add(newEncoded(b), len(removed))
-	}
-	return append(bodies, last)
 }
 
 // frame is a response on its way to one stream, the type that the codec passes through.

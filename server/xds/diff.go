@@ -2,22 +2,30 @@ package xds
 
 import "sync"
 
-// maxChunk bounds a delta response in bytes: clients by default refuse messages over 4 MiB.
-const maxChunk = 2 << 20
-
 // diff is what leads from one state to another. It is immutable and shared by every stream that goes that way.
 type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
 
-	delta [2]func() []*body // the responses of delta wildcard streams that go this way: without and with TTLs
-	// before returns the state that has the puts but not yet the removals: the first of two steps for a stream on which
-	// other types must change in between.
-	before func() *state
+	delta [forms]weakly[deltas]
+	// before returns the state that has the puts but not yet the removals, and the way to it: the first of two steps for a
+	// stream on which other types must change in between.
+	before func() (*state, *diff)
 }
 
-// deltaIn returns the responses of a delta wildcard stream in a form.
-func (d *diff) deltaIn(f form) []*body { return d.delta[f-formDelta]() }
+// deltas are the puts of a difference as delta streams are sent them.
+type deltas struct {
+	*run
+	wildcard []*body // what streams get that are subscribed to everything
+}
+
+// deltaIn returns the difference in a form for delta streams.
+func (d *diff) deltaIn(f form) *deltas {
+	return d.delta[f].get(func() *deltas {
+		r := encodeRun(d.puts, f)
+		return &deltas{r, r.bodies([]span{{0, len(d.puts)}}, names(d.removed))}
+	})
+}
 
 func (d *diff) empty() bool { return len(d.puts) == 0 && len(d.removed) == 0 }
 
@@ -33,17 +41,14 @@ func (s *state) since(from *state) *diff {
 	}
 	puts, removed := compare(from, s)
 	d := &diff{puts: puts, removed: removed}
-	for i, f := range []form{formDelta, formDeltaTTL} {
-		d.delta[i] = sync.OnceValue(func() []*body { return deltaBodies(puts, names(removed), f) })
-	}
-	d.before = sync.OnceValue(func() *state {
+	d.before = sync.OnceValues(func() (*state, *diff) {
 		keep := make([]change, len(removed))
 		for i, e := range removed {
 			keep[i] = change{e.Name, e}
 		}
 		before := s.with(keep)
 		before.revision = 0 // of no commit: differences from it must not be remembered
-		return before
+		return before, &diff{puts: puts}
 	})
 	if from.revision != 0 {
 		if s.diffs == nil {

@@ -79,7 +79,7 @@ func TestIdleStreamsKeepNoResponses(t *testing.T) {
 		eventually(t, func() bool {
 			runtime.GC()
 			for i := range page.cache {
-				if cached := page.cache[i].Load(); cached != nil && cached.Value() != nil {
+				if page.cache[i].value.Value() != nil {
 					return false
 				}
 			}

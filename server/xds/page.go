@@ -2,19 +2,17 @@ package xds
 
 import (
 	"sort"
-	"sync/atomic"
 	"time"
-	"weak"
 
 	"google.golang.org/grpc/mem"
 )
 
 // page is a run of entries in order of name, never empty. Its encoded forms are made when first asked for and are held
-// weakly: they live while a response that uses them is being sent, and until the next garbage collection after it.
+// weakly.
 type page struct {
 	entries []*Entry
 	minTTL  time.Duration // the least of the entries' that is not zero, or zero
-	cache   [forms]atomic.Pointer[weak.Pointer[encoded]]
+	cache   [forms]weakly[encoded]
 }
 
 func newPage(entries []*Entry) *page {
@@ -55,14 +53,5 @@ func (p *page) encoded(f form) *encoded {
 	if p.minTTL == 0 {
 		f = f.withoutTTL()
 	}
-	cache := &p.cache[f]
-	if w := cache.Load(); w != nil {
-		if e := w.Value(); e != nil {
-			return e
-		}
-	}
-	e := encode(p.entries, f, false) // two streams may both do it; either result serves
-	w := weak.Make(e)
-	cache.Store(&w)
-	return e
+	return p.cache[f].get(func() *encoded { return encode(p.entries, f, false) })
 }

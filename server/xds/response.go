@@ -14,7 +14,8 @@ type response struct {
 	// diff says it, and these stay nil.
 	puts    []*Entry
 	removed []string
-	private bool // puts and removed count, not diff
+	private bool   // puts and removed count, not diff
+	spans   []span // where puts stand in diff.puts, if they are to be sent from its encoding; else nil
 }
 
 // next returns what the client is to be told now, or nil. It moves the subscription's state along where nothing that the
@@ -102,11 +103,7 @@ func (r *response) namedChanges() (puts []*Entry, removed []string) {
 	case s.wildcard && r.diff == nil:
 		puts = slices.Collect(r.to.all())
 	case r.diff != nil:
-		for _, e := range r.diff.puts {
-			if s.covers(e.Name) {
-				puts = append(puts, e)
-			}
-		}
+		puts = r.coveredPuts()
 		for _, e := range r.diff.removed {
 			if s.covers(e.Name) {
 				removed = append(removed, e.Name)
@@ -127,6 +124,30 @@ func (r *response) namedChanges() (puts []*Entry, removed []string) {
 	sortEntries(puts)
 	slices.Sort(removed)
 	return puts, removed
+}
+
+// sharedShare is the part of a difference that a stream must want for the difference to be encoded for all streams: one in
+// so many of its entries.
+const sharedShare = 16
+
+// coveredPuts returns what of the difference the subscription covers, and notes where it stands.
+func (r *response) coveredPuts() (puts []*Entry) {
+	var spans []span
+	for i, e := range r.diff.puts {
+		if !r.sub.covers(e.Name) {
+			continue
+		}
+		puts = append(puts, e)
+		if last := len(spans) - 1; last >= 0 && spans[last].end == i {
+			spans[last].end++
+		} else {
+			spans = append(spans, span{i, i + 1})
+		}
+	}
+	if r.sub.isDelta && len(r.sub.resend) == 0 && len(puts)*sharedShare >= len(r.diff.puts) {
+		r.spans = spans
+	}
+	return puts
 }
 
 // resume compares to with what the client brought along from an earlier stream.
@@ -192,11 +213,7 @@ func (r *response) withoutRemovals() *response {
 		return r
 	}
 	c := *r
-	c.to = r.diff.before()
-	c.diff = &diff{puts: r.diff.puts}
-	for i, f := range []form{formDelta, formDeltaTTL} {
-		c.diff.delta[i] = func() []*body { return deltaBodies(r.diff.puts, nil, f) }
-	}
+	c.to, c.diff = r.diff.before()
 	if r.private {
 		gone := names(r.diff.removed)
 		c.removed = slices.DeleteFunc(slices.Clone(r.removed), func(name string) bool {
@@ -234,10 +251,12 @@ func (r *response) bodies(f form) []*body {
 	}
 	delta := r.sub.isDelta
 	switch {
+	case delta && r.spans != nil:
+		return r.diff.deltaIn(f).bodies(r.spans, r.removed)
 	case delta && r.private:
 		return deltaBodies(r.puts, r.removed, f)
 	case delta && r.diff != nil:
-		return r.diff.deltaIn(f)
+		return r.diff.deltaIn(f).wildcard
 	case delta:
 		return r.to.deltaBodiesAll(f)
 	case r.private:

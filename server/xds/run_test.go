@@ -1,0 +1,104 @@
+package xds
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Whatever stretches of a run are asked for: the chunks hold them and the removals, each once, in order, within bounds.
+func TestRunsAreCutAnywhere(t *testing.T) {
+	const limit = 1000
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		entries := make([]*Entry, r.IntN(30))
+		for i := range entries {
+			value := make([]byte, r.IntN(limit/5))
+			if r.IntN(20) == 0 {
+				value = make([]byte, limit+r.IntN(100)) // which cannot be cut
+			}
+			packed, err := proto.Marshal(&anypb.Any{TypeUrl: "t", Value: value})
+			require.NoError(t, err)
+			entries[i] = &Entry{Name: fmt.Sprint("e", i), Version: "1", Any: packed}
+		}
+		var want, wantRemoved []string
+		var spans []span
+		for i := 0; i < len(entries); {
+			s := span{i + r.IntN(3), 0}
+			s.end = min(s.start+1+r.IntN(10), len(entries))
+			if s.start >= s.end {
+				break
+			}
+			spans = append(spans, s)
+			for _, e := range entries[s.start:s.end] {
+				want = append(want, e.Name)
+			}
+			i = s.end + 1
+		}
+		for i := range r.IntN(40) {
+			wantRemoved = append(wantRemoved, fmt.Sprint("gone", i, strings.Repeat("x", r.IntN(limit/7))))
+		}
+
+		var got, gotRemoved []string
+		count := 0
+		for _, b := range encodeRun(entries, formDelta).cut(limit, spans, wantRemoved) {
+			var m discoveryv3.DeltaDiscoveryResponse
+			var wire []byte
+			for _, p := range b.parts {
+				wire = append(wire, p.buf.ReadOnlyData()...)
+			}
+			require.Len(t, wire, b.size)
+			require.NoError(t, proto.Unmarshal(wire, &m))
+			require.True(t, b.size <= limit || len(m.GetResources())+len(m.GetRemovedResources()) == 1, "%d bytes", b.size)
+			for _, res := range m.GetResources() {
+				got = append(got, res.GetName())
+			}
+			gotRemoved = append(gotRemoved, m.GetRemovedResources()...)
+			count += b.count
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, wantRemoved, gotRemoved)
+		require.Equal(t, len(want)+len(wantRemoved), count)
+	}
+}
+
+// Named subscriptions that want much of a difference are sent stretches of what is encoded for all.
+func TestNamedStreamsShareTheEncoding(t *testing.T) {
+	w := newWorld(t, Options{})
+	var names, items []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("n%02d", i))
+		items = append(items, names[i]+"@1")
+	}
+	w.set(testType, items...)
+	wanted := append(append([]string{}, names[3:9]...), names[20:22]...)
+	c := w.delta(testType)
+	c.ask(testType, wanted...)
+	c.expectAck(testType, nil, "n03@1", "n04@1", "n05@1", "n06@1", "n07@1", "n08@1", "n20@1", "n21@1")
+	from := w.coll(testType).current.Load()
+	for i := range items {
+		items[i] = names[i] + "@2"
+	}
+	w.set(testType, items...)
+	c.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
+
+	to := w.coll(testType).current.Load()
+	sub := &subscription{isDelta: true, coll: w.coll(testType), names: map[string]struct{}{}, state: from}
+	for _, name := range wanted {
+		sub.names[name] = struct{}{}
+	}
+	r := sub.next()
+	require.Equal(t, []span{{3, 9}, {20, 22}}, r.spans)
+	shared := to.since(from).deltaIn(formDelta)
+	bodies := r.bodies(formDelta)
+	require.Len(t, bodies, 1)
+	require.Len(t, bodies[0].parts, 2)
+	part := bodies[0].parts[0].buf.ReadOnlyData()
+	require.Same(t, &shared.bytes[shared.offset(3)], &part[0], "the same memory")
+}
