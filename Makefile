@@ -33,8 +33,10 @@ race: ## run the tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...
 
 SOAK ?= 200
-soak: ## kill the writer of the state directory SOAK times, at random moments
+SOAK_DURATION ?= 2m
+soak: build ## kill the writer of the state directory SOAK times; disturb the connections between tiers for SOAK_DURATION (again the same way: SOAK_SEED=n)
 	TRIBUTARY_TEST_CRASHES=$(SOAK) $(GO) test -count=1 -timeout 30m -v -run TestKilledAtAnyMoment ./sources/lastgood
+	cd e2e && TRIBUTARY_BIN=$(CURDIR)/bin/tributary SOAK_DURATION=$(SOAK_DURATION) $(GO) test -count=1 -timeout 0 -v -run TestSoakTiers .
 
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME

@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/e2e/fixture"
+)
+
+const destinationRules = "networking.istio.io/v1/DestinationRule"
+
+// TestSoakTiers shows that tributaries behind each other agree, object by object, with the files and with each other after
+// their connections were refused, delayed, silenced, reset and cut at random while the files changed; that no tier lost on the
+// way what was there all the time; and that no process holds more at the end than at the start. SOAK_DURATION says for how
+// long and SOAK_SEED how; `make soak` sets them.
+func TestSoakTiers(t *testing.T) {
+	t.Parallel()
+	duration, seed := 6*time.Second, uint64(2480) // With seed 2480 each connection meets its fault soon.
+	if text := os.Getenv("SOAK_DURATION"); text != "" {
+		var err error
+		duration, err = time.ParseDuration(text)
+		require.NoError(t, err, "SOAK_DURATION")
+		seed = uint64(time.Now().UnixNano())
+	}
+	if text := os.Getenv("SOAK_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, "SOAK_SEED")
+	}
+	t.Logf("SOAK_DURATION=%v SOAK_SEED=%d", duration, seed)
+
+	s := newSoak(t, seed)
+	s.await(t, 20*time.Second)
+	var once []fixture.Footprint
+	for _, tier := range s.tiers {
+		f, err := tier.Footprint(t.Context())
+		require.NoError(t, err)
+		once = append(once, f)
+	}
+
+	looks := 0
+	for tick, end := time.NewTicker(20*time.Millisecond), time.Now().Add(duration); time.Now().Before(end); <-tick.C {
+		s.change(t)
+		if s.changes%25 == 0 {
+			s.requireKept(t)
+			looks++
+		}
+	}
+	total := map[fixture.Fault]int{}
+	for i, p := range s.proxies {
+		connections, faults := p.Count()
+		t.Logf("hop %d: %d connections, faults: %v", i+1, connections, faults)
+		for fault, n := range faults {
+			total[fault] += n
+		}
+		p.Clean()
+	}
+	require.Greater(t, len(total), 2, "the faults were few")
+	if duration > time.Minute {
+		require.ElementsMatch(t, fixture.Faults(), slices.Collect(maps.Keys(total)), "there was each of the faults")
+	}
+
+	clean := time.Now()
+	s.await(t, 2*time.Minute) // A client that failed often waits for up to a minute.
+	t.Logf("%d changes, %d objects; all agree %v after the last fault; what was there all the time was there at each of %d looks",
+		s.changes, len(s.there)+len(s.kept), time.Since(clean).Round(time.Millisecond), looks)
+	// What comes after it arrives as ever.
+	s.change(t)
+	s.await(t, 10*time.Second)
+	for i, tier := range s.tiers {
+		name := fmt.Sprintf("tier %d", i+1)
+		slack := fixture.Footprint{Goroutines: 10, Files: 5, Heap: 8 << 20}
+		t.Logf("%s held %v, and holds %v", name, once[i], tier.AwaitFootprint(t, time.Minute, once[i], slack))
+	}
+}
+
+// soak is a chain of tributaries with faults between them: the first reads files, the second reads the first by delta, and from
+// the second one reads by delta and one the state of the world.
+type soak struct {
+	dir     string
+	rand    *rand.Rand
+	tiers   []*fixture.Tributary
+	proxies []*fixture.FaultyProxy
+	kept    map[string]string // What never changes, by name: the kind's type URL.
+	there   []string          // The names of what may change.
+	changes int
+}
+
+func newSoak(t *testing.T, seed uint64) *soak {
+	s := &soak{dir: t.TempDir(), rand: rand.New(rand.NewPCG(seed, 0)), kept: map[string]string{}}
+	for i := range 100 {
+		name, content := fmt.Sprintf("kept%d", i), serviceEntry
+		s.kept["shop/"+name] = serviceEntries
+		if i%2 == 0 {
+			content = destinationRule
+			s.kept["shop/"+name] = destinationRules
+		}
+		write(t, s.dir, name+".yaml", content(name, 80))
+	}
+	for range 200 {
+		s.create(t)
+	}
+	// A link that was away for long brings many deletions at once. That a guard would hold them is not the subject.
+	tier := func(source fixture.ConfigSource) *fixture.Tributary {
+		tr := fixture.StartTributary(t, source.With("guard", "off"))
+		s.tiers = append(s.tiers, tr)
+		return tr
+	}
+	behind := func(tr *fixture.Tributary, mode string) *fixture.Tributary {
+		p := fixture.StartFaultyProxy(t, tr.XDS, seed+uint64(len(s.proxies)))
+		s.proxies = append(s.proxies, p)
+		return tier(fixture.Upstream("above", p.Addr).With("mode", mode))
+	}
+	middle := behind(tier(fixture.Files("rules", s.dir)), "delta")
+	behind(middle, "delta")
+	behind(middle, "sotw")
+	return s
+}
+
+// change makes, changes or deletes an object.
+func (s *soak) change(t *testing.T) {
+	s.changes++
+	switch n := s.rand.IntN(4); {
+	case n == 0 && len(s.there) < 400, len(s.there) < 50:
+		s.create(t)
+	case n == 1:
+		i := s.rand.IntN(len(s.there))
+		require.NoError(t, os.Remove(filepath.Join(s.dir, s.there[i]+".yaml")))
+		s.there = slices.Delete(s.there, i, i+1)
+	default:
+		s.put(t, s.there[s.rand.IntN(len(s.there))])
+	}
+}
+
+// create makes an object, sometimes one that there was before.
+func (s *soak) create(t *testing.T) {
+	kind := []string{"entry", "rule"}[s.rand.IntN(2)]
+	name := fmt.Sprintf("%s%d", kind, s.rand.IntN(1000))
+	if !slices.Contains(s.there, name) {
+		s.there = append(s.there, name)
+	}
+	s.put(t, name)
+}
+
+// put writes an object with some content, in one step as deployments do.
+func (s *soak) put(t *testing.T, name string) {
+	content := serviceEntry
+	if name[0] == 'r' {
+		content = destinationRule
+	}
+	write(t, s.dir, ".new", content(name, 1+s.rand.IntN(60_000)))
+	require.NoError(t, os.Rename(filepath.Join(s.dir, ".new"), filepath.Join(s.dir, name+".yaml")))
+}
+
+func destinationRule(name string, connections int) string {
+	return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: %s, namespace: shop}
+spec: {host: %s.mesh.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections: %d}}}}
+`, name, name, connections)
+}
+
+// read is what a tier serves.
+func (s *soak) read(t *testing.T, tier *fixture.Tributary) (all map[string]map[string]fixture.Served, err error) {
+	all = map[string]map[string]fixture.Served{}
+	for _, typeURL := range []string{serviceEntries, destinationRules} {
+		if all[typeURL], err = fixture.ReadServed(t.Context(), tier.XDS, typeURL); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// requireKept fails the test if a tier lacks what is there all the time.
+func (s *soak) requireKept(t *testing.T) {
+	t.Helper()
+	for i, tier := range s.tiers {
+		got, err := s.read(t, tier)
+		require.NoError(t, err)
+		for name, typeURL := range s.kept {
+			require.Contains(t, got[typeURL], name, "tier %d after %d changes", i+1, s.changes)
+		}
+	}
+}
+
+// await waits until all tiers have what the files say, in the same versions.
+func (s *soak) await(t *testing.T, within time.Duration) {
+	t.Helper()
+	want := fixture.ReadObjects(t, s.dir)
+	var first map[string]map[string]fixture.Served
+	for i, tier := range s.tiers {
+		tier.WaitFor(t, within, func() error {
+			got, err := s.read(t, tier)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				first = got
+				return sameObjects(want, got)
+			}
+			for typeURL := range first {
+				if err := sameServed(first[typeURL], got[typeURL]); err != nil {
+					return fmt.Errorf("tier %d: %w", i+1, err)
+				}
+			}
+			return nil
+		})
+	}
+	for i, tier := range s.tiers[1:] {
+		awaitState(t, tier, "above", "healthy", false)
+		require.Empty(t, tier.Metric(t, "tributary_source_quarantined", `source="above"`), "tier %d", i+2)
+	}
+}
+
+// sameObjects is nil if what is served is what the files say.
+func sameObjects(want fixture.Objects, got map[string]map[string]fixture.Served) error {
+	var errs []error
+	left := len(got[serviceEntries]) + len(got[destinationRules])
+	for key, object := range want {
+		typeURL := serviceEntries
+		if key.Kind == "DestinationRule" {
+			typeURL = destinationRules
+		}
+		served, ok := got[typeURL][key.Namespace+"/"+key.Name]
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s is missing", key))
+			continue
+		}
+		left--
+		spec := object.Message().ProtoReflect().New().Interface()
+		if err := proto.Unmarshal([]byte(served.Body), spec); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		if !proto.Equal(object.Message(), spec) {
+			errs = append(errs, fmt.Errorf("%s is %v, want %v", key, spec, object.Message()))
+		}
+	}
+	if left > 0 {
+		errs = append(errs, fmt.Errorf("%d objects are served that no file has", left))
+	}
+	return errors.Join(errs...)
+}
+
+// sameServed is nil if both have the same objects, in the same versions, with the same content.
+func sameServed(want, got map[string]fixture.Served) error {
+	var errs []error
+	for name, w := range want {
+		if g, ok := got[name]; !ok {
+			errs = append(errs, fmt.Errorf("%s is missing", name))
+		} else if g != w {
+			errs = append(errs, fmt.Errorf("%s has version %s, want %s; the content is the same: %v", name, g.Version, w.Version, g.Body == w.Body))
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			errs = append(errs, fmt.Errorf("%s is too much", name))
+		}
+	}
+	return errors.Join(errs...)
+}
