@@ -111,6 +111,24 @@ func (t *tier) sent(limit time.Duration) (all role.Traffic, err error) {
 	return all, nil
 }
 
+// inUse is the memory that the tributary needs: what is left after a garbage collection, and stacks. Its resident set has
+// also what it will give back to the system by and by.
+func (t *tier) inUse() (uint64, error) {
+	if _, err := t.get("/debug/pprof/heap?gc=1"); err != nil {
+		return 0, err
+	}
+	page, err := t.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	heap, err := sum(page, "go_memstats_heap_alloc_bytes ")
+	if err != nil {
+		return 0, err
+	}
+	stacks, err := sum(page, "go_memstats_stack_inuse_bytes ")
+	return heap + stacks, err
+}
+
 // sum adds up a metric over its labels.
 func sum(page, prefix string) (total uint64, err error) {
 	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
@@ -129,29 +147,52 @@ func sum(page, prefix string) (total uint64, err error) {
 
 // tierUse is what a tier has used and sent so far.
 type tierUse struct {
-	cpu       time.Duration
-	rss, peak uint64
-	sent      role.Traffic
+	cpu         time.Duration
+	inUse, peak uint64
+	sent        role.Traffic
 }
 
-// begin waits until the tiers are at rest, and begins a new peak of their memory.
+// begin returns what the tiers have used and sent before a step, and begins a new peak of their memory. The CPU is read last:
+// to ask for the rest costs a tier some, too.
 func (r *tiersRunner) begin() ([]tierUse, error) {
-	use, err := r.rest()
-	for _, t := range r.tiers {
+	use := make([]tierUse, len(r.tiers))
+	for i, t := range r.tiers {
+		var err error
+		if use[i].sent, err = t.sent(r.Timeout); err != nil {
+			return nil, err
+		}
 		process.ResetPeak(t.cmd.Process.Pid)
 	}
-	return use, err
+	return use, r.rest(use)
 }
 
-// rest waits until all tiers have used next to nothing for a second, and returns what they had used until then.
-func (r *tiersRunner) rest() ([]tierUse, error) {
-	const window, noise = time.Second, 10 * time.Millisecond
+// end returns what the tiers have used and sent after a step. The CPU is read first.
+func (r *tiersRunner) end() ([]tierUse, error) {
 	use := make([]tierUse, len(r.tiers))
-	for deadline := time.Now().Add(r.patience()); ; {
+	if err := r.rest(use); err != nil {
+		return nil, err
+	}
+	for i, t := range r.tiers {
+		var err error
+		if use[i].sent, err = t.sent(r.Timeout); err != nil {
+			return nil, err
+		}
+		_, use[i].peak = process.Memory(t.cmd.Process.Pid)
+		if use[i].inUse, err = t.inUse(); err != nil {
+			return nil, err
+		}
+	}
+	return use, nil
+}
+
+// rest waits until all tiers have used next to nothing for a second, and notes the CPU that they had used until then.
+func (r *tiersRunner) rest(use []tierUse) error {
+	const window, noise = time.Second, 10 * time.Millisecond
+	for deadline := time.Now().Add(r.patience()); time.Now().Before(deadline); {
 		for i, t := range r.tiers {
 			var err error
 			if use[i].cpu, err = process.CPUOf(t.cmd.Process.Pid); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		time.Sleep(window)
@@ -159,25 +200,15 @@ func (r *tiersRunner) rest() ([]tierUse, error) {
 		for i, t := range r.tiers {
 			now, err := process.CPUOf(t.cmd.Process.Pid)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			resting = resting && now-use[i].cpu <= noise
 		}
 		if resting {
-			break
-		}
-		if time.Now().After(deadline) {
-			return nil, errBusy
+			return nil
 		}
 	}
-	for i, t := range r.tiers {
-		var err error
-		if use[i].sent, err = t.sent(r.Timeout); err != nil {
-			return nil, err
-		}
-		use[i].rss, use[i].peak = process.Memory(t.cmd.Process.Pid)
-	}
-	return use, nil
+	return errBusy
 }
 
 // assemble makes figures of what the tiers have used.
@@ -185,7 +216,7 @@ func (r *tiersRunner) assemble(before, after []tierUse) []figures {
 	run := make([]figures, len(after))
 	for i, a := range after {
 		run[i] = figures{
-			CPU: a.cpu - before[i].cpu, RSS: a.rss, PeakRSS: a.peak,
+			CPU: a.cpu - before[i].cpu, RSS: a.inUse, PeakRSS: a.peak,
 			Bytes: a.sent.Bytes - before[i].sent.Bytes, Messages: a.sent.Received - before[i].sent.Received,
 		}
 	}

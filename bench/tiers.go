@@ -22,6 +22,7 @@ type tiersFlags struct {
 	objects   int
 	clients   int
 	returning int
+	sotw      bool
 }
 
 func (f *tiersFlags) register(flags *flag.FlagSet) {
@@ -30,6 +31,7 @@ func (f *tiersFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.objects, "objects", 100_000, "how many ServiceEntries, for -tiers")
 	flags.IntVar(&f.clients, "clients", 500, "how many clients the last one has, for -tiers")
 	flags.IntVar(&f.returning, "returning", 50, "how many of them there are when clients come back with what they know, for -tiers; each sends the names of all objects")
+	flags.BoolVar(&f.sotw, "sotw", false, "the clients follow the state of the world, as istiods do, for -tiers")
 }
 
 // The steps of a measurement. The starts of the tiers have their numbers instead.
@@ -79,8 +81,12 @@ func runTiers(binary string, flags tiersFlags, s settings, out io.Writer) error 
 		return err
 	}
 	load = append(load, process.Load())
-	_, err = fmt.Fprintf(out, "%d tiers, %d ServiceEntries, delta; load of the machine, over 1, 5 and 15 minutes: %s before, %s after\n\n",
-		flags.depth, flags.objects, load[0], load[1])
+	mode := modeDelta
+	if flags.sotw {
+		mode = modeSotW
+	}
+	_, err = fmt.Fprintf(out, "%d tiers, %d ServiceEntries, clients: %s; load of the machine, over 1, 5 and 15 minutes: %s before, %s after\n\n",
+		flags.depth, flags.objects, mode, load[0], load[1])
 	if err != nil {
 		return err
 	}
@@ -140,6 +146,9 @@ func (r *tiersRunner) run(binary string) (results []tierFigures, err error) {
 		return nil, err
 	}
 	add(stepChange, runs...)
+	if r.sotw {
+		return results, nil // They do not say what they know.
+	}
 
 	r.clients = r.returning
 	runs, err = r.resume()
@@ -181,7 +190,7 @@ func (r *tiersRunner) start(binary, source string) ([]figures, error) {
 		return nil, err
 	}
 	took := time.Since(began)
-	after, err := r.rest()
+	after, err := r.end()
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +221,7 @@ func (r *tiersRunner) openArgs(streams int) role.OpenArgs {
 		Address:   r.tiers[len(r.tiers)-1].xds,
 		Streams:   streams,
 		Node:      engine.NodeID,
-		Delta:     true,
+		Delta:     !r.sotw,
 		TypeURLs:  kinds,
 		Resources: r.objects,
 		Timeout:   r.patience(),
@@ -232,7 +241,7 @@ func (r *tiersRunner) connect(args role.OpenArgs) ([]figures, error) {
 	if err := r.reading.call(2*r.patience(), "Open", args, &opened); err != nil {
 		return nil, err
 	}
-	after, err := r.rest()
+	after, err := r.end()
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +278,7 @@ func (r *tiersRunner) change() ([]figures, error) {
 			return nil, fmt.Errorf("tier %d: %w", i+1, err)
 		}
 	}
-	after, err := r.rest()
+	after, err := r.end()
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +339,7 @@ func writeTiers(w io.Writer, results []tierFigures) error {
 		"tier", "readers", "CPU ms", "least–most", "CPU ms a reader", "half have it, ms", "last has it, ms", "messages", "bytes", "bytes a reader",
 	}}
 	rest := report.Table{Left: 2, Header: []string{
-		"step", "tier", "readers", "CPU s", "done after s", "messages", "MB sent", "RSS after MB", "peak RSS MB",
+		"step", "tier", "readers", "CPU s", "done after s", "messages", "MB sent", "in use after MB", "peak RSS MB",
 	}}
 	for _, f := range results {
 		r := summarize(benchCase{}, f.step, f.runs)
