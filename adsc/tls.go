@@ -78,6 +78,15 @@ func (t *TLS) credentials(address string) (credentials.TransportCredentials, err
 	if err != nil {
 		return nil, err
 	}
+	cfg, err := t.Config(host)
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+// Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add.
+func (t *TLS) Config(host string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify} //nolint:gosec // if the operator says so
 	if t.SNI != "" {
 		cfg.ServerName = t.SNI
@@ -103,7 +112,7 @@ func (t *TLS) credentials(address string) (credentials.TransportCredentials, err
 		cfg.InsecureSkipVerify = true // in favour of what follows, which leaves out nothing but the host name
 		cfg.VerifyConnection = t.verify(cfg.RootCAs)
 	}
-	return credentials.NewTLS(cfg), nil
+	return cfg, nil
 }
 
 func (t *TLS) certificate() (tls.Certificate, error) {

@@ -1,0 +1,129 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"tributary/sources"
+)
+
+// Kind is what went wrong with a query.
+type Kind int
+
+// The kinds.
+const (
+	None        Kind = iota // nothing did
+	Canceled                // the caller gave up
+	Unreachable             // no answer, or that of a Consul that cannot answer: no connection, a timeout, no leader, 5xx
+	Denied                  // the token does not allow it, or is missing
+	RateLimited             // asked too much
+	Refused                 // the question is at fault, such as a filter that does not parse
+)
+
+// Failure is what an error of a query means.
+type Failure struct {
+	Kind       Kind
+	RetryAfter time.Duration // how long Consul wants to be left alone; 0 if it does not say
+}
+
+// State is how a source that met the failure is.
+func (f Failure) State() sources.State {
+	switch f.Kind {
+	case None:
+		return sources.Healthy
+	case Denied:
+		return sources.Denied
+	default:
+		return sources.Unreachable
+	}
+}
+
+// Classify tells what an error of the client means. It is pure.
+func Classify(err error) Failure {
+	var (
+		limited *LimitError
+		token   *TokenError
+		status  api.StatusError
+	)
+	switch {
+	case err == nil:
+		return Failure{Kind: None}
+	case errors.As(err, &limited):
+		return Failure{Kind: RateLimited, RetryAfter: limited.RetryAfter}
+	case errors.As(err, &token):
+		return Failure{Kind: Denied}
+	case errors.As(err, &status):
+		return Failure{Kind: kindOf(status)}
+	case errors.Is(err, context.Canceled): // a deadline is Consul's fault, a cancellation is not
+		return Failure{Kind: Canceled}
+	default: // of the network, TLS, or an answer that broke off
+		return Failure{Kind: Unreachable}
+	}
+}
+
+func kindOf(status api.StatusError) Kind {
+	switch {
+	case status.Code == http.StatusForbidden, status.Code == http.StatusUnauthorized:
+		return Denied
+	case strings.Contains(status.Body, "Permission denied"), strings.Contains(status.Body, "ACL not found"):
+		return Denied // agents before 1.11 answer what a server said as 500
+	case status.Code == http.StatusTooManyRequests, strings.Contains(status.Body, rateLimitBody):
+		return RateLimited
+	case status.Code >= 500:
+		return Unreachable
+	default:
+		return Refused
+	}
+}
+
+// rateLimitBody is in the answers of Consul's rate limiter, which are 503 where only the leader could have done better.
+const rateLimitBody = "rate limit exceeded"
+
+// LimitError is the answer of a Consul that is asked too much.
+type LimitError struct {
+	RetryAfter time.Duration // 0 if Consul does not say
+	body       string
+}
+
+// Error implements error.
+func (e *LimitError) Error() string {
+	s := "rate limited by Consul"
+	if e.RetryAfter > 0 {
+		s += fmt.Sprintf(", to be asked again after %s", e.RetryAfter)
+	}
+	if e.body != "" {
+		s += " (" + e.body + ")"
+	}
+	return s
+}
+
+// retryAfter reads the header of that name, in either of its forms.
+func retryAfter(value string, now time.Time) time.Duration {
+	if seconds, err := strconv.Atoi(value); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// NextIndex is the index for the next blocking query, after one with index asked was answered with index got. An index that
+// goes backwards is of a Consul that was restored or wiped, and means nothing; 0 would not block at all.
+func NextIndex(asked, got uint64) uint64 {
+	switch {
+	case got < asked:
+		return 0
+	case got == 0:
+		return 1
+	default:
+		return got
+	}
+}
