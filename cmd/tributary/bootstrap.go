@@ -21,7 +21,9 @@ func newBootstrap() *cobra.Command {
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
   tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local
-  GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80`,
+  GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80
+  tributary bootstrap grpc --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local \
+    --metadata GENERATOR=grpc,NAMESPACE=shop`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: bootstrap.Clients(),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -46,6 +48,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f := cmd.Flags()
 	f.StringVar(&opts.Server, "server", config.DefaultXDS, "host:port of the server, as the client reaches it")
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
+	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
 }

@@ -14,9 +14,10 @@ import (
 
 // Options say which server, and who asks.
 type Options struct {
-	Server     string // host:port
-	NodeID     string // of Envoy or a gRPC program
-	Kubernetes bool   // istiod also reads what it finds in Kubernetes
+	Server     string            // host:port
+	NodeID     string            // of Envoy or a gRPC program
+	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
+	Kubernetes bool              // istiod also reads what it finds in Kubernetes
 }
 
 //go:embed templates
@@ -53,17 +54,23 @@ func Write(w io.Writer, client string, opts Options) (hint string, err error) {
 	if err != nil || host == "" {
 		return "", fmt.Errorf("server %q: want host:port", opts.Server)
 	}
-	t, err := template.New(clients[i].file).Funcs(template.FuncMap{"quote": quote}).ParseFS(templates, "templates/"+clients[i].file)
+	t, err := template.New(clients[i].file).Funcs(template.FuncMap{"quote": quote, "object": object}).ParseFS(templates, "templates/"+clients[i].file)
 	if err != nil {
 		return "", err
 	}
 	return clients[i].hint, t.Execute(w, map[string]any{
-		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Kubernetes": opts.Kubernetes,
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.Metadata, "Kubernetes": opts.Kubernetes,
 	})
 }
 
 // quote writes s so that it is a string in JSON and in YAML.
 func quote(s string) (string, error) {
 	text, err := json.Marshal(s)
+	return string(text), err
+}
+
+// object writes m so that it is an object in JSON and in YAML.
+func object(m map[string]string) (string, error) {
+	text, err := json.Marshal(m)
 	return string(text), err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // named by Any in Envoy's
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
@@ -79,12 +80,15 @@ func TestIstiod(t *testing.T) {
 
 func TestEnvoy(t *testing.T) {
 	for _, server := range servers {
-		asJSON, err := yaml.YAMLToJSONStrict([]byte(write(t, "envoy", options(server))))
+		opts := options(server)
+		opts.Metadata = map[string]string{"NAMESPACE": `a "space"`}
+		asJSON, err := yaml.YAMLToJSONStrict([]byte(write(t, "envoy", opts)))
 		require.NoError(t, err)
 		var b bootstrapv3.Bootstrap
 		require.NoError(t, protojson.Unmarshal(asJSON, &b))
 		require.NoError(t, b.ValidateAll())
 		assert.Equal(t, `a "node"`, b.GetNode().GetId())
+		assert.Equal(t, `a "space"`, b.GetNode().GetMetadata().GetFields()["NAMESPACE"].GetStringValue())
 		cluster := b.GetStaticResources().GetClusters()[0]
 		assert.Equal(t, cluster.GetName(), b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName())
 		address := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
@@ -96,7 +100,7 @@ func TestEnvoy(t *testing.T) {
 // asked is an ADS server that tells who asks.
 type asked struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	nodes chan string
+	nodes chan *corev3.Node
 }
 
 func (a *asked) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
@@ -105,7 +109,7 @@ func (a *asked) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryServ
 		return err
 	}
 	select {
-	case a.nodes <- req.GetNode().GetId():
+	case a.nodes <- req.GetNode():
 	default:
 	}
 	<-st.Context().Done()
@@ -116,19 +120,22 @@ func (a *asked) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryServ
 func TestGRPC(t *testing.T) {
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server, a := grpc.NewServer(), &asked{nodes: make(chan string, 1)}
+	server, a := grpc.NewServer(), &asked{nodes: make(chan *corev3.Node, 1)}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, a)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 
-	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(write(t, "grpc", options(lis.Addr().String()))))
+	opts := options(lis.Addr().String())
+	opts.Metadata = map[string]string{"GENERATOR": "grpc"}
+	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(write(t, "grpc", opts)))
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///reviews.example:80", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	conn.Connect()
 	select {
 	case node := <-a.nodes:
-		assert.Equal(t, `a "node"`, node)
+		assert.Equal(t, `a "node"`, node.GetId())
+		assert.Equal(t, "grpc", node.GetMetadata().GetFields()["GENERATOR"].GetStringValue())
 	case <-time.After(10 * time.Second):
 		assert.Fail(t, "the client did not ask")
 	}
