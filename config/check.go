@@ -12,14 +12,17 @@ import (
 	"strconv"
 	"strings"
 
+	"tributary/sources/consul"
 	"tributary/sources/file"
 	"tributary/sources/xds"
 )
 
 // schemes are the kinds of source address, each with the check of what belongs to it.
 var schemes = map[string]func(d *decoder, s *Source, key, dir string){
-	file.Scheme: (*decoder).checkFile,
-	xds.Scheme:  (*decoder).checkXDS,
+	file.Scheme:         (*decoder).checkFile,
+	xds.Scheme:          (*decoder).checkXDS,
+	consul.Scheme:       (*decoder).checkConsul,
+	consul.SecureScheme: (*decoder).checkConsul,
 }
 
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
@@ -112,6 +115,7 @@ func (d *decoder) checkFile(s *Source, key, dir string) {
 		d.problem(key+".subscribedResources", "not for fs addresses")
 	}
 	d.refuse(s.XDSSettings, key, file.Scheme)
+	d.refuse(s.ConsulSettings, key, file.Scheme)
 	s.Address = under(dir, s.Address)
 	if _, err := file.New(s.Address, s.Settings()); err != nil {
 		at, message, _ := strings.Cut(err.Error(), ": ") // the error begins with the key at fault

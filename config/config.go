@@ -48,7 +48,7 @@ type Listen struct {
 // meshConfig.configSources.
 type Source struct {
 	Name                string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address             string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas."`
+	Address             string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul."`
 	TLSSettings         *TLSSettings        `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
 	SubscribedResources []string            `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
 	Precedence          int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
@@ -57,6 +57,7 @@ type Source struct {
 	Transform           *transform.Settings `json:"transform,omitempty" jsonschema:"What to make of the objects of the source before they are checked and served."`
 	FileSettings
 	XDSSettings
+	ConsulSettings
 }
 
 // TLSSettings has the keys of Istio's ClientTLSSettings.

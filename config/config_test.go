@@ -121,7 +121,7 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, cacheDir, defaultNamespace, guard, locality, maxDelay, maxFileBytes, maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, precedence, quietDelay, rescanInterval, revision, subscribedResources, tlsSettings, tokenFile, transform, unknownFields",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, aliases, cacheDir, datacenters, defaultNamespace, defaultProtocol, endpoints, filter, grace, guard, healthFilter, hostTemplate, labelPrefix, labelTags, locality, localityFrom, maxConcurrentWatches, maxDelay, maxFileBytes, maxMessageBytes, merge, mode, name, namespace, namespaces, nodeID, nodeMetadata, partitions, peers, precedence, protocolMeta, quietDelay, rampRate, requireConsistent, rescanInterval, resetHold, resync, revision, servicePort, servicePortMeta, services, skip, stale, strictChecks, subscribedResources, tagSeparators, taggedAddress, tags, tlsSettings, tokenFile, transform, unknownFields, vips, wait",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
 				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
@@ -142,7 +142,7 @@ configSources:
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
-				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: fs, xds`,
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: consul, consul+https, fs, xds`,
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -199,7 +199,7 @@ configSources:
 
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
-	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: fs, xds`)
+	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, fs, xds`)
 }
 
 func TestLoadAndFind(t *testing.T) {

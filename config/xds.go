@@ -11,7 +11,7 @@ import (
 // XDSSettings are the settings of xds sources. What is zero has the default of package xds.
 type XDSSettings struct {
 	Mode            string            `json:"mode,omitempty" jsonschema:"Variant of the protocol (xds): delta, sotw, or auto, which tries delta first. Default: auto."`
-	TokenFile       string            `json:"tokenFile,omitempty" jsonschema:"File with a bearer token, read anew for each stream (xds). Needs tlsSettings."`
+	TokenFile       string            `json:"tokenFile,omitempty" jsonschema:"File with a token, read anew each time it is used (xds, where it needs tlsSettings; consul)."`
 	NodeID          string            `json:"nodeID,omitempty" jsonschema:"Id that the source introduces itself by (xds). Default: made of the host name."`
 	NodeMetadata    map[string]string `json:"nodeMetadata,omitempty" jsonschema:"Metadata that the source adds to its node (xds)."`
 	Revision        string            `json:"revision,omitempty" jsonschema:"Leaves out what is labelled istio.io/rev for another revision (xds)."`
@@ -27,24 +27,27 @@ func (s *Source) XDS() xds.Settings {
 		NodeID: s.NodeID, NodeMetadata: s.NodeMetadata, Revision: s.Revision, Locality: s.Locality,
 		CacheDir: s.CacheDir, MaxMessageBytes: s.MaxMessageBytes,
 	}
-	if t := s.TLSSettings; t != nil {
-		settings.TLS = &xds.TLS{
-			Mode: t.Mode, ClientCertificate: t.ClientCertificate, PrivateKey: t.PrivateKey, CACertificates: t.CACertificates,
-			SubjectAltNames: t.SubjectAltNames, SNI: t.SNI, InsecureSkipVerify: t.InsecureSkipVerify,
-		}
-	}
+	settings.TLS = s.tls()
 	return settings
+}
+
+// tls returns the settings of TLS as the sources take them, or nil.
+func (s *Source) tls() *xds.TLS {
+	t := s.TLSSettings
+	if t == nil {
+		return nil
+	}
+	return &xds.TLS{
+		Mode: t.Mode, ClientCertificate: t.ClientCertificate, PrivateKey: t.PrivateKey, CACertificates: t.CACertificates,
+		SubjectAltNames: t.SubjectAltNames, SNI: t.SNI, InsecureSkipVerify: t.InsecureSkipVerify,
+	}
 }
 
 // checkXDS notes what is wrong with an xds source. The names of files in it are taken from dir.
 func (d *decoder) checkXDS(s *Source, key, dir string) {
 	d.refuse(s.FileSettings, key, xds.Scheme)
-	if t := s.TLSSettings; t != nil {
-		for _, file := range []*string{&t.ClientCertificate, &t.PrivateKey, &t.CACertificates} {
-			fileUnder(dir, file)
-		}
-	}
-	fileUnder(dir, &s.TokenFile)
+	d.refuse(s.ConsulSettings, key, xds.Scheme)
+	filesUnder(dir, s)
 	fileUnder(dir, &s.CacheDir)
 	if _, err := xds.New(s.Address, s.XDS()); err != nil {
 		at, message, _ := strings.Cut(err.Error(), ": ") // the error begins with the key at fault
@@ -54,6 +57,16 @@ func (d *decoder) checkXDS(s *Source, key, dir string) {
 	if s.Name == "" {
 		s.Name = nameOf(s.Address)
 	}
+}
+
+// filesUnder makes the names of files for the connection ones that are relative to dir.
+func filesUnder(dir string, s *Source) {
+	if t := s.TLSSettings; t != nil {
+		for _, file := range []*string{&t.ClientCertificate, &t.PrivateKey, &t.CACertificates} {
+			fileUnder(dir, file)
+		}
+	}
+	fileUnder(dir, &s.TokenFile)
 }
 
 // fileUnder makes the name of a file that is relative one that is relative to dir. PEM in its place stays.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
@@ -25,6 +26,7 @@ import (
 	"tributary/server/mcp"
 	"tributary/server/xds"
 	"tributary/sources"
+	"tributary/sources/consul"
 	"tributary/sources/file"
 	"tributary/sources/lastgood"
 	upstream "tributary/sources/xds"
@@ -81,7 +83,7 @@ func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Lo
 	a.supervisor = sources.NewSupervisor(sources.Options{Log: log, Metrics: registry})
 	a.view = aggregate.New()
 	hops := mcp.NewHops(instance())
-	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state, hops: hops}
+	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state, hops: hops, metrics: registry}
 	if _, err := a.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &failure{exitConfig, err}
 	}
@@ -96,8 +98,8 @@ func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Lo
 	return a, nil
 }
 
-// newSource makes a source of its configuration. hops are those of this program.
-func newSource(s config.Source, hops *mcp.Hops) (sources.Source, error) {
+// newSource makes a source of its configuration. hops are those of this program, and metrics takes those of the source.
+func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer) (sources.Source, error) {
 	switch scheme, _, _ := strings.Cut(s.Address, "://"); scheme {
 	case file.Scheme:
 		return file.New(s.Address, s.Settings())
@@ -105,6 +107,10 @@ func newSource(s config.Source, hops *mcp.Hops) (sources.Source, error) {
 		settings := s.XDS()
 		settings.Instance, settings.Readers = hops.Instance(), hops
 		return upstream.New(s.Address, settings)
+	case consul.Scheme, consul.SecureScheme:
+		settings := s.Consul()
+		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		return consul.New(s.Address, settings)
 	default: // config lets no other one through
 		return nil, fmt.Errorf("address %q: unknown scheme", s.Address)
 	}

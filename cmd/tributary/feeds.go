@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"tributary/aggregate"
 	"tributary/config"
 	"tributary/memstore"
@@ -20,7 +22,8 @@ type feeds struct {
 	view       *aggregate.View
 	state      *lastgood.Dir // where what they publish is kept; nil for nowhere
 	hops       *mcp.Hops     // what reads from this program
-	all        []*feed       // in order of precedence
+	metrics    prometheus.Registerer
+	all        []*feed // in order of precedence
 }
 
 // feed is a source as it was configured, and its store.
@@ -63,7 +66,7 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 			next = append(next, old)
 			continue
 		}
-		source, err := newSource(s, f.hops)
+		source, err := newSource(s, f.hops, f.metrics)
 		if err != nil {
 			return done, fmt.Errorf("source %s: %w", s.Name, err)
 		}

@@ -27,7 +27,7 @@ var arrows = map[string][]string{
 	"sources/transform":  {"resource"},
 	"sources/file":       {"resource", "sources"},
 	"sources/xds":        {"resource", "sources", "adsc"},
-	"sources/consul":     {"resource", "sources", "sources/consul/"},
+	"sources/consul":     {"resource", "sources", "adsc", "sources/consul/"},
 	"sources/dubbo":      {"resource", "sources"},
 	"sources/kube":       {"resource", "sources"},
 	"sources/internal/":  {"resource", "sources"},

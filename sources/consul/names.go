@@ -1,0 +1,137 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"tributary/sources/consul/dial"
+)
+
+// list follows the names of the services of p.
+func (r *run) list(ctx context.Context, p *part) {
+	pace, retry := pacer{last: paceNames}, newBackOff(firstRetry, lastNamesRetry)
+	var index uint64
+	sure := false // the next read has to be a certain one
+	for ctx.Err() == nil {
+		q := query{index: index}
+		if p.again.take() || sure {
+			q = query{level: certain}
+		}
+		l, err := r.readNames(ctx, p, q)
+		if err != nil {
+			if failed := r.namesFailed(p, err); failed {
+				index, sure = 0, true
+				r.pause(ctx, &p.again, retry.NextBackOff())
+			}
+			continue
+		}
+		m := r.tookNames(ctx, p, l)
+		sure = m == doubtful
+		switch m {
+		case doubtful:
+			continue
+		case denied, foreign:
+			index, sure = 0, true
+			r.pause(ctx, &p.again, retry.NextBackOff())
+			continue
+		}
+		retry.Reset()
+		index = next(q, index, l.index)
+		r.pause(ctx, &p.again, pace.next(time.Now()))
+	}
+}
+
+// next is the index from which to wait for news, after a query that was answered with got.
+func next(q query, asked, got uint64) uint64 {
+	if q.index == 0 {
+		return max(got, 1) // what we have is the state at that index, however small it is
+	}
+	return dial.NextIndex(asked, got)
+}
+
+func (r *run) readNames(ctx context.Context, p *part, q query) (listing, error) {
+	if !r.gate.calm(ctx) {
+		return listing{}, ctx.Err()
+	}
+	ctx, end := p.again.begin(ctx)
+	defer end()
+	r.counters.names.Add(1)
+	return r.catalog.services(ctx, p.domain, q)
+}
+
+// tookNames applies a listing, and starts to follow the services that are new.
+func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !p.known
+	m, added, check := p.takeNames(l, time.Now(), r.settings.ResetHold)
+	if m == doubtful {
+		r.counters.confirmations.Add(1)
+		return m
+	}
+	if m == denied {
+		r.counters.denied.Add(1)
+	}
+	if first && p.known {
+		added = r.adopt(p, added)
+	}
+	for _, s := range check {
+		s.again.raise()
+	}
+	for _, name := range added {
+		r.follow(ctx, p, name)
+	}
+	if m == changed || m == partial {
+		r.renamed = true
+	}
+	for name, s := range p.services {
+		if s.delisted {
+			r.dirty[name] = true
+		}
+	}
+	r.ring()
+	return m
+}
+
+// adopt adds to the names of p those that an earlier run published, so that they are withdrawn only if reading them
+// tells that they have gone.
+func (r *run) adopt(p *part, names []string) []string {
+	if len(p.listing.names) == 0 && len(r.restored) > 1 {
+		p.distrust(time.Now().Add(r.settings.ResetHold), fmt.Sprintf(
+			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(r.restored)))
+	}
+	for group := range r.restored {
+		if _, there := p.listing.names[group]; !there && p.services[group] == nil {
+			names = append(names, group)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// follow starts to follow a service. The caller holds mu.
+func (r *run) follow(ctx context.Context, p *part, name string) {
+	ctx, cancel := context.WithCancel(ctx)
+	_, listed := p.listing.names[name]
+	s := &service{name: name, part: p, stop: cancel, listed: listed}
+	p.services[name] = s
+	r.watches.Go(func() {
+		defer cancel()
+		r.watch(ctx, s)
+	})
+}
+
+// namesFailed notes why the names could not be read. It is false if nothing failed: somebody wants us to look again.
+func (r *run) namesFailed(p *part, err error) bool {
+	t := r.explain(err)
+	if t == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.fail(t)
+	r.ring()
+	return true
+}

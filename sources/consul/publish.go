@@ -1,0 +1,275 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/consul/mapping"
+)
+
+// mapper makes resources of services; see package mapping.
+type mapper interface {
+	Service(name string, in []mapping.Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string)
+	Names(names []string) (again []string)
+	Restore(rs []*resource.Resource)
+}
+
+// publish hands the sink what changed, until ctx ends.
+func (r *run) publish(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		work, health, next := r.gather(time.Now())
+		contents := make([]sources.Content, 0, len(work))
+		for _, w := range work {
+			rs, rejects, warnings := r.mapper.Service(w.name, w.in)
+			contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
+		}
+		if len(contents) > 0 {
+			_ = r.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
+		}
+		if r.syncs() {
+			r.sink.Synced()
+		}
+		r.sink.Report(health)
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.bell:
+		case <-timer.C:
+		}
+	}
+}
+
+// work is a service to publish: what is known of it in each domain.
+type work struct {
+	name string
+	in   []mapping.Service
+}
+
+// gather collects what is to be published, and returns how long nothing more will be unless somebody rings.
+func (r *run) gather(now time.Time) (all []work, health sources.Health, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait = r.expire(now)
+	if r.renamed {
+		r.renamed = false
+		for _, name := range r.mapper.Names(r.names()) {
+			r.dirty[name] = true
+		}
+	}
+	if r.started() {
+		for _, name := range slices.Sorted(maps.Keys(r.dirty)) {
+			if in, ok := r.content(name, now); ok {
+				delete(r.dirty, name)
+				all = append(all, work{name, in})
+			}
+		}
+	}
+	return all, r.health(now), wait
+}
+
+// expire ends what has lasted long enough: the grace of services that are gone, and suspicions. It returns when there
+// is more to end. The caller holds mu.
+func (r *run) expire(now time.Time) time.Duration {
+	wait := time.Hour
+	until := func(t time.Time) bool {
+		if left := t.Sub(now); left > 0 {
+			wait = min(wait, left)
+			return false
+		}
+		return true
+	}
+	for _, p := range r.parts {
+		if !p.suspect.IsZero() && until(p.suspect) {
+			p.suspect, p.why = time.Time{}, ""
+			p.again.raise()
+			for _, s := range p.services {
+				if s.held > 0 || !s.listed {
+					s.again.raise()
+				}
+			}
+		}
+		for name, s := range p.services {
+			if s.gone.IsZero() || !until(s.gone.Add(r.settings.Grace)) {
+				continue
+			}
+			r.dirty[name] = true
+			if !s.listed {
+				s.stop()
+				delete(p.services, name)
+				r.renamed = true
+			}
+		}
+	}
+	return wait
+}
+
+// names are those of all services. The caller holds mu.
+func (r *run) names() []string {
+	all := make(map[string]bool)
+	for _, p := range r.parts {
+		for name := range p.services {
+			all[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// started reports whether every domain was read, or cannot be for now. Until then nothing is published, so that a start
+// is one commit. The caller holds mu.
+func (r *run) started() bool {
+	if r.synced {
+		return true
+	}
+	for _, p := range r.parts {
+		if p.trouble == nil && !p.complete() && p.quiet() {
+			return false
+		}
+	}
+	return true
+}
+
+// quiet reports whether no service of p is in trouble.
+func (p *part) quiet() bool {
+	for _, s := range p.services {
+		if s.trouble != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// content is what is known of a service in all domains; ok is false while too little is known to publish it: what an
+// earlier run published may have been read from a domain that cannot be read now. The caller holds mu.
+func (r *run) content(name string, now time.Time) (in []mapping.Service, ok bool) {
+	for _, p := range r.parts {
+		s := p.services[name]
+		if r.restored[name] && (!p.known || s != nil && !s.known) {
+			return nil, false
+		}
+		if s == nil || !s.known {
+			continue
+		}
+		if !s.gone.IsZero() && now.Sub(s.gone) >= r.settings.Grace {
+			continue
+		}
+		in = append(in, mapping.Service{
+			Name: name, Datacenter: p.datacenterOf(s), Namespace: p.namespace, Partition: p.partition, Peer: p.peer,
+			Entries: s.instances.list,
+		})
+	}
+	return in, true
+}
+
+// datacenterOf is that of the instances, since a domain need not name it.
+func (p *part) datacenterOf(s *service) string {
+	if p.datacenter != "" {
+		return p.datacenter
+	}
+	for _, e := range s.instances.list {
+		if e.Node.Datacenter != "" {
+			p.learned = e.Node.Datacenter
+			break
+		}
+	}
+	return p.learned
+}
+
+// syncs reports whether the first full read is in, once.
+func (r *run) syncs() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.synced {
+		return false
+	}
+	for _, p := range r.parts {
+		if !p.complete() {
+			return false
+		}
+	}
+	r.synced = true
+	return true
+}
+
+// health says how the source is. The caller holds mu.
+func (r *run) health(now time.Time) sources.Health {
+	var messages []string
+	down, denied, starting := 0, 0, 0
+	for _, p := range r.parts {
+		t, some := p.condition()
+		switch {
+		case t != nil:
+			down++
+			if t.state == sources.Denied {
+				denied++
+			}
+			messages = append(messages, p.prefix()+t.message)
+		case some != "":
+			messages = append(messages, p.prefix()+some)
+		case !p.complete():
+			starting++
+		}
+		if p.suspected(now) {
+			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.why, p.suspect.UTC().Format(time.TimeOnly)+" UTC"))
+		}
+	}
+	message := strings.Join(messages, "; ")
+	switch {
+	case down == len(r.parts) && denied > 0:
+		return sources.Health{State: sources.Denied, Message: message}
+	case down == len(r.parts):
+		return sources.Health{State: sources.Unreachable, Message: message}
+	case message != "":
+		return sources.Health{State: sources.Degraded, Message: message}
+	case starting > 0 && !r.synced:
+		return sources.Health{State: sources.Starting, Message: "reading the services"}
+	default:
+		return sources.Health{State: sources.Healthy}
+	}
+}
+
+// prefix names the domain in messages, where it has a name.
+func (p *part) prefix() string {
+	if s := p.String(); s != "" {
+		return s + ": "
+	}
+	return ""
+}
+
+// condition returns the trouble of the domain as a whole, or what is to be said about some of its services.
+func (p *part) condition() (whole *trouble, some string) {
+	if p.trouble != nil {
+		return p.trouble, ""
+	}
+	var names []string
+	worst := sources.Denied
+	for name, s := range p.services {
+		if s.trouble != nil {
+			names = append(names, name)
+			if s.trouble.state != sources.Denied {
+				worst = s.trouble.state
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, ""
+	}
+	slices.Sort(names)
+	first := p.services[names[0]].trouble
+	message := first.message
+	if len(names) > 1 {
+		message += fmt.Sprintf(", and %d services more", len(names)-1)
+	}
+	if len(names) == len(p.services) {
+		return &trouble{worst, message}, ""
+	}
+	return nil, message
+}

@@ -1,0 +1,113 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+// run is the state of one run.
+type run struct {
+	// read-only
+	settings Settings
+	sink     sources.Sink
+	catalog  catalog
+	mapper   mapper
+	gate     *gate
+	counters *counters
+	parts    []*part
+	restored map[string]bool // what an earlier run published
+	bell     chan struct{}   // there is something to publish or report
+
+	watches sync.WaitGroup // the loops of services
+
+	mu      sync.Mutex
+	dirty   map[string]bool // services to publish
+	renamed bool            // the set of all names is another one
+	synced  bool
+}
+
+// Run publishes what Consul has until ctx ends.
+func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	defer s.close()
+	stop, err := s.counters.register(s.settings.Registerer)
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	defer stop()
+	r := newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.counters)
+	return r.loop(ctx)
+}
+
+func newRun(settings Settings, sink sources.Sink, c catalog, m mapper, places int, counted *counters) *run {
+	r := &run{
+		settings: settings, sink: sink, catalog: c, mapper: m, counters: counted,
+		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool),
+	}
+	for _, d := range settings.domains() {
+		r.parts = append(r.parts, &part{domain: d, services: make(map[string]*service)})
+	}
+	if places > 0 {
+		places = max(1, places-len(r.parts)) // the names have theirs
+	}
+	r.gate = newGate(settings, places)
+	return r
+}
+
+func (r *run) loop(ctx context.Context) error {
+	holder, _ := r.sink.(sources.Holder)
+	for _, group := range r.sink.Groups() {
+		r.restored[group] = true
+		if holder != nil {
+			r.mapper.Restore(holder.Held(group))
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var loops sync.WaitGroup
+	for _, p := range r.parts {
+		loops.Go(func() { r.list(ctx, p) })
+		loops.Go(func() { r.compare(ctx, p) })
+	}
+	r.publish(ctx)
+	loops.Wait()
+	r.watches.Wait() // they are started by the loops
+	return ctx.Err()
+}
+
+// ring has what changed published and reported.
+func (r *run) ring() {
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+}
+
+// explain says what an error of a read means; nil if we ended the read ourselves.
+func (r *run) explain(err error) *trouble {
+	f := dial.Classify(err)
+	switch f.Kind {
+	case dial.Canceled:
+		return nil
+	case dial.RateLimited:
+		r.counters.limited.Add(1)
+		r.gate.refrain(max(f.RetryAfter, time.Second))
+	case dial.Denied:
+		r.counters.denied.Add(1)
+	}
+	return &trouble{f.State(), err.Error()}
+}
+
+// pause waits for d, or until somebody wants us to look again.
+func (r *run) pause(ctx context.Context, i *interrupt, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	ctx, end := i.begin(ctx)
+	defer end()
+	sleep(ctx, d)
+}

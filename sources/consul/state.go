@@ -1,0 +1,202 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tributary/sources"
+)
+
+// part is a domain and what is known of it.
+type part struct {
+	domain
+	again interrupt // of the loop that reads its names
+
+	// Guarded by the mu of run.
+	known    bool    // the names were read
+	listing  listing // that was believed last
+	services map[string]*service
+	learned  string        // the name of the datacenter, where the domain does not say it
+	trouble  *trouble      // with the names; nil if the last read was good
+	down     chan struct{} // closed when trouble ends; nil without trouble
+	// suspect is until when what is missing means nothing, because Consul lost its data, and why we think so.
+	suspect time.Time
+	why     string
+}
+
+// service is one service of a domain and what is known of it.
+type service struct {
+	name  string
+	part  *part
+	again interrupt // of its loop: its next read is a certain one
+	stop  context.CancelFunc
+
+	// Guarded by the mu of run.
+	settled   bool // it was read, or we were told that we may not
+	known     bool // it was read
+	instances instances
+	held      int       // instances that Consul does not have, and that stay for now
+	gone      time.Time // since when it has none for certain; zero if it has
+	listed    bool      // among the names
+	delisted  bool      // not among them for certain: what is read of it does not count
+	trouble   *trouble  // with its last read
+	healing   bool      // the full compare found a difference
+	index     uint64    // of the last answer
+	answers   int       // so far
+}
+
+// trouble is why something could not be read.
+type trouble struct {
+	state   sources.State // Unreachable or Denied
+	message string
+}
+
+// suspected reports whether the domain may have lost its data.
+func (p *part) suspected(now time.Time) bool { return now.Before(p.suspect) }
+
+// complete reports whether all that the domain had at the start was read. A service that we may not read does not
+// hold up the others; if it is all of them, we may not read the domain.
+func (p *part) complete() bool {
+	if !p.known {
+		return false
+	}
+	denied := 0
+	for _, s := range p.services {
+		if !s.settled {
+			return false
+		}
+		if s.trouble != nil && s.trouble.state == sources.Denied {
+			denied++
+		}
+	}
+	return denied == 0 || denied < len(p.services)
+}
+
+// take applies what was read of s, and returns what that meant. The caller holds mu of run, and publishes the service
+// anew unless nothing changed.
+func (s *service) take(r reading, now time.Time) meaning {
+	m := judge(s.instances, s.known, r)
+	if m == doubtful {
+		return m // the next read will tell
+	}
+	s.answers++
+	s.index = r.index
+	s.settled = true
+	if s.delisted && m != denied && m != foreign {
+		s.trouble = nil
+		return unchanged
+	}
+	missing := r.instances.without(s.instances)
+	switch m {
+	case foreign:
+		s.settled = s.known
+		s.trouble = &trouble{sources.Unreachable, fmt.Sprintf("service %s: the answer is not that of a Consul: it has no index", s.name)}
+	case denied:
+		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: the token does not show its instances (node:read and service:read are needed)", s.name)}
+	case partial:
+		s.found(r.instances.with(missing), len(missing))
+		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: the token no longer shows %d of its instances, which stay", s.name, len(missing))}
+	case changed:
+		if !s.part.suspected(now) {
+			missing = nil
+		}
+		s.found(r.instances.with(missing), len(missing))
+		s.trouble = nil
+	case gone:
+		s.trouble = nil
+		if s.part.suspected(now) {
+			s.held = len(s.instances.list)
+			return unchanged
+		}
+		s.lost(now)
+	case unchanged:
+		s.trouble = nil
+		s.held = 0
+	}
+	return m
+}
+
+func (s *service) found(i instances, held int) {
+	s.known, s.instances, s.held, s.gone = true, i, held, time.Time{}
+}
+
+// lost notes that the service has no instances, for certain.
+func (s *service) lost(now time.Time) {
+	s.known, s.instances, s.held = true, instances{}, 0
+	if s.gone.IsZero() {
+		s.gone = now
+	}
+}
+
+// takeNames applies a listing of the names of p, and returns what it meant, the names that are new, and those of known
+// services that are to be read again. The caller holds mu of run.
+func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m meaning, added []string, check []*service) {
+	m, wiped := judgeNames(p.listing, p.known, l)
+	switch m {
+	case doubtful:
+		return m, nil, nil
+	case foreign:
+		p.fail(&trouble{sources.Unreachable, "the answer is not that of a Consul: it has no index"})
+		return m, nil, nil
+	case denied:
+		p.fail(&trouble{sources.Denied, "the token does not show any service (service:read and node:read are needed)"})
+		return m, nil, nil
+	}
+	if wiped {
+		p.distrust(now.Add(suspicion), fmt.Sprintf("Consul seems to have lost its data: it had %d services at index %d, and %d at index %d",
+			len(p.listing.names), p.listing.index, len(l.names), l.index))
+	}
+	p.known, p.listing = true, l
+	for name := range l.names {
+		s := p.services[name]
+		switch {
+		case s == nil:
+			added = append(added, name)
+		case s.delisted:
+			s.delisted = false
+			check = append(check, s)
+		}
+		if s != nil {
+			s.listed = true
+		}
+	}
+	for name, s := range p.services {
+		if _, there := l.names[name]; there || !s.listed && !s.known {
+			continue
+		}
+		switch {
+		case l.filtered || p.suspected(now):
+			if s.listed {
+				check = append(check, s) // the names cannot vouch for it
+			}
+		case l.confirming && !s.delisted:
+			s.delisted = true
+			s.trouble = nil
+			s.lost(now)
+			m = changed
+		}
+		s.listed = false
+	}
+	p.recover()
+	return m, added, check
+}
+
+func (p *part) distrust(until time.Time, why string) { p.suspect, p.why = until, why }
+
+// fail notes that the names could not be read.
+func (p *part) fail(t *trouble) {
+	p.trouble = t
+	if p.down == nil {
+		p.down = make(chan struct{})
+	}
+}
+
+// recover notes that they could, and wakes all who waited for that.
+func (p *part) recover() {
+	p.trouble = nil
+	if p.down != nil {
+		close(p.down)
+		p.down = nil
+	}
+}

@@ -1,0 +1,195 @@
+package consul
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"golang.org/x/time/rate"
+
+	"tributary/sources"
+)
+
+// watch follows one service.
+func (r *run) watch(ctx context.Context, s *service) {
+	w := watcher{run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry)}
+	defer w.leave()
+	for ctx.Err() == nil {
+		w.step(ctx)
+	}
+}
+
+// watcher is the loop that follows one service.
+type watcher struct {
+	*run
+	service *service
+	pace    pacer
+	retry   backoff.BackOff
+	index   uint64
+	sure    bool      // the next read has to be a certain one
+	doubted bool      // the last read was in doubt
+	placed  bool      // it has a place to wait
+	queued  bool      // it counts among those that have none
+	yield   bool      // it left its place for others
+	polled  time.Time // when it last read without a place
+}
+
+// step makes one read and draws the consequences.
+func (w *watcher) step(ctx context.Context) {
+	q, of := w.choose()
+	started := time.Now()
+	answer, err := w.read(ctx, q, of)
+	if err != nil {
+		w.failed(ctx, err)
+		return
+	}
+	m := w.took(answer)
+	doubted := w.doubted
+	w.sure, w.doubted = m == doubtful, m == doubtful
+	switch m {
+	case doubtful:
+		w.counters.confirmations.Add(1)
+		return
+	case denied, partial, foreign:
+		w.counters.denied.Add(1)
+		w.sure = true
+		w.wait(ctx, w.retry.NextBackOff())
+		return
+	case unchanged:
+		if doubted { // two answers that contradict each other; to ask again at once could go on forever
+			w.wait(ctx, w.retry.NextBackOff())
+		}
+	}
+	if !doubted {
+		w.retry.Reset()
+	}
+	w.index = next(q, w.index, answer.index)
+	if q.index == 0 {
+		return
+	}
+	if m == unchanged && w.gate.scarce() && time.Since(started) > w.settings.Wait/2 {
+		w.leave() // nothing happened for as long as it waited: let others wait
+		w.yield = true
+	}
+	w.run.pause(ctx, &w.service.again, w.pace.next(time.Now()))
+}
+
+// choose decides how to ask next, and whose turn it has to wait for; none if the query blocks.
+func (w *watcher) choose() (query, *rate.Limiter) {
+	switch {
+	case w.service.again.take() || w.sure:
+		return query{level: certain}, w.gate.ramp
+	case w.index == 0:
+		return query{}, w.gate.ramp
+	case w.placed:
+		return query{index: w.index}, nil
+	case !w.yield && w.gate.enter():
+		w.dequeue()
+		w.placed = true
+		w.counters.watches.Add(1)
+		return query{index: w.index}, nil
+	}
+	w.yield = false
+	if !w.queued {
+		w.queued = true
+		w.gate.waiting.Add(1)
+	}
+	return query{}, w.gate.turns
+}
+
+func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading, error) {
+	if of == w.gate.turns {
+		w.run.pause(ctx, &w.service.again, minTurn-time.Since(w.polled))
+		w.polled = time.Now()
+	}
+	if of == nil {
+		if !w.gate.calm(ctx) {
+			return reading{}, context.Canceled
+		}
+	} else {
+		done, ok := w.gate.read(ctx, of)
+		if !ok {
+			return reading{}, context.Canceled
+		}
+		defer done()
+	}
+	ctx, end := w.service.again.begin(ctx)
+	defer end()
+	w.counters.reads.Add(1)
+	return w.catalog.service(ctx, w.service.part.domain, w.service.name, q)
+}
+
+// took applies an answer.
+func (w *watcher) took(answer reading) meaning {
+	s := w.service
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, settled := s.trouble, s.settled
+	m := s.take(answer, time.Now())
+	if m == changed || m == gone || m == partial {
+		w.dirty[s.name] = true
+	}
+	if m != doubtful && s.healing {
+		s.healing = false
+		if m == changed || m == gone {
+			w.counters.healed.Add(1)
+		}
+	}
+	if (m == denied || m == partial) && before == nil {
+		s.part.again.raise() // it may be about more than this service
+	}
+	if w.dirty[s.name] || before != s.trouble || settled != s.settled {
+		w.ring()
+	}
+	return m
+}
+
+// failed notes why the service could not be read, and waits before the next attempt.
+func (w *watcher) failed(ctx context.Context, err error) {
+	t := w.explain(err)
+	if t == nil {
+		return // somebody wants us to look again, or to end
+	}
+	s := w.service
+	w.mu.Lock()
+	if t.state == sources.Denied && s.part.down == nil && s.trouble == nil {
+		s.part.again.raise() // the token has gone: that is about all services
+	}
+	s.trouble = t
+	s.answers++
+	w.mu.Unlock()
+	w.ring()
+	w.index, w.sure = 0, false
+	w.wait(ctx, w.retry.NextBackOff())
+}
+
+// wait waits before the next attempt. While not even the names can be read, it is until they can.
+func (w *watcher) wait(ctx context.Context, d time.Duration) {
+	w.mu.Lock()
+	down := w.service.part.down
+	w.mu.Unlock()
+	if down == nil {
+		w.run.pause(ctx, &w.service.again, d)
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-down:
+	}
+}
+
+func (w *watcher) leave() {
+	w.dequeue()
+	if w.placed {
+		w.placed = false
+		w.gate.leave()
+		w.counters.watches.Add(-1)
+	}
+}
+
+func (w *watcher) dequeue() {
+	if w.queued {
+		w.queued = false
+		w.gate.waiting.Add(-1)
+	}
+}
