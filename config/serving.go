@@ -10,6 +10,7 @@ import (
 type Limits struct {
 	Streams           int      `json:"streams,omitempty" jsonschema:"Streams open at once. Default: no limit."`
 	StreamsPerPeer    int      `json:"streamsPerPeer,omitempty" jsonschema:"Streams open at once from one IP address. Default: no limit."`
+	StartingStreams   int      `json:"startingStreams,omitempty" jsonschema:"Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor."`
 	TypesPerStream    int      `json:"typesPerStream,omitempty" jsonschema:"Types that one stream subscribes to. Default: no limit."`
 	NamesPerStream    int      `json:"namesPerStream,omitempty" jsonschema:"Resource names that one stream subscribes to. Default: no limit."`
 	RequestBytes      int      `json:"requestBytes,omitempty" jsonschema:"Size of one request, in bytes. Default: 67108864."`

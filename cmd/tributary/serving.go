@@ -10,7 +10,7 @@ import (
 // limits are those of the configuration as the engine takes them.
 func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
-		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer,
+		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, StartingStreams: l.StartingStreams,
 		TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
 		RequestBytes: l.RequestBytes, RequestsPerSecond: float64(l.RequestsPerSecond),
 		RefusalDelay: time.Duration(l.RefusalDelay),

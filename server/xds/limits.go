@@ -15,6 +15,7 @@ import (
 type Limits struct {
 	Streams           int     // open at once
 	StreamsPerPeer    int     // open at once from one IP address
+	StartingStreams   int     // streams served their first responses at once, while others wait; 16 per processor if zero, negative for no limit
 	TypesPerStream    int     // type URLs that one stream subscribes to
 	NamesPerStream    int     // names that one stream subscribes to, over all types
 	RequestBytes      int     // size of one request, at most maxRequest

@@ -46,15 +46,30 @@ func (m *metrics) stream(delta bool, n float64) {
 	m.streams.WithLabelValues(variant).Add(n)
 }
 
-func (m *metrics) request(typeURL string, nack bool) {
-	m.requests.WithLabelValues(typeURL).Inc()
-	if nack {
-		m.nacks.WithLabelValues(typeURL).Inc()
+// typeMetrics are the counters of one type. A subscription holds them, so that counting looks nothing up.
+type typeMetrics struct {
+	requests, nacks, responses, resources, bytes prometheus.Counter
+}
+
+func (m *metrics) of(typeURL string) typeMetrics {
+	return typeMetrics{
+		requests:  m.requests.WithLabelValues(typeURL),
+		nacks:     m.nacks.WithLabelValues(typeURL),
+		responses: m.responses.WithLabelValues(typeURL),
+		resources: m.resources.WithLabelValues(typeURL),
+		bytes:     m.bytes.WithLabelValues(typeURL),
 	}
 }
 
-func (m *metrics) response(typeURL string, bytes, resources int) {
-	m.responses.WithLabelValues(typeURL).Inc()
-	m.resources.WithLabelValues(typeURL).Add(float64(resources))
-	m.bytes.WithLabelValues(typeURL).Add(float64(bytes))
+func (m *typeMetrics) request(nack bool) {
+	m.requests.Inc()
+	if nack {
+		m.nacks.Inc()
+	}
+}
+
+func (m *typeMetrics) response(bytes, resources int) {
+	m.responses.Inc()
+	m.resources.Add(float64(resources))
+	m.bytes.Add(float64(bytes))
 }

@@ -48,6 +48,7 @@ type Server struct {
 	metrics                   *metrics
 	sotwControl, deltaControl []byte // the encoded control plane fields
 
+	ramp      ramp
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 
@@ -65,7 +66,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	opts.Limits.RefusalDelay = cmp.Or(opts.Limits.RefusalDelay, time.Second)
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
-		metrics: newMetrics(opts.Registerer), closing: make(chan struct{}),
+		metrics: newMetrics(opts.Registerer), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
 	if opts.Identifier != "" {
@@ -118,6 +119,8 @@ func (s *Server) drain(ctx context.Context, over time.Duration) {
 	}
 }
 
+var errDraining = status.Error(codes.Unavailable, "server is shutting down")
+
 // serve handles a new stream.
 func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error {
 	ctx := ss.Context()
@@ -138,6 +141,15 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	if delta {
 		_ = ss.SetHeader(chunkMark) // it fails only once a header was sent
 	}
+	begun, ok := s.ramp.begin(ctx, st.drain)
+	if !ok {
+		if err := ctx.Err(); err != nil {
+			return status.FromContextError(err).Err()
+		}
+		return errDraining
+	}
+	defer begun()
+	st.begun = begun
 	err := st.run(ctx)
 	if status.Code(err) == codes.ResourceExhausted {
 		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)

@@ -32,6 +32,7 @@ type stream struct {
 	host      string        // of peer, without the port
 	limiter   *rate.Limiter // of requests, or nil; used by receive
 	connected time.Time
+	begun     func() // to be called when the first responses are out; see ramp
 	bell      bell
 	drain     chan struct{}
 
@@ -142,7 +143,7 @@ func (s *stream) take(req *request) error {
 	idle := len(sub.chunks) == 0 && !sub.behind()
 	s.mu.Unlock()
 
-	s.server.metrics.request(sub.coll.typ.URL, nacked)
+	sub.metrics.request(nacked)
 	if nacked && !repeated {
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
 			"nonce", req.nonce, "err", req.err.GetMessage())
@@ -183,7 +184,10 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 		return nil, err
 	}
 	coll.subscribe(s.bell)
-	return &subscription{typeURL: typeURL, isDelta: s.delta, coll: coll, release: release, status: TypeStatus{TypeURL: typeURL}}, nil
+	return &subscription{
+		typeURL: typeURL, isDelta: s.delta, coll: coll, release: release, metrics: s.server.metrics.of(coll.typ.URL),
+		status: TypeStatus{TypeURL: typeURL},
+	}, nil
 }
 
 func (s *stream) nodeID() string {
@@ -210,7 +214,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		case err := <-received: // looked at first even where there is more to send
 			return err
 		case <-s.drain:
-			return status.Error(codes.Unavailable, "server is shutting down")
+			return errDraining
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
 		default:
@@ -218,11 +222,14 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		if out != nil {
 			continue
 		}
+		if s.sent > 0 {
+			s.begun()
+		}
 		select {
 		case err := <-received:
 			return err
 		case <-s.drain:
-			return status.Error(codes.Unavailable, "server is shutting down")
+			return errDraining
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
 		case <-s.bell:
@@ -357,6 +364,6 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	h = protowire.AppendTag(h, respNonce, protowire.BytesType)
 	h = protowire.AppendString(h, st.SentNonce)
 	h = append(h, control...)
-	s.server.metrics.response(sub.coll.typ.URL, len(h)+b.size, b.count)
+	sub.metrics.response(len(h)+b.size, b.count)
 	return newFrame(h, b)
 }

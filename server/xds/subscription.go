@@ -15,6 +15,7 @@ type subscription struct {
 	isDelta bool
 	coll    *Collection
 	release func() // gives the collection back
+	metrics typeMetrics
 
 	wildcard bool
 	named    bool                // SotW: a name was given once, so that no names no longer means all
