@@ -40,6 +40,7 @@ var arrows = map[string][]string{
 	"server/admin":       {"resource", "memstore", "aggregate", "sources", "sources/guard", "server/xds"},
 
 	"sources/consul/mapping": {"resource", "sources"},
+	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/vip":            {},
 }
 

@@ -1,0 +1,198 @@
+package consul
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// server answers as Consul does: indexes, blocking queries, headers, and the ways in which it refuses.
+type server struct {
+	http *httptest.Server
+
+	mu       sync.Mutex
+	index    uint64
+	services map[string]*entry
+	changed  chan struct{} // closed at each change
+	trouble  misbehaviour
+	gone     map[string]uint64 // index at which a service went
+	requests []string          // path and query
+}
+
+type entry struct {
+	instances []*api.ServiceEntry
+	index     uint64
+}
+
+// misbehaviour is how the server misbehaves.
+type misbehaviour string
+
+const (
+	fine     misbehaviour = ""
+	noLeader misbehaviour = "500 No cluster leader"
+	noToken  misbehaviour = "403 ACL not found"
+	// hidden is what a token that lost its rights sees: nothing. Plain answers say so, those of the stream do not.
+	hidden misbehaviour = "hidden"
+	busy   misbehaviour = "429"
+)
+
+func newServer(t *testing.T) *server {
+	s := &server{index: 10, services: map[string]*entry{}, gone: map[string]uint64{}, changed: make(chan struct{})}
+	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() {
+		s.http.CloseClientConnections()
+		s.http.Close()
+	})
+	return s
+}
+
+func (s *server) address() string { return strings.TrimPrefix(s.http.URL, "http://") }
+
+// change makes a change at a new index.
+func (s *server) change(f func(index uint64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index++
+	f(s.index)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *server) put(name string, instances ...*api.ServiceEntry) {
+	s.change(func(index uint64) {
+		delete(s.gone, name)
+		s.services[name] = &entry{instances, index}
+	})
+}
+
+func (s *server) remove(name string) {
+	s.change(func(index uint64) {
+		delete(s.services, name)
+		s.gone[name] = index
+	})
+}
+
+func (s *server) misbehave(how misbehaviour) { s.change(func(uint64) { s.trouble = how }) }
+
+// wipe makes the server one that was started anew, with nothing.
+func (s *server) wipe() {
+	s.change(func(uint64) {
+		s.index = 3
+		clear(s.services)
+		clear(s.gone)
+	})
+}
+
+// asked returns the requests whose path and query contain all of parts.
+func (s *server) asked(parts ...string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+next:
+	for _, r := range s.requests {
+		for _, p := range parts {
+			if !strings.Contains(r, p) {
+				continue next
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	index, _ := strconv.ParseUint(q.Get("index"), 10, 64)
+	wait, _ := time.ParseDuration(q.Get("wait"))
+	deadline := time.After(wait)
+	s.mu.Lock()
+	s.requests = append(s.requests, r.URL.Path+"?"+r.URL.RawQuery)
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		how, changed := s.trouble, s.changed
+		body, at := s.answer(r.URL.Path)
+		s.mu.Unlock()
+		switch {
+		case how == busy:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "Your IP is issuing too many concurrent connections, please rate limit your calls", http.StatusTooManyRequests)
+			return
+		case how != fine && how != hidden:
+			code, text, _ := strings.Cut(string(how), " ")
+			n, _ := strconv.Atoi(code)
+			http.Error(w, text, n)
+			return
+		case how == hidden:
+			body, at = json.RawMessage("[]"), max(at, 1)
+			if strings.HasSuffix(r.URL.Path, "/services") {
+				body = json.RawMessage("{}")
+			}
+		}
+		if index == 0 || at > index || how == hidden && index > 0 {
+			if how == hidden && index == 0 {
+				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+			}
+			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
+			w.Header().Set("X-Consul-KnownLeader", fmt.Sprint(index == 0))
+			_, _ = w.Write(body)
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		case <-deadline:
+			index = 0
+		}
+	}
+}
+
+// answer is what there is at path. The caller holds mu.
+func (s *server) answer(path string) (json.RawMessage, uint64) {
+	name, one := strings.CutPrefix(path, "/v1/health/service/")
+	if !one {
+		names := map[string][]string{"consul": {}}
+		at := uint64(3)
+		for name, e := range s.services {
+			names[name] = []string{}
+			for _, i := range e.instances {
+				names[name] = append(names[name], i.Service.Tags...)
+			}
+			at = max(at, e.index)
+		}
+		for _, i := range s.gone {
+			at = max(at, i)
+		}
+		return marshal(names), min(at, s.index)
+	}
+	if e := s.services[name]; e != nil {
+		return marshal(e.instances), min(e.index, s.index)
+	}
+	return json.RawMessage("[]"), max(s.gone[name], 1)
+}
+
+func marshal(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// instance is a healthy instance of a service.
+func instance(service, id, address string, port int) *api.ServiceEntry {
+	return &api.ServiceEntry{
+		Node:    &api.Node{ID: "0", Node: "n1", Address: "10.0.0.1", Datacenter: "dc1"},
+		Service: &api.AgentService{ID: id, Service: service, Address: address, Port: port, Weights: api.AgentWeights{Passing: 1, Warning: 1}},
+		Checks:  api.HealthChecks{{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing}},
+	}
+}
