@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -64,26 +67,57 @@ func Decode(path string, data []byte, opts Options) []Document {
 	if opts.DefaultNamespace == "" {
 		opts.DefaultNamespace = "default"
 	}
-	f := &file{path: path, opts: opts}
+	f := file{path: path, opts: opts}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if strings.EqualFold(filepath.Ext(path), ".json") {
 		f.decodeJSON(data)
 		return f.docs
 	}
-	for _, c := range split(data) {
-		f.decodeYAML(c)
+	return f.decodeAll(split(data))
+}
+
+// scanners keeps the memory of scanners from one file to the next.
+var scanners = sync.Pool{New: func() any { return &scanner{} }}
+
+// decodeAll decodes chunks, on all processors if there are many.
+func (f file) decodeAll(chunks []chunk) []Document {
+	batches := slices.Collect(slices.Chunk(chunks, 64))
+	docs := make([][]Document, len(batches))
+	var next atomic.Int64
+	work := func() {
+		f := f
+		f.scanner = scanners.Get().(*scanner)
+		defer scanners.Put(f.scanner)
+		for i := next.Add(1) - 1; i < int64(len(batches)); i = next.Add(1) - 1 {
+			f.docs = nil
+			for _, c := range batches[i] {
+				f.decodeYAML(c)
+			}
+			docs[i] = f.docs
+		}
 	}
-	return f.docs
+	var others sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(batches)) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	return slices.Concat(docs...)
 }
 
 // file collects the documents of a file.
 type file struct {
-	path string
-	opts Options
-	docs []Document
+	path    string
+	opts    Options
+	docs    []Document
+	scanner *scanner
 }
 
 func (f *file) decodeYAML(c chunk) {
+	if root := f.scanner.scan(c.text); root != nil {
+		f.add(root, c.line-1, 0)
+		return
+	}
 	if bytes.HasPrefix(c.text, []byte("{")) && utf8.Valid(c.text) {
 		// Usually JSON, and if so, the JSON parser knows it better. It is taken if it is one value and nothing else.
 		tree := newJSONTree(c.text)

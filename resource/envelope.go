@@ -137,20 +137,7 @@ func (d *decoder) metadata(root, metadata *yaml.Node, head *envelope) {
 	place, namePlace, namespacePlace := root, root, root
 	if metadata != nil {
 		place, namePlace, namespacePlace = metadata, metadata, metadata
-		d.in("metadata", func() {
-			n, ok := d.visit(metadata)
-			if !ok {
-				return
-			}
-			defer d.leave(metadata)
-			if isNull(n) {
-				return
-			}
-			if n.Kind != yaml.MappingNode {
-				d.fail(metadata, "want a mapping, got %s", describe(n))
-				return
-			}
-			entries := d.entries(n)
+		d.mapping("metadata", metadata, func(entries []*yaml.Node) {
 			for i := 0; i < len(entries); i += 2 {
 				value := entries[i+1]
 				switch name := entries[i].Value; name {
@@ -216,7 +203,26 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 	}
 }
 
-// text reads the string field name; null is empty.
+// mapping calls f with the entries of the field name, which is to be a mapping; null has none.
+func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.Node)) {
+	d.in(name, func() {
+		n, ok := d.visit(value)
+		if !ok {
+			return
+		}
+		defer d.leave(value)
+		switch {
+		case isNull(n):
+		case n.Kind != yaml.MappingNode:
+			d.fail(value, "want a mapping, got %s", describe(n))
+		default:
+			f(d.entries(n))
+		}
+	})
+}
+
+// text reads the string field name; null is empty. The string is a copy, since what is in the envelope is kept, and would
+// keep the text of the whole document.
 func (d *decoder) text(name string, value *yaml.Node) (s string) {
 	d.in(name, func() {
 		n, ok := d.visit(value)
@@ -228,28 +234,15 @@ func (d *decoder) text(name string, value *yaml.Node) (s string) {
 			s, _ = d.str(value, n)
 		}
 	})
-	return s
+	return strings.Clone(s)
 }
 
 // strings reads the field name, a mapping of strings to strings.
 func (d *decoder) strings(name string, value *yaml.Node) (m map[string]string) {
-	d.in(name, func() {
-		n, ok := d.visit(value)
-		if !ok {
-			return
-		}
-		defer d.leave(value)
-		if isNull(n) {
-			return
-		}
-		if n.Kind != yaml.MappingNode {
-			d.fail(value, "want a mapping, got %s", describe(n))
-			return
-		}
-		entries := d.entries(n)
+	d.mapping(name, value, func(entries []*yaml.Node) {
 		m = make(map[string]string, len(entries)/2)
 		for i := 0; i < len(entries); i += 2 {
-			m[entries[i].Value] = d.text(entries[i].Value, entries[i+1])
+			m[strings.Clone(entries[i].Value)] = d.text(entries[i].Value, entries[i+1])
 		}
 	})
 	return m

@@ -1,0 +1,402 @@
+package resource
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// scanner reads the part of YAML that nearly all configuration is written in, many times as fast as the YAML parser,
+// which otherwise takes two thirds of a start: block mappings and sequences of scalars that are plain, or in quotes
+// without escapes, on one line; flow collections of these on one line; comments; all of it in ASCII. Whatever else it
+// meets, be it right or wrong, it leaves to the parser, as a whole document. What it reads, it reads as the parser does,
+// to the line and column of every node, but for comments, which it leaves out. TestScanner and FuzzScanner hold it to
+// that.
+//
+// A scanner that fails is from then on at the end of an empty text, so that no loop needs to ask whether it has failed.
+type scanner struct {
+	text   string // ends with a line break
+	pos    int
+	line   int // that pos is in, from 1
+	start  int // of the line
+	indent int // of the line, when pos is at its first character; -1 at the end of the text
+	depth  int
+	failed bool
+
+	nodes   arena
+	pending []*yaml.Node // content of the collections that are being read
+}
+
+// What the scanner leaves to the parser although it could read it.
+const (
+	maxScanDepth = 50   // of nesting
+	maxScanKey   = 1000 // length of a key, of which YAML allows 1024 characters
+)
+
+// scan returns the root of the document, or nil if that is left to the parser. The nodes are good until the next scan.
+func (s *scanner) scan(text []byte) *yaml.Node {
+	for _, b := range text {
+		if b != '\n' && (b < ' ' || b > '~') {
+			return nil
+		}
+	}
+	s.nodes.reset()
+	s.pending = s.pending[:0]
+	s.text, s.pos, s.line, s.start, s.depth, s.failed = string(text), -1, 0, 0, 0, false
+	if !strings.HasSuffix(s.text, "\n") {
+		s.text += "\n"
+	}
+	if strings.HasPrefix(s.text, "---\n") {
+		s.pos, s.line = 3, 1
+	}
+	s.nextLine()
+	if s.indent < 0 {
+		return nil
+	}
+	root := s.block(s.indent)
+	if s.failed || s.indent >= 0 {
+		return nil
+	}
+	return root
+}
+
+// fail leaves the document to the parser. It returns a node that nobody will see.
+func (s *scanner) fail() *yaml.Node {
+	s.text, s.pos, s.indent, s.failed = "\n", 0, -1, true
+	return &yaml.Node{}
+}
+
+// nextLine goes from the end of a line to the first character of the next one that has content.
+func (s *scanner) nextLine() {
+	for s.pos+1 < len(s.text) {
+		s.pos++
+		s.line++
+		s.start = s.pos
+		switch s.skipBlanks() {
+		case '\n':
+		case '#':
+			s.skipComment()
+		default:
+			s.indent = s.pos - s.start
+			return
+		}
+	}
+	s.indent = -1
+}
+
+// endLine goes on to the next line, if nothing but a comment follows in this one.
+func (s *scanner) endLine() {
+	before := s.pos
+	switch c := s.skipBlanks(); {
+	case c == '\n':
+	case c == '#' && s.pos > before:
+		s.skipComment()
+	default:
+		s.fail()
+		return
+	}
+	s.nextLine()
+}
+
+func (s *scanner) skipComment() { s.pos += strings.IndexByte(s.text[s.pos:], '\n') }
+
+// skipBlanks returns the character after them.
+func (s *scanner) skipBlanks() byte {
+	for s.text[s.pos] == ' ' {
+		s.pos++
+	}
+	return s.text[s.pos]
+}
+
+// column is that of pos, from 0.
+func (s *scanner) column() int { return s.pos - s.start }
+
+// node returns a scalar that begins at pos.
+func (s *scanner) node(kind yaml.Kind, tag string) *yaml.Node {
+	n := s.nodes.node()
+	*n = yaml.Node{Kind: kind, Tag: tag, Line: s.line, Column: s.column() + 1}
+	return n
+}
+
+// null returns the scalar that nothing stands for.
+func (s *scanner) null(line, column int) *yaml.Node {
+	n := s.nodes.node()
+	*n = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: line, Column: column}
+	return n
+}
+
+// begin returns the node of a collection.
+func (s *scanner) begin(kind yaml.Kind, tag string, line, column int) *yaml.Node {
+	if s.depth++; s.depth > maxScanDepth {
+		return s.fail()
+	}
+	n := s.nodes.node()
+	*n = yaml.Node{Kind: kind, Tag: tag, Line: line, Column: column}
+	return n
+}
+
+// end gives n the content that is pending from base on.
+func (s *scanner) end(n *yaml.Node, base int) *yaml.Node {
+	n.Content = s.nodes.list(s.pending[base:])
+	s.pending = s.pending[:base]
+	s.depth--
+	return n
+}
+
+// block reads the block collection that begins at pos, in column col, and goes on to the line after it.
+func (s *scanner) block(col int) *yaml.Node {
+	if s.atDash() {
+		return s.sequence(col)
+	}
+	return s.mapping(col, s.scalar(false))
+}
+
+// mapping is block for a mapping, of which the first key is read already.
+func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
+	n := s.begin(yaml.MappingNode, "!!map", key.Line, key.Column)
+	base := len(s.pending)
+	for {
+		if !s.atColon() || s.column()-col > maxScanKey {
+			return s.fail()
+		}
+		s.pos++
+		value := s.value(col)
+		s.pending = append(s.pending, key, value)
+		if s.indent != col {
+			break
+		}
+		key = s.scalar(false)
+	}
+	if s.indent > col {
+		return s.fail()
+	}
+	return s.end(n, base)
+}
+
+// value reads what follows the colon in a mapping in column col, and goes on to the next line.
+func (s *scanner) value(col int) *yaml.Node {
+	line, column := s.line, s.column()+1
+	if c := s.skipBlanks(); c != '\n' && c != '#' {
+		n := s.inline()
+		s.endLine()
+		return n
+	}
+	s.pos = s.start + column - 1
+	s.endLine()
+	switch {
+	case s.indent > col:
+		return s.block(s.indent)
+	case s.indent == col && s.atDash(): // a sequence may be as far left as its key
+		return s.sequence(col)
+	}
+	return s.null(line, column)
+}
+
+// sequence is block for a sequence.
+func (s *scanner) sequence(col int) *yaml.Node {
+	n := s.begin(yaml.SequenceNode, "!!seq", s.line, col+1)
+	base := len(s.pending)
+	for s.indent == col && s.atDash() {
+		s.pos++
+		item := s.item(col)
+		s.pending = append(s.pending, item)
+	}
+	if s.indent > col {
+		return s.fail()
+	}
+	return s.end(n, base)
+}
+
+// item reads what follows the dash of a sequence in column col, and goes on to the next line.
+func (s *scanner) item(col int) *yaml.Node {
+	line, column := s.line, s.column()+1
+	switch s.skipBlanks() {
+	case '\n':
+		if s.nextLine(); s.indent > col {
+			return s.block(s.indent)
+		}
+		return s.null(line, column)
+	case '-':
+		if s.atDash() {
+			s.indent = s.column()
+			return s.sequence(s.indent)
+		}
+	}
+	n := s.inline()
+	if n.Kind == yaml.ScalarNode && s.atColon() {
+		return s.mapping(n.Column-1, n)
+	}
+	s.endLine()
+	return n
+}
+
+// atDash reports whether an item of a block sequence begins at pos.
+func (s *scanner) atDash() bool {
+	return s.text[s.pos] == '-' && (s.text[s.pos+1] == ' ' || s.text[s.pos+1] == '\n')
+}
+
+// atColon reports whether what ends at pos is a key.
+func (s *scanner) atColon() bool {
+	return s.text[s.pos] == ':' && (s.text[s.pos+1] == ' ' || s.text[s.pos+1] == '\n')
+}
+
+// inline reads a scalar or a flow collection.
+func (s *scanner) inline() *yaml.Node {
+	switch s.text[s.pos] {
+	case '[':
+		return s.flow(yaml.SequenceNode, "!!seq", ']')
+	case '{':
+		return s.flow(yaml.MappingNode, "!!map", '}')
+	}
+	return s.scalar(false)
+}
+
+// flow reads a flow collection that ends with the character end.
+func (s *scanner) flow(kind yaml.Kind, tag string, end byte) *yaml.Node {
+	n := s.begin(kind, tag, s.line, s.column()+1)
+	n.Style = yaml.FlowStyle
+	base := len(s.pending)
+	if s.failed {
+		return n
+	}
+	s.pos++
+	if s.skipBlanks() == end {
+		s.pos++
+		return s.end(n, base)
+	}
+	for {
+		if kind == yaml.MappingNode {
+			key := s.scalar(true)
+			if !s.atColon() || s.column()-key.Column > maxScanKey {
+				return s.fail()
+			}
+			s.pos++
+			s.skipBlanks()
+			s.pending = append(s.pending, key)
+		}
+		value := s.flowValue()
+		s.pending = append(s.pending, value)
+		switch s.skipBlanks() {
+		case end:
+			s.pos++
+			return s.end(n, base)
+		case ',':
+			s.pos++
+			s.skipBlanks()
+		default:
+			return s.fail()
+		}
+	}
+}
+
+func (s *scanner) flowValue() *yaml.Node {
+	if c := s.text[s.pos]; c == '[' || c == '{' {
+		return s.inline()
+	}
+	return s.scalar(true)
+}
+
+// scalar reads a scalar, inFlow or not. Whether it is a key or a value is seen from what follows.
+func (s *scanner) scalar(inFlow bool) *yaml.Node {
+	c := s.text[s.pos]
+	if c == '"' || c == '\'' {
+		return s.quoted(c)
+	}
+	if !beginsPlain(c, s.text[min(s.pos+1, len(s.text)-1)]) {
+		return s.fail()
+	}
+	end := s.plainEnd(inFlow)
+	if end < 0 {
+		return s.fail()
+	}
+	value := strings.TrimRight(s.text[s.pos:end], " ")
+	n := s.node(yaml.ScalarNode, plainTag(value))
+	n.Value = value
+	s.pos += len(value)
+	return n
+}
+
+// plainEnd returns where the plain scalar at pos ends, with the blanks after it, or -1 if that is unclear.
+func (s *scanner) plainEnd(inFlow bool) int {
+	for i := s.pos; ; i++ {
+		switch c := s.text[i]; c {
+		case '\n':
+			return i
+		case '#':
+			if s.text[i-1] == ' ' {
+				return i
+			}
+		case ':':
+			if next := s.text[i+1]; next == ' ' || next == '\n' {
+				return i
+			} else if inFlow && strings.IndexByte(",[]{}?", next) >= 0 {
+				return -1
+			}
+		case ',', ']', '}':
+			if inFlow {
+				return i
+			}
+		case '[', '{', '?':
+			if inFlow {
+				return -1
+			}
+		}
+	}
+}
+
+// quoted reads a scalar in quotes.
+func (s *scanner) quoted(quote byte) *yaml.Node {
+	n := s.node(yaml.ScalarNode, "!!str")
+	text := s.text[s.pos+1:]
+	end := strings.IndexByte(text, quote)
+	if end < 0 || text[end+1] == quote || strings.IndexByte(text[:end], '\n') >= 0 {
+		return s.fail()
+	}
+	n.Value, n.Style = text[:end], yaml.SingleQuotedStyle
+	if quote == '"' {
+		if n.Style = yaml.DoubleQuotedStyle; strings.IndexByte(n.Value, '\\') >= 0 {
+			return s.fail()
+		}
+	}
+	s.pos += end + 2
+	return n
+}
+
+// beginsPlain reports whether c, before next, begins a plain scalar.
+func beginsPlain(c, next byte) bool {
+	switch c {
+	case '-':
+		return isWord(next)
+	case '/', '.', '_', '+', '<', '=', '(', '$', '~', '^', ';', '\\':
+		return true
+	}
+	return isWord(c)
+}
+
+func isWord(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
+
+// plainTag returns the tag of a plain scalar. The parser's own function has the last word; what it would say of words,
+// small numbers and IPv4 addresses is known without asking.
+func plainTag(value string) string {
+	switch c := value[0]; {
+	case c >= '1' && c <= '9':
+		digits, dots := 0, 0
+		for i := range len(value) {
+			switch c := value[i]; {
+			case c >= '0' && c <= '9':
+				digits++
+			case c == '.':
+				dots++
+			}
+		}
+		switch {
+		case digits == len(value) && digits < 19:
+			return "!!int"
+		case digits+dots == len(value) && dots > 1:
+			return "!!str"
+		}
+	case isWord(c) && strings.IndexByte("yYnNtTfFoO0", c) < 0:
+		return "!!str"
+	}
+	return (&yaml.Node{Kind: yaml.ScalarNode, Value: value}).ShortTag()
+}
