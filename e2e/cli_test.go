@@ -1,9 +1,14 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,6 +38,97 @@ func TestGet(t *testing.T) {
 				require.NoError(t, want.Diff(fixture.ParseObjects(t, out)), "of:\n%s", out)
 			})
 		}
+	}
+}
+
+// TestEnvoyTypes shows that `tributary get` prints what an istiod sends to Envoys, and `watch` each change of that.
+func TestEnvoyTypes(t *testing.T) {
+	t.Parallel()
+	port := fixture.FreePort(t)
+	dir := t.TempDir()
+	write(t, dir, "echo.yaml", echoService(port, 4711, 4712))
+	write(t, dir, "route.yaml", echoRoute("one"))
+	_, istiod := serve(t, dir)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	ask := func(verb, what string) []string {
+		return []string{
+			fixture.TributaryBinary(t), verb, what, "--server", istiod.GRPC, "--node-id", nodeOfVM,
+			"--metadata", "NAMESPACE=default,INTERCEPTION_MODE=NONE,ISTIO_VERSION=1.27.9",
+		}
+	}
+	for what, want := range map[string][]string{
+		"clusters":  {fmt.Sprintf(`"outbound|%d||echo.mesh.internal"`, port), fmt.Sprintf(`"outbound|%d|two|echo.mesh.internal"`, port)},
+		"endpoints": {fmt.Sprintf(`"outbound|%d|two|echo.mesh.internal"`, port), "4711", "4712"},
+		"listeners": {fmt.Sprintf(`"127.0.0.1_%d"`, port)},
+		"routes":    {fmt.Sprintf(`"echo.mesh.internal:%d"`, port), fmt.Sprintf(`"outbound|%d|one|echo.mesh.internal"`, port)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			out, code := fixture.Run(t, append(ask("get", what), "-o", "json")...)
+			require.Zero(t, code)
+			require.True(t, json.Valid([]byte(out)))
+			for _, text := range want {
+				assert.Contains(t, out, text)
+			}
+			table, code := fixture.Run(t, ask("get", what)...)
+			require.Zero(t, code)
+			assert.Regexp(t, `(?m)^NAME`, table)
+		})
+	}
+
+	clusters := fixture.Start(t, "watch clusters", nil, ask("watch", "clusters")...)
+	endpoints := fixture.Start(t, "watch endpoints", nil, ask("watch", "endpoints")...)
+	await := func(p *fixture.Process, change, resource string) {
+		t.Helper()
+		p.WaitFor(t, 15*time.Second, func() error {
+			line := fmt.Sprintf("%-7s  %s", change, resource)
+			if !strings.Contains(p.Output(), line) {
+				return fmt.Errorf("no line %q in:\n%s", line, p.Output())
+			}
+			return nil
+		})
+	}
+	await(clusters, "added", fmt.Sprintf("clusters outbound|%d||echo.mesh.internal", port))
+	await(endpoints, "added", fmt.Sprintf("endpoints outbound|%d||echo.mesh.internal", port))
+	added := strings.ReplaceAll(echoService(port+1, 4713, 4714), "echo", "added")
+	write(t, dir, "added.yaml", added)
+	await(clusters, "added", fmt.Sprintf("clusters outbound|%d||added.mesh.internal", port+1))
+	write(t, dir, "echo.yaml", echoService(port, 4711, 4715))
+	await(endpoints, "updated", fmt.Sprintf("endpoints outbound|%d|two|echo.mesh.internal", port))
+	require.NoError(t, os.Remove(filepath.Join(dir, "added.yaml")))
+	await(clusters, "deleted", fmt.Sprintf("clusters outbound|%d||added.mesh.internal", port+1))
+}
+
+// TestDiffServer shows that `tributary diff` finds no difference between tributary, an istiod that reads from it, and the files,
+// and names what differs when there is some.
+func TestDiffServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fillWith(t, dir, 3)
+	tributary, istiod := serve(t, dir)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	// An istiod has a mesh configuration of its own, always.
+	diff := func(args ...string) (string, int) {
+		return fixture.Run(t, append([]string{fixture.TributaryBinary(t), "diff", "--kind", "se", "--kind", "vs"}, args...)...)
+	}
+	for _, sides := range [][]string{
+		{"--server", tributary.XDS, "--server", istiod.GRPC},
+		{dir, "--server", tributary.XDS},
+		{dir, "--server", istiod.GRPC},
+	} {
+		out, code := diff(sides...)
+		assert.Zero(t, code, "%v: %s", sides, out)
+		assert.Empty(t, out)
+	}
+	other := t.TempDir()
+	fillWith(t, other, 2)
+	write(t, other, "s001.yaml", serviceEntry("s001", 81))
+	for name, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
+		out, code := diff(other, "--server", addr)
+		assert.Equal(t, 3, code, name)
+		assert.NotContains(t, out, "s000")
+		assert.Contains(t, out, "s001")
+		assert.Regexp(t, `(?m)^\+ .*81`, out, name)
+		assert.Regexp(t, `(?m)^-.*s002`, out, name)
 	}
 }
 

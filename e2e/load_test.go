@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// loadReport is what `tributary load -o json` prints, as far as it is looked at.
+type loadReport struct {
+	Clients int `json:"clients"`
+	Synced  int `json:"synced"`
+	Failed  int `json:"failed"`
+	Initial struct {
+		Resources int `json:"resources"`
+	} `json:"initial"`
+	Later struct {
+		Messages int `json:"messages"`
+	} `json:"later"`
+	Changes int `json:"changes"`
+	Lag     struct {
+		Count int `json:"count"`
+	} `json:"lag_seconds"`
+}
+
+// TestLoad shows that `tributary load` gets the same objects from tributary and from an istiod that reads from it, for each
+// client and in both variants of the protocol, and counts the changes that come meanwhile.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	const clients = 20 // istiod takes 25 a second.
+	dir := t.TempDir()
+	fillWith(t, dir, 10)
+	write(t, dir, "s000.yaml", serviceEntry("s000", 1))
+	tributary, istiod := serve(t, dir)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	for name, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
+		for _, mode := range []string{"sotw", "delta"} {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				stop := keepChanging(t, filepath.Join(dir, "s000.yaml"))
+				out, code := fixture.Run(t, fixture.TributaryBinary(t), "load", "--server", addr, "--clients", "20", "--mode", mode,
+					"--types", "se,vs", "--duration", "1s", "-o", "json")
+				t.Logf("%d changes of a file: %s", stop(), out)
+				require.Zero(t, code)
+				var r loadReport
+				require.NoError(t, json.Unmarshal([]byte(out), &r))
+				assert.Equal(t, clients, r.Clients)
+				assert.Equal(t, clients, r.Synced)
+				assert.Zero(t, r.Failed)
+				assert.GreaterOrEqual(t, r.Initial.Resources, clients*10, "each client was sent every object")
+				assert.Positive(t, r.Later.Messages)
+				if name == "tributary" {
+					assert.Positive(t, r.Changes)
+					assert.Positive(t, r.Lag.Count)
+				}
+			})
+		}
+	}
+}
+
+// keepChanging changes a file again and again until it is told to stop, and then says how often that was.
+func keepChanging(t *testing.T, file string) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	changes := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { changes <- n }()
+		for tick := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			n++
+			next := filepath.Join(filepath.Dir(file), ".next")
+			err := os.WriteFile(next, []byte(serviceEntry("s000", 1000+n)), 0o600)
+			if err == nil {
+				err = os.Rename(next, file)
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	return func() int {
+		cancel()
+		return <-changes
+	}
+}
