@@ -39,7 +39,7 @@ func testMutators(each func(string, func(*testing.T, *subject))) {
 	each("Create adds once", func(t *testing.T, s *subject) {
 		version, err := s.Store.Create(entry("1"))
 		require.NoError(t, err)
-		require.Equal(t, entry("1").Version(), version)
+		s.requireVersion(t, entry("1"), version)
 		require.Equal(t, "1", Content(s.Store.Get(key)))
 
 		_, err = s.Store.Create(entry("2"))
@@ -71,6 +71,9 @@ func testMutators(each func(string, func(*testing.T, *subject))) {
 	})
 
 	each("Versions are equal where content is", func(t *testing.T, s *subject) {
+		if s.Backed {
+			t.Skip("versions are those of the system behind the store")
+		}
 		v1, err := s.Store.Create(entry("1"))
 		require.NoError(t, err)
 		_, err = s.Store.Update(entry("2"), v1)
@@ -78,6 +81,16 @@ func testMutators(each func(string, func(*testing.T, *subject))) {
 		again, err := s.Store.Update(entry("1"), "")
 		require.NoError(t, err)
 		require.Equal(t, v1, again)
+	})
+
+	each("An update that changes nothing keeps the version", func(t *testing.T, s *subject) {
+		v1, err := s.Store.Create(entry("1"))
+		require.NoError(t, err)
+		same, err := s.Store.Update(entry("1"), v1)
+		require.NoError(t, err)
+		require.Equal(t, v1, same)
+		_, err = s.Store.Update(entry("2"), same)
+		require.NoError(t, err)
 	})
 
 	each("Delete obeys the rules of Update", func(t *testing.T, s *subject) {
@@ -112,7 +125,7 @@ func testMutators(each func(string, func(*testing.T, *subject))) {
 		s.put(t, entry("1"))
 		version, err := s.Store.Patch(key, edit)
 		require.NoError(t, err)
-		require.Equal(t, entry("1+").Version(), version)
+		s.requireVersion(t, entry("1+"), version)
 		require.Equal(t, "1+", Content(s.Store.Get(key)))
 	})
 

@@ -23,6 +23,9 @@ type Subject struct {
 	Apply func(puts []*resource.Resource, deletes []resource.Key)
 	// MarkSynced says that the content is complete. If it is nil, the store finds that out for itself.
 	MarkSynced func()
+	// Backed says that the store is backed by a system with versions and places of its own: versions are then not those of
+	// the content, and are compared by equality only, and origins are not those that were given.
+	Backed bool
 	// ReadOnly says that the mutators fail with memstore.ErrReadOnly.
 	ReadOnly bool
 }
@@ -94,6 +97,16 @@ func (s *subject) remove(t *testing.T, keys ...resource.Key) {
 	}
 	for _, key := range keys {
 		Eventually(t, func() bool { return s.Store.Get(key) == nil }, "%s is deleted", key)
+	}
+}
+
+// requireVersion checks the version that a mutator returned for r.
+func (s *subject) requireVersion(t *testing.T, r *resource.Resource, version string) {
+	t.Helper()
+	if s.Backed {
+		require.NotEmpty(t, version)
+	} else {
+		require.Equal(t, r.Version(), version)
 	}
 }
 

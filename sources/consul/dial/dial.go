@@ -140,8 +140,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req = req.Clone(req.Context())
 		req.Header.Del(tokenHeader)
-		if token != "" {
-			req.Header.Set(tokenHeader, string(token))
+		if value := token.Reveal(); value != "" {
+			req.Header.Set(tokenHeader, value)
 		}
 	}
 	resp, err := t.base.RoundTrip(req)

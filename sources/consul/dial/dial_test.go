@@ -341,16 +341,17 @@ func TestNextIndex(t *testing.T) {
 
 func TestSecretsAreNotShown(t *testing.T) {
 	const hidden = "s3cr3t"
+	secret := NewSecret(hidden)
+	require.Equal(t, hidden, secret.Reveal())
 	var log strings.Builder
-	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "token", Secret(hidden))
-	text, err := json.Marshal(struct{ T Secret }{hidden})
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "token", secret)
+	text, err := json.Marshal(struct{ T Secret }{secret})
 	require.NoError(t, err)
-	tokens := tokens{fixed: hidden}
-	for _, shown := range []string{
-		log.String(), string(text), fmt.Sprint(tokens), fmt.Sprintf("%v %+v %#v %s %q %x", tokens, tokens, tokens, Secret(hidden), Secret(hidden), Secret(hidden)),
-	} {
+	for _, shown := range []string{log.String(), string(text), fmt.Sprintf("%v %+v %#v %s %q %x", secret, secret, secret, secret, secret, secret)} {
 		require.NotContains(t, shown, hidden)
 		require.Contains(t, shown, "secret")
 	}
-	require.Empty(t, Secret("").String())
+	inside := tokens{fixed: secret}
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s %q", inside, inside, inside, inside, inside), hidden)
+	require.Empty(t, Secret{}.String())
 }

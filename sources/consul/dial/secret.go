@@ -8,15 +8,32 @@ import (
 	"strings"
 )
 
-// Secret is a string that no message, log or dump shows.
-type Secret string
+// Secret is a string that no message, log or dump shows: not even as a field that fmt reads without asking its methods,
+// which is why it is behind a pointer.
+type Secret struct{ value *string }
+
+// NewSecret hides value.
+func NewSecret(value string) Secret {
+	if value == "" {
+		return Secret{}
+	}
+	return Secret{&value}
+}
+
+// Reveal returns what is hidden.
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
 
 // Format prints a mark for what is there, for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // String returns a mark for what is there.
 func (s Secret) String() string {
-	if s == "" {
+	if s.value == nil {
 		return ""
 	}
 	return "<secret>"
@@ -34,7 +51,7 @@ type tokens struct {
 // newTokens finds the token in the order of the official client: what we are told, then the file of the environment, then
 // the token of the environment.
 func newTokens(file string) tokens {
-	t := tokens{key: "tokenFile", file: file, fixed: Secret(os.Getenv("CONSUL_HTTP_TOKEN"))}
+	t := tokens{key: "tokenFile", file: file, fixed: NewSecret(os.Getenv("CONSUL_HTTP_TOKEN"))}
 	if file == "" {
 		t.key, t.file = "CONSUL_HTTP_TOKEN_FILE", os.Getenv("CONSUL_HTTP_TOKEN_FILE")
 	}
@@ -48,9 +65,9 @@ func (t tokens) current() (Secret, error) {
 	}
 	text, err := os.ReadFile(t.file)
 	if err != nil {
-		return "", &TokenError{fmt.Errorf("%s: %w", t.key, err)}
+		return Secret{}, &TokenError{fmt.Errorf("%s: %w", t.key, err)}
 	}
-	return cmp.Or(Secret(strings.TrimSpace(string(text))), t.fixed), nil
+	return cmp.Or(NewSecret(strings.TrimSpace(string(text))), t.fixed), nil
 }
 
 // TokenError says that there is no token to ask with. Without one, a query would be answered by what strangers may see.

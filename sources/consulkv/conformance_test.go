@@ -1,0 +1,70 @@
+package consulkv
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"tributary/memstore/storetest"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/sourcetest"
+)
+
+func TestSource(t *testing.T) {
+	for name, unreachable := range map[string]func(*kvtest.Consul){
+		"hangs up":     (*kvtest.Consul).HangUp,
+		"no leader":    func(c *kvtest.Consul) { c.Answer(http.StatusInternalServerError, "No cluster leader") },
+		"rate limited": func(c *kvtest.Consul) { c.Answer(http.StatusTooManyRequests, "too many") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
+				return &harness{t: t, consul: kvtest.New(t), unreachable: unreachable, deny: (*kvtest.Consul).Filter}
+			})
+		})
+	}
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Subject {
+		s := newStore(t, kvtest.New(t))
+		return storetest.Subject{Store: s, Reader: s.Reader(), Backed: true}
+	})
+}
+
+// harness is a Consul with a service entry in each of some keys.
+type harness struct {
+	t                 *testing.T
+	consul            *kvtest.Consul
+	unreachable, deny func(*kvtest.Consul)
+}
+
+func (h *harness) Source() sources.Source { return newSource(h.t, h.consul, Settings{}) }
+
+func (h *harness) Key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
+}
+
+func (h *harness) Put(name string, revision int) {
+	h.consul.Set("mesh/"+name+".yaml", entryText(name, 8000+revision))
+}
+
+func entryText(name string, port int) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata:
+  name: %s
+  namespace: shop
+spec:
+  hosts: [%s.example]
+  ports: [{number: %d, name: http, protocol: HTTP}]
+  resolution: DNS
+`, name, name, port)
+}
+
+func (h *harness) Delete(name string) { h.consul.Delete("mesh/" + name + ".yaml") }
+func (h *harness) Unreachable()       { h.unreachable(h.consul) }
+func (h *harness) Restore()           { h.consul.Restore() }
+func (h *harness) Deny()              { h.deny(h.consul) }
+func (h *harness) Break(name string)  { h.consul.Set("mesh/"+name+".yaml", entryText(name, 80000)) }

@@ -1,0 +1,112 @@
+// Package consulkv keeps mesh configuration in the key-value store of Consul: a source that watches a prefix, and a
+// config store that writes to it with check-and-set.
+//
+// The group of a resource is its key in the store. See README.md for the layout and for what happens in which situation.
+package consulkv
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+// The schemes of addresses of the key-value store.
+const (
+	Scheme       = "consul-kv"
+	SecureScheme = "consul-kv+https"
+)
+
+// Settings are the options of a source or store. Zero values stand for the defaults.
+type Settings struct {
+	dial.Settings
+	// DefaultNamespace is that of objects that name none. Default: "default".
+	DefaultNamespace string
+	// UnknownFields says what to make of fields that this version does not know: "error" (the default) refuses the
+	// object, "warn" takes it without them.
+	UnknownFields string
+	// Wait is how long a blocking query waits for news. Default: 5m.
+	Wait time.Duration
+}
+
+const (
+	defaultWait = 5 * time.Minute
+	maxWait     = 10 * time.Minute // Consul's own limit
+)
+
+// place is a prefix in a Consul, and how to read what is there.
+type place struct {
+	client *dial.Client
+	prefix string // ends with a slash
+	shown  string // what messages and origins begin with: "consul-kv 127.0.0.1:8500"
+	decode resource.Options
+	wait   time.Duration
+
+	newBackOff func() backoff.BackOff
+	gap        time.Duration // between reads: a prefix under steady change is not read without end
+}
+
+// newPlace makes the place that an address names. Errors begin with the key or variable at fault.
+func newPlace(address string, s Settings) (*place, error) {
+	a, err := dial.Parse(Scheme, address)
+	if err != nil {
+		return nil, err
+	}
+	prefix := strings.Trim(a.Path, "/")
+	switch {
+	case prefix == "":
+		return nil, fmt.Errorf("address: %q: the prefix of the keys is missing; want %s://host:port/prefix", address, Scheme)
+	case strings.Contains(prefix, "//"):
+		return nil, fmt.Errorf("address: %q: an element of the prefix is empty", address)
+	}
+	p := &place{prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: s.Wait, gap: 100 * time.Millisecond}
+	p.newBackOff = func() backoff.BackOff {
+		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
+			backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
+	}
+	if s.Wait == 0 {
+		p.wait = defaultWait
+	}
+	if p.wait < time.Second || p.wait > maxWait {
+		return nil, fmt.Errorf("wait: want 1s to %s, got %s", maxWait, p.wait)
+	}
+	p.decode.DefaultNamespace = s.DefaultNamespace
+	switch s.UnknownFields {
+	case "", "error":
+	case "warn":
+		p.decode.UnknownFields = resource.SeverityWarning
+	default:
+		return nil, fmt.Errorf(`unknownFields: want "error" or "warn", got %q`, s.UnknownFields)
+	}
+	if p.client, err = dial.New(a, s.Settings); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// FilteredError says that the token sees only part of the keys. What it does not see has not been deleted.
+type FilteredError struct{ prefix string }
+
+// Error implements error.
+func (e *FilteredError) Error() string {
+	return fmt.Sprintf("the token sees only part of the keys under %s", e.prefix)
+}
+
+// stateOf is how a source or store is after err, and what there is to say about it.
+func (p *place) stateOf(err error) sources.Health {
+	state := dial.Classify(err).State()
+	if _, filtered := errors.AsType[*FilteredError](err); filtered {
+		state = sources.Denied
+	}
+	h := sources.Health{State: state, Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}
+	if state == sources.Denied {
+		h.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)
+	}
+	return h
+}

@@ -1,0 +1,357 @@
+// Package kvtest is the part of Consul's HTTP API that a key-value store needs, for tests: blocking prefix queries,
+// consistent reads, and check-and-set in transactions, with the indexes that Consul gives. It answers what it does not know
+// with 400.
+package kvtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Pair is one key, as Consul writes it.
+type Pair struct {
+	Key                                        string
+	CreateIndex, ModifyIndex, LockIndex, Flags uint64
+	Value                                      []byte
+}
+
+// Consul is a server. Its methods are safe for concurrent use.
+type Consul struct {
+	server *httptest.Server
+
+	mu       sync.Mutex
+	index    uint64 // of the last change of anything
+	pairs    map[string]Pair
+	deleted  map[string]uint64 // with the index of the deletion
+	changed  chan struct{}     // closed by the next change
+	trouble  func(w http.ResponseWriter)
+	filtered bool
+	reads    []string // queries of reads
+}
+
+// New starts a server that ends with the test.
+func New(t testing.TB) *Consul {
+	c := &Consul{index: 10, pairs: make(map[string]Pair), deleted: make(map[string]uint64), changed: make(chan struct{})}
+	c.server = httptest.NewServer(c)
+	t.Cleanup(func() {
+		c.Answer(http.StatusInternalServerError, "shutting down") // lets go of who waits
+		c.server.Close()
+	})
+	return c
+}
+
+// Addr returns its host:port.
+func (c *Consul) Addr() string { return c.server.Listener.Addr().String() }
+
+// Set writes a key.
+func (c *Consul) Set(key, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(Pair{Key: key, Value: []byte(value)})
+}
+
+// Delete deletes a key.
+func (c *Consul) Delete(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.delete(key)
+}
+
+// Get returns a value.
+func (c *Consul) Get(key string) (value string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.pairs[key]
+	return string(p.Value), ok
+}
+
+// Keys returns all keys, in order.
+func (c *Consul) Keys() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys("")
+}
+
+// Reads returns the queries of all reads so far.
+func (c *Consul) Reads() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.reads)
+}
+
+// Answer makes it answer every request with a status and text, and headers given as name and value.
+func (c *Consul) Answer(status int, text string, headers ...string) {
+	c.become(func(w http.ResponseWriter) {
+		for i := 0; i+1 < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		http.Error(w, text, status)
+	}, false)
+}
+
+// HangUp makes it close every connection.
+func (c *Consul) HangUp() {
+	c.become(func(w http.ResponseWriter) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_ = conn.Close()
+		}
+	}, false)
+}
+
+// Filter makes it answer as to a token that may not see the keys, which is not said with a status.
+func (c *Consul) Filter() { c.become(nil, true) }
+
+// Restore ends Answer, HangUp and Filter.
+func (c *Consul) Restore() { c.become(nil, false) }
+
+// Wipe loses everything, as a Consul that starts without its data.
+func (c *Consul) Wipe() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.pairs)
+	clear(c.deleted)
+	c.index = 1
+	c.wake()
+}
+
+// Forget forgets what was deleted, as Consul does after some minutes.
+func (c *Consul) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.deleted)
+}
+
+func (c *Consul) become(trouble func(http.ResponseWriter), filtered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trouble, c.filtered = trouble, filtered
+	c.wake()
+}
+
+func (c *Consul) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *Consul) set(p Pair) Pair {
+	old, ok := c.pairs[p.Key]
+	if ok && old.Flags == p.Flags && string(old.Value) == string(p.Value) {
+		return old // as Consul, which does not write what is there
+	}
+	c.index++
+	p.CreateIndex, p.ModifyIndex = c.index, c.index
+	if ok {
+		p.CreateIndex = old.CreateIndex
+	}
+	c.pairs[p.Key] = p
+	delete(c.deleted, p.Key)
+	c.wake()
+	return p
+}
+
+func (c *Consul) delete(key string) {
+	if _, ok := c.pairs[key]; !ok {
+		return
+	}
+	c.index++
+	delete(c.pairs, key)
+	c.deleted[key] = c.index
+	c.wake()
+}
+
+func (c *Consul) keys(prefix string) []string {
+	var keys []string
+	for key := range c.pairs {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// ServeHTTP implements http.Handler.
+func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	trouble := c.trouble
+	c.mu.Unlock()
+	if trouble != nil {
+		trouble(w)
+		return
+	}
+	key, isKey := strings.CutPrefix(r.URL.Path, "/v1/kv/")
+	switch {
+	case isKey && r.Method == http.MethodGet:
+		c.get(w, r, key)
+	case r.URL.Path == "/v1/txn" && r.Method == http.MethodPut:
+		c.transact(w, r)
+	default:
+		http.Error(w, "no handler for "+r.Method+" "+r.URL.Path, http.StatusMethodNotAllowed)
+	}
+}
+
+// query is what a read asks for.
+type query struct {
+	recurse bool
+	index   uint64
+	wait    time.Duration
+}
+
+func parse(values url.Values) (q query, err error) {
+	q.wait = 5 * time.Minute
+	for name := range values {
+		value := values.Get(name)
+		switch name {
+		case "recurse":
+			q.recurse = true
+		case "index":
+			q.index, err = strconv.ParseUint(value, 10, 64)
+		case "wait":
+			q.wait, err = time.ParseDuration(value)
+		case "consistent":
+		default:
+			err = fmt.Errorf("unknown parameter %s", name)
+		}
+		if err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
+	q, err := parse(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), q.wait)
+	defer cancel()
+	c.mu.Lock()
+	c.reads = append(c.reads, r.URL.RawQuery)
+	for {
+		pairs, index, changed := c.find(key, q.recurse), c.indexOf(key, q.recurse), c.changed
+		if c.trouble != nil {
+			trouble := c.trouble
+			c.mu.Unlock()
+			trouble(w)
+			return
+		}
+		if q.index == 0 || index != q.index || c.filtered { // Consul answers at once to an index that is too high, too
+			if c.filtered {
+				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+				pairs = nil
+			}
+			c.mu.Unlock()
+			answer(w, pairs, index)
+			return
+		}
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			q.index = 0
+		}
+		c.mu.Lock()
+	}
+}
+
+func (c *Consul) find(key string, recurse bool) (pairs []Pair) {
+	if !recurse {
+		if p, ok := c.pairs[key]; ok {
+			pairs = append(pairs, p)
+		}
+		return pairs
+	}
+	for _, k := range c.keys(key) {
+		pairs = append(pairs, c.pairs[k])
+	}
+	return pairs
+}
+
+// indexOf is the index of an answer: that of the newest change or remembered deletion of what was asked for, or, if there
+// is none, that of everything.
+func (c *Consul) indexOf(key string, recurse bool) (index uint64) {
+	concerned := func(k string) bool { return k == key || recurse && strings.HasPrefix(k, key) }
+	for k, p := range c.pairs {
+		if concerned(k) {
+			index = max(index, p.ModifyIndex)
+		}
+	}
+	for k, at := range c.deleted {
+		if concerned(k) && recurse {
+			index = max(index, at)
+		}
+	}
+	if index == 0 {
+		return c.index
+	}
+	return index
+}
+
+func answer(w http.ResponseWriter, pairs []Pair, index uint64) {
+	w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
+	w.Header().Set("X-Consul-KnownLeader", "true")
+	w.Header().Set("X-Consul-LastContact", "0")
+	w.Header().Set("Content-Type", "application/json")
+	if len(pairs) == 0 {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(pairs)
+}
+
+func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
+	var ops []struct {
+		KV struct {
+			Verb, Key    string
+			Value        []byte
+			Index, Flags uint64
+		}
+	}
+	decoder := json.NewDecoder(r.Body)
+	if err := decoder.Decode(&ops); err != nil || len(ops) != 1 {
+		http.Error(w, fmt.Sprintf("want one operation, got %d: %v", len(ops), err), http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op := ops[0].KV
+	old := c.pairs[op.Key] // of index 0 if it is not there
+	var results []map[string]Pair
+	switch {
+	case op.Verb != "cas" && op.Verb != "delete-cas":
+		http.Error(w, "unknown verb "+op.Verb, http.StatusBadRequest)
+		return
+	case old.ModifyIndex != op.Index:
+		verb := map[string]string{"cas": "set", "delete-cas": "delete"}[op.Verb]
+		conflict(w, fmt.Sprintf("failed to %s key %q, index is stale", verb, op.Key))
+		return
+	case op.Verb == "cas":
+		p := c.set(Pair{Key: op.Key, Value: op.Value, Flags: op.Flags})
+		p.Value = nil // as Consul, which returns none for writes
+		results = append(results, map[string]Pair{"KV": p})
+	default:
+		c.delete(op.Key)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"Results": results, "Errors": nil})
+}
+
+// conflict is how a transaction fails.
+func conflict(w http.ResponseWriter, what string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusConflict)
+	_ = json.NewEncoder(w).Encode(map[string]any{"Results": nil, "Errors": []map[string]any{{"OpIndex": 0, "What": what}}})
+}

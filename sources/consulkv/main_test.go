@@ -1,0 +1,46 @@
+package consulkv
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"tributary/sources/consulkv/kvtest"
+)
+
+func TestMain(m *testing.M) {
+	for _, v := range os.Environ() { // those of the one who runs the tests do not count
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CONSUL_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// impatient makes a place that loses no time.
+func impatient(p *place) {
+	p.gap = time.Millisecond
+	p.newBackOff = func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }
+}
+
+func newSource(t *testing.T, c *kvtest.Consul, settings Settings) *Source {
+	t.Helper()
+	s, err := New("consul-kv://"+c.Addr()+"/mesh", settings)
+	require.NoError(t, err)
+	impatient(s.place)
+	return s
+}
+
+func newStore(t *testing.T, c *kvtest.Consul) *Store {
+	t.Helper()
+	s, err := Open("consul-kv://"+c.Addr()+"/mesh", Settings{})
+	require.NoError(t, err)
+	impatient(s.place)
+	t.Cleanup(s.Close)
+	return s
+}

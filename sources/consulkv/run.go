@@ -1,0 +1,99 @@
+package consulkv
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Source is a sources.Source of a prefix. It has no state between runs.
+type Source struct{ place *place }
+
+var _ sources.Source = (*Source)(nil)
+
+// New returns a source of the prefix at address, "consul-kv://host:port/prefix". An error begins with the key or variable
+// at fault.
+func New(address string, settings Settings) (*Source, error) {
+	p, err := newPlace(address, settings)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{p}, nil
+}
+
+// Run publishes what is under the prefix until ctx ends. It gives up on nothing: a Consul that cannot be read is reported
+// and asked again.
+func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	defer s.place.client.Close()
+	r := &run{place: s.place, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed()}
+	for _, group := range sink.Groups() {
+		r.known[group] = 0
+	}
+	return s.place.follow(ctx, r.take, func(err error) { sink.Report(s.place.stateOf(err)) })
+}
+
+// run is the state of one run.
+type run struct {
+	place  *place
+	sink   sources.Sink
+	known  map[string]uint64 // sums of the values published; 0 for what an earlier run published
+	seed   maphash.Seed
+	synced bool
+}
+
+// take publishes what has changed, in one commit.
+func (r *run) take(l listing) {
+	if l.wiped && len(r.known) > 0 {
+		r.sink.Report(sources.Health{State: sources.Degraded, Message: fmt.Sprintf(
+			"%s: Consul has lost its data: its index went backwards and nothing is left under %s; what was read stays until something is written there",
+			r.place.shown, r.place.prefix)})
+		return
+	}
+	var contents []sources.Content
+	seen := make(map[string]bool, len(l.pairs))
+	for _, pair := range l.pairs {
+		seen[pair.Key] = true
+		sum := maphash.Bytes(r.seed, pair.Value) | 1 // so that it is not zero
+		if r.known[pair.Key] == sum {
+			continue
+		}
+		r.known[pair.Key] = sum
+		contents = append(contents, r.place.parse(pair.Key, pair.Value))
+	}
+	for key := range r.known {
+		if !seen[key] {
+			contents = append(contents, sources.Content{Group: key})
+			delete(r.known, key)
+		}
+	}
+	if len(contents) > 0 {
+		_ = r.sink.ReplaceAll(contents) // what is refused is quarantined, and shown, behind the sink
+	}
+	if !r.synced {
+		r.synced = true
+		r.sink.Synced()
+	}
+	r.sink.Report(sources.Health{State: sources.Healthy})
+}
+
+// parse turns the value of a key into the content of its group.
+func (p *place) parse(key string, value []byte) sources.Content {
+	c := sources.Content{Group: key}
+	for _, doc := range resource.Decode(p.origin(key), value, p.decode) {
+		for _, w := range doc.Warnings {
+			c.Warnings = append(c.Warnings, w.Error())
+		}
+		if len(doc.Errors) > 0 {
+			c.Rejects = append(c.Rejects, sources.Reject{Key: doc.Key, Origin: doc.Errors[0].Origin, Err: doc.Errors})
+		} else if doc.Resource != nil {
+			c.Resources = append(c.Resources, doc.Resource)
+		}
+	}
+	return c
+}
+
+// origin is how a key is named to people; the line follows.
+func (p *place) origin(key string) string { return p.shown + " key " + key }

@@ -1,0 +1,107 @@
+package consulkv
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"tributary/sources/consul/dial"
+)
+
+// listing is everything under the prefix at one moment.
+type listing struct {
+	pairs api.KVPairs // in order of keys
+	index uint64
+	// reset says that the index went backwards: Consul was restored or wiped, or has forgotten deletions.
+	reset bool
+	// wiped says that the index went backwards and nothing is left, and nothing was written since. Nobody has deleted
+	// anything: that would have moved the index forward.
+	wiped bool
+}
+
+// follow hands on the state of the prefix, first as it is and then each time it changes, and every failure, until ctx ends.
+// It returns ctx's error.
+func (p *place) follow(ctx context.Context, took func(listing), failed func(error)) error {
+	retry := p.newBackOff()
+	var index uint64
+	lost := false // the index went backwards, and there was nothing since
+	for {
+		l, err := p.read(ctx, index)
+		wait := p.gap
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			failed(err)
+			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
+		default:
+			retry.Reset()
+			l.reset = l.reset || lost // what is there now was not there before
+			lost = len(l.pairs) == 0 && l.reset
+			l.wiped = lost
+			took(l)
+			index = dial.NextIndex(0, l.index)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// read waits until the prefix has changed since index, or for some minutes, and returns what is there.
+func (p *place) read(ctx context.Context, index uint64) (listing, error) {
+	l, err := p.list(ctx, p.wait+p.wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: p.wait})
+	if err != nil {
+		return l, err
+	}
+	l.reset = l.index < index
+	if len(l.pairs) > 0 {
+		return l, nil
+	}
+	// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
+	// waited, or a server that lags behind, is found out by it.
+	confirmed, err := p.all(ctx)
+	confirmed.reset = l.reset
+	return confirmed, err
+}
+
+// all asks for everything under the prefix, plainly.
+func (p *place) all(ctx context.Context) (listing, error) {
+	return p.list(ctx, requestTimeout, &api.QueryOptions{RequireConsistent: true})
+}
+
+// requestTimeout is how long an answer may take, besides what Consul was asked to wait.
+const requestTimeout = 10 * time.Second
+
+func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOptions) (listing, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errNoAnswer)
+	defer cancel()
+	pairs, meta, err := p.client.KV().List(p.prefix, q.WithContext(ctx))
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errNoAnswer) {
+			err = errNoAnswer
+		}
+		return listing{}, err
+	}
+	if meta.ResultsFilteredByACLs {
+		return listing{}, &FilteredError{p.prefix}
+	}
+	return listing{pairs: pairs, index: meta.LastIndex}, nil
+}
+
+// errNoAnswer takes the place of the error of a context, which could be that of the caller.
+var errNoAnswer = errors.New("no answer in time")
+
+// pause waits, and returns ctx's error if it ends meanwhile.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

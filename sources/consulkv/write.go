@@ -1,0 +1,208 @@
+package consulkv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+// writeTimeout is how long a mutator tries. Mutators of a config store take no context.
+const writeTimeout = 15 * time.Second
+
+// value is what a key has, at one moment.
+type value struct {
+	key   string
+	text  []byte
+	index uint64 // 0 if the key is not there
+	flags uint64 // somebody else's, and kept
+}
+
+// change replaces the object of key by what f makes of it (nil deletes), given the object (nil if there is none) and its
+// version, and starts over with the newer one if somebody else was faster.
+func (s *Store) change(key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error)) (string, error) {
+	if !s.served(key.Kind) {
+		return "", memstore.ErrUnknownKind
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), writeTimeout, errNoAnswer)
+	defer cancel()
+	if err := s.know(ctx); err != nil {
+		return "", err
+	}
+	for {
+		v, err := s.open(ctx, key)
+		if err != nil {
+			return "", err
+		}
+		old, version := s.object(v, key)
+		r, err := f(old, version)
+		if err != nil {
+			return "", err
+		}
+		if r != nil && old != nil {
+			if resource.Equal(old, r) {
+				return version, nil
+			}
+			if !old.Created().IsZero() {
+				r = r.WithCreated(old.Created())
+			}
+		}
+		index, err := s.write(ctx, v, key, r)
+		switch {
+		case errors.Is(err, errStale):
+			continue
+		case err != nil:
+			return "", err
+		case r == nil:
+			return "", nil
+		}
+		return versionOf(index), nil
+	}
+}
+
+// know makes sure that everything was read once: an object may be in any key.
+func (s *Store) know(ctx context.Context) error {
+	s.mu.Lock()
+	listed := s.listed
+	s.mu.Unlock()
+	if listed {
+		return nil
+	}
+	return s.Refresh(ctx)
+}
+
+// open reads the key that holds an object, or is to hold it.
+func (s *Store) open(ctx context.Context, object resource.Key) (value, error) {
+	for {
+		s.mu.Lock()
+		key := s.mirror.home(object)
+		s.mu.Unlock()
+		found := key != ""
+		if !found {
+			var err error
+			if key, err = s.place.keyOf(object); err != nil {
+				return value{}, err
+			}
+		}
+		v, err := s.get(ctx, key)
+		if err != nil {
+			return v, err
+		}
+		s.mu.Lock()
+		home := s.mirror.home(object)
+		s.mu.Unlock()
+		if home == key || home == "" && !found { // it has not moved to another key meanwhile
+			return v, nil
+		}
+	}
+}
+
+// get reads a key, and takes up what it has.
+func (s *Store) get(ctx context.Context, key string) (value, error) {
+	pair, meta, err := s.place.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	if err != nil {
+		return value{}, s.failed(ctx, "read", key, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if pair == nil {
+		s.mirror.noteAbsent(key, meta.LastIndex)
+		return value{key: key}, nil
+	}
+	s.mirror.note(key, s.entryOf(key, pair.Value, pair.ModifyIndex))
+	return value{key: key, text: pair.Value, index: pair.ModifyIndex, flags: pair.Flags}, nil
+}
+
+// object returns the object of key in v, and its version.
+func (s *Store) object(v value, key resource.Key) (*resource.Resource, string) {
+	if v.index == 0 {
+		return nil, ""
+	}
+	for _, r := range s.place.parse(v.key, v.text).Resources {
+		if r.Key() == key {
+			return r, versionOf(v.index)
+		}
+	}
+	return nil, ""
+}
+
+// errStale says that somebody else was faster.
+var errStale = errors.New("index is stale")
+
+// write makes r, or nothing if it is nil, the object of key in what was read as v, if that is still so.
+func (s *Store) write(ctx context.Context, v value, key resource.Key, r *resource.Resource) (index uint64, err error) {
+	var text []byte
+	if r == nil {
+		text, err = s.place.without(v.key, v.text, key)
+	} else {
+		text, err = s.place.replace(v.key, v.text, r)
+	}
+	if err != nil {
+		return 0, err
+	}
+	op := &api.KVTxnOp{Verb: api.KVCAS, Key: v.key, Value: text, Index: v.index, Flags: v.flags}
+	if text == nil {
+		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: v.key, Index: v.index}
+	}
+	if index, err = s.commit(ctx, op); err != nil {
+		return 0, s.failed(ctx, "write", v.key, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text == nil {
+		s.mirror.noteDeleted(v.key, v.index)
+	} else {
+		s.mirror.note(v.key, s.entryOf(v.key, text, index))
+	}
+	return index, nil
+}
+
+// commit does one operation as a transaction, whose answer, unlike that of a plain write, has the new index.
+func (s *Store) commit(ctx context.Context, op *api.KVTxnOp) (index uint64, err error) {
+	ok, resp, _, err := s.place.client.Txn().Txn(api.TxnOps{{KV: op}}, (&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case err != nil:
+		return 0, err
+	case ok && op.Verb == api.KVDeleteCAS:
+		return 0, nil
+	case ok && len(resp.Results) == 1 && resp.Results[0].KV != nil:
+		return resp.Results[0].KV.ModifyIndex, nil
+	}
+	for _, e := range resp.Errors {
+		switch {
+		case strings.Contains(e.What, "index is stale"):
+			return 0, errStale
+		case strings.Contains(e.What, "Permission denied"): // with the status of a conflict
+			return 0, api.StatusError{Code: http.StatusForbidden, Body: e.What}
+		}
+		err = errors.Join(err, errors.New(e.What))
+	}
+	if err == nil {
+		err = errors.New("Consul did not say what it did")
+	}
+	return 0, err
+}
+
+// failed says what failed where, and what would help.
+func (s *Store) failed(ctx context.Context, what, key string, err error) error {
+	if errors.Is(err, errStale) {
+		return err
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.shown, what, key, err)
+	if dial.Classify(err).State() == sources.Denied {
+		wrapped = fmt.Errorf(`%w; it needs key_prefix "%s" { policy = "%s" }`, wrapped, s.place.prefix, what)
+	}
+	return wrapped
+}
