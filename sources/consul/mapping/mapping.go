@@ -1,12 +1,16 @@
-// Package mapping turns what Consul says of a service into Istio's ServiceEntries. It is pure: no I/O, no clock.
+// Package mapping turns what Consul says of a service into Istio's ServiceEntries. It is pure: no I/O, no clock. What it makes is
+// valid, whatever is in Consul, and is the same for the same content, in whatever order that comes.
 //
 // It imports sources for the type Reject, which is what a source hands on to its sink; a type of its own would be the same
 // again.
 package mapping
 
 import (
-	"errors"
 	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/hashicorp/consul/api"
 
@@ -25,15 +29,25 @@ type Service struct {
 	Entries    []*api.ServiceEntry
 }
 
-// VIPs gives hosts virtual addresses: the same host always the same one.
+// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
 type VIPs interface {
 	Address(host string) (netip.Addr, error)
 }
 
-// Mapper maps services. It remembers the ports that it gave to services, so that they are stable. It is safe for concurrent use.
+// Mapper maps services. It is safe for concurrent use.
+//
+// A service's ports have numbers of their own, to which the ports of the endpoints map. The number of a port is Options.ServicePort, or
+// what the meta of most instances says, or the number that it had before, or the port of most instances, healthy or not.
+// So clients need not care that instances come and go with other ports. The memory lasts until the service is gone; Restore
+// fills it after a restart.
 type Mapper struct {
 	o    Options
 	vips VIPs
+
+	mu     sync.Mutex
+	shapes map[string]shape    // by host: what was published last
+	hosts  map[string][]string // by service: its hosts in shapes
+	claims map[string][]string // by DNS label: the services that want it, in order
 }
 
 // New returns a mapper. Without vips no service gets a virtual address.
@@ -41,22 +55,139 @@ func New(o Options, vips VIPs) (*Mapper, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{o: o, vips: vips}, nil
+	return &Mapper{
+		o: o.withDefaults(), vips: vips,
+		shapes: map[string]shape{}, hosts: map[string][]string{}, claims: map[string][]string{},
+	}, nil
+}
+
+// Skips reports whether a service is left out by its name, so that it need not be read.
+func (m *Mapper) Skips(name string) bool {
+	return name == "consul" || slices.ContainsFunc(m.o.Skip, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
 }
 
 // Service maps the service of that name, wherever it is: in has one element for each datacenter, namespace, partition and
 // peer where it was found, in any order. Without in, the service is gone for good: nothing is returned, and what is
 // remembered of it is forgotten. A service that has no instance, or no healthy one, becomes a ServiceEntry without
-// endpoints. Warnings say what was left out.
+// endpoints. Nothing is returned for a service that consists of sidecars and gateways.
+//
+// A reject has no key: what was published of the service should stay, as it does behind a sink. Warnings say what was left out, and why.
 func (m *Mapper) Service(name string, in []Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string) {
-	return nil, []sources.Reject{{Err: errors.New("not built yet")}}, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.Skips(name) {
+		return nil, nil, nil
+	}
+	if len(in) == 0 {
+		for _, host := range m.hosts[name] {
+			delete(m.shapes, host)
+		}
+		delete(m.hosts, name)
+		m.unclaim(name)
+		return nil, nil, nil
+	}
+	w := &warner{}
+	label := m.claim(name, w)
+	var hosts []string
+	for _, f := range m.families(name, label, in, w) {
+		made, err := m.mapFamily(f, w)
+		if err != nil {
+			rejects = append(rejects, sources.Reject{Origin: resource.Origin{Place: f.place()}, Err: err})
+			continue
+		}
+		hosts = append(hosts, f.host)
+		rs = append(rs, made...)
+	}
+	for _, host := range m.hosts[name] {
+		if !slices.Contains(hosts, host) && len(rejects) == 0 {
+			delete(m.shapes, host)
+		}
+	}
+	m.hosts[name] = hosts
+	return rs, rejects, w.list()
 }
 
 // Restore remembers the ports of ServiceEntries that this package made earlier, such as those that a sink holds when a
-// source starts.
-func (m *Mapper) Restore(rs []*resource.Resource) {}
+// source starts. What is already known is kept.
+func (m *Mapper) Restore(rs []*resource.Resource) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for host, s := range shapesOf(rs) {
+		if _, known := m.shapes[host]; !known {
+			m.shapes[host] = s
+		}
+	}
+}
 
 // Names tells the mapper the names of all services, whenever these change. Names that are the same but for case or for
-// characters that a host may not have clash; the names that must be mapped again because of that are returned. Without
-// it, clashes are settled among the services that were mapped.
-func (m *Mapper) Names(names []string) (again []string) { return nil }
+// characters that a host may not have clash: one gets the host, and others one with a hash in it. The services that have to
+// be mapped again because of that are returned, in order. Without it, clashes are settled among the services that were mapped.
+func (m *Mapper) Names(names []string) (again []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.winners()
+	m.claims = map[string][]string{}
+	for _, name := range names {
+		if !m.Skips(name) {
+			l := label(name)
+			m.claims[l] = append(m.claims[l], name)
+		}
+	}
+	for l, claimants := range m.claims {
+		slices.Sort(claimants)
+		m.claims[l] = slices.Compact(claimants)
+		now := winner(m.claims[l])
+		if was, known := before[l]; known && was != now {
+			again = append(again, was, now)
+		}
+	}
+	slices.Sort(again)
+	again = slices.Compact(again)
+	return slices.DeleteFunc(again, func(name string) bool { return !slices.Contains(m.claims[label(name)], name) })
+}
+
+// claim returns the DNS label of a service.
+func (m *Mapper) claim(name string, w *warner) string {
+	l := label(name)
+	if !slices.Contains(m.claims[l], name) {
+		m.claims[l] = append(m.claims[l], name)
+		slices.Sort(m.claims[l])
+	}
+	if first := winner(m.claims[l]); first != name {
+		own := hashed(l, name, maxLabel)
+		w.add("its host is that of " + quote(first) + " too, and is " + quote(own) + " therefore")
+		return own
+	}
+	return l
+}
+
+func (m *Mapper) unclaim(name string) {
+	l := label(name)
+	m.claims[l] = slices.DeleteFunc(m.claims[l], func(n string) bool { return n == name })
+	if len(m.claims[l]) == 0 {
+		delete(m.claims, l)
+	}
+}
+
+func (m *Mapper) winners() map[string]string {
+	w := make(map[string]string, len(m.claims))
+	for l, names := range m.claims {
+		w[l] = winner(names)
+	}
+	return w
+}
+
+func winner(names []string) string {
+	best := names[0]
+	for _, name := range names[1:] {
+		if rival(name, best) {
+			best = name
+		}
+	}
+	return best
+}
+
+func quote(s string) string { return "\"" + strings.ToValidUTF8(s, "?") + "\"" }

@@ -1,0 +1,170 @@
+package mapping_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/sources/consul/mapping"
+)
+
+func newMapper(t *testing.T, o mapping.Options) *mapping.Mapper {
+	t.Helper()
+	m, err := mapping.New(o, vips{})
+	require.NoError(t, err)
+	return m
+}
+
+// http returns a service with an instance on each port.
+func http(name string, ports ...int) []mapping.Service {
+	s := mapping.Service{Name: name, Datacenter: "dc1"}
+	for _, p := range ports {
+		s.Entries = append(s.Entries, &api.ServiceEntry{
+			Node: &api.Node{Node: "n1"},
+			Service: &api.AgentService{
+				ID: name, Service: name, Address: "10.0.0.1", Port: p, Meta: map[string]string{"protocol": "http"},
+				Weights: api.AgentWeights{Passing: 1, Warning: 1},
+			},
+		})
+	}
+	return []mapping.Service{s}
+}
+
+func hostOf(t *testing.T, rs []*resource.Resource) string {
+	t.Helper()
+	require.NotEmpty(t, rs)
+	return spec(t, rs[0]).(*networking.ServiceEntry).Hosts[0]
+}
+
+func portOf(t *testing.T, rs []*resource.Resource) uint32 {
+	t.Helper()
+	require.NotEmpty(t, rs)
+	return spec(t, rs[0]).(*networking.ServiceEntry).Ports[0].Number
+}
+
+// The first in each row has the host, whatever the order in which names become known; the others have one of their own.
+func TestNamesThatClash(t *testing.T) {
+	for _, names := range [][]string{
+		{"web-api", "Web-API", "web_api"}, {"Web-API", "web.api", "web_api"}, {"a.b", "a_b"}, {"x", "X", "-x"},
+	} {
+		forward, backward := map[string]string{}, map[string]string{}
+		for got, order := range map[*map[string]string][]string{&forward: names, &backward: reversed(names)} {
+			m := newMapper(t, mapping.Options{})
+			m.Names(order)
+			for _, name := range order {
+				rs, rejects, warnings := m.Service(name, http(name, 80))
+				require.Empty(t, rejects)
+				(*got)[name] = hostOf(t, rs)
+				if name == names[0] {
+					require.Empty(t, warnings)
+				} else {
+					require.Len(t, warnings, 1)
+					require.Contains(t, warnings[0], `that of "`+names[0]+`" too`)
+				}
+			}
+		}
+		require.Equal(t, forward, backward)
+		hosts := map[string]bool{}
+		for _, h := range forward {
+			hosts[h] = true
+		}
+		require.Len(t, hosts, len(names))
+		require.NotContains(t, strings.TrimSuffix(forward[names[0]], ".service.consul"), ".")
+	}
+}
+
+// A name that comes later and fits better takes the host over, and the one that had it is to be mapped again.
+func TestClashThatComesLater(t *testing.T) {
+	m := newMapper(t, mapping.Options{})
+	require.Empty(t, m.Names([]string{"web_api"}))
+	rs, _, _ := m.Service("web_api", http("web_api", 80))
+	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
+
+	require.Equal(t, []string{"web-api", "web_api"}, m.Names([]string{"web_api", "web-api"}))
+	require.Empty(t, m.Names([]string{"web-api", "web_api"}), "nothing has changed since")
+	rs, _, _ = m.Service("web-api", http("web-api", 80))
+	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
+	rs, _, _ = m.Service("web_api", http("web_api", 80))
+	require.NotEqual(t, "web-api.service.consul", hostOf(t, rs))
+
+	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api"}))
+	rs, _, warnings := m.Service("web_api", http("web_api", 80))
+	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
+	require.Empty(t, warnings)
+}
+
+// After a restart the ports are those that were published, not those that would be chosen now.
+func TestRestore(t *testing.T) {
+	m := newMapper(t, mapping.Options{})
+	published, _, _ := m.Service("reviews", http("reviews", 9080))
+
+	m = newMapper(t, mapping.Options{})
+	m.Restore(published)
+	rs, rejects, _ := m.Service("reviews", http("reviews", 9090))
+	require.Empty(t, rejects)
+	require.EqualValues(t, 9080, portOf(t, rs))
+
+	m = newMapper(t, mapping.Options{})
+	m.Restore(published)
+	rs, rejects, _ = m.Service("reviews", http("reviews"))
+	require.Empty(t, rejects)
+	require.EqualValues(t, 9080, portOf(t, rs), "without instances the ports are known all the same")
+
+	rs, _, _ = m.Service("reviews", nil)
+	require.Empty(t, rs)
+	rs, _, _ = m.Service("reviews", http("reviews", 9090))
+	require.EqualValues(t, 9090, portOf(t, rs), "a service that was gone is a new one")
+}
+
+// Ports of several ServiceEntries are restored with their order and all.
+func TestRestoreOfSplitPorts(t *testing.T) {
+	in := http("reviews", 80, 81)
+	in[0].Entries[1].Service.Ports = api.ServicePorts{{Name: "Main_Port", Port: 81, Default: true}, {Name: "http", Port: 82}}
+	m := newMapper(t, mapping.Options{})
+	published, _, _ := m.Service("reviews", in)
+	require.Greater(t, len(published), 1)
+	m = newMapper(t, mapping.Options{})
+	m.Restore(published)
+	again, _, _ := m.Service("reviews", in)
+	require.Equal(t, show(t, published, nil, nil), show(t, again, nil, nil))
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for option, o := range map[string]mapping.Options{
+		`hostTemplate: "consul"`:              {HostTemplate: "consul"},
+		"hostTemplate: {name} stands":         {HostTemplate: "{service}.{name}.x"},
+		`hostTemplate: "a.b" has no {service`: {HostTemplate: "a.b"},
+		`hostTemplate: "{service}.1"`:         {HostTemplate: "{service}.1"},
+		`hostTemplate: "{service}.a_b.c"`:     {HostTemplate: "{service}.a_b.c"},
+		`hostTemplate: "a.{service}"`:         {HostTemplate: "a.{service}"},
+		`hostTemplate: "{service}-{peer}"`:    {HostTemplate: "{service}-{peer}.x"},
+		`namespace: "A"`:                      {Namespace: "A"},
+		`defaultProtocol: `:                   {DefaultProtocol: "dubbo"},
+		"servicePort: 70000":                  {ServicePort: 70000},
+		"tagSeparators: ":                     {TagSeparators: []string{"=", ""}},
+		`labelPrefix: "a/b/"`:                 {LabelPrefix: "a/b/"},
+		`tags: "a b"`:                         {Tags: []string{"a b"}},
+		`skip: "["`:                           {Skip: []string{"["}},
+		`localityFrom: "none" stands`:         {LocalityFrom: []string{"meta", "none"}},
+		`localityFrom: "zone" is none of`:     {LocalityFrom: []string{"zone"}},
+		`strictChecks: "ok" is none of`:       {StrictChecks: []string{"ok"}},
+		`endpoints: "x" is none of`:           {Endpoints: "x"},
+		`vips: "x" is none of`:                {VIPs: "x"},
+		`aliases: "x" is none of`:             {Aliases: "x"},
+	} {
+		_, err := mapping.New(o, nil)
+		require.ErrorContains(t, err, option)
+	}
+	require.NoError(t, mapping.Options{}.Validate())
+}
+
+func reversed(names []string) []string {
+	names = slices.Clone(names)
+	slices.Reverse(names)
+	return names
+}
