@@ -21,7 +21,7 @@ type catalog interface {
 // query is how to ask.
 type query struct {
 	index uint64 // block until there is something newer; 0 does not block
-	level level
+	level level  // usual, if it blocks
 }
 
 // level is how sure an answer has to be.
@@ -76,7 +76,10 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 			delete(names, name)
 		}
 	}
-	return listing{names: names, index: meta.LastIndex, filtered: meta.ResultsFilteredByACLs, confirming: q.level == certain && q.index == 0}, nil
+	return listing{
+		names: names, index: meta.LastIndex, filtered: meta.ResultsFilteredByACLs,
+		confirming: q.level == certain, leaderless: !meta.KnownLeader,
+	}, nil
 }
 
 func (c *client) service(ctx context.Context, d domain, name string, q query) (reading, error) {
@@ -88,6 +91,6 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	}
 	return reading{
 		instances: newInstances(entries), index: meta.LastIndex,
-		filtered: meta.ResultsFilteredByACLs, confirming: q.level == certain && q.index == 0,
+		filtered: meta.ResultsFilteredByACLs, confirming: q.level == certain, leaderless: !meta.KnownLeader,
 	}, nil
 }

@@ -20,6 +20,9 @@ type reading struct {
 	// such an answer can vouch for what is not there. A watch is served by a stream of events, which goes silent without a
 	// word when a token is deleted, and a stale read by a server that may have just started, with nothing loaded yet.
 	confirming bool
+	// leaderless says that Consul does not name a leader. Those that answer a watch never do. In a confirming answer it
+	// is a sign that something between us took headers away, and with them that of filtered.
+	leaderless bool
 }
 
 // meaning is what an answer means, given what is known.
@@ -38,7 +41,7 @@ const (
 	gone
 	// denied: there may be something, but our token does not show it. What is known stays.
 	denied
-	// foreign: what answered is not Consul. What is known stays.
+	// foreign: what answered is not Consul, or something in front of it that changes its answers. What is known stays.
 	foreign
 )
 
@@ -47,10 +50,12 @@ func judge(before instances, known bool, r reading) meaning {
 	if r.index == 0 && len(r.instances.list) == 0 {
 		return foreign // Consul gives every answer an index, and never 0
 	}
-	missing := len(r.instances.without(before)) > 0
+	missing := len(r.instances.without(before)) > 0 || len(r.instances.list) == 0
 	switch {
-	case !r.confirming && (missing || len(r.instances.list) == 0):
+	case missing && !r.confirming:
 		return doubtful
+	case missing && r.leaderless:
+		return foreign
 	case r.filtered && len(r.instances.list) == 0:
 		return denied
 	case r.filtered && missing:
@@ -148,7 +153,8 @@ type listing struct {
 	names      map[string][]string // those that are wanted, with their tags
 	index      uint64
 	filtered   bool
-	confirming bool // as in reading
+	confirming bool // these two as in reading
+	leaderless bool
 }
 
 // judgeNames decides what a listing means, given the last one that was believed; known is false if there is none. wiped is
@@ -164,9 +170,12 @@ func judgeNames(before listing, known bool, l listing) (m meaning, wiped bool) {
 		}
 	}
 	back := known && l.index < before.index
+	doubt := missing > 0 || back || len(l.names) == 0
 	switch {
-	case !l.confirming && (missing > 0 || back || len(l.names) == 0):
+	case doubt && !l.confirming:
 		return doubtful, false
+	case doubt && l.leaderless:
+		return foreign, false
 	case l.filtered && len(l.names) == 0:
 		return denied, false
 	case l.filtered && missing > 0:

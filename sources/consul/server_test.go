@@ -48,6 +48,10 @@ func newServer(t *testing.T) *server {
 	s := &server{index: 10, services: map[string]*entry{}, gone: map[string]uint64{}, changed: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
+		if t.Failed() {
+			asked := s.asked()
+			t.Log("asked:\n" + strings.Join(asked[:min(60, len(asked))], "\n"))
+		}
 		s.http.CloseClientConnections()
 		s.http.Close()
 	})
@@ -142,6 +146,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 			}
 			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
+			w.Header().Set("X-Consul-LastContact", "0")
 			w.Header().Set("X-Consul-KnownLeader", fmt.Sprint(index == 0))
 			_, _ = w.Write(body)
 			return

@@ -55,6 +55,9 @@ type trouble struct {
 // suspected reports whether the domain may have lost its data.
 func (p *part) suspected(now time.Time) bool { return now.Before(p.suspect) }
 
+// notConsul is said of answers without the headers of Consul.
+const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away"
+
 // complete reports whether all that the domain had at the start was read. A service that we may not read does not
 // hold up the others; if it is all of them, we may not read the domain.
 func (p *part) complete() bool {
@@ -91,7 +94,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 	switch m {
 	case foreign:
 		s.settled = s.known
-		s.trouble = &trouble{sources.Unreachable, fmt.Sprintf("service %s: the answer is not that of a Consul: it has no index", s.name)}
+		s.trouble = &trouble{sources.Unreachable, fmt.Sprintf("service %s: %s", s.name, notConsul)}
 	case denied:
 		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: the token does not show its instances (node:read and service:read are needed)", s.name)}
 	case partial:
@@ -137,7 +140,7 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 	case doubtful:
 		return m, nil, nil
 	case foreign:
-		p.fail(&trouble{sources.Unreachable, "the answer is not that of a Consul: it has no index"})
+		p.fail(&trouble{sources.Unreachable, notConsul})
 		return m, nil, nil
 	case denied:
 		p.fail(&trouble{sources.Denied, "the token does not show any service (service:read and node:read are needed)"})
