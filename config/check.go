@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"tributary/sources/consul"
+	"tributary/sources/consulkv"
 	"tributary/sources/file"
 	"tributary/sources/xds"
 )
@@ -23,6 +24,9 @@ var schemes = map[string]func(d *decoder, s *Source, key, dir string){
 	xds.Scheme:          (*decoder).checkXDS,
 	consul.Scheme:       (*decoder).checkConsul,
 	consul.SecureScheme: (*decoder).checkConsul,
+
+	consulkv.Scheme:       (*decoder).checkConsulKV,
+	consulkv.SecureScheme: (*decoder).checkConsulKV,
 }
 
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.

@@ -48,7 +48,7 @@ type Listen struct {
 // meshConfig.configSources.
 type Source struct {
 	Name                string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address             string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul."`
+	Address             string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store."`
 	TLSSettings         *TLSSettings        `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
 	SubscribedResources []string            `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
 	Precedence          int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
@@ -73,8 +73,8 @@ type TLSSettings struct {
 
 // FileSettings are the settings of fs sources. What is zero has the default of package file.
 type FileSettings struct {
-	DefaultNamespace string   `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none (fs). Default: default."`
-	UnknownFields    string   `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known (fs): error refuses the object, warn takes it without the field. Default: error."`
+	DefaultNamespace string   `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none (fs, consul-kv). Default: default."`
+	UnknownFields    string   `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known (fs, consul-kv): error refuses the object, warn takes it without the field. Default: error."`
 	QuietDelay       Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read (fs). Default: 100ms."`
 	MaxDelay         Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most (fs). Default: 1s."`
 	RescanInterval   Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none (fs). Default: 30s."`

@@ -23,7 +23,7 @@ type ConsulSettings struct {
 
 	Stale                *bool    `json:"stale,omitempty" jsonschema:"Whether any server of Consul may answer, which spares the leader (consul). Default: true."`
 	RequireConsistent    bool     `json:"requireConsistent,omitempty" jsonschema:"Whether the leader makes sure of each answer, which is expensive (consul). Default: false."`
-	Wait                 Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news (consul). Default: 5m."`
+	Wait                 Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news (consul, consul-kv). Default: 5m."`
 	MaxConcurrentWatches int64    `json:"maxConcurrentWatches,omitempty" jsonschema:"How many queries may wait at the same time; services beyond that are read in turn (consul). Default: 150 over http, no limit over https."`
 	RampRate             int64    `json:"rampRate,omitempty" jsonschema:"How many reads may begin in a second, besides those that follow a change (consul). Default: 50."`
 	Resync               Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared (consul). Default: 10m."`

@@ -11,7 +11,7 @@ import (
 // XDSSettings are the settings of xds sources. What is zero has the default of package xds.
 type XDSSettings struct {
 	Mode            string            `json:"mode,omitempty" jsonschema:"Variant of the protocol (xds): delta, sotw, or auto, which tries delta first. Default: auto."`
-	TokenFile       string            `json:"tokenFile,omitempty" jsonschema:"File with a token, read anew each time it is used (xds, where it needs tlsSettings; consul)."`
+	TokenFile       string            `json:"tokenFile,omitempty" jsonschema:"File with a token, read anew each time it is used (xds, where it needs tlsSettings; consul, consul-kv)."`
 	NodeID          string            `json:"nodeID,omitempty" jsonschema:"Id that the source introduces itself by (xds). Default: made of the host name."`
 	NodeMetadata    map[string]string `json:"nodeMetadata,omitempty" jsonschema:"Metadata that the source adds to its node (xds)."`
 	Revision        string            `json:"revision,omitempty" jsonschema:"Leaves out what is labelled istio.io/rev for another revision (xds)."`

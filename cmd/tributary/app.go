@@ -27,6 +27,7 @@ import (
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/consul"
+	"tributary/sources/consulkv"
 	"tributary/sources/file"
 	"tributary/sources/lastgood"
 	upstream "tributary/sources/xds"
@@ -107,6 +108,8 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer) (
 		settings := s.XDS()
 		settings.Instance, settings.Readers = hops.Instance(), hops
 		return upstream.New(s.Address, settings)
+	case consulkv.Scheme, consulkv.SecureScheme:
+		return consulkv.New(s.Address, s.ConsulKV())
 	case consul.Scheme, consul.SecureScheme:
 		settings := s.Consul()
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
