@@ -1,2 +1,104 @@
 // Package vip gives hosts virtual addresses that stay the same.
+//
+// A service whose protocol does not carry a host, such as TCP, needs an address of its own for a sidecar to tell it apart.
+// istiod makes addresses up for ServiceEntries from Kubernetes only. An address here is made of a hash of the host, so that
+// several tributaries and restarts agree without talking to each other. The rare host whose address is taken gets the next free
+// one; that depends on which of the two came first, and is remembered in a file.
 package vip
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+)
+
+// Default is the range of addresses where nothing else is said. It lies in the part of the address space that is reserved and
+// never routed, as Istio's 240.240.0.0/16 does, and apart from that. Consul gives virtual addresses from 240.0.0.1 upwards, one
+// after the other, and would need 16.7 million services to get here. It is large, so that among 1,000 hosts hardly two (one
+// chance in 30) want the same address, where in a /16 seven or eight do.
+var Default = netip.MustParsePrefix("241.0.0.0/8")
+
+// istio is the range from which istiod allocates.
+var istio = netip.MustParsePrefix("240.240.0.0/16")
+
+// minHostBits is the size of the smallest range: 256 addresses.
+const minHostBits = 8
+
+// Table holds the addresses of hosts. It is safe for concurrent use.
+type Table struct {
+	prefix netip.Prefix
+	size   uint64 // a power of two
+
+	mu      sync.Mutex
+	byHost  map[string]netip.Addr
+	byAddr  map[netip.Addr]string
+	changed bool // since it was last taken to be saved
+	bell    chan struct{}
+}
+
+// New returns a table of addresses in prefix.
+func New(prefix netip.Prefix) (*Table, error) {
+	switch {
+	case !prefix.IsValid():
+		return nil, fmt.Errorf("virtual addresses: not a range")
+	case prefix.Addr().BitLen()-prefix.Bits() < minHostBits:
+		return nil, fmt.Errorf("virtual addresses: %s is too small: at least %d addresses are needed", prefix, 1<<minHostBits)
+	case prefix.Overlaps(istio):
+		return nil, fmt.Errorf("virtual addresses: istiod gives addresses of %s itself", istio)
+	}
+	return &Table{
+		prefix: prefix.Masked(),
+		// 62 bits are more than there will be hosts.
+		size:   1 << min(62, prefix.Addr().BitLen()-prefix.Bits()),
+		byHost: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{}, bell: make(chan struct{}, 1),
+	}, nil
+}
+
+// Address returns the address of a host, the same at each call. It fails when no address is left.
+func (t *Table) Address(host string) (netip.Addr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a, known := t.byHost[host]; known {
+		return a, nil
+	}
+	sum := sha256.Sum256([]byte(host))
+	start := binary.BigEndian.Uint64(sum[:])
+	// Looking at more than are taken cannot be needed, apart from addresses that are not given at all.
+	for i := range min(t.size, 2*uint64(len(t.byHost))+minHostBits) {
+		a := t.at((start + i) % t.size)
+		if _, taken := t.byAddr[a]; taken || !usable(a) {
+			continue
+		}
+		t.put(host, a)
+		t.changed = true
+		select {
+		case t.bell <- struct{}{}:
+		default:
+		}
+		return a, nil
+	}
+	return netip.Addr{}, fmt.Errorf("virtual addresses: all of %s are given away", t.prefix)
+}
+
+func (t *Table) put(host string, a netip.Addr) { t.byHost[host], t.byAddr[a] = a, host }
+
+// at returns an address of the range by its number.
+func (t *Table) at(n uint64) netip.Addr {
+	b := t.prefix.Addr().AsSlice()
+	var offset [8]byte
+	binary.BigEndian.PutUint64(offset[:], n)
+	for i := range min(len(b), len(offset)) {
+		b[len(b)-1-i] |= offset[len(offset)-1-i]
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// usable leaves out what looks like the address of a network or a broadcast, which some programs refuse.
+func usable(a netip.Addr) bool {
+	b := a.AsSlice()
+	last := b[len(b)-1]
+	return last != 0 && last != 255
+}

@@ -50,13 +50,13 @@ func orElse(label, standIn string) string {
 
 // objectName returns the name of the objects of an identity. A service's label has no dot, so that no name is that of another.
 func objectName(id identity) string {
-	name := id.service
-	for _, q := range [][2]string{{id.namespace, ".ns"}, {id.partition, ".ap"}, {id.peer, ".peer"}, {id.datacenter, ".dc"}} {
+	name := []string{id.service}
+	for _, q := range [][2]string{{id.namespace, "ns"}, {id.partition, "ap"}, {id.peer, "peer"}, {id.datacenter, "dc"}} {
 		if q[0] != "" {
-			name += "." + q[0] + q[1]
+			name = append(name, q[0], q[1])
 		}
 	}
-	return name
+	return strings.Join(name, ".")
 }
 
 // nameFor returns the name of one object among those called name: for the port of that label, or without one the first.

@@ -1,0 +1,151 @@
+package vip
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const header = "# Virtual addresses that tributary gave to hosts, one a line. Delete a line to have it chosen anew.\n"
+
+// Load fills the table from a file that Save wrote; there need not be one. Addresses outside of the range, as after a change of
+// it, are left out.
+func (t *Table) Load(path string) error {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("virtual addresses: %w", err)
+	}
+	return t.parse(path, content)
+}
+
+// parse reads lines of an address and a host, as in /etc/hosts.
+func (t *Table) parse(path string, content []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := bufio.NewScanner(bytes.NewReader(content))
+	for n := 1; lines.Scan(); n++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		a, err := netip.ParseAddr(fields[0])
+		if err != nil || len(fields) != 2 {
+			return fmt.Errorf("%s:%d: virtual addresses: want an address and a host, as in `241.0.0.1 redis.service.consul`", path, n)
+		}
+		if !t.prefix.Contains(a) {
+			continue
+		}
+		if other, taken := t.byAddr[a]; taken && other != fields[1] {
+			return fmt.Errorf("%s:%d: virtual addresses: %s is that of %s already", path, n, a, other)
+		}
+		if other, known := t.byHost[fields[1]]; known && other != a {
+			return fmt.Errorf("%s:%d: virtual addresses: %s has %s already", path, n, fields[1], other)
+		}
+		t.put(fields[1], a)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: virtual addresses: %w", path, err)
+	}
+	return nil
+}
+
+// Save writes the table, if it has changed since it was last written. The file is replaced as one.
+func (t *Table) Save(path string) error {
+	content, changed := t.take()
+	if !changed {
+		return nil
+	}
+	if err := replace(path, content); err != nil {
+		t.mu.Lock()
+		t.changed = true
+		t.mu.Unlock()
+		return fmt.Errorf("virtual addresses: %w", err)
+	}
+	return nil
+}
+
+// take renders the table and takes it to be saved.
+func (t *Table) take() (content []byte, changed bool) {
+	t.mu.Lock()
+	hosts, changed := maps.Clone(t.byHost), t.changed
+	t.changed = false
+	t.mu.Unlock()
+	if !changed {
+		return nil, false
+	}
+	var b bytes.Buffer
+	b.WriteString(header)
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		fmt.Fprintf(&b, "%s %s\n", hosts[host], host)
+	}
+	return b.Bytes(), true
+}
+
+// replace writes a file so that there is the old one or the new one, whatever happens.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// The pace at which changes are written: several that come together are one write, and a disk that fails is tried again.
+const (
+	quiet = time.Second
+	retry = time.Minute
+)
+
+// Run saves the table to a file whenever it has changed, until ctx ends, and then once more. report is told of each failure.
+func (t *Table) Run(ctx context.Context, path string, report func(error)) {
+	wait := func(d time.Duration) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-t.bell:
+			wait(quiet)
+			for err := t.Save(path); err != nil && ctx.Err() == nil; err = t.Save(path) {
+				report(err)
+				wait(retry)
+			}
+		}
+	}
+	if err := t.Save(path); err != nil {
+		report(err)
+	}
+}
