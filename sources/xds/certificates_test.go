@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,3 +56,22 @@ func (c *certificates) server(t *testing.T, expired bool) credentials.TransportC
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 	})
 }
+
+// switching is the credentials of a server that uses others from time to time.
+type switching struct{ current *atomic.Pointer[switched] }
+
+type switched struct {
+	credentials.TransportCredentials
+}
+
+func (s switching) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return s.current.Load().ServerHandshake(conn)
+}
+
+func (s switching) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return s.current.Load().ClientHandshake(ctx, authority, conn)
+}
+
+func (s switching) Info() credentials.ProtocolInfo          { return s.current.Load().Info() }
+func (s switching) Clone() credentials.TransportCredentials { return s }
+func (s switching) OverrideServerName(string) error         { return nil }

@@ -1,0 +1,268 @@
+package xds
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Each of the following is a row of the table in README.md, as are those of badinput_test.go. Here a server is good first.
+
+// TestServerThatTurnsBad is about what a server does to each stream after it was good for one.
+func TestServerThatTurnsBad(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bad   func(stream) error
+		state sources.State
+		shown string
+	}{
+		{"it ends each stream at once", func(stream) error { return nil }, sources.Unreachable, "the server ended it"},
+		{"it never answers", func(s stream) error { <-s.Context().Done(); return nil }, sources.Healthy, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFakeIstiod()
+			f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+			var bad atomic.Bool
+			met := make(chan struct{}, 1)
+			r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
+				if !bad.Load() {
+					return f.serve(s)
+				}
+				select {
+				case met <- struct{}{}:
+				default:
+				}
+				return c.bad(s)
+			}))
+			r.awaitState(t, sources.Healthy, "")
+			bad.Store(true)
+			f.end()
+			<-met
+			if c.state != sources.Healthy { // a stream that is open and silent is what a server without news looks like
+				r.awaitState(t, c.state, c.shown)
+			}
+			require.Equal(t, "a", r.names())
+			require.True(t, r.status().Synced)
+		})
+	}
+}
+
+// TestPortThatIsNoServer is about what accepts connections and is no gRPC server.
+func TestPortThatIsNoServer(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		serve func(net.Conn)
+		shown string
+	}{
+		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "error reading server preface"},
+		{"it says nothing", func(net.Conn) {}, "error reading server preface"},
+		{"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) }, "error reading server preface"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := readWith(t, Settings{Mode: "sotw"}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond }, listening(t, c.serve))
+			r.awaitState(t, sources.Unreachable, c.shown)
+			require.False(t, r.status().Synced)
+		})
+	}
+}
+
+// listening has each connection served until the test ends, and returns the address.
+func listening(t *testing.T, serve func(net.Conn)) string {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		var open []net.Conn
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				break
+			}
+			open = append(open, conn)
+			serve(conn)
+		}
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		_ = lis.Close()
+		accepting.Wait()
+	})
+	return lis.Addr().String()
+}
+
+// TestLargeResponse is about 200 MB, which the default limit lets through.
+func TestLargeResponse(t *testing.T) {
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
+	r.awaitNames(t, "a")
+	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 200<<20)}, wrapped(t, "shop/b", "b.example.com"))
+	r.awaitNames(t, "a b") // the large one may be any
+	r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name")
+	reason := <-f.nacks
+	require.Contains(t, reason, entriesV1+" (unnamed): ")
+	require.Less(t, len(reason), 1000)
+}
+
+// TestResponseThatIsCut is about a message that ends in the middle, after a good one.
+func TestResponseThatIsCut(t *testing.T) {
+	good, err := proto.Marshal(&discoveryv3.DiscoveryResponse{
+		TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")},
+	})
+	require.NoError(t, err)
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		for _, message := range [][]byte{good, good[:len(good)-10]} {
+			if err := s.SendMsg(message); err != nil {
+				return err
+			}
+		}
+		<-s.Context().Done()
+		return nil
+	}))
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(lis) }()
+	t.Cleanup(func() {
+		g.Stop()
+		require.NoError(t, <-done)
+	})
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, lis.Addr().String())
+	r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
+	require.Equal(t, "a", r.names())
+}
+
+// TestCertificateThatExpiresLater is about a server whose certificate expires while it is read from.
+func TestCertificateThatExpiresLater(t *testing.T) {
+	certs := newCertificates(t)
+	var current atomic.Pointer[switched]
+	use := func(expired bool) { current.Store(&switched{certs.server(t, expired)}) }
+	use(false)
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	address := scripted(t, f.serve, grpc.Creds(switching{&current}))
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.authority}}, address)
+	r.awaitNames(t, "a")
+
+	use(true)
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	r.awaitNames(t, "a b") // the stream that is open goes on
+	f.end()
+	r.awaitState(t, sources.Unreachable, "certificate has expired")
+	f.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
+	require.Equal(t, "a b", r.names())
+	require.True(t, r.status().Synced)
+
+	use(false)
+	r.awaitState(t, sources.Healthy, "")
+	r.awaitNames(t, "c")
+}
+
+// TestBadInputByDelta is about what a delta response may have that is wrong. One response has it all: what is right takes
+// effect, and the rejection names the rest.
+func TestBadInputByDelta(t *testing.T) {
+	cut := wrapped(t, "shop/cut", "changed.example.com")
+	cut.Value = cut.Value[:len(cut.Value)-5]
+	raw, err := anypb.New(specOf(t, entry(t, "raw", "raw.example.com")))
+	require.NoError(t, err)
+	nacks := make(chan string, 10)
+	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
+	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
+	named := func(name string, body *anypb.Any) *discoveryv3.Resource {
+		return &discoveryv3.Resource{Name: name, Version: "1", Resource: body}
+	}
+	fine := func(name string) *discoveryv3.Resource {
+		return named("shop/"+name, wrapped(t, "shop/"+name, name+".example.com"))
+	}
+	send <- &discoveryv3.DeltaDiscoveryResponse{
+		TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1",
+		Resources: []*discoveryv3.Resource{fine("cut"), fine("raw"), fine("gone"), fine("stays")},
+	}
+	r.awaitNames(t, "cut gone raw stays")
+	send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: "unheard.of/v1/Thing", Nonce: "1", Resources: []*discoveryv3.Resource{fine("thing")}}
+	send <- &discoveryv3.DeltaDiscoveryResponse{
+		TypeUrl: entriesV1, SystemVersionInfo: "2", Nonce: "1",
+		Resources: []*discoveryv3.Resource{
+			named("shop/cut", cut),
+			named("shop/raw", raw),
+			named("slashless", wrapped(t, "slashless", "s.example.com")),
+			fine("new"),
+			fine("new"),
+			{},
+		},
+		RemovedResources: []string{"shop/gone", "shop/never-heard-of", ""},
+	}
+	r.awaitNames(t, "cut new raw stays")
+	reason := <-nacks
+	for _, want := range []string{"shop/cut: ", "shop/raw: ", `"slashless"`} {
+		require.Contains(t, reason, want)
+	}
+	require.NotContains(t, reason, "stays")
+	var quarantined []string
+	for _, q := range r.status().Quarantined {
+		quarantined = append(quarantined, q.Key().Name)
+		require.Equal(t, slices.Contains([]string{"cut", "raw"}, q.Key().Name), q.LastGoodServes, q.Key().Name)
+	}
+	require.Subset(t, quarantined, []string{"cut", "raw"})
+}
+
+// scriptedDelta serves delta streams of what comes by send, and tells of rejections.
+func scriptedDelta(t *testing.T, send <-chan *discoveryv3.DeltaDiscoveryResponse, nacks chan<- string) string {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &deltaServer{send: send, nacks: nacks})
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(lis) }()
+	t.Cleanup(func() {
+		g.Stop()
+		require.NoError(t, <-done)
+	})
+	return lis.Addr().String()
+}
+
+type deltaServer struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	send  <-chan *discoveryv3.DeltaDiscoveryResponse
+	nacks chan<- string
+}
+
+func (d *deltaServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	sending.Go(func() {
+		for {
+			select {
+			case r := <-d.send:
+				if s.Send(r) != nil {
+					return
+				}
+			case <-s.Context().Done():
+				return
+			}
+		}
+	})
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if e := r.GetErrorDetail(); e != nil {
+			d.nacks <- e.GetMessage()
+		}
+	}
+}
