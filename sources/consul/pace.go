@@ -2,44 +2,43 @@ package consul
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 )
 
-// pacer limits how often one service is read: two reads at once, then one a second, and ever less for one that changes
-// all the time, down to one in 15 s. Once it has been quiet it starts afresh.
+// pacer limits how often one service is read: two reads at once, and then ever less for one that keeps changing, down to
+// one in 15 s. It is a bucket that each read fills and that leaks: a service that changes no more often than once in 15 s
+// never waits.
 type pacer struct {
-	last     time.Duration // the longest interval
-	tokens   float64
-	interval time.Duration
-	at       time.Time // when tokens was right
+	last  time.Duration // the longest wait
+	level float64       // reads in the bucket
+	at    time.Time     // when it had that level
 }
 
 const (
 	paceBurst = 2
-	paceFirst = time.Second
+	paceFirst = time.Second // doubled by each further read
+	paceLeak  = 15 * time.Second
 	paceLast  = 15 * time.Second
 	// paceNames is shorter: new services register at any time, and none of them is to wait for long.
 	paceNames = 2 * time.Second
+	// paceFull is the level at which the longest wait is reached; there is nothing to count beyond.
+	paceFull = paceBurst + 5
 )
 
 // next returns how long to wait until the next read, which the caller then makes.
 func (p *pacer) next(now time.Time) time.Duration {
-	if p.at.IsZero() {
-		p.tokens, p.interval, p.at = paceBurst, paceFirst, now
+	if !p.at.IsZero() {
+		p.level = max(0, p.level-float64(now.Sub(p.at))/float64(paceLeak))
 	}
-	p.tokens = min(paceBurst, p.tokens+float64(now.Sub(p.at))/float64(p.interval))
-	if p.tokens == paceBurst {
-		p.interval = paceFirst
-	}
-	if p.at = now; p.tokens >= 1 {
-		p.tokens--
+	p.level, p.at = min(p.level+1, paceFull), now
+	if p.level <= paceBurst {
 		return 0
 	}
-	wait := time.Duration((1 - p.tokens) * float64(p.interval))
-	p.tokens, p.at = 0, now.Add(wait)
-	p.interval = min(2*p.interval, p.last)
+	wait := min(paceFirst<<(int(math.Ceil(p.level))-paceBurst-1), p.last)
+	p.at = now.Add(wait) // the wait does not count as quiet
 	return wait
 }
 

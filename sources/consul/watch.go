@@ -28,6 +28,7 @@ type watcher struct {
 	index   uint64
 	sure    bool      // the next read has to be a certain one
 	doubted bool      // the last read was in doubt
+	woken   bool      // a query that waited was answered, and what follows from it is not done yet
 	placed  bool      // it has a place to wait
 	queued  bool      // it counts among those that have none
 	yield   bool      // it left its place for others
@@ -44,6 +45,7 @@ func (w *watcher) step(ctx context.Context) {
 		return
 	}
 	m := w.took(answer)
+	w.woken = w.woken || q.index > 0
 	doubted := w.doubted
 	w.sure, w.doubted = m == doubtful, m == doubtful
 	switch m {
@@ -64,10 +66,11 @@ func (w *watcher) step(ctx context.Context) {
 		w.retry.Reset()
 	}
 	w.index = next(q, w.index, answer.index)
-	if q.index == 0 {
+	if !w.woken {
 		return
 	}
-	if m == unchanged && w.gate.scarce() && time.Since(started) > w.settings.Wait/2 {
+	w.woken = false
+	if m == unchanged && q.index > 0 && w.gate.scarce() && time.Since(started) > w.settings.Wait/2 {
 		w.leave() // nothing happened for as long as it waited: let others wait
 		w.yield = true
 	}

@@ -1,0 +1,240 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/consul/mapping"
+)
+
+// world is a Consul of several domains that knows no HTTP, and all that a run publishes of it.
+type world struct {
+	t *testing.T
+
+	mu        sync.Mutex
+	domains   map[domain]*fakeDomain
+	changed   chan struct{}
+	reads     map[string]int // by service
+	all       int
+	mostReads int // at the same time
+	nowReads  int
+	wait      time.Duration // after which a query that waits is answered
+
+	published map[string][]mapping.Service // nil for what was withdrawn
+	times     map[string]int               // how often each was published
+	state     sources.Health
+	synced    bool
+	old       []string // what an earlier run published
+}
+
+type fakeDomain struct {
+	index    uint64
+	services map[string]instances
+	at       map[string]uint64
+	fails    error
+	hides    bool // as from a token without rights
+}
+
+func newWorld(t *testing.T, domains ...domain) *world {
+	w := &world{
+		t: t, domains: map[domain]*fakeDomain{}, changed: make(chan struct{}), reads: map[string]int{},
+		published: map[string][]mapping.Service{}, times: map[string]int{}, wait: 5 * time.Minute,
+	}
+	for _, d := range append(domains, domain{}) {
+		w.domains[d] = &fakeDomain{index: 100, services: map[string]instances{}, at: map[string]uint64{}}
+	}
+	return w
+}
+
+// change changes a domain.
+func (w *world) change(d domain, f func(*fakeDomain)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.domains[d].index++
+	f(w.domains[d])
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func (f *fakeDomain) set(name string, i instances) { f.services[name], f.at[name] = i, f.index }
+
+func (f *fakeDomain) remove(name string) {
+	delete(f.services, name)
+	f.at[name] = f.index
+}
+
+func (f *fakeDomain) wipe() {
+	clear(f.services)
+	clear(f.at)
+	f.index = 2
+}
+
+// ask answers a query when read has something newer.
+func (w *world) ask(ctx context.Context, d domain, q query, read func(*fakeDomain) (at uint64)) error {
+	deadline := time.NewTimer(w.wait)
+	defer deadline.Stop()
+	w.mu.Lock()
+	w.nowReads++
+	w.mostReads = max(w.mostReads, w.nowReads)
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.nowReads--
+		w.mu.Unlock()
+	}()
+	for {
+		w.mu.Lock()
+		f, changed := w.domains[d], w.changed
+		err, at := f.fails, read(f)
+		w.mu.Unlock()
+		if err != nil || q.index == 0 || at != q.index {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline.C:
+			return nil
+		}
+	}
+}
+
+func (w *world) services(ctx context.Context, d domain, q query) (l listing, err error) {
+	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
+		l = listing{names: map[string][]string{}, index: f.index, confirming: q.level == certain, filtered: f.hides}
+		for name := range f.services {
+			if !f.hides {
+				l.names[name] = nil
+			}
+		}
+		return l.index
+	})
+	return l, err
+}
+
+func (w *world) service(ctx context.Context, d domain, name string, q query) (r reading, err error) {
+	w.mu.Lock()
+	w.reads[name]++
+	w.all++
+	w.mu.Unlock()
+	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
+		r = reading{instances: f.services[name], index: max(1, f.at[name]), confirming: q.level == certain}
+		if f.hides {
+			r.instances, r.filtered = instances{}, q.index == 0
+		}
+		return r.index
+	})
+	return r, err
+}
+
+// Service implements mapper.
+func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource, []sources.Reject, []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published[name] = in
+	w.times[name]++
+	return nil, nil, nil
+}
+
+func (w *world) Names([]string) []string            { return nil }
+func (w *world) Restore([]*resource.Resource)       {}
+func (w *world) ReplaceAll([]sources.Content) error { return nil }
+func (w *world) Groups() []string                   { return w.old }
+func (w *world) Synced()                            { w.synced = true }
+func (w *world) Report(h sources.Health)            { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+func (w *world) Replace(string, []*resource.Resource, ...sources.Reject) error {
+	return errors.New("not used")
+}
+
+// health returns what was reported last.
+func (w *world) health() sources.Health {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
+}
+
+// instancesOf returns the IDs of the instances of a service as published, with the datacenter in front.
+func (w *world) instancesOf(name string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in, ok := w.published[name]
+	if !ok || len(in) == 0 {
+		return nil
+	}
+	ids := []string{}
+	for _, s := range in {
+		for _, e := range s.Entries {
+			ids = append(ids, s.Datacenter+"/"+e.Service.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// start runs a source of the world in a bubble of its own time, until the test ends.
+func (w *world) start(s Settings, places int) *run {
+	w.t.Helper()
+	require.NoError(w.t, s.complete())
+	r := newRun(s, w, w, w, places, &counters{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.loop(ctx)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return r
+}
+
+// pass lets time pass, and waits until all that follows from it is done.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (w *world) readsOf(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reads[name]
+}
+
+func (w *world) allReads() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all
+}
+
+func (w *world) names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.published))
+}
+
+// sick is an instance of which a check fails.
+func sick(id string) instances {
+	e := *at(id).list[0]
+	e.Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
+	return newInstances([]*api.ServiceEntry{&e})
+}
+
+// at is an instance with an address.
+func at(id string) instances {
+	return newInstances([]*api.ServiceEntry{{
+		Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id, Port: 80},
+	}})
+}

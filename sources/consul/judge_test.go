@@ -1,0 +1,152 @@
+package consul
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/assert"
+)
+
+func some(ids ...string) instances {
+	var entries []*api.ServiceEntry
+	for i, id := range ids {
+		entries = append(entries, instance("web", id, "10.0.0."+id, 80+i))
+	}
+	return newInstances(entries)
+}
+
+func TestJudge(t *testing.T) {
+	none, one, two := some(), some("1"), some("1", "2")
+	sick := newInstances([]*api.ServiceEntry{instance("web", "1", "10.0.0.1", 80)})
+	sick.list[0].Checks[0].Status = api.HealthCritical
+	sick = newInstances(sick.list)
+	moved := newInstances([]*api.ServiceEntry{instance("web", "another", "10.0.0.1", 80)})
+	for name, c := range map[string]struct {
+		before instances
+		new    bool
+		r      reading
+		want   meaning
+	}{
+		"the same":                                        {before: one, r: reading{instances: one, index: 9}, want: unchanged},
+		"one more":                                        {before: one, r: reading{instances: two, index: 9}, want: changed},
+		"another health":                                  {before: one, r: reading{instances: sick, index: 9}, want: changed},
+		"another ID at the same address":                  {before: one, r: reading{instances: moved, index: 9}, want: changed},
+		"at an older index":                               {before: one, r: reading{instances: two, index: 1}, want: changed},
+		"a watch lists one less":                          {before: two, r: reading{instances: one, index: 9}, want: doubtful},
+		"a watch lists none":                              {before: one, r: reading{index: 9}, want: doubtful},
+		"a watch lists none, and the token hides":         {before: one, r: reading{index: 9, filtered: true}, want: doubtful},
+		"there is one less":                               {before: two, r: reading{instances: one, index: 9, confirming: true}, want: changed},
+		"there is none":                                   {before: one, r: reading{index: 9, confirming: true}, want: gone},
+		"there is still none":                             {before: none, r: reading{index: 9, confirming: true}, want: gone},
+		"there is one less, but the token hides":          {before: two, r: reading{instances: one, index: 9, confirming: true, filtered: true}, want: partial},
+		"there is none, but the token hides":              {before: one, r: reading{index: 9, confirming: true, filtered: true}, want: denied},
+		"the token hides some, none of them known":        {before: one, r: reading{instances: one, index: 9, filtered: true}, want: unchanged},
+		"there is none, says something that has no index": {before: one, r: reading{confirming: true}, want: foreign},
+		"there is none, says something without a leader":  {before: one, r: reading{index: 9, confirming: true, leaderless: true}, want: foreign},
+		"one less, says something without a leader":       {before: two, r: reading{instances: one, index: 9, confirming: true, leaderless: true}, want: foreign},
+		"the first read":                                  {new: true, r: reading{instances: one, index: 9}, want: changed},
+		"the first read finds none":                       {new: true, r: reading{index: 9}, want: doubtful},
+		"the first read finds none, for certain":          {new: true, r: reading{index: 9, confirming: true}, want: gone},
+		"the first read is denied":                        {new: true, r: reading{index: 9, confirming: true, filtered: true}, want: denied},
+	} {
+		assert.Equal(t, c.want, judge(c.before, !c.new, c.r), name)
+	}
+}
+
+func TestJudgeNames(t *testing.T) {
+	list := func(index uint64, names ...string) listing {
+		l := listing{names: map[string][]string{}, index: index}
+		for _, n := range names {
+			l.names[n] = nil
+		}
+		return l
+	}
+	certainly := func(l listing) listing { l.confirming = true; return l }
+	filtered := func(l listing) listing { l.filtered = true; return l }
+	leaderless := func(l listing) listing { l.leaderless = true; return l }
+	for name, c := range map[string]struct {
+		before listing
+		new    bool
+		l      listing
+		want   meaning
+		wiped  bool
+	}{
+		"the same":                               {before: list(5, "a"), l: list(6, "a"), want: unchanged},
+		"one more":                               {before: list(5, "a"), l: list(6, "a", "b"), want: changed},
+		"one less":                               {before: list(5, "a", "b"), l: list(6, "a"), want: doubtful},
+		"certainly one less":                     {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
+		"the last one":                           {before: list(5, "a"), l: certainly(list(6)), want: changed},
+		"all at once":                            {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
+		"an older index, from a server behind":   {before: list(5, "a"), l: list(4, "a"), want: doubtful},
+		"an older index, certainly":              {before: list(5, "a"), l: certainly(list(4, "a")), want: changed, wiped: true},
+		"one less at an older index, certainly":  {before: list(5, "a", "b"), l: certainly(list(4, "a")), want: changed, wiped: true},
+		"none, and the token hides":              {before: list(5, "a"), l: certainly(filtered(list(6))), want: denied},
+		"one less, and the token hides":          {before: list(5, "a", "b"), l: certainly(filtered(list(6, "a"))), want: partial},
+		"none, by something without a leader":    {before: list(5, "a"), l: certainly(leaderless(list(6))), want: foreign},
+		"none, by something without an index":    {before: list(5, "a"), l: certainly(list(0)), want: foreign},
+		"the first read":                         {new: true, l: list(5, "a"), want: changed},
+		"the first read, and the token hides":    {new: true, l: filtered(list(5, "a")), want: changed},
+		"the first read finds none":              {new: true, l: list(5), want: doubtful},
+		"the first read finds none, certainly":   {new: true, l: certainly(list(5)), want: changed},
+		"the first read, and the token hides it": {new: true, l: certainly(filtered(list(5))), want: denied},
+	} {
+		m, wiped := judgeNames(c.before, !c.new, c.l)
+		assert.Equal(t, c.want, m, name)
+		assert.Equal(t, c.wiped, wiped, name)
+	}
+}
+
+func TestDigestLeavesOutWhatMeansNothing(t *testing.T) {
+	one, other := instance("web", "1", "10.0.0.1", 80), instance("web", "1", "10.0.0.1", 80)
+	other.Node.ModifyIndex, other.Service.ModifyIndex, other.Service.CreateIndex = 5, 6, 7
+	other.Checks[0].Output, other.Checks[0].ModifyIndex = "HTTP GET: 200 OK in 12 ms", 8
+	assert.Equal(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
+	other.Service.Meta = map[string]string{"version": "2"}
+	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
+	a, b := some("1", "2"), newInstances([]*api.ServiceEntry{some("1", "2").list[1], some("1", "2").list[0]})
+	assert.Equal(t, a.sum, b.sum, "the order of Consul means nothing")
+	assert.Empty(t, newInstances([]*api.ServiceEntry{nil, {}}).list)
+}
+
+func TestPacer(t *testing.T) {
+	p := pacer{last: paceLast}
+	now := time.Now()
+	var waits []time.Duration
+	for range 9 { // a service that changes whenever it is read
+		wait := p.next(now)
+		now = now.Add(wait)
+		waits = append(waits, wait.Round(time.Second))
+	}
+	s := time.Second
+	for q, i := (pacer{last: paceLast}), 0; i < 100; i++ {
+		assert.Zero(t, q.next(now.Add(time.Duration(i)*paceLeak)), "one in 15 s is never held up")
+	}
+	assert.Equal(t, []time.Duration{0, 0, s, 2 * s, 4 * s, 8 * s, 15 * s, 15 * s, 15 * s}, waits)
+	assert.Zero(t, p.next(now.Add(2*time.Minute)), "after a quiet minute")
+	assert.Zero(t, p.next(now.Add(2*time.Minute)))
+	assert.Equal(t, s, p.next(now.Add(2*time.Minute)), "it starts afresh")
+}
+
+func TestSelection(t *testing.T) {
+	for _, c := range []struct {
+		s    selection
+		name string
+		tags []string
+		want bool
+	}{
+		{selection{}, "web", nil, true},
+		{selection{}, "consul", nil, false},
+		{selection{}, "", nil, false},
+		{selection{services: []string{"web", "api-*"}}, "api-v1", nil, true},
+		{selection{services: []string{"web", "api-*"}}, "db", nil, false},
+		{selection{skip: []string{"*-internal"}}, "db-internal", nil, false},
+		{selection{services: []string{"a*c*e"}}, "abcde", nil, true},
+		{selection{services: []string{"a*c*e"}}, "ace", nil, true},
+		{selection{services: []string{"ab*ba"}}, "aba", nil, false},
+		{selection{tags: []string{"mesh", "blue"}}, "web", []string{"blue", "x", "mesh"}, true},
+		{selection{tags: []string{"mesh", "blue"}}, "web", []string{"mesh"}, false},
+	} {
+		assert.Equal(t, c.want, c.s.wants(c.name, c.tags), "%+v %s %v", c.s, c.name, c.tags)
+	}
+}

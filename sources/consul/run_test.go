@@ -1,0 +1,340 @@
+package consul
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+var (
+	local = domain{}
+	east  = domain{datacenter: "east"}
+	west  = domain{datacenter: "west"}
+
+	errDown   = api.StatusError{Code: 500, Body: "No cluster leader"}
+	errDenied = api.StatusError{Code: 403, Body: "ACL not found"}
+)
+
+func TestOneChangeAmongAThousandServicesCostsOneRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) {
+			for i := range 1000 {
+				f.set(fmt.Sprintf("s%d", i), at("1"))
+			}
+		})
+		w.start(Settings{}, 0)
+		pass(19 * time.Second)
+		require.False(t, w.synced, "the first reads are spread, so that they are no burst")
+		pass(3 * time.Second)
+		require.True(t, w.synced)
+		require.Len(t, w.names(), 1000)
+		require.Equal(t, 2000, w.allReads(), "each was read once, and is being watched")
+		w.change(local, func(f *fakeDomain) { f.set("s7", sick("1")) })
+		pass(0)
+		require.Len(t, w.published["s7"][0].Entries[0].Checks, 1)
+		require.Equal(t, 2001, w.allReads(), "the watch that told is followed by the next one")
+	})
+}
+
+func TestUnchangedContentIsNotPublishedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) }) // a newer index, the same content
+		pass(time.Hour)
+		require.Equal(t, 1, w.times["web"])
+	})
+}
+
+func TestDomainsFailOnTheirOwn(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		hides bool
+	}{"unreachable": {err: errDown}, "denied": {err: errDenied}, "hidden": {hides: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, east, west)
+				for _, d := range []domain{east, west} {
+					w.change(d, func(f *fakeDomain) { f.set("web", at("1")) })
+				}
+				w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
+				pass(time.Second)
+				require.Equal(t, []string{"east/1", "west/1"}, w.instancesOf("web"))
+				require.Equal(t, sources.Healthy, w.health().State)
+
+				w.change(west, func(f *fakeDomain) {
+					f.fails, f.hides = c.err, c.hides
+					for name := range f.at {
+						f.at[name] = f.index // the watches end
+					}
+				})
+				pass(time.Minute)
+				require.Equal(t, sources.Degraded, w.health().State)
+				require.Contains(t, w.health().Message, "datacenter west: ")
+				w.change(east, func(f *fakeDomain) { f.set("web", at("2")); f.set("api", at("1")) })
+				pass(time.Minute)
+				require.Equal(t, []string{"east/2", "west/1"}, w.instancesOf("web"), "what west had stays, and east is followed")
+				require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
+
+				w.change(west, func(f *fakeDomain) { f.fails, f.hides = nil, false; f.set("web", at("3")) })
+				pass(time.Minute)
+				require.Equal(t, []string{"east/2", "west/3"}, w.instancesOf("web"))
+				require.Equal(t, sources.Healthy, w.health().State)
+			})
+		})
+	}
+}
+
+func TestTheWholeIsDownWhenAllDomainsAre(t *testing.T) {
+	for state, err := range map[sources.State]error{sources.Unreachable: errDown, sources.Denied: errDenied} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+			w.change(local, func(f *fakeDomain) { f.fails = err })
+			w.start(Settings{}, 0)
+			pass(time.Hour)
+			require.Equal(t, state, w.health().State)
+			require.False(t, w.synced)
+			require.Empty(t, w.names())
+			w.change(local, func(f *fakeDomain) { f.fails = nil })
+			pass(lastNamesRetry * 2)
+			require.True(t, w.synced, "it is tried every few seconds, however long it was down")
+			require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		})
+	}
+}
+
+func TestGoneForGoodAfterTheGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		pass(20 * time.Second)
+		require.Len(t, w.published["web"], 1, "the service stays")
+		require.Empty(t, w.instancesOf("web"), "without its endpoints")
+		w.change(local, func(f *fakeDomain) { f.set("web", at("2")) })
+		pass(20 * time.Second)
+		require.Equal(t, []string{"/2"}, w.instancesOf("web"), "it was only deployed anew")
+		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		pass(time.Minute)
+		require.Empty(t, w.published["web"], "withdrawn")
+		require.Equal(t, []string{"/1"}, w.instancesOf("api"))
+		before := w.readsOf("web")
+		pass(time.Hour)
+		require.Equal(t, before, w.readsOf("web"), "nobody asks for it any more")
+		w.change(local, func(f *fakeDomain) { f.set("web", at("3")) })
+		pass(5 * time.Second)
+		require.Equal(t, []string{"/3"}, w.instancesOf("web"))
+	})
+}
+
+func TestAWipedConsulIsNotOneWithoutServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) {
+			f.set("web", newInstances(append(at("1").list, at("2").list...)))
+			f.set("api", at("1"))
+			f.set("old", at("1"))
+		})
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.fails = errDown })
+		pass(time.Minute)
+		w.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe() })
+		pass(time.Minute)
+		require.Equal(t, sources.Degraded, w.health().State)
+		require.Contains(t, w.health().Message, "lost its data")
+		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"))
+
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) }) // the agents come back, one by one
+		pass(10 * time.Second)
+		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"), "an instance that is not back yet stays")
+		w.change(local, func(f *fakeDomain) { f.set("api", at("3")) })
+		pass(10 * time.Second)
+		require.Equal(t, []string{"/1", "/3"}, w.instancesOf("api"), "what is new is served at once")
+		require.Equal(t, []string{"/1"}, w.instancesOf("old"))
+
+		pass(6 * time.Minute)
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"), "what did not come back has gone")
+		require.Equal(t, []string{"/3"}, w.instancesOf("api"))
+		require.Empty(t, w.published["old"])
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}
+
+func TestARestartWithdrawsOnlyWhatHasCertainlyGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, east, west)
+		w.old = []string{"web", "api", "gone"}
+		w.change(east, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.change(west, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.change(west, func(f *fakeDomain) { f.fails = errDown })
+		w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
+		pass(10 * time.Minute)
+		require.False(t, w.synced)
+		require.Empty(t, w.names(), "what an earlier run published may be from west, too")
+		w.change(east, func(f *fakeDomain) { f.set("new", at("1")) })
+		pass(10 * time.Second)
+		require.Equal(t, []string{"new"}, w.names(), "what is new is not from west")
+		w.change(west, func(f *fakeDomain) { f.fails = nil })
+		pass(time.Minute)
+		require.True(t, w.synced)
+		require.Equal(t, []string{"east/1", "west/1"}, w.instancesOf("web"))
+		require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
+		require.Contains(t, w.names(), "gone")
+		require.Empty(t, w.published["gone"])
+	})
+}
+
+func TestARestartBesideAnEmptyConsulHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.old = []string{"web", "api"}
+		w.start(Settings{}, 0)
+		pass(4 * time.Minute)
+		require.Empty(t, w.names())
+		require.Equal(t, sources.Degraded, w.health().State)
+		pass(2 * time.Minute)
+		require.Equal(t, []string{"api", "web"}, w.names(), "withdrawn")
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}
+
+func TestATokenThatShowsOnlySome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.hides = true; f.at["web"] = f.index })
+		pass(time.Hour)
+		require.Equal(t, sources.Denied, w.health().State)
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		w.change(local, func(f *fakeDomain) { f.hides = false })
+		pass(30 * time.Second)
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}
+
+func TestServicesWithoutAPlaceAreReadInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const services, places = 100, 21
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) {
+			for i := range services {
+				f.set(fmt.Sprintf("s%d", i), at("1"))
+			}
+		})
+		r := w.start(Settings{}, places)
+		pass(time.Minute)
+		require.True(t, w.synced)
+		require.EqualValues(t, places-1, r.counters.watches.Load(), "the names have one of the places")
+		before := map[string]int{}
+		for i := range services {
+			before[fmt.Sprint("s", i)] = w.readsOf(fmt.Sprint("s", i))
+		}
+		pass(time.Minute)
+		watched := 0
+		for i := range services {
+			switch n := w.readsOf(fmt.Sprint("s", i)) - before[fmt.Sprint("s", i)]; n {
+			case 0:
+				watched++
+			default:
+				assert.InDelta(t, 12, n, 1, "s%d: one in 5 s, as all others", i)
+			}
+		}
+		require.Equal(t, places-1, watched)
+		w.change(local, func(f *fakeDomain) {
+			for i := range services {
+				f.set(fmt.Sprintf("s%d", i), at("2"))
+			}
+		})
+		pass(10 * time.Second)
+		for i := range services {
+			require.Equal(t, []string{"/2"}, w.instancesOf(fmt.Sprint("s", i)))
+		}
+		w.mu.Lock()
+		require.LessOrEqual(t, w.mostReads, places+shortReads)
+		w.mu.Unlock()
+		pass(2 * time.Hour)
+		least := services
+		for i := range services {
+			least = min(least, w.readsOf(fmt.Sprint("s", i)))
+		}
+		require.Greater(t, least, 20, "places go from hand to hand")
+	})
+}
+
+func TestAServiceThatChangesAllTheTimeIsReadLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("0")); f.set("api", at("0")) })
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		before, api := w.readsOf("web"), w.readsOf("api")
+		for i := range 600 {
+			w.change(local, func(f *fakeDomain) { f.set("web", at(fmt.Sprint(i+1))) })
+			pass(time.Second)
+		}
+		require.InDelta(t, 2*(600/15+5), w.readsOf("web")-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
+		require.LessOrEqual(t, w.readsOf("api")-api, 3, "the other one is not concerned")
+		pass(15 * time.Second)
+		require.Equal(t, []string{"/600"}, w.instancesOf("web"))
+	})
+}
+
+func TestConsulIsLeftAloneWhenItAsksForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) {
+			for i := range 10 {
+				f.set(fmt.Sprint("s", i), at("1"))
+			}
+		})
+		r := w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) {
+			f.fails = &dial.LimitError{RetryAfter: 30 * time.Second}
+			f.at["s1"] = f.index
+		})
+		pass(time.Second)
+		all := w.allReads()
+		pass(25 * time.Second)
+		require.Equal(t, all, w.allReads(), "nobody asks before the time is over")
+		require.NotZero(t, r.counters.limited.Load())
+		w.change(local, func(f *fakeDomain) { f.fails = nil })
+		pass(30 * time.Second)
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}
+
+func TestTheFullCompareHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.wait = 24 * time.Hour
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		r := w.start(Settings{}, 0)
+		pass(time.Second)
+		w.mu.Lock()
+		w.domains[local].services["web"] = at("2") // and nobody is told
+		w.mu.Unlock()
+		pass(12 * time.Minute)
+		require.Equal(t, []string{"/2"}, w.instancesOf("web"))
+		require.EqualValues(t, 1, r.counters.healed.Load())
+		pass(time.Hour)
+		require.EqualValues(t, 1, r.counters.healed.Load())
+	})
+}
