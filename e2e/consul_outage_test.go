@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// outage is how long a Consul is away. Nothing of what is tested takes longer than a second, but a user's outage does.
+func outage() time.Duration {
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		return time.Minute
+	}
+	return 3 * time.Second
+}
+
+// TestConsulStopped shows that a Consul that is away and comes back takes nothing with it.
+func TestConsulStopped(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
+	consul.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
+	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
+	tributary := fixture.StartTributary(t, consul.Source("consul"))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	one, two := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
+	want := httpEntry("web", 9080, one, two) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+
+	watch := guard(t, istiod, fixture.ParseObjects(t, want))
+	consul.Kill()
+	awaitState(t, tributary, "consul", "unreachable", true)
+	time.Sleep(outage()) // Time is what this is about.
+	consul.Restart(t)
+	consul.AwaitLeader(t)
+	awaitState(t, tributary, "consul", "healthy", false)
+	t.Logf("nothing was missing at %d looks", watch.stop(t))
+
+	// What changed is seen as ever.
+	require.NoError(t, consul.API().Agent().ServiceDeregister("web-2"))
+	shows(t, istiod, "web", "an instance goes after the restart", httpEntry("web", 9080, one))
+}
+
+// TestConsulWiped shows that a Consul that comes back empty does not empty the mesh: its agents have to tell it anew what
+// there is. What nobody tells it is believed to be gone after a while.
+func TestConsulWiped(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	const hold = 15 * time.Second
+	register := func() {
+		consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
+		consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
+	}
+	register()
+	consul.Register(t, instance("old-1", "127.0.0.1", 9099), api.HealthPassing)
+	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()).With("resetHold", hold.String()))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	back := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1", 9099, "weight: 1"))
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+
+	// More indexes than the next one will have for a while, so that it is seen to begin anew.
+	for i := range 30 {
+		consul.RegisterAt(t, "filler", fmt.Sprintf("127.0.1.%d", i+1), &api.AgentService{ID: "old-filler", Service: "old-filler", Kind: api.ServiceKindConnectProxy, Port: 1, Proxy: &api.AgentServiceConnectProxyConfig{DestinationServiceName: "old"}})
+	}
+	watch := guard(t, istiod, fixture.ParseObjects(t, want))
+	consul.Wipe(t)
+	tributary.WaitFor(t, 20*time.Second, func() error {
+		s := source(t, tributary, "consul")
+		if !strings.Contains(s.Message, "stays until") {
+			return fmt.Errorf("the source is %v", s)
+		}
+		return nil
+	})
+	t.Log(source(t, tributary, "consul"))
+	watch.stop(t)
+
+	watch = guard(t, istiod, fixture.ParseObjects(t, back))
+	register()
+	istiod.WaitFor(t, hold+15*time.Second, func() error {
+		got, err := istiod.Configs(t.Context())
+		if err != nil {
+			return err
+		}
+		return fixture.ParseObjects(t, back).Diff(got)
+	})
+	watch.stop(t)
+	awaitState(t, tributary, "consul", "healthy", false)
+}
+
+// TestConsulToken shows that a token that is deleted takes nothing with it: Consul then says of services that they have no
+// instances.
+func TestConsulToken(t *testing.T) {
+	t.Parallel()
+	const management, accessor, secret = "00000000-0000-0000-0000-0000000000aa", "00000000-0000-0000-0000-0000000000bb", "00000000-0000-0000-0000-0000000000cc"
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})
+	acl := consul.API().ACL()
+	_, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "tributary", Rules: `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`}, nil)
+	require.NoError(t, err)
+	restore := func() {
+		_, _, err := acl.TokenCreate(&api.ACLToken{AccessorID: accessor, SecretID: secret, Policies: []*api.ACLTokenPolicyLink{{Name: "tributary"}}}, nil)
+		require.NoError(t, err)
+	}
+	restore()
+	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
+	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
+
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace", consulGrace.String()))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+
+	watch := guard(t, istiod, fixture.ParseObjects(t, want))
+	_, err = acl.TokenDelete(accessor, nil)
+	require.NoError(t, err)
+	awaitState(t, tributary, "consul", "denied", true)
+	require.NotContains(t, source(t, tributary, "consul").Message, secret)
+	t.Log(source(t, tributary, "consul"))
+	time.Sleep(outage()) // Longer than the grace of a service that has gone, and than a full compare.
+	restore()
+	awaitState(t, tributary, "consul", "healthy", false)
+	t.Logf("nothing was missing at %d looks", watch.stop(t))
+
+	consul.SetStatus(t, "web-1", api.HealthCritical)
+	shows(t, istiod, "web", "a check after the token is back", httpEntry("web", 9080))
+}

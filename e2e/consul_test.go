@@ -1,0 +1,255 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+const (
+	// consulTime is within which a change in Consul shows in istiod. It takes 0.2 s on an idle machine, and more where a service changes
+	// several times a second, because such a service is read ever less often.
+	consulTime = 5 * time.Second
+	// consulGrace is how long a service that has gone stays, in these tests.
+	consulGrace = 2 * time.Second
+)
+
+// TestConsulServices shows that each thing that can happen to a service in Consul shows in istiod.
+func TestConsulServices(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	agent := consul.API().Agent()
+
+	t.Run("checks", func(t *testing.T) {
+		t.Parallel()
+		s := at(instance("checks-1", "127.0.0.1", 9080), 10, 3)
+		consul.Register(t, s, api.HealthPassing)
+		consul.Register(t, instance("checks-2", "127.0.0.2", 9080), api.HealthPassing)
+		other := endpoint("127.0.0.2", 9080, "weight: 1")
+		shows(t, istiod, "checks", "passing", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), other))
+		consul.SetStatus(t, s.ID, api.HealthWarning)
+		shows(t, istiod, "checks", "warning", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 3"), other))
+		consul.SetStatus(t, s.ID, api.HealthCritical)
+		shows(t, istiod, "checks", "critical", httpEntry("checks", 9080, other))
+		consul.SetStatus(t, s.ID, api.HealthPassing)
+		shows(t, istiod, "checks", "passing again", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), other))
+	})
+
+	t.Run("all critical", func(t *testing.T) {
+		t.Parallel()
+		s := instance("sick-1", "127.0.0.1", 9080)
+		consul.Register(t, s, api.HealthCritical)
+		shows(t, istiod, "sick", "registered with a critical check", httpEntry("sick", 9080))
+		consul.SetStatus(t, s.ID, api.HealthPassing)
+		shows(t, istiod, "sick", "passing", httpEntry("sick", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+		consul.SetStatus(t, s.ID, api.HealthCritical)
+		shows(t, istiod, "sick", "critical again", httpEntry("sick", 9080))
+	})
+
+	t.Run("deregistration", func(t *testing.T) {
+		t.Parallel()
+		consul.Register(t, instance("leaving-1", "127.0.0.1", 9080), api.HealthPassing)
+		consul.Register(t, instance("leaving-2", "127.0.0.2", 9080), api.HealthPassing)
+		one, two := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
+		shows(t, istiod, "leaving", "two instances", httpEntry("leaving", 9080, one, two))
+		require.NoError(t, agent.ServiceDeregister("leaving-1"))
+		shows(t, istiod, "leaving", "one goes", httpEntry("leaving", 9080, two))
+		require.NoError(t, agent.ServiceDeregister("leaving-2"))
+		shows(t, istiod, "leaving", "the last goes", httpEntry("leaving", 9080))
+		shows(t, istiod, "leaving", "its grace is over", "")
+		consul.Register(t, instance("leaving-1", "127.0.0.1", 9090), api.HealthPassing)
+		shows(t, istiod, "leaving", "back, as a new service", httpEntry("leaving", 9090, endpoint("127.0.0.1", 9090, "weight: 1")))
+	})
+
+	t.Run("maintenance of an instance", func(t *testing.T) {
+		t.Parallel()
+		consul.Register(t, instance("maintained-1", "127.0.0.1", 9080), api.HealthPassing)
+		consul.Register(t, instance("maintained-2", "127.0.0.2", 9080), api.HealthPassing)
+		one, two := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
+		shows(t, istiod, "maintained", "two instances", httpEntry("maintained", 9080, one, two))
+		require.NoError(t, agent.EnableServiceMaintenance("maintained-1", "e2e"))
+		shows(t, istiod, "maintained", "maintenance of one", httpEntry("maintained", 9080, two))
+		require.NoError(t, agent.DisableServiceMaintenance("maintained-1"))
+		shows(t, istiod, "maintained", "its end", httpEntry("maintained", 9080, one, two))
+	})
+
+	t.Run("what is registered", func(t *testing.T) {
+		t.Parallel()
+		s := at(instance("changing-1", "127.0.0.1", 9080), 1, 1)
+		step := func(what, want string) {
+			t.Helper()
+			consul.Register(t, s, api.HealthPassing)
+			shows(t, istiod, "changing", what, want)
+		}
+		step("at first", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+		at(s, 7, 1)
+		step("weight", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7")))
+		s.Meta["version"] = "v1"
+		step("meta", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1}")))
+		s.Tags = []string{"stage=blue", "not a label"}
+		step("tag", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1, stage: blue}")))
+		s.Port = 9090
+		step("port: that of the service stays", httpEntry("changing", 9080, endpoint("127.0.0.1", 9090, "weight: 7, labels: {version: v1, stage: blue}")))
+		s.Address = "::1"
+		step("address", httpEntry("changing", 9080, endpoint(`"::1"`, 9090, "weight: 7, labels: {version: v1, stage: blue}")))
+		s.Meta["protocol"] = "grpc"
+		step("protocol: the port stays", strings.NewReplacer("http", "grpc", "HTTP", "GRPC").Replace(
+			httpEntry("changing", 9080, endpoint(`"::1"`, 9090, "weight: 7, labels: {version: v1, stage: blue}"))))
+	})
+
+	t.Run("address of a node", func(t *testing.T) {
+		t.Parallel()
+		s := &api.AgentService{ID: "moving-1", Service: "moving", Port: 9080, Meta: map[string]string{"protocol": "http"}}
+		consul.RegisterAt(t, "elsewhere", "127.0.0.3", s)
+		shows(t, istiod, "moving", "at first", httpEntry("moving", 9080, endpoint("127.0.0.3", 9080, "weight: 1")))
+		_, err := consul.API().Catalog().Register(&api.CatalogRegistration{Node: "elsewhere", Address: "127.0.0.4"}, nil)
+		require.NoError(t, err)
+		shows(t, istiod, "moving", "the node has another address", httpEntry("moving", 9080, endpoint("127.0.0.4", 9080, "weight: 1")))
+		_, err = consul.API().Catalog().Deregister(&api.CatalogDeregistration{Node: "elsewhere"}, nil)
+		require.NoError(t, err)
+		shows(t, istiod, "moving", "the node goes", httpEntry("moving", 9080))
+	})
+
+	t.Run("weight 0", func(t *testing.T) {
+		t.Parallel()
+		s := at(instance("idle-1", "127.0.0.1", 9080), 5, 0)
+		consul.Register(t, s, api.HealthPassing)
+		shows(t, istiod, "idle", "passing", httpEntry("idle", 9080, endpoint("127.0.0.1", 9080, "weight: 5")))
+		consul.SetStatus(t, s.ID, api.HealthWarning)
+		shows(t, istiod, "idle", "warning, with no weight: not one of 1, which istiod would make of 0", httpEntry("idle", 9080))
+	})
+}
+
+// TestConsulNodeMaintenance is apart from the others, since all that is registered with the agent goes with it.
+func TestConsulNodeMaintenance(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
+	tributary := fixture.StartTributary(t, consul.Source("consul"))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	healthy := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1"))
+	shows(t, istiod, "web", "at first", healthy)
+	require.NoError(t, consul.API().Agent().EnableNodeMaintenance("e2e"))
+	shows(t, istiod, "web", "maintenance of the node", httpEntry("web", 9080))
+	require.NoError(t, consul.API().Agent().DisableNodeMaintenance())
+	shows(t, istiod, "web", "its end", healthy)
+}
+
+// TestConsulDatacenters shows that the same service in two datacenters is one, with a host for each, and that a datacenter
+// that is away takes nothing with it.
+func TestConsulDatacenters(t *testing.T) {
+	t.Parallel()
+	one := fixture.StartConsul(t, fixture.ConsulOptions{})
+	two := fixture.StartConsul(t, fixture.ConsulOptions{Datacenter: "dc2", Join: one})
+	one.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
+	two.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
+	fixture.WaitFor(t, 20*time.Second, func() error {
+		list, _, err := one.API().Catalog().Service("web", "", &api.QueryOptions{Datacenter: "dc2"})
+		if err == nil && len(list) != 1 {
+			err = fmt.Errorf("%d instances in dc2", len(list))
+		}
+		return err
+	})
+	tributary := fixture.StartTributary(t, one.Source("consul").With("datacenters", []string{"dc1", "dc2"}))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+
+	entry := func(name, host string, endpoints ...string) string {
+		return strings.ReplaceAll(httpEntry(name, 9080, endpoints...), name+".service.consul, "+name+".service.dc1.consul", host)
+	}
+	of := func(address, datacenter string) string {
+		return strings.ReplaceAll(endpoint(address, 9080, "weight: 1"), "dc1", datacenter)
+	}
+	first, second, third := of("127.0.0.1", "dc1"), of("127.0.0.2", "dc2"), of("127.0.0.3", "dc1")
+	all := func(dc1 []string, dc2 ...string) string {
+		return strings.Join([]string{
+			entry("web", "web.service.consul", slices.Sorted(slices.Values(slices.Concat(dc1, dc2)))...),
+			entry("web.dc1.dc", "web.service.dc1.consul", dc1...), entry("web.dc2.dc", "web.service.dc2.consul", dc2...),
+		}, "---\n")
+	}
+	shows(t, istiod, "web", "in both", all([]string{first}, second))
+	two.SetStatus(t, "web-2", api.HealthCritical)
+	shows(t, istiod, "web", "critical in the second", all([]string{first}))
+	two.SetStatus(t, "web-2", api.HealthPassing)
+	shows(t, istiod, "web", "passing in both", all([]string{first}, second))
+
+	watch := guard(t, istiod, fixture.ParseObjects(t, all([]string{first}, second)))
+	two.Kill()
+	tributary.WaitFor(t, 30*time.Second, func() error {
+		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "dc2") {
+			return fmt.Errorf("the source is %v", s)
+		}
+		return nil
+	})
+	watch.stop(t)
+	one.Register(t, instance("web-3", "127.0.0.3", 9080), api.HealthPassing)
+	shows(t, istiod, "web", "the second is away, the first goes on", all([]string{first, third}, second))
+	two.Restart(t)
+	two.AwaitLeader(t)
+	awaitState(t, tributary, "consul", "healthy", false)
+}
+
+// instance is a registration of the service that its id begins with.
+func instance(id, address string, port int) *api.AgentServiceRegistration {
+	return &api.AgentServiceRegistration{
+		ID: id, Name: id[:strings.LastIndexByte(id, '-')], Address: address, Port: port, Meta: map[string]string{"protocol": "http"},
+	}
+}
+
+// at gives a registration weights.
+func at(s *api.AgentServiceRegistration, passing, warning int) *api.AgentServiceRegistration {
+	s.Weights = &api.AgentWeights{Passing: passing, Warning: warning}
+	return s
+}
+
+// httpEntry is the ServiceEntry of a service in dc1.
+func httpEntry(name string, port int, endpoints ...string) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %[1]s, namespace: consul}
+spec:
+  hosts: [%[1]s.service.consul, %[1]s.service.dc1.consul]
+  ports: [{number: %[2]d, name: http, protocol: HTTP}]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  endpoints: [%[3]s]
+`, name, port, strings.Join(endpoints, ", "))
+}
+
+// endpoint is one of an instance in dc1, with what else is said of it.
+func endpoint(address string, port int, more string) string {
+	return fmt.Sprintf("{address: %s, ports: {http: %d}, locality: dc1, %s}", address, port, more)
+}
+
+// shows waits until istiod has these objects of a service, and no other of it.
+func shows(t *testing.T, istiod *fixture.Istiod, service, what, want string) {
+	t.Helper()
+	objects := fixture.Objects{}
+	if want != "" {
+		objects = fixture.ParseObjects(t, want)
+	}
+	began := time.Now()
+	istiod.WaitFor(t, consulTime, func() error {
+		got, err := istiod.Configs(t.Context())
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(got, func(k fixture.Key, _ *fixture.Object) bool {
+			return k.Name != service && !strings.HasPrefix(k.Name, service+".")
+		})
+		if err := objects.Diff(got); err != nil {
+			return fmt.Errorf("%s: %s: %w", service, what, err)
+		}
+		return nil
+	})
+	t.Logf("%s: %s: after %v", service, what, time.Since(began).Round(10*time.Millisecond))
+}
