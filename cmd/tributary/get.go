@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/manifest"
 	"tributary/cmd/internal/table"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
@@ -26,6 +28,8 @@ type clientFlags struct {
 	nodeID     string
 	metadata   map[string]string
 	log        logFlags
+
+	version func(resource.Key) string // of the objects, where they have one; or nil
 }
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
@@ -108,6 +112,7 @@ func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Comp
 
 func newGet() *cobra.Command {
 	var flags clientFlags
+	var stored storeFlags
 	output := outputs("table", "yaml", "json")
 	cmd := &cobra.Command{
 		Use:   "get {KIND | TYPE} [NAME]",
@@ -115,17 +120,21 @@ func newGet() *cobra.Command {
 		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind. With -o yaml it prints what
 kubectl apply takes.
 
+With --store it reads a store to which tributary apply writes, such as Consul's key-value store, instead of asking a server;
+-o yaml then has the resourceVersion that apply takes.
+
 It also asks any ADS server for Envoy's ` + envoyTypeNames() + `: for endpoints it follows the clusters, for
 routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
 
 Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		Example: `  tributary get se -A
   tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010
+  tributary get vs -A --store consul-kv://127.0.0.1:8500/mesh
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeType,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			if t, ok := envoyType(args[0]); ok {
+			if t, ok := envoyType(args[0]); ok && stored == (storeFlags{}) {
 				return getEnvoy(cmd, &flags, output.value, t, strings.Join(args[1:], ""))
 			}
 			schema, err := schemaNamed(args[0])
@@ -137,6 +146,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			if stored != (storeFlags{}) {
+				return getStored(ctx, cmd, &flags, &stored, output.value, schema, args[1:])
+			}
 			answer, err := flags.client(cmd).Get(ctx, schema)
 			if err != nil {
 				return err
@@ -151,8 +163,29 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		}),
 	}
 	flags.add(cmd, "default")
+	stored.add(cmd)
+	cmd.MarkFlagsMutuallyExclusive("server", "store")
+	cmd.MarkFlagsMutuallyExclusive("server", "config")
 	output.add(cmd)
 	return cmd
+}
+
+// getStored is get for a store.
+func getStored(ctx context.Context, cmd *cobra.Command, flags *clientFlags, stored *storeFlags, format string, schema *resource.Schema, names []string) error {
+	store, err := stored.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	for _, reject := range store.Rejects() {
+		cmd.PrintErrf("warning: %v\n", reject.Err)
+	}
+	flags.server, flags.version = store.String(), store.Version
+	all := store.List(schema.Kind, "")
+	if len(names) > 0 {
+		return printOne(cmd.OutOrStdout(), format, schema, flags, names[0], all)
+	}
+	return printList(cmd, format, schema, flags, all)
 }
 
 // printOne prints the object called name.
@@ -165,7 +198,7 @@ func printOne(w io.Writer, format string, schema *resource.Schema, flags *client
 			if format == "table" {
 				return table.Write(w, schema.Kind, []*resource.Resource{r}, false, time.Now())
 			}
-			return printDocument(w, format, r)
+			return printDocument(w, format, r, flags.version)
 		default:
 			elsewhere = append(elsewhere, r.Key().Namespace)
 		}
@@ -183,7 +216,7 @@ func printList(cmd *cobra.Command, format string, schema *resource.Schema, flags
 	w := cmd.OutOrStdout()
 	switch {
 	case format == "json":
-		return printJSONList(w, selected)
+		return printJSONList(w, selected, flags.version)
 	case len(selected) == 0:
 		where, hint := "in namespace "+flags.namespace, ""
 		if flags.everywhere || flags.namespace == "" {
@@ -200,7 +233,7 @@ func printList(cmd *cobra.Command, format string, schema *resource.Schema, flags
 					return err
 				}
 			}
-			if err := printDocument(w, format, r); err != nil {
+			if err := printDocument(w, format, r, flags.version); err != nil {
 				return err
 			}
 		}
@@ -209,22 +242,30 @@ func printList(cmd *cobra.Command, format string, schema *resource.Schema, flags
 	return table.Write(w, schema.Kind, selected, flags.everywhere, time.Now())
 }
 
-// printDocument prints one object as YAML or JSON.
-func printDocument(w io.Writer, format string, r *resource.Resource) error {
+// printDocument prints one object as YAML or JSON, with its version if version tells one.
+func printDocument(w io.Writer, format string, r *resource.Resource, version func(resource.Key) string) error {
 	marshal := resource.MarshalYAML
 	if format == "json" {
-		marshal = indentedJSON
+		marshal = resource.MarshalJSON
 	}
 	text, err := marshal(r)
 	if err != nil {
 		return err
+	}
+	if version != nil {
+		text = manifest.WithVersion(text, version(r.Key()))
+	}
+	if format == "json" {
+		if text, err = indented(text); err != nil {
+			return err
+		}
 	}
 	_, err = w.Write(text)
 	return err
 }
 
 // printJSONList prints objects as a list that kubectl apply takes.
-func printJSONList(w io.Writer, rs []*resource.Resource) error {
+func printJSONList(w io.Writer, rs []*resource.Resource, version func(resource.Key) string) error {
 	list := struct {
 		APIVersion string            `json:"apiVersion"`
 		Kind       string            `json:"kind"`
@@ -235,16 +276,15 @@ func printJSONList(w io.Writer, rs []*resource.Resource) error {
 		if err != nil {
 			return err
 		}
+		if version != nil {
+			text = manifest.WithVersion(text, version(r.Key()))
+		}
 		list.Items = append(list.Items, text)
 	}
 	return printJSON(w, list)
 }
 
-func indentedJSON(r *resource.Resource) ([]byte, error) {
-	text, err := resource.MarshalJSON(r)
-	if err != nil {
-		return nil, err
-	}
+func indented(text []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Indent(&b, text, "", "  "); err != nil {
 		return nil, err

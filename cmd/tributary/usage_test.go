@@ -64,10 +64,10 @@ func TestExitCodes(t *testing.T) {
 
 		{[]string{"validate", dir + "/bad.yaml"}, 3, dir + "/bad.yaml:1: ServiceEntry shop/bad: port number 80000"},
 		{[]string{"validate", "-o", "json", dir + "/bad.yaml"}, 3, `"name": "bad"`},
-		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: fs`},
+		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
-		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: fs`},
+		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 		{[]string{"serve", "--config-source", "ftp://x"}, 78, `unknown scheme "ftp"`},
 		{[]string{"serve", "--config-source", "fs:///x", "--listen", "nowhere"}, 78, `listen.xds: want host:port, got "nowhere"`},
 	} {

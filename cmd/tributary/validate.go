@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/lint"
 	"tributary/config"
+	"tributary/sources/file"
 )
 
 func newValidate() *cobra.Command {
@@ -62,6 +64,9 @@ func validate(ctx context.Context, l *lint.Linter, path string) error {
 		return err
 	}
 	for _, s := range cfg.ConfigSources {
+		if !strings.HasPrefix(s.Address, file.Scheme+"://") {
+			continue // what is elsewhere is checked when it is read
+		}
 		if err := l.Address(ctx, s.Address, s.Settings()); err != nil {
 			return fmt.Errorf("source %s: %w", s.Name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"tributary/memstore/storetest"
 	"tributary/resource"
@@ -46,8 +47,14 @@ func (h *harness) Key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
 }
 
+// Put returns when who waits for news waits again. The server is in this process, and what serves a new query while the
+// suite looks for what a source left behind would look like that.
 func (h *harness) Put(name string, revision int) {
+	waiting := h.consul.Waiting()
 	h.consul.Set("mesh/"+name+".yaml", entryText(name, 8000+revision))
+	for deadline := time.Now().Add(time.Second); h.consul.Waiting() < waiting && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func entryText(name string, port int) string {

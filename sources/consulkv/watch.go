@@ -25,16 +25,18 @@ type listing struct {
 // It returns ctx's error.
 func (p *place) follow(ctx context.Context, took func(listing), failed func(error)) error {
 	retry := p.newBackOff()
-	var index uint64
-	lost := false // the index went backwards, and there was nothing since
+	var index, seen uint64 // to ask with, and of the last answer
+	lost := false          // the index went backwards, and there was nothing since
 	for {
 		l, err := p.read(ctx, index)
+		l.reset = l.index < seen
 		wait := p.gap
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			failed(err)
+			index = 0 // so that it is known at once when it is over, and not only when something changes
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		default:
 			retry.Reset()
@@ -43,6 +45,7 @@ func (p *place) follow(ctx context.Context, took func(listing), failed func(erro
 			l.wiped = lost
 			took(l)
 			index = dial.NextIndex(0, l.index)
+			seen = l.index
 		}
 		if err := pause(ctx, wait); err != nil {
 			return err
@@ -53,18 +56,12 @@ func (p *place) follow(ctx context.Context, took func(listing), failed func(erro
 // read waits until the prefix has changed since index, or for some minutes, and returns what is there.
 func (p *place) read(ctx context.Context, index uint64) (listing, error) {
 	l, err := p.list(ctx, p.wait+p.wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: p.wait})
-	if err != nil {
+	if err != nil || len(l.pairs) > 0 {
 		return l, err
-	}
-	l.reset = l.index < index
-	if len(l.pairs) > 0 {
-		return l, nil
 	}
 	// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
 	// waited, or a server that lags behind, is found out by it.
-	confirmed, err := p.all(ctx)
-	confirmed.reset = l.reset
-	return confirmed, err
+	return p.all(ctx)
 }
 
 // all asks for everything under the prefix, plainly.

@@ -79,11 +79,16 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 	if degraded != "" {
 		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Message: degraded})
 	}
+	l.Contents(contents...)
+	return nil
+}
+
+// Contents looks at what was read from one path.
+func (l *Linter) Contents(contents ...sources.Content) {
 	l.looks++
 	for _, c := range contents {
 		l.content(c)
 	}
-	return nil
 }
 
 func (l *Linter) content(c sources.Content) {

@@ -36,6 +36,8 @@ type Consul struct {
 	changed  chan struct{}     // closed by the next change
 	trouble  func(w http.ResponseWriter)
 	filtered bool
+	readOnly bool
+	waiting  int      // queries that wait for the next change
 	reads    []string // queries of reads
 }
 
@@ -112,6 +114,13 @@ func (c *Consul) HangUp() {
 // Filter makes it answer as to a token that may not see the keys, which is not said with a status.
 func (c *Consul) Filter() { c.become(nil, true) }
 
+// DenyWrites makes it refuse writes as to a token that may only read: with the answer of a conflict.
+func (c *Consul) DenyWrites() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readOnly = true
+}
+
 // Restore ends Answer, HangUp and Filter.
 func (c *Consul) Restore() { c.become(nil, false) }
 
@@ -141,7 +150,14 @@ func (c *Consul) become(trouble func(http.ResponseWriter), filtered bool) {
 
 func (c *Consul) wake() {
 	close(c.changed)
-	c.changed = make(chan struct{})
+	c.changed, c.waiting = make(chan struct{}), 0
+}
+
+// Waiting returns how many queries wait for the next change.
+func (c *Consul) Waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting
 }
 
 func (c *Consul) set(p Pair) Pair {
@@ -257,13 +273,18 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			answer(w, pairs, index)
 			return
 		}
+		c.waiting++
 		c.mu.Unlock()
 		select {
 		case <-changed:
+			c.mu.Lock()
 		case <-ctx.Done():
 			q.index = 0
+			c.mu.Lock()
+			if changed == c.changed {
+				c.waiting--
+			}
 		}
-		c.mu.Lock()
 	}
 }
 
@@ -331,6 +352,9 @@ func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
 	old := c.pairs[op.Key] // of index 0 if it is not there
 	var results []map[string]Pair
 	switch {
+	case c.readOnly:
+		conflict(w, "Permission denied: token with AccessorID '0' lacks permission 'key:write' on \""+op.Key+"\"")
+		return
 	case op.Verb != "cas" && op.Verb != "delete-cas":
 		http.Error(w, "unknown verb "+op.Verb, http.StatusBadRequest)
 		return

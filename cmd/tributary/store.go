@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/lint"
+	"tributary/config"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources/consulkv"
+)
+
+// storeFlags say which store of objects is meant.
+type storeFlags struct {
+	store  string
+	config string
+}
+
+func (f *storeFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the configuration (default: its only consul-kv source)")
+	cmd.Flags().StringVarP(&f.config, "config", "c", "", "configuration file to find the store in (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+}
+
+// open opens the store and reads what is in it.
+func (f *storeFlags) open(ctx context.Context) (*consulkv.Store, error) {
+	address, settings, err := f.find()
+	if err != nil {
+		return nil, err
+	}
+	store, err := consulkv.Open(address, settings)
+	if err != nil {
+		return nil, usage("--store: %w", err)
+	}
+	if err := store.Refresh(ctx); err != nil {
+		store.Close()
+		return nil, err
+	}
+	return store, nil
+}
+
+// find returns the address of the store, and its settings.
+func (f *storeFlags) find() (address string, settings consulkv.Settings, err error) {
+	if strings.Contains(f.store, "://") {
+		if !isConsulKV(f.store) {
+			return "", settings, usage("--store: want %s://host:port/prefix, got %q", consulkv.Scheme, f.store)
+		}
+		return f.store, settings, nil
+	}
+	cfg, err := (&serveFlags{file: f.config}).base()
+	if err != nil {
+		if f.config == "" && f.store == "" {
+			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one", consulkv.Scheme)
+		}
+		return "", settings, &failure{exitConfig, err}
+	}
+	var found []config.Source
+	var names []string
+	for _, s := range cfg.ConfigSources {
+		if isConsulKV(s.Address) && (f.store == "" || s.Name == f.store) {
+			found, names = append(found, s), append(names, s.Name)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0].Address, found[0].ConsulKV(), nil
+	case f.store != "":
+		return "", settings, usage("--store: the configuration has no %s source called %q", consulkv.Scheme, f.store)
+	case len(found) == 0:
+		return "", settings, usage("the configuration has no %s source; give --store %s://host:port/prefix", consulkv.Scheme, consulkv.Scheme)
+	default:
+		return "", settings, usage("the configuration has several stores; say which with --store: %s", strings.Join(names, ", "))
+	}
+}
+
+func isConsulKV(address string) bool {
+	scheme, _, _ := strings.Cut(address, "://")
+	return scheme == consulkv.Scheme || scheme == consulkv.SecureScheme
+}
+
+// title is how messages name an object, as kubectl does: "virtualservice/reviews".
+func title(key resource.Key) string { return strings.ToLower(string(key.Kind)) + "/" + key.Name }
+
+// in says which namespace an object is of, if it is of one.
+func in(key resource.Key) string {
+	if key.Namespace == "" {
+		return ""
+	}
+	return " in namespace " + key.Namespace
+}
+
+// lostRace reports whether err says that a change was made from a version that is no longer the newest, and returns what
+// to tell whoever made it.
+func lostRace(key resource.Key, err error, todo string) (lost error, ok bool) {
+	for _, reason := range []error{memstore.ErrConflict, memstore.ErrExists, memstore.ErrNotFound} {
+		if errors.Is(err, reason) {
+			return fmt.Errorf("%s%s was changed by somebody else: %w; it was not written: %s", title(key), in(key), err, todo), true
+		}
+	}
+	return err, false
+}
+
+// printProblems prints what was found, and fails if any of it is an error.
+func printProblems(cmd *cobra.Command, l *lint.Linter) error {
+	errs := 0
+	for _, f := range l.Findings {
+		cmd.PrintErrln(f)
+		if f.Severity == lint.Error {
+			errs++
+		}
+	}
+	if errs > 0 {
+		return &failure{exitFindings, fmt.Errorf("%d errors; nothing was written", errs)}
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/consulkv/kvtest"
+)
+
+// route is a virtual service whose requests go to host.
+func route(name, host string, metadata ...string) string {
+	return `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata:
+  name: ` + name + `
+  namespace: shop
+` + strings.Join(append(metadata, ""), "\n") + `spec:
+  hosts: [` + name + `.example]
+  http:
+  - route:
+    - destination: {host: ` + host + `}
+`
+}
+
+// shop is a store, and a directory for files.
+func shop(t *testing.T) (consul *kvtest.Consul, store, dir string) {
+	t.Helper()
+	consul = kvtest.New(t)
+	return consul, "consul-kv://" + consul.Addr() + "/mesh", t.TempDir()
+}
+
+const reviewsKey = "mesh/virtualservices/shop/reviews"
+
+func TestApplyGetDelete(t *testing.T) {
+	consul, store, dir := shop(t)
+	write(t, dir+"/reviews.yaml", route("reviews", "v1.example"))
+	write(t, dir+"/ratings.yaml", route("ratings", "v1.example"))
+
+	got := command(t, "apply", "-f", dir, "--store", store, "--dry-run")
+	require.Equal(t, result{0, "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n", ""}, got)
+	require.Empty(t, consul.Keys())
+
+	got = command(t, "apply", "-f", dir, "--store", store)
+	require.Equal(t, result{0, "virtualservice/ratings created\nvirtualservice/reviews created\n", ""}, got)
+	require.Equal(t, []string{"mesh/virtualservices/shop/ratings", reviewsKey}, consul.Keys())
+
+	write(t, dir+"/reviews.yaml", route("reviews", "v2.example"))
+	got = command(t, "apply", "-f", dir, "--store", store)
+	require.Equal(t, result{0, "virtualservice/ratings unchanged\nvirtualservice/reviews configured\n", ""}, got)
+
+	got = command(t, "get", "vs", "-n", "shop", "--store", store)
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stdout, "reviews.example")
+	got = command(t, "get", "vs", "reviews", "-n", "shop", "--store", store, "-o", "json")
+	require.Contains(t, got.stdout, `"host": "v2.example"`)
+	require.Regexp(t, `"resourceVersion": "\d+"`, got.stdout)
+	got = command(t, "get", "vs", "-A", "--store", store, "-o", "json")
+	require.Len(t, regexp.MustCompile(`"resourceVersion"`).FindAllString(got.stdout, -1), 2)
+	got = command(t, "get", "vs", "none", "-n", "shop", "--store", store)
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "consul-kv "+consul.Addr()+" prefix mesh/ has no VirtualService none in namespace shop")
+
+	got = command(t, "delete", "vs", "reviews", "-n", "shop", "--store", store, "--dry-run")
+	require.Equal(t, result{0, "virtualservice/reviews deleted (dry run)\n", ""}, got)
+	got = command(t, "delete", "vs", "reviews", "none", "-n", "shop", "--store", store)
+	require.Equal(t, 1, got.code)
+	require.Equal(t, "virtualservice/reviews deleted\n", got.stdout)
+	require.Contains(t, got.stderr, "virtualservice/none not found in namespace shop of consul-kv "+consul.Addr()+" prefix mesh/")
+	require.Equal(t, []string{"mesh/virtualservices/shop/ratings"}, consul.Keys())
+}
+
+func TestApplyRefusesAStaleVersion(t *testing.T) {
+	consul, store, dir := shop(t)
+	consul.Set(reviewsKey, route("reviews", "v1.example"))
+	mine := command(t, "get", "vs", "reviews", "-n", "shop", "-o", "yaml", "--store", store).stdout
+	consul.Set(reviewsKey, route("reviews", "theirs.example"))
+
+	write(t, dir+"/mine.yaml", strings.Replace(mine, "v1.example", "mine.example", 1)+"---\n"+route("ratings", "v1.example"))
+	got := command(t, "apply", "-f", dir+"/mine.yaml", "--store", store)
+	require.Equal(t, 1, got.code)
+	require.Equal(t, "virtualservice/ratings created\n", got.stdout, "one that is stale does not keep the others from being written")
+	require.Contains(t, got.stderr, "virtualservice/reviews in namespace shop was changed by somebody else: resource version is stale: it is ")
+	require.Contains(t, got.stderr, "apply again")
+	require.Contains(t, got.stderr, "1 of 2 objects were not written")
+	now, _ := consul.Get(reviewsKey)
+	require.Contains(t, now, "theirs.example")
+
+	consul.Delete(reviewsKey)
+	got = command(t, "apply", "-f", dir+"/mine.yaml", "--store", store)
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "was deleted")
+
+	consul.Set(reviewsKey, route("reviews", "v1.example"))
+	fresh := command(t, "get", "vs", "reviews", "-n", "shop", "-o", "yaml", "--store", store).stdout
+	write(t, dir+"/mine.yaml", strings.Replace(fresh, "v1.example", "mine.example", 1))
+	require.Equal(t, result{0, "virtualservice/reviews configured\n", ""}, command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
+}
+
+func TestApplyChecksFirst(t *testing.T) {
+	consul, store, dir := shop(t)
+	write(t, dir+"/good.yaml", route("good", "v1.example"))
+	write(t, dir+"/bad.yaml", entry("bad", 80000))
+	got := command(t, "apply", "-f", dir, "--store", store)
+	require.Equal(t, 3, got.code)
+	require.Contains(t, got.stderr, dir+"/bad.yaml:1: ServiceEntry shop/bad: port number 80000")
+	require.Contains(t, got.stderr, "nothing was written")
+	require.Empty(t, consul.Keys())
+}
+
+func TestStoreIsDownOrDenied(t *testing.T) {
+	consul, store, dir := shop(t)
+	write(t, dir+"/a.yaml", route("reviews", "v1.example"))
+	for _, c := range []struct {
+		status     int
+		text, says string
+	}{
+		{http.StatusInternalServerError, "No cluster leader", "consul-kv " + consul.Addr() + ": read mesh/: Unexpected response code: 500 (No cluster leader)"},
+		{http.StatusForbidden, "Permission denied", `it needs key_prefix "mesh/" { policy = "read" }`},
+	} {
+		consul.Answer(c.status, c.text)
+		for _, args := range [][]string{
+			{"apply", "-f", dir + "/a.yaml"},
+			{"get", "vs", "-A"},
+			{"delete", "vs", "reviews", "-n", "shop"},
+			{"edit", "vs", "reviews", "-n", "shop"},
+		} {
+			got := command(t, append(args, "--store", store)...)
+			require.Equal(t, 1, got.code, args)
+			require.Contains(t, got.stderr, c.says, args)
+		}
+	}
+	got := command(t, "get", "vs", "--store", "consul-kv://127.0.0.1:1/mesh")
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "127.0.0.1:1")
+}
+
+func TestWhichStore(t *testing.T) {
+	consul, store, dir := shop(t)
+	consul.Set(reviewsKey, route("reviews", "v1.example"))
+	t.Chdir(dir)
+	get := func(args ...string) result { return command(t, append([]string{"get", "vs", "-A"}, args...)...) }
+	for _, c := range []struct {
+		config, flag string
+		code         int
+		says         string
+	}{
+		{"", "fs:///x", 2, `--store: want consul-kv://host:port/prefix, got "fs:///x"`},
+		{"", "consul-kv://h:8500", 2, "the prefix of the keys is missing"},
+		{"[{address: 'fs:///x'}]", "kv", 2, `the configuration has no consul-kv source called "kv"`},
+		{"[{name: kv, address: '" + store + "'}, {address: 'fs:///x'}]", "kv", 0, "reviews"},
+		{"[{name: kv, address: '" + store + "'}, {name: two, address: '" + store + "2'}]", "kv", 0, "reviews"},
+	} {
+		if c.config != "" {
+			write(t, dir+"/tributary.yaml", "configSources: "+c.config+"\n")
+		}
+		got := get("--store", c.flag)
+		assert.Equal(t, c.code, got.code, "%+v: %s", c, got.stderr)
+		assert.Contains(t, got.stdout+got.stderr, c.says)
+	}
+	write(t, dir+"/a.yaml", route("reviews", "v1.example"))
+	apply := func(args ...string) result {
+		return command(t, append([]string{"apply", "-f", dir + "/a.yaml"}, args...)...)
+	}
+	got := apply()
+	require.Equal(t, 2, got.code)
+	require.Contains(t, got.stderr, "say which with --store: kv, two")
+	write(t, dir+"/other.yaml", "configSources: [{address: 'fs:///x'}]\n")
+	got = apply("-c", dir+"/other.yaml")
+	require.Contains(t, got.stderr, "the configuration has no consul-kv source")
+	write(t, dir+"/other.yaml", "configSources: [{address: 'ftp:///x'}]\n")
+	require.Equal(t, 78, apply("-c", dir+"/other.yaml").code)
+	write(t, dir+"/other.yaml", "configSources: [{address: '"+store+"'}]\n")
+	require.Equal(t, result{0, "virtualservice/reviews unchanged\n", ""}, apply("-c", dir+"/other.yaml"))
+	require.NoError(t, os.Remove(dir+"/tributary.yaml"))
+	got = apply()
+	require.Equal(t, 2, got.code)
+	require.Contains(t, got.stderr, "which store? give --store")
+}
+
+// editor makes a script the editor, which gets the name of the file as $1.
+func editor(t *testing.T, script string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "editor")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nset -e\n"+script+"\n"), 0o700)) //nolint:gosec // to be run
+	t.Setenv("VISUAL", "")
+	t.Setenv("EDITOR", path)
+	t.Setenv("TMPDIR", t.TempDir())
+}
+
+// kept returns the only file that edits left behind.
+func kept(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	text, err := os.ReadFile(found[0])
+	require.NoError(t, err)
+	return string(text)
+}
+
+func noneKept(t *testing.T) {
+	t.Helper()
+	found, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+func TestEdit(t *testing.T) {
+	consul, store, _ := shop(t)
+	consul.Set(reviewsKey, route("reviews", "v1.example"))
+	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
+
+	editor(t, `sed -i s/v1.example/v2.example/ "$1"`)
+	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
+	noneKept(t)
+	now, _ := consul.Get(reviewsKey)
+	require.Contains(t, now, "v2.example")
+	require.NotContains(t, now, "resourceVersion", "which is the store's")
+
+	editor(t, "true")
+	require.Equal(t, result{0, "Edit cancelled, no changes made.\n", ""}, edit())
+	noneKept(t)
+	editor(t, `: > "$1"`)
+	require.Equal(t, result{0, "Edit cancelled, saved file was empty.\n", ""}, edit())
+	noneKept(t)
+
+	editor(t, "exit 5")
+	got := edit()
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "exit status 5; nothing was written, and the file is ")
+
+	got = command(t, "edit", "vs", "none", "-n", "shop", "--store", store)
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "virtualservice/none not found in namespace shop")
+}
+
+func TestEditOpensAgainWhatIsNotRight(t *testing.T) {
+	consul, store, _ := shop(t)
+	consul.Set(reviewsKey, route("reviews", "v1.example"))
+	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
+
+	// The first time something is misspelt; the second time, when the file says so, it is put right.
+	editor(t, `if grep -q '^# line:.*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; s/v1.example/v2.example/' "$1"; fi`)
+	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
+	now, _ := consul.Get(reviewsKey)
+	require.Contains(t, now, "v2.example")
+
+	editor(t, `sed -i s/hosts:/hots:/ "$1"`)
+	got := edit()
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "no valid changes were saved")
+	require.Contains(t, got.stderr, `unknown field "hots"`)
+	require.Contains(t, kept(t), "hots:")
+
+	editor(t, `sed -i 's/name: reviews/name: other/' "$1"`)
+	got = edit()
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.stderr, "kind, namespace and name cannot be edited")
+}
+
+func TestOfTwoEditsOneWins(t *testing.T) {
+	consul, store, _ := shop(t)
+	consul.Set(reviewsKey, route("reviews", "v1.example"))
+	in, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
+	// The first editor says that it is open, and saves when the second one is done.
+	editor(t, `if [ -e `+in+` ]; then sed -i s/v1.example/second.example/ "$1"; exit; fi
+touch `+in+`
+until [ -e `+out+` ]; do sleep 0.01; done
+sed -i s/v1.example/first.example/ "$1"`)
+	first := make(chan result)
+	go func() { first <- command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }()
+	eventually(t, func() error { _, err := os.Stat(in); return err })
+	second := command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store)
+	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, second)
+	require.NoError(t, os.WriteFile(out, nil, 0o600))
+
+	lost := <-first
+	require.Equal(t, 1, lost.code)
+	require.Contains(t, lost.stderr, "virtualservice/reviews in namespace shop was changed by somebody else")
+	require.Contains(t, lost.stderr, "edit it again\nthe edit is kept in ")
+	require.Contains(t, kept(t), "first.example")
+	now, _ := consul.Get(reviewsKey)
+	require.Contains(t, now, "second.example")
+}
