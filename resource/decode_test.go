@@ -79,6 +79,31 @@ metadata: {name: %s}
 spec: {hosts: [a.example.com]}
 `
 
+// TestDecodeManyDocuments shows that the documents of a large file, which are decoded side by side, are in order and know
+// their lines.
+func TestDecodeManyDocuments(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, service, fmt.Sprintf("s%d", i))
+		if i%10 == 0 {
+			text.WriteString("bad: yes\n")
+		}
+		text.WriteString("---\n")
+	}
+	line := 1
+	docs := Decode("x.yaml", []byte(text.String()), Options{})
+	require.Len(t, docs, 1000)
+	for i, d := range docs {
+		assert.Equal(t, fmt.Sprintf("s%d", i), d.Key.Name)
+		assert.Equal(t, max(line, 1), d.Line)
+		if line += 5; i%10 == 0 {
+			require.Len(t, d.Errors, 1)
+			assert.Contains(t, d.Errors.Error(), fmt.Sprintf("x.yaml:%d:1: ", line-1))
+			line++
+		}
+	}
+}
+
 // TestDecodeForms shows forms of text that do not survive in a file of an editor, or that are too big for one.
 func TestDecodeForms(t *testing.T) {
 	one := fmt.Sprintf(service, "one")

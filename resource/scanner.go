@@ -77,7 +77,7 @@ func (s *scanner) nextLine() {
 		case '#':
 			s.skipComment()
 		default:
-			s.indent = s.pos - s.start
+			s.indent = s.column() - 1
 			return
 		}
 	}
@@ -108,20 +108,12 @@ func (s *scanner) skipBlanks() byte {
 	return s.text[s.pos]
 }
 
-// column is that of pos, from 0.
-func (s *scanner) column() int { return s.pos - s.start }
+// column is that of pos, from 1.
+func (s *scanner) column() int { return s.pos - s.start + 1 }
 
-// node returns a scalar that begins at pos.
-func (s *scanner) node(kind yaml.Kind, tag string) *yaml.Node {
+func (s *scanner) node(kind yaml.Kind, tag string, line, column int) *yaml.Node {
 	n := s.nodes.node()
-	*n = yaml.Node{Kind: kind, Tag: tag, Line: s.line, Column: s.column() + 1}
-	return n
-}
-
-// null returns the scalar that nothing stands for.
-func (s *scanner) null(line, column int) *yaml.Node {
-	n := s.nodes.node()
-	*n = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: line, Column: column}
+	*n = yaml.Node{Kind: kind, Tag: tag, Line: line, Column: column}
 	return n
 }
 
@@ -130,9 +122,7 @@ func (s *scanner) begin(kind yaml.Kind, tag string, line, column int) *yaml.Node
 	if s.depth++; s.depth > maxScanDepth {
 		return s.fail()
 	}
-	n := s.nodes.node()
-	*n = yaml.Node{Kind: kind, Tag: tag, Line: line, Column: column}
-	return n
+	return s.node(kind, tag, line, column)
 }
 
 // end gives n the content that is pending from base on.
@@ -175,7 +165,7 @@ func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
 
 // value reads what follows the colon in a mapping in column col, and goes on to the next line.
 func (s *scanner) value(col int) *yaml.Node {
-	line, column := s.line, s.column()+1
+	line, column := s.line, s.column()
 	if c := s.skipBlanks(); c != '\n' && c != '#' {
 		n := s.inline()
 		s.endLine()
@@ -189,7 +179,7 @@ func (s *scanner) value(col int) *yaml.Node {
 	case s.indent == col && s.atDash(): // a sequence may be as far left as its key
 		return s.sequence(col)
 	}
-	return s.null(line, column)
+	return s.node(yaml.ScalarNode, "!!null", line, column)
 }
 
 // sequence is block for a sequence.
@@ -209,16 +199,16 @@ func (s *scanner) sequence(col int) *yaml.Node {
 
 // item reads what follows the dash of a sequence in column col, and goes on to the next line.
 func (s *scanner) item(col int) *yaml.Node {
-	line, column := s.line, s.column()+1
+	line, column := s.line, s.column()
 	switch s.skipBlanks() {
 	case '\n':
 		if s.nextLine(); s.indent > col {
 			return s.block(s.indent)
 		}
-		return s.null(line, column)
+		return s.node(yaml.ScalarNode, "!!null", line, column)
 	case '-':
 		if s.atDash() {
-			s.indent = s.column()
+			s.indent = s.column() - 1
 			return s.sequence(s.indent)
 		}
 	}
@@ -253,7 +243,7 @@ func (s *scanner) inline() *yaml.Node {
 
 // flow reads a flow collection that ends with the character end.
 func (s *scanner) flow(kind yaml.Kind, tag string, end byte) *yaml.Node {
-	n := s.begin(kind, tag, s.line, s.column()+1)
+	n := s.begin(kind, tag, s.line, s.column())
 	n.Style = yaml.FlowStyle
 	base := len(s.pending)
 	if s.failed {
@@ -310,7 +300,7 @@ func (s *scanner) scalar(inFlow bool) *yaml.Node {
 		return s.fail()
 	}
 	value := strings.TrimRight(s.text[s.pos:end], " ")
-	n := s.node(yaml.ScalarNode, plainTag(value))
+	n := s.node(yaml.ScalarNode, plainTag(value), s.line, s.column())
 	n.Value = value
 	s.pos += len(value)
 	return n
@@ -346,7 +336,7 @@ func (s *scanner) plainEnd(inFlow bool) int {
 
 // quoted reads a scalar in quotes.
 func (s *scanner) quoted(quote byte) *yaml.Node {
-	n := s.node(yaml.ScalarNode, "!!str")
+	n := s.node(yaml.ScalarNode, "!!str", s.line, s.column())
 	text := s.text[s.pos+1:]
 	end := strings.IndexByte(text, quote)
 	if end < 0 || text[end+1] == quote || strings.IndexByte(text[:end], '\n') >= 0 {
