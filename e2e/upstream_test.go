@@ -49,8 +49,8 @@ func TestBehindIstiod(t *testing.T) {
 	watch := guard(t, last, all)
 
 	first.Kill()
-	awaitState(t, tributary, "istiod", "unreachable", false)
-	assert.Regexp(t, `(?m)^istiod +unreachable +\d+ +0 `, tributary.Ask(t, "status"))
+	awaitState(t, tributary, "istiod", "unreachable", true)
+	assert.Regexp(t, `(?m)^istiod +unreachable, stale +\d+ +0 .*serves what it read until `, tributary.Ask(t, "status"))
 	time.Sleep(away) // The time that the istiod is away is what this test is about.
 	require.NoError(t, os.Rename(dir, dir+".away"))
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -222,7 +222,7 @@ func TestTierRestarts(t *testing.T) {
 	watch := guard(t, istiod, kept)
 
 	middle.Kill()
-	awaitState(t, bottom, "middle", "unreachable", false)
+	awaitState(t, bottom, "middle", "unreachable", true)
 	write(t, dir, "s150.yaml", serviceEntry("s150", 81))
 	require.NoError(t, os.Remove(filepath.Join(dir, "s151.yaml")))
 	top.WaitFor(t, 10*time.Second, func() error {

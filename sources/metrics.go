@@ -14,7 +14,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	upDesc          = desc("up", "Whether reads of the source succeed, at least in part.")
 	syncedDesc      = desc("synced", "Whether the source has been read as a whole once.")
-	staleDesc       = desc("stale", "Whether what an earlier run read is served, because the source has not been read as a whole yet.")
+	staleDesc       = desc("stale", "Whether what is served may be out of date: the source cannot be read, or not yet, and what was read before is served.")
 	storedDesc      = desc("stored", "Whether what the source publishes can be written to the state directory.")
 	objectsDesc     = desc("objects", "Resources of the source that are in force.", "kind")
 	quarantinedDesc = desc("quarantined", "Resources and documents of the source that are not served because they are not valid.")

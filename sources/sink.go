@@ -312,7 +312,11 @@ func (s *sink) describe(st *Status, lists bool) {
 	st.State, st.Message, st.Since = s.health.State, s.health.Message, s.since
 	st.Synced = s.synced
 	st.Restored = s.restored
-	st.Stale = s.restored != nil && !s.synced
+	if s.synced {
+		st.Stale = s.health.State == Unreachable || s.health.State == Denied
+	} else {
+		st.Stale = s.restored != nil
+	}
 	st.Held = s.guard.Status()
 	st.Publishes = s.publishes
 	if t := s.lastPublish; !t.IsZero() {

@@ -17,7 +17,8 @@ type Status struct {
 	Since   time.Time `json:"since"` // when the state last changed
 	// Synced says that the source has been read once as a whole. It stays true when the source fails later.
 	Synced bool `json:"synced"`
-	// Stale says that the source has not been read as a whole yet, and that what an earlier run read is served.
+	// Stale says that what is served may be out of date: the source cannot be read any more, or has not been read as a
+	// whole yet, and what an earlier run read is served.
 	Stale    bool      `json:"stale,omitempty"`
 	Restored *Restored `json:"restored,omitempty"` // what that was; nil if there was nothing
 

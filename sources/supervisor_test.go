@@ -104,6 +104,8 @@ func TestFailingSourceIsRestartedWithBackoffAndKeepsItsData(t *testing.T) {
 		require.Equal(t, "connection refused", bad.Message)
 		require.Equal(t, "connection refused", bad.LastError)
 		require.True(t, bad.Synced)
+		require.True(t, bad.Stale, "what is served was read before")
+		require.False(t, good.Stale)
 		require.Equal(t, len(starts), bad.Restarts)
 		require.Equal(t, Healthy, good.State)
 		require.Zero(t, good.Restarts)
@@ -163,6 +165,7 @@ func TestDeniedStaysDenied(t *testing.T) {
 		require.Equal(t, Denied, st.State)
 		require.Equal(t, since, st.Since, "since it was denied first")
 		require.False(t, st.Synced)
+		require.False(t, st.Stale, "nothing is served")
 	})
 }
 

@@ -34,7 +34,7 @@ type SourceState struct {
 	Message     string    `json:"message,omitempty"`
 	Since       time.Time `json:"since"`
 	Synced      bool      `json:"synced"`
-	Stale       bool      `json:"stale,omitempty"` // what is served was read by an earlier run
+	Stale       bool      `json:"stale,omitempty"` // what is served was read before, or by an earlier run
 	Precedence  int       `json:"precedence"`
 	Objects     int       `json:"objects"`
 	Quarantined int       `json:"quarantined"`

@@ -72,7 +72,10 @@ func (t *text) sources(all []admin.SourceState) {
 // message is what there is to say of a source beyond its state.
 func (t *text) message(s admin.SourceState) string {
 	var said []string
-	if s.Stale && s.Restored != nil {
+	switch {
+	case s.Stale && s.Synced:
+		said = append(said, "serves what it read until "+t.ago(s.Since))
+	case s.Stale && s.Restored != nil:
 		said = append(said, "serves what was stored "+t.ago(s.Restored.Stored))
 	}
 	switch {
