@@ -208,7 +208,7 @@ func (r *tiersRunner) watchEach() error {
 			return err
 		}
 		args := r.openArgs(1)
-		args.Address = t.xds
+		args.Address, args.Delta = t.xds, true
 		if err := t.watcher.call(2*r.patience(), "Open", args, new(role.Opened)); err != nil {
 			return fmt.Errorf("tier %d: %w", i+1, err)
 		}
