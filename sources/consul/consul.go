@@ -145,8 +145,13 @@ func (s *Settings) complete() error {
 		key   string
 		names []string
 	}{
-		{"datacenters", s.Datacenters}, {"namespaces", s.Namespaces}, {"partitions", s.Partitions}, {"peers", s.Peers},
-		{"services", s.Services}, {"skip", s.Skip}, {"tags", s.Tags},
+		{"datacenters", s.Datacenters},
+		{"namespaces", s.Namespaces},
+		{"partitions", s.Partitions},
+		{"peers", s.Peers},
+		{"services", s.Services},
+		{"skip", s.Skip},
+		{"tags", s.Tags},
 	} {
 		if err := checkNames(l.names); err != nil {
 			return fmt.Errorf("%s: %w", l.key, err)

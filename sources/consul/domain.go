@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,6 +117,3 @@ func matchPattern(pattern, name string) bool {
 		name = name[i+len(part):]
 	}
 }
-
-// compareDomains orders domains for people.
-func compareDomains(a, b domain) int { return cmp.Compare(a.String(), b.String()) }

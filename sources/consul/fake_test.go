@@ -34,7 +34,7 @@ type world struct {
 	published map[string][]mapping.Service // nil for what was withdrawn
 	times     map[string]int               // how often each was published
 	state     sources.Health
-	synced    bool
+	done      bool     // synced
 	old       []string // what an earlier run published
 }
 
@@ -152,10 +152,25 @@ func (w *world) Names([]string) []string            { return nil }
 func (w *world) Restore([]*resource.Resource)       {}
 func (w *world) ReplaceAll([]sources.Content) error { return nil }
 func (w *world) Groups() []string                   { return w.old }
-func (w *world) Synced()                            { w.synced = true }
-func (w *world) Report(h sources.Health)            { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+func (w *world) Synced()                            { w.mu.Lock(); defer w.mu.Unlock(); w.done = true }
+
+func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+
 func (w *world) Replace(string, []*resource.Resource, ...sources.Reject) error {
 	return errors.New("not used")
+}
+
+func (w *world) synced() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done
+}
+
+// of returns what was published last of a service.
+func (w *world) of(name string) []mapping.Service {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.published[name]
 }
 
 // health returns what was reported last.

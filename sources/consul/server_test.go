@@ -93,6 +93,7 @@ func (s *server) wipe() {
 		clear(s.services)
 		clear(s.gone)
 	})
+	s.http.CloseClientConnections()
 }
 
 // asked returns the requests whose path and query contain all of parts.

@@ -74,7 +74,7 @@ func (w *watcher) step(ctx context.Context) {
 		w.leave() // nothing happened for as long as it waited: let others wait
 		w.yield = true
 	}
-	w.run.pause(ctx, &w.service.again, w.pace.next(time.Now()))
+	w.pause(ctx, &w.service.again, w.pace.next(time.Now()))
 }
 
 // choose decides how to ask next, and whose turn it has to wait for; none if the query blocks.
@@ -102,7 +102,7 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 
 func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading, error) {
 	if of == w.gate.turns {
-		w.run.pause(ctx, &w.service.again, minTurn-time.Since(w.polled))
+		w.pause(ctx, &w.service.again, minTurn-time.Since(w.polled))
 		w.polled = time.Now()
 	}
 	if of == nil {
@@ -172,7 +172,7 @@ func (w *watcher) wait(ctx context.Context, d time.Duration) {
 	down := w.service.part.down
 	w.mu.Unlock()
 	if down == nil {
-		w.run.pause(ctx, &w.service.again, d)
+		w.pause(ctx, &w.service.again, d)
 		return
 	}
 	select {

@@ -1,0 +1,202 @@
+package consul
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+// dialed is the catalog of a server.
+func dialed(t *testing.T, s *server, settings Settings) catalog {
+	source, err := New(Scheme+"://"+s.address(), settings)
+	require.NoError(t, err)
+	t.Cleanup(source.close)
+	return source.catalog
+}
+
+func TestQueries(t *testing.T) {
+	yes, no := true, false
+	full := domain{datacenter: "dc2", namespace: "n", partition: "p", peer: "x"}
+	for name, c := range map[string]struct {
+		settings Settings
+		domain   domain
+		q        query
+		names    string // the query that is made for names
+		service  string // that for a service; the same if empty
+	}{
+		"plain":             {names: "stale="},
+		"stale":             {settings: Settings{Stale: &yes}, names: "stale="},
+		"from the leader":   {settings: Settings{Stale: &no}, names: ""},
+		"consistent":        {settings: Settings{RequireConsistent: true}, names: "consistent="},
+		"certain":           {q: query{level: certain}, names: "consistent="},
+		"leaders":           {q: query{level: leaders}, names: ""},
+		"blocking":          {q: query{index: 5}, settings: Settings{Wait: time.Second}, names: "index=5&stale=&wait=1000ms"},
+		"of another domain": {domain: full, names: "dc=dc2&ns=n&partition=p&peer=x&stale="},
+		"filtered": {
+			settings: Settings{Filter: "ServiceMeta.a == b", HealthFilter: "Node.Meta.c == d", Tags: []string{"t1", "t2"}},
+			names:    "filter=ServiceMeta.a == b&stale=", service: "filter=Node.Meta.c == d&stale=&tag=t1&tag=t2",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.put("web", instance("web", "1", "10.0.0.1", 80))
+			client := dialed(t, s, c.settings)
+			_, err := client.services(t.Context(), c.domain, c.q)
+			require.NoError(t, err)
+			_, err = client.service(t.Context(), c.domain, "web", c.q)
+			require.NoError(t, err)
+			if c.service == "" {
+				c.service = c.names
+			}
+			asked := s.asked()
+			require.Len(t, asked, 2)
+			for i, want := range []string{"/v1/catalog/services?" + c.names, "/v1/health/service/web?" + c.service} {
+				got, err := url.QueryUnescape(asked[i])
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+			}
+		})
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	s := newServer(t)
+	s.put("web/a b", instance("web/a b", "1", "10.0.0.1", 80))
+	s.put("skipped", instance("skipped", "1", "10.0.0.1", 80))
+	client := dialed(t, s, Settings{Skip: []string{"skip*"}})
+
+	l, err := client.services(t.Context(), domain{}, query{level: certain})
+	require.NoError(t, err)
+	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, index: 12, confirming: true}, l)
+	r, err := client.service(t.Context(), domain{}, "web/a b", query{})
+	require.NoError(t, err)
+	require.Len(t, r.instances.list, 1)
+	require.EqualValues(t, 11, r.index)
+	require.False(t, r.confirming || r.leaderless || r.filtered)
+
+	s.misbehave(hidden)
+	r, err = client.service(t.Context(), domain{}, "web/a b", query{index: 11})
+	require.NoError(t, err)
+	require.Empty(t, r.instances.list)
+	require.False(t, r.filtered, "the stream does not tell")
+	require.True(t, r.leaderless)
+	r, err = client.service(t.Context(), domain{}, "web/a b", query{level: certain})
+	require.NoError(t, err)
+	require.True(t, r.filtered && r.confirming)
+
+	for how, want := range map[misbehaviour]dial.Kind{noLeader: dial.Unreachable, noToken: dial.Denied, busy: dial.RateLimited} {
+		s.misbehave(how)
+		_, err = client.service(t.Context(), domain{}, "web/a b", query{})
+		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", how, err)
+		require.ErrorContains(t, err, "web/a b")
+	}
+}
+
+// running is a source of a server, run as the program does.
+type running struct {
+	t          *testing.T
+	table      *memstore.Table
+	supervisor *sources.Supervisor
+}
+
+func runSource(t *testing.T, s *server, settings Settings) *running {
+	settings.Mapping.Aliases = "none"
+	source, err := New(Scheme+"://"+s.address(), settings)
+	require.NoError(t, err)
+	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "consul", Source: source, Table: r.table}))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.supervisor.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	return r
+}
+
+func (r *running) status() sources.Status { return r.supervisor.Status()[0] }
+
+func (r *running) has(name string) bool {
+	return r.table.Snapshot().Get(resource.Key{Kind: "ServiceEntry", Namespace: "consul", Name: name}) != nil
+}
+
+func (r *running) await(what string, ok func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, ok, 10*time.Second, 5*time.Millisecond, "until %s", what)
+}
+
+func TestAWipedConsulOverHTTP(t *testing.T) {
+	s := newServer(t)
+	for _, name := range []string{"web", "api"} {
+		s.put(name, instance(name, "1", "10.0.0.1", 80))
+	}
+	r := runSource(t, s, Settings{ResetHold: time.Second, Grace: time.Millisecond})
+	r.await("it is synced", func() bool { return r.status().Synced })
+	s.wipe()
+	r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
+	require.True(t, r.has("web") && r.has("api"))
+	s.put("web", instance("web", "1", "10.0.0.1", 80))
+	r.await("the other one is withdrawn", func() bool { return !r.has("api") })
+	require.True(t, r.has("web"))
+	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
+}
+
+func TestTooManyRequestsOverHTTP(t *testing.T) {
+	s := newServer(t)
+	s.put("web", instance("web", "1", "10.0.0.1", 80))
+	s.misbehave(busy)
+	r := runSource(t, s, Settings{})
+	r.await("it is told", func() bool { return strings.Contains(r.status().Message, "rate limited") })
+	require.Equal(t, sources.Unreachable, r.status().State)
+	s.misbehave(fine)
+	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
+	require.True(t, r.has("web"))
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	yes := true
+	for want, s := range map[string]Settings{
+		"datacenters: entry 2 is empty":                                {Datacenters: []string{"a", " "}},
+		"peers: a is there twice":                                      {Peers: []string{"a", "a"}},
+		"wait: want 1s to 10m0s, got 11m0s":                            {Wait: 11 * time.Minute},
+		"grace: want 1ms to 24h0m0s, got -1s":                          {Grace: -time.Second},
+		"rampRate: want 1 or more, got -1":                             {RampRate: -1},
+		"maxConcurrentWatches: want 1 or more, got -1":                 {MaxConcurrentWatches: -1},
+		"maxConcurrentWatches: want more than 2, since each":           {MaxConcurrentWatches: 2, Datacenters: []string{"a", "b"}},
+		"requireConsistent: not together with stale: true":             {RequireConsistent: true, Stale: &yes},
+		"filter: is blank":                                             {Filter: " "},
+		"address: \"consul://h:1/path\": want consul://host:port, and": {},
+	} {
+		address := "consul://h:1"
+		if strings.HasPrefix(want, "address") {
+			address += "/path"
+		}
+		_, err := New(address, s)
+		require.ErrorContains(t, err, want)
+		require.True(t, strings.HasPrefix(err.Error(), want), err.Error())
+	}
+}
+
+func TestDomains(t *testing.T) {
+	s := Settings{Datacenters: []string{"dc1", "dc2"}, Namespaces: []string{"a", "b"}, Peers: []string{"x"}}
+	var names []string
+	for _, d := range s.domains() {
+		names = append(names, d.String())
+	}
+	require.Equal(t, []string{
+		"datacenter dc1 namespace a", "datacenter dc1 namespace b", "datacenter dc2 namespace a", "datacenter dc2 namespace b",
+		"namespace a peer x", "namespace b peer x",
+	}, names)
+	require.Equal(t, []domain{{}}, Settings{}.domains())
+}
