@@ -36,6 +36,7 @@ func (d *decoder) check(c *Config, dir string) {
 	if c.StateDir != "" && c.StateDir != StateOff && !filepath.IsAbs(c.StateDir) {
 		c.StateDir = filepath.Join(dir, c.StateDir)
 	}
+	d.checkVIPs(c.VirtualAddresses)
 	if len(c.ConfigSources) == 0 && len(d.problems) == 0 {
 		d.problem("configSources", "at least one source is needed, such as `- address: fs:///etc/tributary/rules`")
 	}

@@ -31,11 +31,12 @@ const StateOff = "off"
 //
 // The tags named jsonschema are the descriptions in docs/config.schema.json.
 type Config struct {
-	Listen        Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
-	StateDir      string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else tributary in $XDG_STATE_HOME, else ~/.local/state/tributary."`
-	Limits        Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
-	Debounce      Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
-	ConfigSources []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
+	Listen           Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
+	StateDir         string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else tributary in $XDG_STATE_HOME, else ~/.local/state/tributary."`
+	Limits           Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
+	Debounce         Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
+	VirtualAddresses string   `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
+	ConfigSources    []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 }
 
 // Listen holds the addresses of the servers, as host:port. Port 0 means any free port.

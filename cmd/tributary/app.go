@@ -30,6 +30,7 @@ import (
 	"tributary/sources/consulkv"
 	"tributary/sources/file"
 	"tributary/sources/lastgood"
+	"tributary/sources/vip"
 	upstream "tributary/sources/xds"
 )
 
@@ -52,6 +53,7 @@ type app struct {
 	grpc       *grpc.Server
 	health     *health.Server
 	admin      *admin.Server
+	vips       vips
 
 	xdsListener, adminListener net.Listener
 }
@@ -84,7 +86,11 @@ func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Lo
 	a.supervisor = sources.NewSupervisor(sources.Options{Log: log, Metrics: registry})
 	a.view = aggregate.New()
 	hops := mcp.NewHops(instance())
-	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state, hops: hops, metrics: registry}
+	var err error
+	if a.vips, err = openVIPs(cfg, state, log); err != nil {
+		return nil, err
+	}
+	a.feeds = &feeds{supervisor: a.supervisor, view: a.view, state: state, hops: hops, metrics: registry, vips: a.vips.table}
 	if _, err := a.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &failure{exitConfig, err}
 	}
@@ -99,8 +105,9 @@ func assemble(cfg *config.Config, from origin, state *lastgood.Dir, log *slog.Lo
 	return a, nil
 }
 
-// newSource makes a source of its configuration. hops are those of this program, and metrics takes those of the source.
-func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer) (sources.Source, error) {
+// newSource makes a source of its configuration. hops are those of this program, metrics takes those of the source, and
+// addresses gives services addresses, or is nil.
+func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {
 	switch scheme, _, _ := strings.Cut(s.Address, "://"); scheme {
 	case file.Scheme:
 		return file.New(s.Address, s.Settings())
@@ -113,6 +120,9 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer) (
 	case consul.Scheme, consul.SecureScheme:
 		settings := s.Consul()
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		if addresses != nil {
+			settings.VIPs = addresses
+		}
 		return consul.New(s.Address, settings)
 	default: // config lets no other one through
 		return nil, fmt.Errorf("address %q: unknown scheme", s.Address)
@@ -172,6 +182,7 @@ func (a *app) run(ctx context.Context) error {
 		"health":  a.followHealth,
 		"startup": a.startFast,
 		"reload":  a.reloader.run,
+		"vips":    a.vips.run,
 	} {
 		parts.Go(func() error {
 			if err := part(failed); err != nil && failed.Err() == nil {

@@ -14,6 +14,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/lastgood"
 	"tributary/sources/transform"
+	"tributary/sources/vip"
 )
 
 // feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
@@ -23,7 +24,8 @@ type feeds struct {
 	state      *lastgood.Dir // where what they publish is kept; nil for nowhere
 	hops       *mcp.Hops     // what reads from this program
 	metrics    prometheus.Registerer
-	all        []*feed // in order of precedence
+	vips       *vip.Table // nil for none
+	all        []*feed    // in order of precedence
 }
 
 // feed is a source as it was configured, and its store.
@@ -66,7 +68,7 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 			next = append(next, old)
 			continue
 		}
-		source, err := newSource(s, f.hops, f.metrics)
+		source, err := newSource(s, f.hops, f.metrics, f.vips)
 		if err != nil {
 			return done, fmt.Errorf("source %s: %w", s.Name, err)
 		}

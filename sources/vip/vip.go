@@ -42,11 +42,11 @@ type Table struct {
 func New(prefix netip.Prefix) (*Table, error) {
 	switch {
 	case !prefix.IsValid():
-		return nil, fmt.Errorf("virtual addresses: not a range")
+		return nil, fmt.Errorf("not a range")
 	case prefix.Addr().BitLen()-prefix.Bits() < minHostBits:
-		return nil, fmt.Errorf("virtual addresses: %s is too small: at least %d addresses are needed", prefix, 1<<minHostBits)
+		return nil, fmt.Errorf("%s is too small: at least %d addresses are needed", prefix, 1<<minHostBits)
 	case prefix.Overlaps(istio):
-		return nil, fmt.Errorf("virtual addresses: istiod gives addresses of %s itself", istio)
+		return nil, fmt.Errorf("istiod gives addresses of %s itself", istio)
 	}
 	return &Table{
 		prefix: prefix.Masked(),
