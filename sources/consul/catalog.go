@@ -2,7 +2,10 @@ package consul
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -48,6 +51,29 @@ const (
 	blockingGrace = 15 * time.Second
 )
 
+// errBrokenOff is that of a blocking query whose connection ended. The HTTP client would ask again by itself, with an
+// index that a Consul that was started anew may not reach for a long time.
+var errBrokenOff = errors.New("the connection ended while the query waited")
+
+// explain puts in the place of an error what it was caused by.
+func explain(o *api.QueryOptions, err error) error {
+	if cause := context.Cause(o.Context()); errors.Is(cause, errBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return err
+}
+
+// watched has ctx end when its request gets a second connection.
+func watched(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var connections atomic.Int32
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		if connections.Add(1) > 1 {
+			cancel(errBrokenOff)
+		}
+	}})
+}
+
 // options are those of the query.
 func (c *client) options(ctx context.Context, d domain, q query, filter string) (*api.QueryOptions, context.CancelFunc) {
 	o := &api.QueryOptions{
@@ -60,7 +86,10 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 		o.WaitIndex, o.WaitTime = q.index, c.settings.Wait
 		timeout = c.settings.Wait + c.settings.Wait/16 + blockingGrace
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s: %w", timeout, context.DeadlineExceeded))
+	if q.index > 0 {
+		ctx = watched(ctx)
+	}
 	return o.WithContext(ctx), cancel
 }
 
@@ -69,7 +98,7 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	defer cancel()
 	names, meta, err := c.Catalog().Services(o)
 	if err != nil {
-		return listing{}, fmt.Errorf("read the names of services: %w", err)
+		return listing{}, fmt.Errorf("read the names of services: %w", explain(o, err))
 	}
 	for name, tags := range names {
 		if !c.selected.wants(name, tags) {
@@ -87,7 +116,7 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	defer cancel()
 	entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o)
 	if err != nil {
-		return reading{}, fmt.Errorf("read service %s: %w", name, err)
+		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
 	}
 	return reading{
 		instances: newInstances(entries), index: meta.LastIndex,

@@ -49,7 +49,7 @@ func (r *run) compareNames(ctx context.Context, p *part) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m, _ := judgeNames(p.listing, p.known, l); m != unchanged && l.index >= p.listing.index {
+	if m, _ := judgeNames(p.listing, p.known, false, l); m != unchanged && l.index >= p.listing.index {
 		p.again.raise()
 	}
 }

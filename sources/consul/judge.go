@@ -157,9 +157,10 @@ type listing struct {
 	leaderless bool
 }
 
-// judgeNames decides what a listing means, given the last one that was believed; known is false if there is none. wiped is
-// said of a Consul that lost its data: then what is missing means nothing until its agents have told it everything again.
-func judgeNames(before listing, known bool, l listing) (m meaning, wiped bool) {
+// judgeNames decides what a listing means, given the last one that was believed; known is false if there is none, and
+// outage says that Consul could not be read in between. wiped is said of a Consul that lost its data: then what is missing
+// means nothing until its agents have told it everything again.
+func judgeNames(before listing, known, outage bool, l listing) (m meaning, wiped bool) {
 	if l.index == 0 && len(l.names) == 0 {
 		return foreign, false
 	}
@@ -180,8 +181,9 @@ func judgeNames(before listing, known bool, l listing) (m meaning, wiped bool) {
 		return denied, false
 	case l.filtered && missing > 0:
 		return partial, back
-	// One service that goes leaves an empty list behind; several do not go at the same moment.
-	case back || len(l.names) == 0 && missing > 1:
+	// One service that goes leaves an empty list behind; several do not go at the same moment. The index alone does not
+	// tell: that of a Consul that was young can be overtaken.
+	case back || missing > 1 && (len(l.names) == 0 || outage && 2*missing > len(before.names)):
 		return changed, true
 	case known && missing == 0 && len(l.names) == len(before.names):
 		return unchanged, false

@@ -68,6 +68,7 @@ func TestJudgeNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		before listing
 		new    bool
+		outage bool
 		l      listing
 		want   meaning
 		wiped  bool
@@ -78,6 +79,9 @@ func TestJudgeNames(t *testing.T) {
 		"certainly one less":                     {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
 		"the last one":                           {before: list(5, "a"), l: certainly(list(6)), want: changed},
 		"all at once":                            {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
+		"most, while all was well":               {before: list(5, "a", "b", "c"), l: certainly(list(6, "a")), want: changed},
+		"most, after an outage":                  {before: list(5, "a", "b", "c"), outage: true, l: certainly(list(6, "a")), want: changed, wiped: true},
+		"some, after an outage":                  {before: list(5, "a", "b", "c", "d"), outage: true, l: certainly(list(6, "a", "b")), want: changed},
 		"an older index, from a server behind":   {before: list(5, "a"), l: list(4, "a"), want: doubtful},
 		"an older index, certainly":              {before: list(5, "a"), l: certainly(list(4, "a")), want: changed, wiped: true},
 		"one less at an older index, certainly":  {before: list(5, "a", "b"), l: certainly(list(4, "a")), want: changed, wiped: true},
@@ -91,7 +95,7 @@ func TestJudgeNames(t *testing.T) {
 		"the first read finds none, certainly":   {new: true, l: certainly(list(5)), want: changed},
 		"the first read, and the token hides it": {new: true, l: certainly(filtered(list(5))), want: denied},
 	} {
-		m, wiped := judgeNames(c.before, !c.new, c.l)
+		m, wiped := judgeNames(c.before, !c.new, c.outage, c.l)
 		assert.Equal(t, c.want, m, name)
 		assert.Equal(t, c.wiped, wiped, name)
 	}

@@ -135,7 +135,7 @@ func (s *service) lost(now time.Time) {
 // takeNames applies a listing of the names of p, and returns what it meant, the names that are new, and those of known
 // services that are to be read again. The caller holds mu of run.
 func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m meaning, added []string, check []*service) {
-	m, wiped := judgeNames(p.listing, p.known, l)
+	m, wiped := judgeNames(p.listing, p.known, p.trouble != nil, l)
 	switch m {
 	case doubtful:
 		return m, nil, nil

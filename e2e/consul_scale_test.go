@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// The size of the catalog, and for how long a state is measured in which nothing changes.
+const (
+	scaleServices  = 1000
+	scaleInstances = 10
+	scaleQuiet     = time.Minute
+	scaleFlips     = 5
+)
+
+// costs are what one way to read a catalog takes.
+type costs struct {
+	firstSync             time.Duration
+	firstTheirs, firstOwn time.Duration // CPU
+	memory                int           // bytes
+	connections           int
+	quietTheirs, quietOwn time.Duration // CPU, in scaleQuiet
+	reads                 []int         // for each flip
+	flips                 []time.Duration
+	limited               int // answers 429
+}
+
+// TestConsulScale measures what a large catalog costs, and what one check that flips costs; then the same for a loop that
+// reads everything every 15 s, which is what Traefik does unless told otherwise. It prints a table.
+func TestConsulScale(t *testing.T) {
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("takes 6 minutes; E2E_NIGHTLY=1 runs it")
+	}
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{TLS: true})
+	fillCatalog(t, consul)
+	theirs := consul.Usage(t).CPU
+	time.Sleep(scaleQuiet) // Time is what is measured.
+	idle := consul.Usage(t).CPU - theirs
+
+	all := []struct {
+		name string
+		costs
+	}{
+		{"http", measureTributary(t, consul, consul.Source("consul"))},
+		{"https", measureTributary(t, consul, consul.SecureSource("consul"))},
+		{"read all, every 15 s", measureLoop(t, consul)},
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "%d services of %d instances; by itself Consul uses %s of a processor.\n\n", scaleServices, scaleInstances, share(idle))
+	row := func(what string, of func(costs) string) {
+		fmt.Fprintf(&table, "| %s |", what)
+		for _, c := range all {
+			fmt.Fprintf(&table, " %s |", of(c.costs))
+		}
+		table.WriteString("\n")
+	}
+	table.WriteString("| |")
+	for _, c := range all {
+		fmt.Fprintf(&table, " %s |", c.name)
+	}
+	table.WriteString("\n| --- | --- | --- | --- |\n")
+	row("first sync", func(c costs) string { return seconds(c.firstSync) })
+	row("CPU for it: Consul", func(c costs) string { return seconds(c.firstTheirs) })
+	row("CPU for it: reader", func(c costs) string { return seconds(c.firstOwn) })
+	row("connections", func(c costs) string { return fmt.Sprint(c.connections) })
+	row("nothing changes: processor, Consul", func(c costs) string { return share(c.quietTheirs) })
+	row("nothing changes: processor, reader", func(c costs) string { return share(c.quietOwn) })
+	row("memory of the reader", func(c costs) string {
+		if c.memory == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%d MiB", c.memory>>20)
+	})
+	row("one check flips: reads of services", func(c costs) string { return fmt.Sprint(c.reads) })
+	row("one check flips: time until it is seen (median)", func(c costs) string { return seconds(fixture.Median(c.flips)) })
+	row("answers 429", func(c costs) string { return fmt.Sprint(c.limited) })
+	fmt.Println(table.String())
+
+	for _, c := range all {
+		require.Zero(t, c.limited, c.name)
+	}
+	for _, n := range all[1].reads {
+		require.Equal(t, 1, n, "reads for one check that flips, where every service is watched")
+	}
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+func share(d time.Duration) string {
+	return fmt.Sprintf("%.1f %%", 100*d.Seconds()/scaleQuiet.Seconds())
+}
+
+func scaleService(n int) string { return fmt.Sprintf("svc-%04d", n) }
+
+// fillCatalog registers the services, on a node for each tenth of the instances.
+func fillCatalog(t *testing.T, consul *fixture.Consul) {
+	t.Helper()
+	for i := range scaleInstances {
+		node := fmt.Sprintf("node-%d", i)
+		_, err := consul.API().Catalog().Register(&api.CatalogRegistration{Node: node, Address: fmt.Sprintf("127.1.0.%d", i+1)}, nil)
+		require.NoError(t, err)
+		var ops api.TxnOps
+		commit := func() {
+			if len(ops) == 0 {
+				return
+			}
+			ok, res, _, err := consul.API().Txn().Txn(ops, nil)
+			require.NoError(t, err)
+			require.True(t, ok, "%v", res)
+			ops = nil
+		}
+		for n := range scaleServices {
+			id := fmt.Sprintf("%s-%d", scaleService(n), i)
+			ops = append(ops, &api.TxnOp{Service: &api.ServiceTxnOp{Verb: api.ServiceSet, Node: node, Service: api.AgentService{
+				ID: id, Service: scaleService(n), Port: 10000 + n, Meta: map[string]string{"protocol": "http"}, Tags: []string{"version=v1"},
+			}}}, &api.TxnOp{Check: &api.CheckTxnOp{Verb: api.CheckSet, Check: api.HealthCheck{
+				Node: node, CheckID: "check:" + id, Name: "e2e", ServiceID: id, Status: api.HealthPassing,
+			}}})
+			if len(ops) == 128 { // Consul's limit
+				commit()
+			}
+		}
+		commit()
+	}
+}
+
+// flipCheck sets the check of an instance of a service, as the agent of its node would.
+func flipCheck(t *testing.T, consul *fixture.Consul, n int, status string) {
+	t.Helper()
+	id := scaleService(n) + "-0"
+	_, err := consul.API().Catalog().Register(&api.CatalogRegistration{Node: "node-0", Address: "127.1.0.1", SkipNodeUpdate: true, Check: &api.AgentCheck{
+		Node: "node-0", CheckID: "check:" + id, Name: "e2e", ServiceID: id, Status: status,
+	}}, nil)
+	require.NoError(t, err)
+}
+
+// measureTributary measures a tributary that starts from nothing, up to a subscriber that is not istiod.
+func measureTributary(t *testing.T, consul *fixture.Consul, from fixture.ConfigSource) (c costs) {
+	t.Helper()
+	theirs, began := consul.Usage(t).CPU, time.Now()
+	tributary := fixture.StartTributary(t, from)
+	tributary.WaitFor(t, 3*time.Minute, func() error {
+		if s := source(t, tributary, "consul"); !s.Synced {
+			return fmt.Errorf("the source is %v", s)
+		}
+		return nil
+	})
+	c.firstSync, c.firstTheirs, c.firstOwn = time.Since(began), consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU
+
+	theirs, own := consul.Usage(t).CPU, tributary.Usage(t).CPU
+	time.Sleep(scaleQuiet) // Time is what is measured.
+	c.quietTheirs, c.quietOwn = consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU-own
+	c.memory = tributary.Usage(t).Memory
+	c.connections = fixture.Connections(t, strings.TrimPrefix(strings.TrimPrefix(from.Address, "consul://"), "consul+https://"))
+
+	stream := fixture.OpenStream(t, tributary.XDS, "e2e-client")
+	stream.Subscribe(t, "networking.istio.io/v1/ServiceEntry", "")
+	res := stream.Next(t)
+	require.Len(t, res.GetResources(), scaleServices)
+	stream.Ack(t, res)
+	for i := range scaleFlips {
+		reads, at := tributary.Metric(t, "tributary_consul_reads_total", ""), time.Now()
+		flipCheck(t, consul, 17*i, api.HealthCritical)
+		stream.Ack(t, stream.NextWithin(t, time.Minute))
+		c.flips = append(c.flips, time.Since(at))
+		// The read that the change was the answer to was counted when it began; what it costs is the one that follows.
+		c.reads = append(c.reads, awaitRead(t, tributary, reads)-reads)
+		flipCheck(t, consul, 17*i, api.HealthPassing)
+		stream.Ack(t, stream.NextWithin(t, time.Minute))
+	}
+	c.limited = tributary.Metric(t, "tributary_consul_rate_limited_total", "")
+	tributary.Terminate(t, 20*time.Second)
+	return c
+}
+
+// awaitRead waits until tributary has made another read, and returns how many it has made a moment later.
+func awaitRead(t *testing.T, tributary *fixture.Tributary, after int) (n int) {
+	t.Helper()
+	count := func() int { return tributary.Metric(t, "tributary_consul_reads_total", "") }
+	tributary.WaitFor(t, 30*time.Second, func() error {
+		if n = count(); n == after {
+			return fmt.Errorf("still %d reads", n)
+		}
+		return nil
+	})
+	time.Sleep(time.Second) // For those that would be too many.
+	return count()
+}
+
+// measureLoop measures a loop in this process.
+func measureLoop(t *testing.T, consul *fixture.Consul) (c costs) {
+	t.Helper()
+	own := func() time.Duration { return fixture.UsageOf(t, os.Getpid()).CPU }
+	l := &loop{client: consul.API(), passing: map[string]int{}}
+	theirs, ours, began := consul.Usage(t).CPU, own(), time.Now()
+	require.NoError(t, l.readAll(t.Context()))
+	c.firstSync, c.firstTheirs, c.firstOwn = time.Since(began), consul.Usage(t).CPU-theirs, own()-ours
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(15 * time.Second); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_ = l.readAll(ctx) // A round that fails is made up for by the next one.
+			}
+		}
+	}()
+	defer func() { cancel(); <-done }()
+	theirs, ours = consul.Usage(t).CPU, own()
+	time.Sleep(scaleQuiet) // Time is what is measured.
+	c.quietTheirs, c.quietOwn = consul.Usage(t).CPU-theirs, own()-ours
+	c.connections = fixture.Connections(t, consul.HTTP)
+	for i := range scaleFlips {
+		at := time.Now()
+		flipCheck(t, consul, 17*i, api.HealthCritical)
+		fixture.WaitFor(t, time.Minute, func() error {
+			if n := l.instances(scaleService(17 * i)); n == scaleInstances {
+				return fmt.Errorf("%d instances of %s pass", n, scaleService(17*i))
+			}
+			return nil
+		})
+		c.flips = append(c.flips, time.Since(at))
+		c.reads = append(c.reads, scaleServices)
+	}
+	return c
+}
+
+// loop reads all names and then each service, one after the other, as simple integrations do.
+type loop struct {
+	client *api.Client
+
+	mu      sync.Mutex
+	passing map[string]int
+}
+
+func (l *loop) readAll(ctx context.Context) error {
+	q := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
+	names, _, err := l.client.Catalog().Services(q)
+	if err != nil {
+		return err
+	}
+	for name := range names {
+		entries, _, err := l.client.Health().Service(name, "", false, q)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, e := range entries {
+			if e.Checks.AggregatedStatus() == api.HealthPassing {
+				n++
+			}
+		}
+		l.mu.Lock()
+		l.passing[name] = n
+		l.mu.Unlock()
+	}
+	return nil
+}
+
+func (l *loop) instances(name string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.passing[name]
+}
