@@ -39,20 +39,23 @@ type harness struct {
 	t                 *testing.T
 	consul            *kvtest.Consul
 	unreachable, deny func(*kvtest.Consul)
+	started           bool
 }
 
-func (h *harness) Source() sources.Source { return newSource(h.t, h.consul, Settings{}) }
+func (h *harness) Source() sources.Source {
+	h.started = true
+	return newSource(h.t, h.consul, Settings{})
+}
 
 func (h *harness) Key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
 }
 
-// Put returns when who waits for news waits again. The server is in this process, and what serves a new query while the
-// suite looks for what a source left behind would look like that.
+// Put returns when a source that runs has asked for what comes next. The server is in this process, and what serves a new
+// query while the suite looks for what another source left behind would look like that.
 func (h *harness) Put(name string, revision int) {
-	waiting := h.consul.Waiting()
 	h.consul.Set("mesh/"+name+".yaml", entryText(name, 8000+revision))
-	for deadline := time.Now().Add(time.Second); h.consul.Waiting() < waiting && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Second); h.started && h.consul.Waiting() == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -37,6 +37,7 @@ type Consul struct {
 	trouble  func(w http.ResponseWriter)
 	filtered bool
 	readOnly bool
+	deceives bool
 	waiting  int      // queries that wait for the next change
 	reads    []string // queries of reads
 }
@@ -121,8 +122,22 @@ func (c *Consul) DenyWrites() {
 	c.readOnly = true
 }
 
-// Restore ends Answer, HangUp and Filter.
-func (c *Consul) Restore() { c.become(nil, false) }
+// Deceive makes it answer queries that wait as if there were nothing, and only plain ones as to a token without rights. That
+// is how queries behave that Consul serves from a stream, when the token is deleted.
+func (c *Consul) Deceive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deceives = true
+	c.wake()
+}
+
+// Restore ends Answer, HangUp, Filter and Deceive.
+func (c *Consul) Restore() {
+	c.mu.Lock()
+	c.deceives = false
+	c.mu.Unlock()
+	c.become(nil, false)
+}
 
 // Wipe loses everything, as a Consul that starts without its data.
 func (c *Consul) Wipe() {
@@ -262,6 +277,14 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			trouble := c.trouble
 			c.mu.Unlock()
 			trouble(w)
+			return
+		}
+		if c.deceives {
+			if q.index == 0 {
+				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+			}
+			c.mu.Unlock()
+			answer(w, nil, index)
 			return
 		}
 		if q.index == 0 || index != q.index || c.filtered { // Consul answers at once to an index that is too high, too

@@ -1,0 +1,238 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// virtualService routes requests for a host to another one.
+func virtualService(name, to string) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: %[1]s, namespace: shop}
+spec:
+  hosts: [%[1]s.mesh.internal]
+  http: [{route: [{destination: {host: %[2]s}}]}]
+`, name, to)
+}
+
+// kv is a Consul with rules in its key-value store, and a tributary that serves them.
+type kv struct {
+	consul    *fixture.Consul
+	tributary *fixture.Tributary
+	store     string
+}
+
+func startKV(t *testing.T, o fixture.ConsulOptions) *kv {
+	t.Helper()
+	consul := fixture.StartConsul(t, o)
+	store := "consul-kv://" + consul.HTTP + "/mesh"
+	return &kv{consul, fixture.StartTributary(t, fixture.ConfigSource{Name: "kv", Address: store}), store}
+}
+
+// does runs a command of tributary on the store, and returns all that it wrote.
+func (k *kv) does(t *testing.T, env []string, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), fixture.TributaryBinary(t), append(args, "--store", k.store)...)
+	cmd.Env = append(os.Environ(), env...)
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		return err.Error(), -1
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+func (k *kv) apply(t *testing.T, content string) (out string, code int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	return k.does(t, nil, "apply", "-f", file)
+}
+
+// editor is the environment in which a shell script, which gets the file as $1, is the editor.
+func editor(t *testing.T, script string) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "editor")
+	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\nset -e\n"+script+"\n"), 0o700))
+	return []string{"VISUAL=", "EDITOR=" + file, "TMPDIR=" + t.TempDir()}
+}
+
+// TestRulesInConsul shows that what is applied, edited and deleted in Consul's key-value store reaches istiod, that of
+// two changes made at the same time one wins and the other is told so, and what happens when Consul is away.
+func TestRulesInConsul(t *testing.T) {
+	t.Parallel()
+	k := startKV(t, fixture.ConsulOptions{})
+	istiod := fixture.StartIstiod(t, "xds://"+k.tributary.XDS)
+	istiod.AwaitConfigs(t, fixture.Objects{})
+
+	out, code := k.apply(t, virtualService("reviews", "v1.mesh.internal"))
+	require.Equal(t, "virtualservice/reviews created\n", out)
+	require.Zero(t, code)
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v1.mesh.internal")))
+	out, _ = k.apply(t, virtualService("reviews", "v1.mesh.internal"))
+	require.Equal(t, "virtualservice/reviews unchanged\n", out)
+	out, _ = k.apply(t, virtualService("reviews", "v2.mesh.internal"))
+	require.Equal(t, "virtualservice/reviews configured\n", out)
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v2.mesh.internal")))
+
+	out, code = k.does(t, editor(t, `sed -i s/v2.mesh/v3.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
+	require.Equal(t, "virtualservice/reviews edited\n", out)
+	require.Zero(t, code)
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v3.mesh.internal")))
+
+	t.Run("two edits at the same time", func(t *testing.T) {
+		saved := filepath.Join(t.TempDir(), "saved")
+		opened := filepath.Join(t.TempDir(), "opened")
+		slow := editor(t, "touch "+opened+"; until [ -e "+saved+` ]; do sleep 0.02; done; sed -i s/v3.mesh/first.mesh/ "$1"`)
+		type result struct {
+			out  string
+			code int
+		}
+		first := make(chan result, 1)
+		go func() {
+			out, code := k.does(t, slow, "edit", "vs", "reviews", "-n", "shop")
+			first <- result{out, code}
+		}()
+		fixture.WaitFor(t, 10*time.Second, func() error { _, err := os.Stat(opened); return err })
+		out, code := k.does(t, editor(t, `sed -i s/v3.mesh/second.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
+		require.Equal(t, "virtualservice/reviews edited\n", out)
+		require.Zero(t, code)
+		require.NoError(t, os.WriteFile(saved, nil, 0o600))
+		lost := <-first
+		require.Equal(t, 1, lost.code)
+		require.Contains(t, lost.out, "virtualservice/reviews in namespace shop was changed by somebody else")
+		require.Contains(t, lost.out, "edit it again\nthe edit is kept in ")
+		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "second.mesh.internal")))
+	})
+
+	t.Run("a stale version", func(t *testing.T) {
+		mine, code := k.does(t, nil, "get", "vs", "reviews", "-n", "shop", "-o", "yaml")
+		require.Zero(t, code)
+		out, _ := k.apply(t, virtualService("reviews", "theirs.mesh.internal"))
+		require.Equal(t, "virtualservice/reviews configured\n", out)
+		out, code = k.apply(t, strings.ReplaceAll(mine, "second.mesh", "mine.mesh"))
+		require.Equal(t, 1, code)
+		require.Contains(t, out, "virtualservice/reviews in namespace shop was changed by somebody else: resource version is stale")
+		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal")))
+	})
+
+	t.Run("Consul is down", func(t *testing.T) {
+		rules := fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal"))
+		watch := guard(t, istiod, rules)
+		k.consul.Kill()
+		k.tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", `"unreachable"`) })
+		for _, args := range [][]string{{"delete", "vs", "reviews", "-n", "shop"}, {"get", "vs", "-A"}} {
+			out, code := k.does(t, nil, args...)
+			require.Equal(t, 1, code, args)
+			require.Contains(t, out, k.consul.HTTP, args)
+		}
+		out, code := k.apply(t, virtualService("reviews", "lost.mesh.internal"))
+		require.Equal(t, 1, code)
+		require.Contains(t, out, "connection refused")
+		k.tributary.Kill() // even a restart has the last that was good
+		k.tributary.Restart(t)
+		k.tributary.AwaitAlive(t)
+		k.tributary.AwaitReady(t)
+		late := fixture.StartIstiod(t, "xds://"+k.tributary.XDS)
+		late.AwaitConfigs(t, rules)
+		k.consul.Restart(t)
+		k.consul.AwaitLeader(t)
+		k.tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", `"healthy"`) })
+		watch.stop(t)
+	})
+
+	t.Run("Consul is wiped", func(t *testing.T) {
+		watch := guard(t, istiod, fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal")))
+		k.consul.Wipe(t)
+		k.tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", "lost its data") })
+		watch.stop(t)
+		out, _ := k.apply(t, virtualService("reviews", "new.mesh.internal"))
+		require.Equal(t, "virtualservice/reviews created\n", out)
+		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "new.mesh.internal")))
+	})
+
+	out, code = k.does(t, nil, "delete", "vs", "reviews", "-n", "shop")
+	require.Equal(t, "virtualservice/reviews deleted\n", out)
+	require.Zero(t, code)
+	istiod.AwaitConfigs(t, fixture.Objects{})
+}
+
+// TestRightsInConsul shows which rights are needed, that a token which loses its rights loses nothing else, and what is
+// said about it.
+func TestRightsInConsul(t *testing.T) {
+	t.Parallel()
+	const management = "7b0cd6a9-8f3c-4b43-9a43-0d9ed3e5d6c1"
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management, TLS: true})
+	token := func(rules string) *api.ACLToken {
+		policy, _, err := consul.API().ACL().PolicyCreate(&api.ACLPolicy{Name: strings.ReplaceAll(t.Name()+rules[len(rules)-10:], "\"", ""), Rules: rules}, nil)
+		require.NoError(t, err)
+		made, _, err := consul.API().ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLLink{{ID: policy.ID}}}, nil)
+		require.NoError(t, err)
+		return made
+	}
+	reader, writer := token(`key_prefix "mesh/" { policy = "read" }`), token(`key_prefix "mesh/" { policy = "write" }`)
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(reader.SecretID), 0o600))
+
+	source := fixture.ConfigSource{Name: "kv", Address: "consul-kv+https://" + consul.TLS + "/mesh"}
+	source.Options = consul.SecureSource("kv").With("tokenFile", file).Options
+	tributary := fixture.StartTributary(t, source)
+	k := &kv{consul, tributary, "consul-kv://" + consul.HTTP + "/mesh"}
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v1.mesh.internal")), 0o600))
+
+	out, code := k.does(t, []string{"CONSUL_HTTP_TOKEN="}, "apply", "-f", rules)
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, `it needs key_prefix "mesh/" { policy = `)
+	out, code = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + reader.SecretID}, "apply", "-f", rules)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `it needs key_prefix "mesh/" { policy = "write" }`)
+	require.NotContains(t, out, reader.SecretID)
+	out, _ = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
+	require.Equal(t, "virtualservice/reviews created\n", out)
+
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	want := fixture.ReadObjects(t, rules)
+	istiod.AwaitConfigs(t, want)
+	watch := guard(t, istiod, want)
+	_, err := consul.API().ACL().TokenDelete(reader.AccessorID, nil)
+	require.NoError(t, err)
+	// The query that waits is answered when something changes.
+	_, err = consul.API().KV().Put(&api.KVPair{Key: "mesh/note.yaml", Value: []byte("# nothing\n")}, nil)
+	require.NoError(t, err)
+	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"denied"`) })
+	status := tributary.Ask(t, "status")
+	assert.Contains(t, status, "denied")
+	assert.NotContains(t, status+tributary.Output(), reader.SecretID)
+
+	require.NoError(t, os.WriteFile(file, []byte(writer.SecretID), 0o600)) // a new token, without a restart
+	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"healthy"`) })
+	watch.stop(t)
+	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v2.mesh.internal")), 0o600))
+	out, _ = k.does(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
+	require.Equal(t, "virtualservice/reviews configured\n", out)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules))
+}
+
+// TestStoreOnConsul runs the conformance suite of config stores on Consul's key-value store.
+func TestStoreOnConsul(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run=^TestStoreOnConsul$", "./sources/consulkv")
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "TRIBUTARY_TEST_CONSUL="+consul.HTTP)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "--- PASS: TestStoreOnConsul/Concurrent_patches_lose_nothing")
+}

@@ -1,0 +1,183 @@
+package consulkv
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/memstore/storetest"
+	"tributary/resource"
+	"tributary/sources/consul/dial"
+	"tributary/sources/consulkv/kvtest"
+)
+
+var keyA = resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"}
+
+func decoded(t *testing.T, text string) *resource.Resource {
+	t.Helper()
+	docs := resource.Decode("test", []byte(text), resource.Options{})
+	require.Len(t, docs, 1)
+	require.Empty(t, docs[0].Errors)
+	return docs[0].Resource
+}
+
+func TestObjectsAreWrittenWhereTheyAre(t *testing.T) {
+	before := "# by hand\n" + entryText("z", 1) + "\n--- # the one\n" + entryText("a", 80) + "---\n\n# kept\n" + entryText("c", 2)
+	c := kvtest.New(t)
+	c.Set("mesh/by-hand.yaml", before)
+	s := newStore(t, c)
+	_, err := s.Update(decoded(t, entryText("a", 81)), "")
+	require.NoError(t, err)
+	after, _ := c.Get("mesh/by-hand.yaml")
+	require.Contains(t, after, "number: 81")
+	parts, was := documents([]byte(after)), documents([]byte(before))
+	require.Equal(t, was[0], parts[0], "every byte of the others stays")
+	require.Equal(t, was[2], parts[2])
+	require.True(t, strings.HasPrefix(string(parts[1]), "--- # the one\n"))
+
+	require.NoError(t, s.Delete(keyA, ""))
+	after, _ = c.Get("mesh/by-hand.yaml")
+	require.Equal(t, string(was[0])+string(was[2]), after)
+	for _, name := range []string{"z", "c"} {
+		require.NoError(t, s.Delete(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}, ""))
+	}
+	require.Empty(t, c.Keys(), "an empty key is deleted")
+}
+
+func TestObjectsAreAddedBesideOthers(t *testing.T) {
+	c := kvtest.New(t)
+	c.Set("mesh/serviceentries/shop/a", strings.TrimSuffix(entryText("b", 80), "\n")) // somebody's odd choice
+	s := newStore(t, c)
+	_, err := s.Create(decoded(t, entryText("a", 80)))
+	require.NoError(t, err)
+	require.NotNil(t, s.Get(keyA))
+	fresh := newStore(t, c)
+	require.NoError(t, fresh.Refresh(t.Context()))
+	require.Len(t, fresh.List(resource.ServiceEntry, ""), 2)
+}
+
+func TestWhatCannotBeWrittenInPartIsRefused(t *testing.T) {
+	c := kvtest.New(t)
+	list := "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(entryText("a", 80)), "\n", "\n  ") +
+		"\n- " + strings.ReplaceAll(strings.TrimSpace(entryText("b", 80)), "\n", "\n  ") + "\n"
+	c.Set("mesh/list.yaml", list)
+	s := newStore(t, c)
+	_, err := s.Update(decoded(t, entryText("a", 81)), "")
+	require.ErrorContains(t, err, "update ServiceEntry shop/a: key mesh/list.yaml has it in a list with others")
+	require.ErrorContains(t, s.Delete(keyA, ""), "in a list with others")
+	now, _ := c.Get("mesh/list.yaml")
+	require.Equal(t, list, now)
+}
+
+func TestBrokenNeighboursSurvive(t *testing.T) {
+	c := kvtest.New(t)
+	c.Set("mesh/x.yaml", entryText("a", 80)+"---\nkind: [\n")
+	s := newStore(t, c)
+	_, err := s.Update(decoded(t, entryText("a", 81)), "")
+	require.NoError(t, err)
+	require.Len(t, s.Rejects(), 1)
+	require.NoError(t, s.Delete(keyA, ""))
+	now, _ := c.Get("mesh/x.yaml")
+	require.Equal(t, "---\nkind: [\n", now, "what we do not understand is not ours to delete")
+}
+
+func TestVersionsAreThoseOfConsul(t *testing.T) {
+	c := kvtest.New(t)
+	s := newStore(t, c)
+	v1, err := s.Create(decoded(t, entryText("a", 80)))
+	require.NoError(t, err)
+	require.Equal(t, v1, s.Version(keyA))
+	require.False(t, s.Get(keyA).Created().IsZero())
+	other := newStore(t, c)
+	v2, err := other.Update(decoded(t, entryText("a", 81)), v1)
+	require.NoError(t, err)
+	_, err = s.Update(decoded(t, entryText("a", 82)), v1)
+	require.ErrorIs(t, err, memstore.ErrConflict)
+	require.ErrorContains(t, err, "it is "+v2+", not "+v1)
+	require.Equal(t, v2, s.Version(keyA), "what was read on the way is known now")
+	require.Equal(t, s.Get(keyA).Created(), other.Get(keyA).Created())
+	require.ErrorIs(t, s.Delete(keyA, v1), memstore.ErrConflict)
+	require.NoError(t, s.Delete(keyA, v2))
+	require.ErrorIs(t, other.Delete(keyA, ""), memstore.ErrNotFound)
+}
+
+func TestStoresFollowEachOther(t *testing.T) {
+	c := kvtest.New(t)
+	one, two := newStore(t, c), newStore(t, c)
+	ctx, cancel := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	runs.Go(func() { one.Run(ctx) })
+	runs.Go(func() { two.Run(ctx) })
+	defer runs.Wait()
+	defer cancel()
+	_, err := one.Create(decoded(t, entryText("a", 80)))
+	require.NoError(t, err)
+	storetest.Eventually(t, func() bool { return two.Get(keyA) != nil }, "two follows")
+	require.NoError(t, two.Delete(keyA, one.Version(keyA)))
+	require.Nil(t, two.Get(keyA))
+	storetest.Eventually(t, func() bool { return one.Get(keyA) == nil }, "one follows")
+	// However the reads and writes of one store cross, it never goes back behind what it wrote.
+	for port := 1; port <= 100; port++ {
+		r := decoded(t, entryText("a", port))
+		_, err := one.Create(r)
+		require.NoError(t, err)
+		require.True(t, resource.Equal(r, one.Get(keyA)))
+		require.NoError(t, one.Delete(keyA, ""))
+		require.Nil(t, one.Get(keyA))
+	}
+}
+
+func TestAStoreSurvivesAWipe(t *testing.T) {
+	c := kvtest.New(t)
+	for _, key := range []string{"a", "b", "c", "d"} { // so that the index is high
+		c.Set("mesh/"+key, entryText(key, 80))
+	}
+	s := newStore(t, c)
+	told := make(chan error, 1)
+	s.SetWatchErrorHandler(func(err error) {
+		select {
+		case told <- err:
+		default:
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() { s.Run(ctx) })
+	defer run.Wait()
+	defer cancel()
+	storetest.Eventually(t, s.HasSynced, "sync")
+	c.Wipe()
+	require.ErrorContains(t, <-told, "Consul has lost its data")
+	require.NotNil(t, s.Get(keyA))
+	c.Set("mesh/b", entryText("b", 81))
+	storetest.Eventually(t, func() bool { return s.Get(keyA) == nil && len(s.List(resource.ServiceEntry, "")) == 1 }, "what is there now")
+	_, err := s.Create(decoded(t, entryText("a", 82)))
+	require.NoError(t, err)
+	require.NotNil(t, s.Get(keyA))
+}
+
+func TestWritesFailClearly(t *testing.T) {
+	c := kvtest.New(t)
+	s := newStore(t, c)
+	require.NoError(t, s.Refresh(t.Context()))
+	c.Answer(http.StatusForbidden, "Permission denied")
+	_, err := s.Create(decoded(t, entryText("a", 80)))
+	require.ErrorContains(t, err, "create ServiceEntry shop/a: consul-kv "+c.Addr()+": read key mesh/serviceentries/shop/a: ")
+	require.ErrorContains(t, err, `it needs key_prefix "mesh/" { policy = "read" }`)
+	require.Equal(t, dial.Denied, dial.Classify(err).Kind)
+	c.HangUp()
+	_, err = s.Create(decoded(t, entryText("a", 80)))
+	require.ErrorContains(t, err, c.Addr())
+	c.Restore()
+	c.DenyWrites()
+	_, err = s.Create(decoded(t, entryText("a", 80)))
+	require.ErrorContains(t, err, `write key mesh/serviceentries/shop/a`)
+	require.ErrorContains(t, err, `policy = "write"`)
+	require.Nil(t, s.Get(keyA), "what fails has no effect")
+	require.Empty(t, c.Keys())
+}
