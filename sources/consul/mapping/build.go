@@ -32,6 +32,8 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	case len(instances) > 0:
 		w.add("no instance has a port: there is nothing to call")
 		return nil, nil
+	case m.known(f.name):
+		return nil, nil // it was never one to call: a sidecar, or without ports
 	default:
 		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", f.place())
 	}

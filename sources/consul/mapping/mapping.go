@@ -46,7 +46,7 @@ type Mapper struct {
 
 	mu     sync.Mutex
 	shapes map[string]shape    // by host: what was published last
-	hosts  map[string][]string // by service: its hosts in shapes
+	hosts  map[string][]string // by service that was mapped: its hosts in shapes
 	claims map[string][]string // by DNS label: the services that want it, in order
 }
 
@@ -106,7 +106,9 @@ func (m *Mapper) Service(name string, in []Service) (rs []*resource.Resource, re
 			delete(m.shapes, host)
 		}
 	}
-	m.hosts[name] = hosts
+	if len(rejects) == 0 {
+		m.hosts[name] = hosts
+	}
 	return rs, rejects, w.list()
 }
 
@@ -147,6 +149,12 @@ func (m *Mapper) Names(names []string) (again []string) {
 	slices.Sort(again)
 	again = slices.Compact(again)
 	return slices.DeleteFunc(again, func(name string) bool { return !slices.Contains(m.claims[label(name)], name) })
+}
+
+// known reports whether a service was mapped before, if only to nothing.
+func (m *Mapper) known(name string) bool {
+	_, known := m.hosts[name]
+	return known
 }
 
 // claim returns the DNS label of a service.
