@@ -22,8 +22,8 @@ type request struct {
 	names     []string // SotW: resource_names
 	subscribe []string // delta
 	unsub     []string
-	initial   map[string]string // initial_resource_versions
-	err       *status.Status    // error_detail: a NACK
+	initial   *versions      // initial_resource_versions
+	err       *status.Status // error_detail: a NACK
 
 	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
 }
@@ -55,7 +55,6 @@ func (r *request) decode(b []byte) error {
 	if r.delta {
 		fields = deltaFields[:]
 	}
-	var initial versions
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -79,14 +78,16 @@ func (r *request) decode(b []byte) error {
 			if err != nil {
 				return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 			}
-			initial.add(name, version, r.size)
+			if r.initial == nil {
+				r.initial = &versions{}
+			}
+			r.initial.add(name, version, r.size)
 			continue
 		}
 		if err := r.set(fields[num], v); err != nil {
 			return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 		}
 	}
-	r.initial = initial.byName()
 	return nil
 }
 

@@ -150,46 +150,6 @@ func (r *response) coveredPuts() (puts []*Entry) {
 	return puts
 }
 
-// resume compares to with what the client brought along from an earlier stream.
-func (s *subscription) resume(to *state) (puts []*Entry, removed []string) {
-	known := 0 // of the names in initial, those that are still there
-	consider := func(e *Entry) {
-		v, ok := s.initial[e.Name]
-		if ok {
-			known++
-		}
-		if !ok || v != e.Version {
-			puts = append(puts, e)
-		}
-	}
-	if s.wildcard {
-		for e := range to.all() {
-			consider(e)
-		}
-	} else {
-		for name := range s.names {
-			if e := to.get(name); e != nil {
-				consider(e)
-			}
-		}
-	}
-	if known < len(s.initial) { // rare, and a search for each name
-		for name := range s.initial {
-			if s.covers(name) && to.get(name) == nil {
-				removed = append(removed, name)
-			}
-		}
-	}
-	for name := range s.names { // what is missing is said to be, whether or not the client had it
-		if _, had := s.initial[name]; !had && to.get(name) == nil {
-			removed = append(removed, name)
-		}
-	}
-	sortEntries(puts)
-	slices.Sort(removed)
-	return puts, removed
-}
-
 // removes says whether the response takes something away from the client.
 func (r *response) removes() bool {
 	if r.private {

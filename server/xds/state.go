@@ -25,6 +25,8 @@ type state struct {
 	pages    []*page
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
 
+	byName weakly[index]
+
 	mu    sync.Mutex
 	diffs map[uint64]*diff // by the revision that they start from; they do not keep the state itself alive
 }

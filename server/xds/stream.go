@@ -127,7 +127,7 @@ func (s *stream) take(req *request) error {
 		for _, name := range s.owed[typeURL] {
 			if sub.covers(name) {
 				sub.sendAgain(name)
-				delete(sub.initial, name)
+				sub.initial.forget(name)
 			}
 		}
 		delete(s.owed, typeURL)

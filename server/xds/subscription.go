@@ -23,9 +23,9 @@ type subscription struct {
 	resend   map[string]struct{} // names to be sent even if they have not changed, or to be answered as missing
 	must     bool                // an answer is owed even if it is empty
 
-	state   *state            // what the client was last sent; nil before the first response
-	initial map[string]string // delta, before the first response: initial_resource_versions
-	have    string            // SotW, before the first response: version_info
+	state   *state    // what the client was last sent; nil before the first response
+	initial *versions // delta, before the first response: initial_resource_versions
+	have    string    // SotW, before the first response: version_info
 
 	chunks []*body // the rest of a response that was cut; each leads towards state
 
