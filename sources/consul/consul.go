@@ -118,6 +118,9 @@ func New(address string, settings Settings) (*Source, error) {
 	}
 	m, err := mapping.New(settings.Mapping, settings.VIPs)
 	if err != nil {
+		if rest, ok := strings.CutPrefix(err.Error(), "tags: "); ok { // of the mapping; ours are something else
+			err = fmt.Errorf("labelTags: %s", rest)
+		}
 		return nil, err
 	}
 	selected := selection{services: settings.Services, skip: settings.Skip, tags: settings.Tags}
