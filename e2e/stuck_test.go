@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"tributary/e2e/fixture"
+)
+
+// TestStuckForAMinute shows that a client which stops reading, with its window full, disturbs nobody: for a minute others get each change,
+// and the newest state is all that it gets itself when it reads again.
+func TestStuckForAMinute(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 100 {
+		write(t, dir, fmt.Sprintf("large-%d.yaml", i), largeEntry(fmt.Sprint("large-", i), 0))
+	}
+	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
+	tributary.AwaitReady(t)
+
+	// A window of a given size is not grown by gRPC: the server is stuck after 64 KiB of a first response of 1 MiB.
+	conn, err := grpc.NewClient(tributary.XDS, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stuck, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	require.NoError(t, err)
+	ask := func(nonce string) {
+		require.NoError(t, stuck.Send(&discovery.DiscoveryRequest{
+			Node: &core.Node{Id: "stuck"}, TypeUrl: serviceEntries, ResponseNonce: nonce,
+		}))
+	}
+	ask("")
+
+	others := fixture.OpenStream(t, tributary.XDS, "other")
+	others.Subscribe(t, serviceEntries, "")
+	others.Ack(t, others.Next(t))
+	changes := 0
+	var newest string
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		changes++
+		write(t, dir, "large-0.yaml", largeEntry("large-0", changes))
+		res := others.Next(t)
+		others.Ack(t, res)
+		newest = res.GetVersionInfo()
+	}
+	require.Greater(t, changes, 10)
+
+	for responses := 1; ; responses++ {
+		require.LessOrEqual(t, responses, 3, "the first, what was in flight, and the newest")
+		res, err := stuck.Recv()
+		require.NoError(t, err)
+		if res.GetVersionInfo() == newest {
+			return
+		}
+		ask(res.GetNonce())
+	}
+}
+
+// largeEntry is a ServiceEntry of 10 KiB.
+func largeEntry(name string, change int) string {
+	return strings.Replace(serviceEntry(name, 80), "metadata: {",
+		fmt.Sprintf("metadata: {annotations: {change: '%d', filler: %s}, ", change, strings.Repeat("x", 10<<10)), 1)
+}
