@@ -93,8 +93,15 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 	return o.WithContext(ctx), cancel
 }
 
+const onlyServices = `ServiceKind == ""`
+
 func (c *client) services(ctx context.Context, d domain, q query) (listing, error) {
-	o, cancel := c.options(ctx, d, q, c.settings.Filter)
+	// Sidecars and gateways are services of their own, one for each service of a mesh. Nobody has use for them here.
+	filter := onlyServices
+	if c.settings.Filter != "" {
+		filter = "(" + c.settings.Filter + ") and " + onlyServices
+	}
+	o, cancel := c.options(ctx, d, q, filter)
 	defer cancel()
 	names, meta, err := c.Catalog().Services(o)
 	if err != nil {

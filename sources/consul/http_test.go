@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func TestQueries(t *testing.T) {
 		"of another domain": {domain: full, names: "dc=dc2&ns=n&partition=p&peer=x&stale="},
 		"filtered": {
 			settings: Settings{Filter: "ServiceMeta.a == b", HealthFilter: "Node.Meta.c == d", Tags: []string{"t1", "t2"}},
-			names:    "filter=ServiceMeta.a == b&stale=", service: "filter=Node.Meta.c == d&stale=&tag=t1&tag=t2",
+			names:    `filter=(ServiceMeta.a == b) and ServiceKind == ""&stale=`, service: "filter=Node.Meta.c == d&stale=&tag=t1&tag=t2",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,6 +58,7 @@ func TestQueries(t *testing.T) {
 			require.NoError(t, err)
 			if c.service == "" {
 				c.service = c.names
+				c.names = addFilter(c.names)
 			}
 			asked := s.asked()
 			require.Len(t, asked, 2)
@@ -67,6 +69,14 @@ func TestQueries(t *testing.T) {
 			}
 		})
 	}
+}
+
+// addFilter adds the filter that all queries for names have.
+func addFilter(query string) string {
+	params := append(strings.Split(query, "&"), `filter=ServiceKind == ""`)
+	params = slices.DeleteFunc(params, func(p string) bool { return p == "" })
+	slices.Sort(params)
+	return strings.Join(params, "&")
 }
 
 func TestAnswers(t *testing.T) {
