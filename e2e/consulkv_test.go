@@ -174,14 +174,16 @@ func TestRightsInConsul(t *testing.T) {
 	t.Parallel()
 	const management = "7b0cd6a9-8f3c-4b43-9a43-0d9ed3e5d6c1"
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management, TLS: true})
-	token := func(rules string) *api.ACLToken {
-		policy, _, err := consul.API().ACL().PolicyCreate(&api.ACLPolicy{Name: strings.ReplaceAll(t.Name()+rules[len(rules)-10:], "\"", ""), Rules: rules}, nil)
+	token := func(right string) *api.ACLToken {
+		policy, _, err := consul.API().ACL().PolicyCreate(&api.ACLPolicy{
+			Name: "mesh-" + right, Rules: fmt.Sprintf(`key_prefix "mesh/" { policy = %q }`, right),
+		}, nil)
 		require.NoError(t, err)
 		made, _, err := consul.API().ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLLink{{ID: policy.ID}}}, nil)
 		require.NoError(t, err)
 		return made
 	}
-	reader, writer := token(`key_prefix "mesh/" { policy = "read" }`), token(`key_prefix "mesh/" { policy = "write" }`)
+	reader, writer := token("read"), token("write")
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(reader.SecretID), 0o600))
 

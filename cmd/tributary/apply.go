@@ -70,7 +70,7 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []manifest.Object,
 	}
 	for i, o := range objects {
 		done, err := applyOne(store, o, dryRun)
-		if lost, ok := lostRace(o.Key(), err, "look at it and apply again"); ok {
+		if ok, lost := lostRace(o.Key(), err, "look at it and apply again"); ok {
 			cmd.PrintErrf("error: %v\n", lost)
 			refused++
 			continue

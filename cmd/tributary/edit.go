@@ -162,7 +162,7 @@ func (e *edit) write(r *resource.Resource, version string) error {
 		return e.end("Edit cancelled, no changes made.")
 	}
 	if _, err := e.store.Update(r, version); err != nil {
-		err, _ = lostRace(e.key, err, "edit it again")
+		_, err = lostRace(e.key, err, "edit it again")
 		return fmt.Errorf("%w\nthe edit is kept in %s", err, e.file)
 	}
 	return e.end(title(e.key) + " edited")

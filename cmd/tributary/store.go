@@ -95,13 +95,13 @@ func in(key resource.Key) string {
 
 // lostRace reports whether err says that a change was made from a version that is no longer the newest, and returns what
 // to tell whoever made it.
-func lostRace(key resource.Key, err error, todo string) (lost error, ok bool) {
+func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 	for _, reason := range []error{memstore.ErrConflict, memstore.ErrExists, memstore.ErrNotFound} {
 		if errors.Is(err, reason) {
-			return fmt.Errorf("%s%s was changed by somebody else: %w; it was not written: %s", title(key), in(key), err, todo), true
+			return true, fmt.Errorf("%s%s was changed by somebody else: %w; it was not written: %s", title(key), in(key), err, todo)
 		}
 	}
-	return err, false
+	return false, err
 }
 
 // printProblems prints what was found, and fails if any of it is an error.

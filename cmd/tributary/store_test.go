@@ -274,17 +274,19 @@ func TestOfTwoEditsOneWins(t *testing.T) {
 touch `+in+`
 until [ -e `+out+` ]; do sleep 0.01; done
 sed -i s/v1.example/first.example/ "$1"`)
-	first := make(chan result)
-	go func() { first <- command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }()
+	var stdout, stderr output
+	first := make(chan int)
+	go func() {
+		first <- run(t.Context(), []string{"edit", "vs", "reviews", "-n", "shop", "--store", store}, &stdout, &stderr)
+	}()
 	eventually(t, func() error { _, err := os.Stat(in); return err })
 	second := command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store)
 	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, second)
 	require.NoError(t, os.WriteFile(out, nil, 0o600))
 
-	lost := <-first
-	require.Equal(t, 1, lost.code)
-	require.Contains(t, lost.stderr, "virtualservice/reviews in namespace shop was changed by somebody else")
-	require.Contains(t, lost.stderr, "edit it again\nthe edit is kept in ")
+	require.Equal(t, 1, <-first)
+	require.Contains(t, stderr.String(), "virtualservice/reviews in namespace shop was changed by somebody else")
+	require.Contains(t, stderr.String(), "edit it again\nthe edit is kept in ")
 	require.Contains(t, kept(t), "first.example")
 	now, _ := consul.Get(reviewsKey)
 	require.Contains(t, now, "second.example")

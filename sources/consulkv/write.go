@@ -187,7 +187,7 @@ func (s *Store) commit(ctx context.Context, op *api.KVTxnOp) (index uint64, err 
 		err = errors.Join(err, errors.New(e.What))
 	}
 	if err == nil {
-		err = errors.New("Consul did not say what it did")
+		err = errors.New("the answer does not say what was done")
 	}
 	return 0, err
 }

@@ -120,7 +120,7 @@ func basicAuth() *api.HttpBasicAuth {
 // requests that have it get the token of the moment.
 const placeholder = "token-of-the-moment"
 
-const tokenHeader = "X-Consul-Token"
+const tokenHeader = "X-Consul-Token" //nolint:gosec // the name, not a token
 
 // transport gives each request its token, and turns the answers that ask for patience into errors that say how much.
 type transport struct {
