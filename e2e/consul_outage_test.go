@@ -100,7 +100,7 @@ func TestConsulWiped(t *testing.T) {
 // instances.
 func TestConsulToken(t *testing.T) {
 	t.Parallel()
-	const management, accessor, secret = "00000000-0000-0000-0000-0000000000aa", "00000000-0000-0000-0000-0000000000bb", "00000000-0000-0000-0000-0000000000cc"
+	const management, accessor, secret = "e2e00000-0000-4000-8000-0000000000aa", "e2e00000-0000-4000-8000-0000000000bb", "e2e00000-0000-4000-8000-0000000000cc"
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})
 	acl := consul.API().ACL()
 	_, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "tributary", Rules: `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`}, nil)

@@ -98,13 +98,24 @@ func TestConsulServices(t *testing.T) {
 		step("meta", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1}")))
 		s.Tags = []string{"stage=blue", "not a label"}
 		step("tag", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1, stage: blue}")))
+	})
+
+	t.Run("where it is registered", func(t *testing.T) {
+		t.Parallel()
+		s := instance("wandering-1", "127.0.0.1", 9080)
+		step := func(what, want string) {
+			t.Helper()
+			consul.Register(t, s, api.HealthPassing)
+			shows(t, istiod, "wandering", what, want)
+		}
+		step("at first", httpEntry("wandering", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
 		s.Port = 9090
-		step("port: that of the service stays", httpEntry("changing", 9080, endpoint("127.0.0.1", 9090, "weight: 7, labels: {version: v1, stage: blue}")))
+		step("port: that of the service stays", httpEntry("wandering", 9080, endpoint("127.0.0.1", 9090, "weight: 1")))
 		s.Address = "::1"
-		step("address", httpEntry("changing", 9080, endpoint(`"::1"`, 9090, "weight: 7, labels: {version: v1, stage: blue}")))
+		step("address", httpEntry("wandering", 9080, endpoint(`"::1"`, 9090, "weight: 1")))
 		s.Meta["protocol"] = "grpc"
 		step("protocol: the port stays", strings.NewReplacer("http", "grpc", "HTTP", "GRPC").Replace(
-			httpEntry("changing", 9080, endpoint(`"::1"`, 9090, "weight: 7, labels: {version: v1, stage: blue}"))))
+			httpEntry("wandering", 9080, endpoint(`"::1"`, 9090, "weight: 1"))))
 	})
 
 	t.Run("address of a node", func(t *testing.T) {
