@@ -293,3 +293,37 @@ func hops(t *testing.T, chain []hop, change func()) []fixture.Traffic {
 	t.Logf("the whole way took %v", took.Round(time.Millisecond))
 	return sent
 }
+
+// TestMeshConfigOfAnUpstream shows that the mesh configuration of an istiod is read and served on, that an istiod behind it
+// gets it and goes on with its own, and that it can be left out.
+func TestMeshConfigOfAnUpstream(t *testing.T) {
+	t.Parallel()
+	const meshConfig = "core/v1alpha1/MeshConfig"
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", serviceEntry("a", 80))
+	first := fixture.NewIstiodWith(t, fmt.Sprintf("rootNamespace: of-the-first\nconfigSources: [{address: %q}]\n", "fs://"+dir))
+	first.AwaitSynced(t)
+	all := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
+	some := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC).With("subscribedResources", []string{"ServiceEntry"}))
+	last := fixture.StartIstiod(t, "xds://"+all.XDS)
+	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	some.AwaitReady(t)
+
+	out, code := fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", all.XDS)
+	require.Zero(t, code)
+	require.Contains(t, out, "rootNamespace: of-the-first")
+	all.WaitFor(t, 10*time.Second, func() error {
+		if all.Metric(t, "tributary_xds_responses_total", meshConfig) < 2 { // the one above, and istiod's
+			return errors.New("the last istiod was not sent it")
+		}
+		return nil
+	})
+	_, body, err := fixture.Get(t.Context(), "http://"+last.HTTP+"/debug/mesh")
+	require.NoError(t, err)
+	assert.Contains(t, body, "rootNamespace")
+	assert.NotContains(t, body, "of-the-first")
+
+	out, code = fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", some.XDS)
+	require.Zero(t, code)
+	assert.NotContains(t, out, "of-the-first")
+}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	mcpv1alpha1 "istio.io/api/mcp/v1alpha1"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -325,6 +326,21 @@ func TestWhatIstiodLacksIsMadeUp(t *testing.T) {
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "a b")
 	require.Equal(t, publishes+1, r.status().Publishes, "what is the same is not published again")
+}
+
+func TestMeshConfigComesAlongUnlessItIsLeftOut(t *testing.T) {
+	const meshConfig = "core/v1alpha1/MeshConfig"
+	f := newFakeIstiod()
+	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	mesh, err := anypb.New(&meshv1alpha1.MeshConfig{RootNamespace: "istio-system"})
+	require.NoError(t, err)
+	f.set(meshConfig, mesh)
+	address := scripted(t, f.serve)
+	all := read(t, Settings{}, address)
+	await(t, "both are there", func() bool { return all.table.Snapshot().Len() == 2 })
+	some := read(t, Settings{SubscribedResources: []string{"ServiceEntry"}}, address)
+	await(t, "it is synced", some.table.Synced)
+	require.Equal(t, "a", some.names())
 }
 
 func TestUnknownFieldsSurvive(t *testing.T) {

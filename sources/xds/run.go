@@ -20,7 +20,7 @@ import (
 // tried again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r := &run{
-		sink: sink, kinds: s.kinds, revision: s.settings.Revision, types: make(map[string]*typeState), ours: make(chan struct{}),
+		sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState), ours: make(chan struct{}),
 	}
 	cfg := s.config
 	cfg.NodeOf = func() *corev3.Node {
@@ -59,6 +59,7 @@ type run struct {
 	client   *adsc.Client
 	kinds    []kind
 	revision string
+	several  bool // servers, so that it is worth saying which one is in use
 
 	said atomic.Pointer[[]string] // the hops that the server was told of last
 	ours chan struct{}            // closed when the server turns out to be a tributary
@@ -221,7 +222,11 @@ func (r *run) report() {
 		r.sink.Report(sources.Health{State: sources.Degraded, Message: some(complaints, "; ")})
 		return
 	}
-	r.sink.Report(sources.Health{State: sources.Healthy})
+	health := sources.Health{State: sources.Healthy}
+	if r.several {
+		health.Message = "reads from " + r.server
+	}
+	r.sink.Report(health)
 }
 
 // some joins the first of list, and says how many more there are.

@@ -162,6 +162,7 @@ func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
 			r := read(t, Settings{Mode: mode}, first.address, second.address)
 			awaitSame(t, one, r.table)
 			full := r.traffic.bytes.Load()
+			r.awaitState(t, sources.Healthy, "reads from "+first.address)
 
 			r.traffic.reset()
 			first.stop()
@@ -173,7 +174,7 @@ func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
 				awaitSame(t, two, r.table)
 			}
 			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
-			await(t, "it is healthy", func() bool { return r.status().State == sources.Healthy })
+			r.awaitState(t, sources.Healthy, "reads from "+second.address)
 			require.Equal(t, 5000, r.table.Snapshot().Len())
 		})
 	}
