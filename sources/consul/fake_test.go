@@ -30,6 +30,7 @@ type world struct {
 	mostReads int // at the same time
 	nowReads  int
 	wait      time.Duration // after which a query that waits is answered
+	slowNames time.Duration // how much later than other answers those with names come
 
 	published map[string][]mapping.Service // nil for what was withdrawn
 	times     map[string]int               // how often each was published
@@ -121,6 +122,12 @@ func (w *world) services(ctx context.Context, d domain, q query) (l listing, err
 		}
 		return l.index
 	})
+	w.mu.Lock()
+	slow := w.slowNames
+	w.mu.Unlock()
+	if slow > 0 && q.index == 0 {
+		time.Sleep(slow)
+	}
 	return l, err
 }
 

@@ -41,6 +41,8 @@ const (
 	gone
 	// denied: there may be something, but our token does not show it. What is known stays.
 	denied
+	// unvouched: something is missing for certain, but whether Consul itself is as it was is not. See service.odd.
+	unvouched
 	// foreign: what answered is not Consul, or something in front of it that changes its answers. What is known stays.
 	foreign
 )

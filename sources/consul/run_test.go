@@ -175,6 +175,46 @@ func TestAWipedConsulIsNotOneWithoutServices(t *testing.T) {
 	})
 }
 
+// A Consul that lost its data answers for one service before it answers with the names, which tell that it did.
+func TestAWipedConsulThatAnswersForAServiceFirst(t *testing.T) {
+	for what, wipe := range map[string]func(w *world){
+		"its index goes back": func(w *world) { w.change(local, func(f *fakeDomain) { f.wipe() }) },
+		"after an outage, with a higher index": func(w *world) {
+			w.change(local, func(f *fakeDomain) { f.fails = errDown })
+			pass(100 * time.Millisecond)
+			w.change(local, func(f *fakeDomain) {
+				f.fails = nil
+				f.wipe()
+				f.index = 500
+			})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, func(f *fakeDomain) {
+					f.set("web", at("1"))
+					f.set("api", at("1"))
+				})
+				w.start(Settings{}, 0)
+				pass(time.Second)
+				w.mu.Lock()
+				w.slowNames = 3 * time.Second
+				w.mu.Unlock()
+				wipe(w)
+				for range 100 {
+					pass(100 * time.Millisecond)
+					require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+					require.Equal(t, []string{"/1"}, w.instancesOf("api"))
+				}
+				require.Contains(t, w.health().Message, "lost its data")
+				pass(10 * time.Minute)
+				require.Empty(t, w.of("web"), "it did not come back")
+			})
+		})
+	}
+}
+
 func TestARestartWithdrawsOnlyWhatHasCertainlyGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, east, west)

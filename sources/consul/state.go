@@ -19,7 +19,8 @@ type part struct {
 	services map[string]*service
 	learned  string        // the name of the datacenter, where the domain does not say it
 	trouble  *trouble      // with the names; nil if the last read was good
-	down     chan struct{} // closed when trouble ends; nil without trouble
+	down     chan struct{} // closed when trouble, or doubt, ends; nil without
+	certain  int           // how often the names were read with certainty
 	// suspect is until when what is missing means nothing, because Consul lost its data, and why we think so.
 	suspect time.Time
 	why     string
@@ -44,6 +45,7 @@ type service struct {
 	healing   bool      // the full compare found a difference
 	index     uint64    // of the last answer
 	answers   int       // so far
+	vouch     int       // from which certain read of the names on a loss is to be believed, after something was odd
 }
 
 // trouble is why something could not be read.
@@ -83,6 +85,10 @@ func (s *service) take(r reading, now time.Time) meaning {
 	if m == doubtful {
 		return m // the next read will tell
 	}
+	if s.odd(r, m) {
+		s.part.ask()
+		return unvouched
+	}
 	s.answers++
 	s.index = r.index
 	s.settled = true
@@ -120,6 +126,27 @@ func (s *service) take(r reading, now time.Time) meaning {
 	return m
 }
 
+// odd reports whether a loss may be that of a Consul that has lost all its data, which the names tell. There are signs of that: it
+// was away, or it counts from the beginning. Services and names are read at the same time, so that the names may not
+// have been read since; then the caller has to wait until they are, and read again.
+func (s *service) odd(r reading, m meaning) bool {
+	p := s.part
+	loss := m == gone && len(s.instances.list) > 0 || m == changed && len(r.instances.without(s.instances)) > 0
+	if !loss {
+		s.vouch = 0
+		return false
+	}
+	away := p.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
+	if s.vouch == 0 && (away || r.index < s.index) {
+		s.vouch = p.certain + 1
+	}
+	if p.certain < s.vouch {
+		return true
+	}
+	s.vouch = 0
+	return false
+}
+
 func (s *service) found(i instances, held int) {
 	s.known, s.instances, s.held, s.gone = true, i, held, time.Time{}
 }
@@ -151,6 +178,9 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 			len(p.listing.names), p.listing.index, len(l.names), l.index))
 	}
 	p.known, p.listing = true, l
+	if l.confirming {
+		p.certain++
+	}
 	for name := range l.names {
 		s := p.services[name]
 		switch {
@@ -190,6 +220,14 @@ func (p *part) distrust(until time.Time, why string) { p.suspect, p.why = until,
 // fail notes that the names could not be read.
 func (p *part) fail(t *trouble) {
 	p.trouble = t
+	if p.down == nil {
+		p.down = make(chan struct{})
+	}
+}
+
+// ask has the names read with certainty, for those who wait until they are.
+func (p *part) ask() {
+	p.again.raise()
 	if p.down == nil {
 		p.down = make(chan struct{})
 	}

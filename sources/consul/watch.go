@@ -52,6 +52,10 @@ func (w *watcher) step(ctx context.Context) {
 	case doubtful:
 		w.counters.confirmations.Add(1)
 		return
+	case unvouched:
+		w.sure = true
+		w.wait(ctx, w.retry.NextBackOff()) // until the names were read
+		return
 	case denied, partial, foreign:
 		w.counters.denied.Add(1)
 		w.sure = true
@@ -132,7 +136,7 @@ func (w *watcher) took(answer reading) meaning {
 	if m == changed || m == gone || m == partial {
 		w.dirty[s.name] = true
 	}
-	if m != doubtful && s.healing {
+	if m != doubtful && m != unvouched && s.healing {
 		s.healing = false
 		if m == changed || m == gone {
 			w.counters.healed.Add(1)
