@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"tributary/resource"
@@ -36,7 +37,7 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 		if p.count(kvKey, value) == 0 {
 			return text, nil
 		}
-		return bytes.Join([][]byte{endLine(value), []byte("---\n"), text}, nil), nil
+		return p.verified(kvKey, value, bytes.Join([][]byte{endLine(value), []byte("---\n"), text}, nil), r.Key(), r)
 	}
 	if p.count(kvKey, value) == 1 {
 		return text, nil
@@ -45,7 +46,7 @@ func (p *place) replace(kvKey string, value []byte, r *resource.Resource) ([]byt
 		text = append(mark, text...)
 	}
 	parts[at] = text
-	return p.verified(kvKey, value, bytes.Join(parts, nil), 0)
+	return p.verified(kvKey, value, bytes.Join(parts, nil), r.Key(), r)
 }
 
 // without returns the value of a key without the object of key, or nil if nothing else is in it.
@@ -61,7 +62,7 @@ func (p *place) without(kvKey string, value []byte, key resource.Key) ([]byte, e
 		return value, nil
 	}
 	parts = append(parts[:at:at], parts[at+1:]...)
-	return p.verified(kvKey, value, bytes.Join(parts, nil), -1)
+	return p.verified(kvKey, value, bytes.Join(parts, nil), key, nil)
 }
 
 // find cuts a value into documents, and returns which of them has the object of key; -1 for none.
@@ -84,12 +85,38 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 	return parts, at, nil
 }
 
-// verified returns the new value if it has as many documents as it should: what was cut at the wrong place is not written.
-func (p *place) verified(kvKey string, before, after []byte, more int) ([]byte, error) {
-	if got, want := p.count(kvKey, after), p.count(kvKey, before)+more; got != want {
-		return nil, fmt.Errorf("key %s cannot be changed in part: it would have %d documents, not %d; write it anew", kvKey, got, want)
+// verified returns the new value if it has r, or nothing, in the place of the first object with key, and all else as it was:
+// what was cut at the wrong place is not written.
+func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
+	_, others := p.look(kvKey, before, key)
+	got, rest := p.look(kvKey, after, key)
+	if r == nil && got != nil { // of several with one key the next counts now, and is one of the others no longer
+		if i := slices.Index(others, got.Version()); i >= 0 {
+			others = slices.Delete(others, i, i+1)
+			r = got
+		}
+	}
+	if !resource.Equal(r, got) || !slices.Equal(others, rest) {
+		return nil, fmt.Errorf("key %s cannot be changed in part; write it anew", kvKey)
 	}
 	return after, nil
+}
+
+// look returns the first object with key in a value, and the versions of all others; a broken one has none.
+func (p *place) look(kvKey string, value []byte, key resource.Key) (found *resource.Resource, others []string) {
+	for _, doc := range resource.Decode(kvKey, value, p.decode) {
+		switch {
+		case doc.Resource == nil:
+			others = append(others, "")
+		case doc.Key == key && found == nil:
+			found = doc.Resource
+		case doc.Key == key:
+			others = append(others, doc.Resource.Version())
+		default:
+			others = append(others, doc.Key.String()+" "+doc.Resource.Version())
+		}
+	}
+	return found, others
 }
 
 // replaceJSON is replace for keys that are read as JSON, which are written if the object is alone.
@@ -129,7 +156,12 @@ func documents(value []byte) [][]byte {
 // markOf returns the line that begins a document, if part starts with a plain one.
 func markOf(part []byte) []byte {
 	line, _, _ := bytes.Cut(part, []byte("\n"))
-	if !bytes.HasPrefix(line, []byte("---")) || len(bytes.TrimSpace(line[3:])) > 0 && !bytes.HasPrefix(bytes.TrimSpace(line[3:]), []byte("#")) {
+	rest, ok := bytes.CutPrefix(line, []byte("---"))
+	if !ok {
+		return nil
+	}
+	text := bytes.TrimSpace(rest)
+	if len(text) > 0 && (text[0] != '#' || rest[0] != ' ' && rest[0] != '\t') {
 		return nil
 	}
 	return append(bytes.Clone(line), '\n')

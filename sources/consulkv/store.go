@@ -181,15 +181,21 @@ func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource
 	return version, nil
 }
 
-// Delete removes the resource of key, under the same conditions as Update.
+// Delete removes the resource of key, under the same conditions as Update, wherever it is: another one with the key, which
+// the first hid, must not take its place.
 func (s *Store) Delete(key resource.Key, ifVersion string) error {
-	_, err := s.change(key, func(old *resource.Resource, version string) (*resource.Resource, error) {
-		return nil, expect(old, version, ifVersion)
-	})
-	if err != nil {
-		return fmt.Errorf("delete %s: %w", key, err)
+	for {
+		_, err := s.change(key, func(old *resource.Resource, version string) (*resource.Resource, error) {
+			return nil, expect(old, version, ifVersion)
+		})
+		if err != nil {
+			return fmt.Errorf("delete %s: %w", key, err)
+		}
+		if s.Get(key) == nil {
+			return nil
+		}
+		ifVersion = s.Version(key)
 	}
-	return nil
 }
 
 // expect checks the conditions of a change of old.

@@ -86,6 +86,16 @@ func TestBrokenNeighboursSurvive(t *testing.T) {
 	require.Equal(t, "---\nkind: [\n", now, "what we do not understand is not ours to delete")
 }
 
+func TestDeleteLeavesNoneBehind(t *testing.T) {
+	c := kvtest.New(t)
+	c.Set("mesh/1.yaml", entryText("a", 80)+"---\n"+entryText("a", 81)+"---\n"+entryText("b", 80))
+	c.Set("mesh/2.yaml", entryText("a", 82))
+	s := newStore(t, c)
+	require.NoError(t, s.Delete(keyA, ""))
+	require.Nil(t, s.Get(keyA))
+	require.Equal(t, []string{"mesh/1.yaml"}, c.Keys())
+}
+
 func TestVersionsAreThoseOfConsul(t *testing.T) {
 	c := kvtest.New(t)
 	s := newStore(t, c)
