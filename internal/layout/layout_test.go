@@ -42,6 +42,9 @@ var arrows = map[string][]string{
 	"sources/consul/mapping": {"resource", "sources"},
 	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/vip":            {},
+
+	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial"},
+	"sources/consulkv/kvtest": {},
 }
 
 func TestImports(t *testing.T) {
