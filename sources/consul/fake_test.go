@@ -44,7 +44,8 @@ type fakeDomain struct {
 	services map[string]instances
 	at       map[string]uint64
 	fails    error
-	hides    bool // as from a token without rights
+	hides    bool   // as from a token without rights
+	skips    string // the service that is not among the names
 }
 
 func newWorld(t *testing.T, domains ...domain) *world {
@@ -116,7 +117,7 @@ func (w *world) services(ctx context.Context, d domain, q query) (l listing, err
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		l = listing{names: map[string][]string{}, index: f.index, confirming: q.level == certain, filtered: f.hides}
 		for name := range f.services {
-			if !f.hides {
+			if !f.hides && name != f.skips {
 				l.names[name] = nil
 			}
 		}

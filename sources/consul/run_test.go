@@ -141,6 +141,24 @@ func TestGoneForGoodAfterTheGrace(t *testing.T) {
 	})
 }
 
+func TestListedWithoutInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // all of them are filtered out, say
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.set("web", instances{}) })
+		pass(10 * time.Second)
+		require.Len(t, w.of("web"), 1)
+		require.Empty(t, w.instancesOf("web"))
+		pass(time.Minute)
+		require.Empty(t, w.of("web"), "withdrawn")
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		pass(10 * time.Second)
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+	})
+}
+
 func TestAWipedConsulIsNotOneWithoutServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -236,6 +254,32 @@ func TestARestartWithdrawsOnlyWhatHasCertainlyGone(t *testing.T) {
 		require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
 		require.Contains(t, w.names(), "gone")
 		require.Empty(t, w.of("gone"))
+	})
+}
+
+func TestARestartWithdrawsWhatIsNoLongerSelected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.old = []string{"web", "db"}
+		w.change(local, func(f *fakeDomain) {
+			f.set("web", at("1"))
+			f.set("db", at("1"))
+			f.skips = "db"
+		})
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		require.True(t, w.synced())
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		require.Empty(t, w.instancesOf("db"))
+		pass(time.Minute)
+		require.Contains(t, w.names(), "db")
+		require.Empty(t, w.of("db"), "withdrawn")
+		before := w.readsOf("db")
+		pass(time.Hour)
+		require.Equal(t, before, w.readsOf("db"))
+		w.change(local, func(f *fakeDomain) { f.skips = "" })
+		pass(10 * time.Second)
+		require.Equal(t, []string{"/1"}, w.instancesOf("db"))
 	})
 }
 

@@ -45,6 +45,8 @@ type service struct {
 	healing   bool      // the full compare found a difference
 	index     uint64    // of the last answer
 	answers   int       // so far
+	adopted   bool      // an earlier run published it, and the names have not listed it yet
+	asked     int       // from which certain read of the names on it is not ours, if adopted and still not listed; 0 if not asked
 	vouch     int       // from which certain read of the names on a loss is to be believed, after something was odd
 }
 
@@ -89,6 +91,9 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.part.ask()
 		return unvouched
 	}
+	if s.adopted && len(r.instances.list) > 0 {
+		return s.disown(now)
+	}
 	s.answers++
 	s.index = r.index
 	s.settled = true
@@ -124,6 +129,22 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.held = 0
 	}
 	return m
+}
+
+// disown lets go of a service that an earlier run published, and that has instances, but that is not among the names: the
+// settings no longer select it. If the names were not read since, it may be a new one.
+func (s *service) disown(now time.Time) meaning {
+	p := s.part
+	if s.asked == 0 {
+		s.asked = p.certain + 1
+	}
+	if p.certain < s.asked {
+		p.ask()
+		return unvouched
+	}
+	s.settled, s.delisted, s.trouble = true, true, nil
+	s.lost(now)
+	return gone
 }
 
 // odd reports whether a loss may be that of a Consul that has lost all its data, which the names tell. There are signs of that: it
@@ -191,7 +212,7 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 			check = append(check, s)
 		}
 		if s != nil {
-			s.listed = true
+			s.listed, s.adopted, s.asked = true, false, 0
 		}
 	}
 	for name, s := range p.services {
