@@ -205,7 +205,7 @@ func (b *builder) workloadEntries(instances []*instance) {
 		// Nothing but the order tells two apart whose ids are the same, which an agent prevents and the catalog does not.
 		id := hash(i.datacenter, i.node, i.id)
 		again[id]++
-		suffix := "." + hashed(label(i.node), fmt.Sprint(id, again[id]), 40) + ".instance"
+		suffix := "." + hashed(labelOf(i.node), fmt.Sprint(id, again[id]), 40) + ".instance"
 		name := objectName(b.f.id)
 		b.add(resource.WorkloadEntry, fit(name, name, maxName-len(suffix))+suffix, b.f.place()+" "+i.String(), we)
 	}

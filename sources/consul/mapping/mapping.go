@@ -90,7 +90,11 @@ func (m *Mapper) Service(name string, in []Service) (rs []*resource.Resource, re
 		return nil, nil, nil
 	}
 	w := &warner{}
-	label := m.claim(name, w)
+	label, same := m.claim(name, w)
+	if same {
+		m.hosts[name] = nil
+		return nil, nil, w.list()
+	}
 	var hosts []string
 	for _, f := range m.families(name, label, in, w) {
 		made, err := m.mapFamily(f, w)
@@ -125,30 +129,30 @@ func (m *Mapper) Restore(rs []*resource.Resource) {
 }
 
 // Names tells the mapper the names of all services, whenever these change. Names that are the same but for case or for
-// characters that a host may not have clash: one gets the host, and others one with a hash in it. The services that have to
-// be mapped again because of that are returned, in order. Without it, clashes are settled among the services that were mapped.
+// characters that a host may not have clash: one gets the host, and others one with a hash in it. Of services that were known,
+// those that have to be mapped again because of that are returned, in order. Without it, clashes are settled among the services that were mapped.
 func (m *Mapper) Names(names []string) (again []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.winners()
+	before := m.identities()
 	m.claims = map[string][]string{}
 	for _, name := range names {
 		if !m.Skips(name) {
-			l := label(name)
+			l := labelOf(name)
 			m.claims[l] = append(m.claims[l], name)
 		}
 	}
 	for l, claimants := range m.claims {
 		slices.Sort(claimants)
 		m.claims[l] = slices.Compact(claimants)
-		now := winner(m.claims[l])
-		if was, known := before[l]; known && was != now {
-			again = append(again, was, now)
+	}
+	for name, now := range m.identities() {
+		if was, known := before[name]; known && was != now {
+			again = append(again, name)
 		}
 	}
 	slices.Sort(again)
-	again = slices.Compact(again)
-	return slices.DeleteFunc(again, func(name string) bool { return !slices.Contains(m.claims[label(name)], name) })
+	return again
 }
 
 // known reports whether a service was mapped before, if only to nothing.
@@ -157,35 +161,60 @@ func (m *Mapper) known(name string) bool {
 	return known
 }
 
-// claim returns the DNS label of a service.
-func (m *Mapper) claim(name string, w *warner) string {
-	l := label(name)
+// claim returns the DNS label of a service. same says that another name is for the same service: to Consul case does not matter,
+// though it lists such names apart. Asked for either it answers with the instances of both.
+func (m *Mapper) claim(name string, w *warner) (dns string, same bool) {
+	l := labelOf(name)
 	if !slices.Contains(m.claims[l], name) {
 		m.claims[l] = append(m.claims[l], name)
 		slices.Sort(m.claims[l])
 	}
-	if first := winner(m.claims[l]); first != name {
-		own := hashed(l, name, maxLabel)
-		w.add("its host is that of " + quote(first) + " too, and is " + quote(own) + " therefore")
-		return own
+	first, best := winner(m.claims[l]), winner(alike(m.claims[l], name))
+	dns = identify(l, name, first, best)
+	about := "consul service " + name + ": "
+	switch {
+	case dns == "":
+		w.add(about + "to Consul it is the same as " + quote(best) + ", and is served as that")
+	case first != name:
+		w.add(about + "its host would be that of " + quote(first) + ", and is " + quote(dns) + " therefore")
 	}
-	return l
+	return dns, dns == ""
+}
+
+// identify returns the DNS label of a name among others that want the same, or nothing if another one stands for it.
+func identify(label, name, first, best string) string {
+	switch name {
+	case first:
+		return label
+	case best:
+		return hashed(label, strings.ToLower(name), maxLabel)
+	}
+	return ""
+}
+
+// alike returns those of names that differ from name by case at most.
+func alike(names []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ToLower(n) != strings.ToLower(name) })
+}
+
+// identities returns what each name is known by.
+func (m *Mapper) identities() map[string]string {
+	all := map[string]string{}
+	for l, names := range m.claims {
+		first := winner(names)
+		for _, name := range names {
+			all[name] = identify(l, name, first, winner(alike(names, name)))
+		}
+	}
+	return all
 }
 
 func (m *Mapper) unclaim(name string) {
-	l := label(name)
+	l := labelOf(name)
 	m.claims[l] = slices.DeleteFunc(m.claims[l], func(n string) bool { return n == name })
 	if len(m.claims[l]) == 0 {
 		delete(m.claims, l)
 	}
-}
-
-func (m *Mapper) winners() map[string]string {
-	w := make(map[string]string, len(m.claims))
-	for l, names := range m.claims {
-		w[l] = winner(names)
-	}
-	return w
 }
 
 func winner(names []string) string {

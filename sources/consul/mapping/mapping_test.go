@@ -50,7 +50,7 @@ func portOf(t *testing.T, rs []*resource.Resource) uint32 {
 // The first in each row has the host, whatever the order in which names become known; the others have one of their own.
 func TestNamesThatClash(t *testing.T) {
 	for _, names := range [][]string{
-		{"web-api", "Web-API", "web_api"}, {"Web-API", "web.api", "web_api"}, {"a.b", "a_b"}, {"x", "X", "-x"},
+		{"web-api", "web.api", "web_api"}, {"Web-API", "web.api", "web_api"}, {"a.b", "a_b"}, {"x", "-x"},
 	} {
 		forward, backward := map[string]string{}, map[string]string{}
 		for got, order := range map[*map[string]string][]string{&forward: names, &backward: reversed(names)} {
@@ -64,7 +64,7 @@ func TestNamesThatClash(t *testing.T) {
 					require.Empty(t, warnings)
 				} else {
 					require.Len(t, warnings, 1)
-					require.Contains(t, warnings[0], `that of "`+names[0]+`" too`)
+					require.Contains(t, warnings[0], `would be that of "`+names[0]+`"`)
 				}
 			}
 		}
@@ -78,6 +78,35 @@ func TestNamesThatClash(t *testing.T) {
 	}
 }
 
+// Names that differ by case only are one service to Consul, which answers for each with the instances of all (seen: Consul
+// 1.22.7).
+func TestNamesThatDifferByCase(t *testing.T) {
+	m := newMapper(t, mapping.Options{})
+	m.Names([]string{"SHOP", "Shop", "shop"})
+	for _, name := range []string{"Shop", "SHOP"} {
+		rs, rejects, warnings := m.Service(name, http(name, 80, 81))
+		require.Empty(t, rs)
+		require.Empty(t, rejects)
+		require.Equal(t, []string{"consul service " + name + `: to Consul it is the same as "shop", and is served as that`}, warnings)
+	}
+	rs, _, warnings := m.Service("shop", http("shop", 80, 81))
+	require.Equal(t, "shop.service.consul", hostOf(t, rs))
+	require.Empty(t, warnings)
+
+	require.Equal(t, []string{"SHOP"}, m.Names([]string{"SHOP", "Shop"}), "that name has gone")
+	rs, _, _ = m.Service("SHOP", http("SHOP", 80))
+	require.Equal(t, "shop.service.consul", hostOf(t, rs))
+
+	m.Names([]string{"a-b", "A_b", "a_B"})
+	rs, _, _ = m.Service("A_b", http("A_b", 80))
+	require.Regexp(t, `^a-b-[0-9a-f]{8}\.service\.consul$`, hostOf(t, rs))
+	rs, _, _ = m.Service("a_B", http("a_B", 80))
+	require.Empty(t, rs)
+	require.Equal(t, []string{"a_B"}, m.Names([]string{"a-b", "a_B"}), "the one that stood for it has gone")
+	rs, _, _ = m.Service("a_B", http("a_B", 80))
+	require.Regexp(t, `^a-b-[0-9a-f]{8}\.service\.consul$`, hostOf(t, rs))
+}
+
 // A name that comes later and fits better takes the host over, and the one that had it is to be mapped again.
 func TestClashThatComesLater(t *testing.T) {
 	m := newMapper(t, mapping.Options{})
@@ -85,7 +114,7 @@ func TestClashThatComesLater(t *testing.T) {
 	rs, _, _ := m.Service("web_api", http("web_api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
 
-	require.Equal(t, []string{"web-api", "web_api"}, m.Names([]string{"web_api", "web-api"}))
+	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api", "web-api"}))
 	require.Empty(t, m.Names([]string{"web-api", "web_api"}), "nothing has changed since")
 	rs, _, _ = m.Service("web-api", http("web-api", 80))
 	require.Equal(t, "web-api.service.consul", hostOf(t, rs))

@@ -51,8 +51,8 @@ func hashed(s, whole string, n int) string {
 	return s + "-" + h
 }
 
-// label returns the DNS label of a name that has no rival.
-func label(name string) string {
+// labelOf returns the DNS label of a name that has no rival.
+func labelOf(name string) string {
 	c := clean(name)
 	if c == "" || len(c) > maxLabel {
 		return hashed(c, name, maxLabel)
@@ -85,13 +85,13 @@ func distinct(names []string) map[string]string {
 	labels := make(map[string]string, len(names))
 	owner := make(map[string]string, len(names))
 	for _, name := range names {
-		l := label(name)
+		l := labelOf(name)
 		if o, taken := owner[l]; !taken || rival(name, o) {
 			owner[l] = name
 		}
 	}
 	for _, name := range names {
-		l := label(name)
+		l := labelOf(name)
 		if owner[l] != name {
 			l = hashed(l, name, maxLabel)
 		}
