@@ -32,9 +32,24 @@ type Address struct {
 func Parse(scheme, address string) (Address, error) {
 	a, err := parse(scheme, address)
 	if err != nil {
-		return a, fmt.Errorf("address: %q: %w", address, err)
+		return a, fmt.Errorf("address: %q: %w", withoutUser(address), err)
 	}
 	return a, nil
+}
+
+// withoutUser returns an address for messages: without the user and password that some people write there.
+func withoutUser(address string) string {
+	scheme, rest, ok := strings.Cut(address, "://")
+	if !ok {
+		scheme, rest = "", address
+	} else {
+		scheme += "://"
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		rest = "<secret>" + rest[i:]
+	}
+	return scheme + rest
 }
 
 func parse(scheme, address string) (a Address, err error) {
@@ -50,9 +65,6 @@ func parse(scheme, address string) (a Address, err error) {
 		return a, errors.New("an address has no fragment; write # as %23")
 	}
 	host, path, _ := strings.Cut(rest, "/")
-	if strings.Contains(host, "@") {
-		return a, errors.New("a user and password stand in CONSUL_HTTP_AUTH, not in the address")
-	}
 	if a.Path, err = url.PathUnescape(path); err != nil {
 		return a, err
 	}
@@ -119,6 +131,9 @@ func (a *Address) fromEnvironment() error {
 
 func checkHostPort(address string) error {
 	host, port, err := net.SplitHostPort(address)
+	if strings.Contains(address, "@") {
+		return errors.New("a user and password stand in CONSUL_HTTP_AUTH, not in the address")
+	}
 	if err != nil || host == "" {
 		return fmt.Errorf("want host:port, got %q", address)
 	}

@@ -63,6 +63,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+	_, err := Parse("consul", "consul://me:s3cr3t@a:8500/x@y")
+	require.EqualError(t, err, `address: "consul://<secret>@a:8500/x@y": a user and password stand in CONSUL_HTTP_AUTH, not in the address`)
+	t.Setenv("CONSUL_HTTP_ADDR", "https://me:s3cr3t@a:8500")
+	_, err = Parse("consul", "consul:///")
+	require.ErrorContains(t, err, "CONSUL_HTTP_ADDR: a user and password stand in CONSUL_HTTP_AUTH")
+	require.NotContains(t, err.Error(), "s3cr3t")
+}
+
 func TestParseTakesTheHostFromTheEnvironment(t *testing.T) {
 	for value, want := range map[string]Address{
 		"b:8500":                {Host: "b:8500"},
