@@ -194,7 +194,7 @@ func identify(label, name, first, best string) string {
 
 // alike returns those of names that differ from name by case at most.
 func alike(names []string, name string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ToLower(n) != strings.ToLower(name) })
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.EqualFold(n, name) })
 }
 
 // identities returns what each name is known by.
