@@ -45,16 +45,18 @@ const (
 
 var (
 	sotwFields  = [...]field{1: fieldVersion, 2: fieldNode, 3: fieldNames, 4: fieldTypeURL, 5: fieldNonce, 6: fieldError}
-	deltaFields = [...]field{1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, 5: fieldInitial, 6: fieldNonce, 7: fieldError}
+	deltaFields = [...]field{1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, deltaInitial: fieldInitial, 6: fieldNonce, 7: fieldError}
 )
 
-// decode replaces all of r but the node and what belongs to the owner.
+// decode replaces all of r but the node and what belongs to the owner. If b has initial_resource_versions, r.initial refers to
+// it.
 func (r *request) decode(b []byte) error {
 	*r = request{delta: r.delta, size: len(b), node: r.node, interned: r.interned}
 	fields := sotwFields[:]
 	if r.delta {
 		fields = deltaFields[:]
 	}
+	all, initial := b, false
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -74,19 +76,18 @@ func (r *request) decode(b []byte) error {
 		}
 		b = b[n:]
 		if fields[num] == fieldInitial {
-			name, version, err := mapEntry(v)
-			if err != nil {
+			if _, _, err := mapEntry(v); err != nil {
 				return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 			}
-			if r.initial == nil {
-				r.initial = &versions{}
-			}
-			r.initial.add(name, version, r.size)
+			initial = true
 			continue
 		}
 		if err := r.set(fields[num], v); err != nil {
 			return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 		}
+	}
+	if initial {
+		r.initial = &versions{request: all}
 	}
 	return nil
 }

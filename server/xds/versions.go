@@ -3,26 +3,15 @@ package xds
 import (
 	"iter"
 	"slices"
-	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // versions are the initial_resource_versions of a request, of which a client that resumes may bring along a hundred
-// thousand. Their text stands in one string, so that there is not an allocation for each of them. The nil value is empty.
+// thousand. They stay encoded, so that a name costs nothing of its own. The nil value is empty.
 type versions struct {
-	text strings.Builder
-	ends []int               // of each name and version in text, in turn
-	void map[string]struct{} // names to be taken for absent
-}
-
-// add takes one entry of a message of size bytes.
-func (v *versions) add(name, version []byte, size int) {
-	if v.ends == nil {
-		v.text.Grow(size) // more than enough: all entries are of this message
-	}
-	v.text.Write(name)
-	v.ends = append(v.ends, v.text.Len())
-	v.text.Write(version)
-	v.ends = append(v.ends, v.text.Len())
+	request []byte              // that has them; it was decoded without an error
+	void    map[string]struct{} // names to be taken for absent
 }
 
 // forget has all not yield name.
@@ -37,16 +26,22 @@ func (v *versions) forget(name string) {
 }
 
 // all yields names and versions as they were given. Of a name that is given twice the last counts.
-func (v *versions) all() iter.Seq2[string, string] {
-	return func(yield func(name, version string) bool) {
+func (v *versions) all() iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, version []byte) bool) {
 		if v == nil {
 			return
 		}
-		text, at := v.text.String(), 0
-		for i := 0; i < len(v.ends); i += 2 {
-			name, version := text[at:v.ends[i]], text[v.ends[i]:v.ends[i+1]]
-			at = v.ends[i+1]
-			if _, void := v.void[name]; !void && !yield(name, version) {
+		for b := v.request; len(b) > 0; {
+			num, typ, n := protowire.ConsumeTag(b)
+			b = b[n:]
+			if num != deltaInitial || typ != protowire.BytesType {
+				b = b[protowire.ConsumeFieldValue(num, typ, b):]
+				continue
+			}
+			entry, n := protowire.ConsumeBytes(b)
+			b = b[n:]
+			name, version, _ := mapEntry(entry)
+			if _, void := v.void[string(name)]; !void && !yield(name, version) {
 				return
 			}
 		}
@@ -91,13 +86,13 @@ func (s *subscription) resume(to *state) (puts []*Entry, removed []string) {
 	index := to.index()
 	current := newPlaces(to.len) // what the client has as it is
 	for name, version := range s.initial.all() {
-		if !s.covers(name) {
+		if _, ok := s.names[string(name)]; !ok && !s.wildcard {
 			continue
 		}
-		if i, ok := index.places[name]; ok {
-			current.set(i, index.entries[i].Version == version)
+		if i, ok := index.places[string(name)]; ok {
+			current.set(i, index.entries[i].Version == string(version))
 		} else {
-			removed = append(removed, name)
+			removed = append(removed, string(name))
 		}
 	}
 	if s.wildcard {

@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 )
 
 // A resumed client ends up with what it subscribed to, whatever it brought along, and is told nothing that it knows.
@@ -22,16 +24,22 @@ func TestResumingAgainstAModel(t *testing.T) {
 			changes = append(changes, change{e.Name, e})
 		}
 		to := (&state{}).with(changes)
-		sub := &subscription{isDelta: true, wildcard: r.IntN(2) == 0, initial: &versions{}, names: map[string]struct{}{}}
+		sub := &subscription{isDelta: true, wildcard: r.IntN(2) == 0, names: map[string]struct{}{}}
 		for range r.IntN(20) {
 			sub.names[name()] = struct{}{}
 		}
 		had := map[string]string{}
+		var wire []byte
 		for range r.IntN(80) {
 			n, v := name(), version()
 			had[n] = v // given twice, the last counts
-			sub.initial.add([]byte(n), []byte(v), 100)
+			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{n: v}})
+			require.NoError(t, err)
+			wire = append(wire, one...)
 		}
+		req := request{delta: true}
+		require.NoError(t, req.decode(wire))
+		sub.initial = req.initial
 		if n := name(); r.IntN(3) == 0 {
 			sub.initial.forget(n)
 			delete(had, n)
