@@ -27,6 +27,7 @@ type world struct {
 	changed   chan struct{}
 	reads     map[string]int // by service
 	all       int
+	listed    int // reads of names
 	mostReads int // at the same time
 	nowReads  int
 	wait      time.Duration // after which a query that waits is answered
@@ -114,6 +115,9 @@ func (w *world) ask(ctx context.Context, d domain, q query, read func(*fakeDomai
 }
 
 func (w *world) services(ctx context.Context, d domain, q query) (l listing, err error) {
+	w.mu.Lock()
+	w.listed++
+	w.mu.Unlock()
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		l = listing{names: map[string][]string{}, index: f.index, confirming: q.level == certain, filtered: f.hides}
 		for name := range f.services {
@@ -240,6 +244,12 @@ func (w *world) allReads() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all
+}
+
+func (w *world) nameReads() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listed
 }
 
 func (w *world) names() []string {

@@ -25,20 +25,20 @@ func (r *run) publish(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		work, health, next := r.gather(time.Now())
-		contents := make([]sources.Content, 0, len(work))
-		for _, w := range work {
+		now := r.gather(time.Now())
+		contents := make([]sources.Content, 0, len(now.work))
+		for _, w := range now.work {
 			rs, rejects, warnings := r.mapper.Service(w.name, w.in)
 			contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
 		}
 		if len(contents) > 0 {
 			_ = r.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
 		}
-		if r.syncs() {
+		if now.synced {
 			r.sink.Synced()
 		}
-		r.sink.Report(health)
-		timer.Reset(next)
+		r.sink.Report(now.health)
+		timer.Reset(now.next)
 		select {
 		case <-ctx.Done():
 			return
@@ -54,11 +54,18 @@ type work struct {
 	in   []mapping.Service
 }
 
-// gather collects what is to be published, and returns how long nothing more will be unless somebody rings.
-func (r *run) gather(now time.Time) (all []work, health sources.Health, wait time.Duration) {
+// gathered is what there is to hand on at one moment.
+type gathered struct {
+	work   []work
+	synced bool // with this work, the first full read is in
+	health sources.Health
+	next   time.Duration // there is nothing more before, unless somebody rings
+}
+
+func (r *run) gather(now time.Time) (g gathered) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait = r.expire(now)
+	g.next = r.expire(now)
 	if r.renamed {
 		r.renamed = false
 		for _, name := range r.mapper.Names(r.names()) {
@@ -69,11 +76,15 @@ func (r *run) gather(now time.Time) (all []work, health sources.Health, wait tim
 		for _, name := range slices.Sorted(maps.Keys(r.dirty)) {
 			if in, ok := r.content(name, now); ok {
 				delete(r.dirty, name)
-				all = append(all, work{name, in})
+				g.work = append(g.work, work{name, in})
 			}
 		}
 	}
-	return all, r.health(now), wait
+	if !r.synced && r.complete() {
+		r.synced, g.synced = true, true
+	}
+	g.health = r.health(now)
+	return g
 }
 
 // expire ends what has lasted long enough: the grace of services that are gone, and suspicions. It returns when there
@@ -183,19 +194,13 @@ func (p *part) datacenterOf(s *service) string {
 	return p.learned
 }
 
-// syncs reports whether the first full read is in, once.
-func (r *run) syncs() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.synced {
-		return false
-	}
+// complete reports whether the first full read is in. The caller holds mu.
+func (r *run) complete() bool {
 	for _, p := range r.parts {
 		if !p.complete() {
 			return false
 		}
 	}
-	r.synced = true
 	return true
 }
 
