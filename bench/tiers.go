@@ -30,7 +30,7 @@ func (f *tiersFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.depth, "depth", 3, "how many, for -tiers")
 	flags.IntVar(&f.objects, "objects", 100_000, "how many ServiceEntries, for -tiers")
 	flags.IntVar(&f.clients, "clients", 500, "how many clients the last one has, for -tiers")
-	flags.IntVar(&f.returning, "returning", 50, "how many of them there are when clients come back with what they know, for -tiers; each sends the names of all objects")
+	flags.IntVar(&f.returning, "returning", 200, "how many of them there are when clients come back with what they know, for -tiers; each sends the names of all objects")
 	flags.BoolVar(&f.sotw, "sotw", false, "the clients follow the state of the world, as istiods do, for -tiers")
 }
 
