@@ -103,7 +103,7 @@ func TestConsulToken(t *testing.T) {
 	const management, accessor, secret = "e2e00000-0000-4000-8000-0000000000aa", "e2e00000-0000-4000-8000-0000000000bb", "e2e00000-0000-4000-8000-0000000000cc"
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})
 	acl := consul.API().ACL()
-	_, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "tributary", Rules: `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`}, nil)
+	policy, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "tributary", Rules: `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" }`}, nil)
 	require.NoError(t, err)
 	restore := func() {
 		_, _, err := acl.TokenCreate(&api.ACLToken{AccessorID: accessor, SecretID: secret, Policies: []*api.ACLTokenPolicyLink{{Name: "tributary"}}}, nil)
@@ -133,4 +133,25 @@ func TestConsulToken(t *testing.T) {
 
 	consul.SetStatus(t, "web-1", api.HealthCritical)
 	shows(t, istiod, "web", "a check after the token is back", httpEntry("web", 9080))
+	consul.SetStatus(t, "web-1", api.HealthPassing)
+	shows(t, istiod, "web", "and its end", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+
+	// A token that loses part of its rights: watches that are open say nothing at all.
+	watch = guard(t, istiod, fixture.ParseObjects(t, want))
+	narrow := func(rules string) {
+		_, _, err := acl.PolicyUpdate(&api.ACLPolicy{ID: policy.ID, Name: policy.Name, Rules: rules}, nil)
+		require.NoError(t, err)
+	}
+	narrow(`node_prefix "" { policy = "read" } service "api" { policy = "read" }`)
+	tributary.WaitFor(t, 30*time.Second, func() error {
+		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "token") || !strings.Contains(s.Message, "web") {
+			return fmt.Errorf("the source is %v", s)
+		}
+		return nil
+	})
+	t.Log(source(t, tributary, "consul"))
+	time.Sleep(outage())
+	narrow(policy.Rules)
+	awaitState(t, tributary, "consul", "healthy", false)
+	t.Logf("nothing was missing at %d looks", watch.stop(t))
 }
