@@ -39,6 +39,8 @@ const (
 	partial
 	// gone: there is nothing, and this is certain.
 	gone
+	// absent: there is nothing, as before or as far as this Consul knows, and the names will tell when that changes.
+	absent
 	// denied: there may be something, but our token does not show it. What is known stays.
 	denied
 	// unvouched: something is missing for certain, but whether Consul itself is as it was is not. See service.odd.

@@ -289,6 +289,7 @@ func TestARestartBesideAnEmptyConsulHolds(t *testing.T) {
 		w.old = []string{"web", "api"}
 		w.start(Settings{}, 0)
 		pass(4 * time.Minute)
+		require.Less(t, w.readsOf("web"), 30, "one in 15 s, in the end")
 		require.Empty(t, w.names())
 		require.Equal(t, sources.Degraded, w.health().State)
 		pass(2 * time.Minute)

@@ -99,7 +99,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 	s.settled = true
 	if s.delisted && m != denied && m != foreign {
 		s.trouble = nil
-		return unchanged
+		return absent
 	}
 	missing := r.instances.without(s.instances)
 	switch m {
@@ -121,7 +121,10 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.trouble = nil
 		if s.part.suspected(now) {
 			s.held = len(s.instances.list)
-			return unchanged
+			return absent
+		}
+		if !s.gone.IsZero() && !s.listed {
+			return absent
 		}
 		s.lost(now)
 	case unchanged:
@@ -207,7 +210,7 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 		switch {
 		case s == nil:
 			added = append(added, name)
-		case s.delisted:
+		case !s.listed:
 			s.delisted = false
 			check = append(check, s)
 		}

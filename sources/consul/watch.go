@@ -52,12 +52,14 @@ func (w *watcher) step(ctx context.Context) {
 	case doubtful:
 		w.counters.confirmations.Add(1)
 		return
-	case unvouched:
+	case unvouched, absent:
 		w.sure = true
-		w.wait(ctx, w.retry.NextBackOff()) // until the names were read
+		w.wait(ctx, w.retry.NextBackOff()) // until the names were read, or list it
 		return
 	case denied, partial, foreign:
-		w.counters.denied.Add(1)
+		if m != foreign {
+			w.counters.denied.Add(1)
+		}
 		w.sure = true
 		w.wait(ctx, w.retry.NextBackOff())
 		return
