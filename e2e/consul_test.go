@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +131,36 @@ func TestConsulServices(t *testing.T) {
 		_, err = consul.API().Catalog().Deregister(&api.CatalogDeregistration{Node: "elsewhere"}, nil)
 		require.NoError(t, err)
 		shows(t, istiod, "moving", "the node goes", httpEntry("moving", 9080))
+	})
+
+	t.Run("tcp", func(t *testing.T) {
+		t.Parallel()
+		s := instance("redis-1", "127.0.0.1", 6379)
+		s.Meta = nil
+		consul.Register(t, s, api.HealthPassing)
+		entry := func(name, host, address string) string {
+			return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s, namespace: consul}
+spec:
+  hosts: [%s]
+  addresses: [%s]
+  ports: [{number: 6379, name: tcp, protocol: TCP}]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  endpoints: [{address: 127.0.0.1, ports: {tcp: 6379}, locality: dc1, weight: 1}]
+`, name, host, address)
+		}
+		// The addresses are made of the hosts alone: every tributary gives the same.
+		shows(t, istiod, "redis", "with virtual addresses", entry("redis", "redis.service.consul", "241.4.122.71")+"---\n"+
+			entry("redis.dc1.dc", "redis.service.dc1.consul", "241.195.67.63"))
+		fixture.WaitFor(t, consulTime, func() error {
+			b, err := os.ReadFile(filepath.Join(tributary.State, "virtual-addresses"))
+			if err == nil && !strings.Contains(string(b), "\n241.4.122.71 redis.service.consul\n") {
+				err = fmt.Errorf("remembered is %q", b)
+			}
+			return err
+		})
 	})
 
 	t.Run("weight 0", func(t *testing.T) {
