@@ -11,14 +11,14 @@ import (
 // responses, which are. When all clients come back together, the first ones are served while the others wait in the
 // transport, instead of all being served at the end.
 type ramp struct {
-	turns chan struct{} // has room for as many as may begin; nil for no limit
-	hold  time.Duration // after which a turn ends at the latest: a client may be slow, or never ask
+	turns    chan struct{} // has room for as many as may begin; nil for no limit
+	patience time.Duration // for a client that is slow to ask or to read, in all; then its turn is over
 }
 
-// Defaults of the ramp. Each processor is kept busy by a few streams; the rest is for those that are slow to ask or to read.
+// Defaults of the ramp. Each processor is kept busy by a few streams; the rest is for those whose clients are slow.
 const (
 	startingPerProcessor = 16
-	startingHold         = 200 * time.Millisecond
+	startingPatience     = 500 * time.Millisecond
 )
 
 func newRamp(limit int) ramp {
@@ -28,14 +28,21 @@ func newRamp(limit int) ramp {
 	if limit < 0 {
 		return ramp{}
 	}
-	return ramp{turns: make(chan struct{}, limit), hold: startingHold}
+	return ramp{turns: make(chan struct{}, limit), patience: startingPatience}
 }
 
-// begin waits for a turn, first come, first served, and reports whether there was one before ctx or quit ended. The function
-// that ends the turn may be called any number of times.
-func (r *ramp) begin(ctx context.Context, quit <-chan struct{}) (end func(), ok bool) {
+// turn is the right of a stream to begin. The nil value is one that is over, or was never needed.
+type turn struct {
+	late  *time.Timer // runs while the stream waits for its client
+	since time.Time   // when it was started
+	left  time.Duration
+	over  func()
+}
+
+// begin waits for a turn, first come, first served, and reports whether there was one before ctx or quit ended.
+func (r *ramp) begin(ctx context.Context, quit <-chan struct{}) (t *turn, ok bool) {
 	if r.turns == nil {
-		return func() {}, true
+		return nil, true
 	}
 	select {
 	case r.turns <- struct{}{}:
@@ -44,10 +51,29 @@ func (r *ramp) begin(ctx context.Context, quit <-chan struct{}) (end func(), ok 
 	case <-quit:
 		return nil, false
 	}
-	back := sync.OnceFunc(func() { <-r.turns })
-	late := time.AfterFunc(r.hold, back)
-	return func() {
-		late.Stop()
-		back()
-	}, true
+	over := sync.OnceFunc(func() { <-r.turns })
+	return &turn{time.AfterFunc(r.patience, over), time.Now(), r.patience, over}, true
+}
+
+// wait says that the stream waits for its client, for which there is a limit.
+func (t *turn) wait() {
+	if t != nil {
+		t.since = time.Now()
+		t.late.Reset(t.left)
+	}
+}
+
+// work says that the stream is at work, for which there is none.
+func (t *turn) work() {
+	if t != nil && t.late.Stop() {
+		t.left -= time.Since(t.since)
+	}
+}
+
+// end gives the turn to the next stream. It may be called again.
+func (t *turn) end() {
+	if t != nil {
+		t.late.Stop()
+		t.over()
+	}
 }

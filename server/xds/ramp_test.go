@@ -22,7 +22,7 @@ func (w *world) begun() (n int) {
 func TestStreamsBeginInTurns(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.server.ramp = newRamp(2)
-		w.server.ramp.hold = time.Hour
+		w.server.ramp.patience = time.Hour
 		var clients []*client
 		for range 5 {
 			c := dial(testType)
@@ -39,28 +39,31 @@ func TestStreamsBeginInTurns(t *testing.T) {
 	})
 }
 
-func TestATurnEndsInAnyCase(t *testing.T) {
+func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.set(testType, "a")
 	silent := w.delta(testType) // never asks
-	asks := func() {
-		c := w.delta(testType)
-		c.ask(testType)
-		c.expect(testType, "a@1")
-	}
-	asks() // when the turn is over
+	c := w.delta(testType)
+	c.ask(testType)
+	c.expect(testType, "a@1") // when the turn is over
 	require.NoError(t, silent.close())
+}
 
-	w.server.ramp.hold = time.Hour
+func TestATurnEndsWithItsStream(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w.server.ramp.patience = time.Hour
+	w.set(testType, "a")
 	gone := w.delta(testType)
 	eventually(t, func() bool { return len(w.server.ramp.turns) == 1 })
 	require.NoError(t, gone.close())
-	asks()
+	c := w.delta(testType)
+	c.ask(testType)
+	c.expect(testType, "a@1")
 }
 
 func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.ramp.hold = time.Hour
+	w.server.ramp.patience = time.Hour
 	w.delta(testType)
 	eventually(t, func() bool { return len(w.server.Clients()) == 1 && len(w.server.ramp.turns) == 1 })
 	waits := w.delta(testType)

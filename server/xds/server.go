@@ -141,16 +141,15 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	if delta {
 		_ = ss.SetHeader(chunkMark) // it fails only once a header was sent
 	}
-	begun, ok := s.ramp.begin(ctx, st.drain)
+	turn, ok := s.ramp.begin(ctx, st.drain)
 	if !ok {
 		if err := ctx.Err(); err != nil {
 			return status.FromContextError(err).Err()
 		}
 		return errDraining
 	}
-	defer begun()
-	st.begun = begun
-	err := st.run(ctx)
+	defer turn.end()
+	err := st.run(ctx, turn)
 	if status.Code(err) == codes.ResourceExhausted {
 		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
 		s.hold(ctx)

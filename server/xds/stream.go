@@ -32,7 +32,6 @@ type stream struct {
 	host      string        // of peer, without the port
 	limiter   *rate.Limiter // of requests, or nil; used by receive
 	connected time.Time
-	begun     func() // to be called when the first responses are out; see ramp
 	bell      bell
 	drain     chan struct{}
 
@@ -49,11 +48,11 @@ type stream struct {
 }
 
 // run serves the stream until it ends.
-func (s *stream) run(ctx context.Context) error {
+func (s *stream) run(ctx context.Context, turn *turn) error {
 	defer s.close()
 	received := make(chan error, 1)
 	s.server.receivers.Go(func() { received <- s.receive() })
-	return s.send(ctx, received)
+	return s.send(ctx, turn, received)
 }
 
 // close gives back what the subscriptions hold.
@@ -196,12 +195,14 @@ func (s *stream) nodeID() string {
 	return s.node.GetId()
 }
 
-// send writes responses until the stream ends.
-func (s *stream) send(ctx context.Context, received <-chan error) error {
+// send writes responses until the stream ends. The turn is over when the first of them are out.
+func (s *stream) send(ctx context.Context, turn *turn, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
+		turn.work()
 		out, wait := s.next(time.Now())
+		turn.wait()
 		if out != nil {
 			if err := s.grpc.SendMsg(out); err != nil {
 				return err
@@ -223,7 +224,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			continue
 		}
 		if s.sent > 0 {
-			s.begun()
+			turn.end()
+			turn = nil
 		}
 		select {
 		case err := <-received:
