@@ -17,7 +17,7 @@ import (
 type gate struct {
 	ramp  *rate.Limiter // of first reads, confirmations, and attempts after errors
 	turns *rate.Limiter // of the reads of services that have no place
-	slow  *rate.Limiter // of the full compare
+	slow  *rate.Limiter // of the full compare, and of what was found to be absent
 	short chan struct{} // reads that do not wait
 
 	places  int64 // 0 for any number

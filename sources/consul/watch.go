@@ -28,6 +28,7 @@ type watcher struct {
 	index   uint64
 	sure    bool      // the next read has to be a certain one
 	doubted bool      // the last read was in doubt
+	patient bool      // the last read found that there is nothing, which the names will contradict if need be
 	woken   bool      // a query that waited was answered, and what follows from it is not done yet
 	placed  bool      // it has a place to wait
 	queued  bool      // it counts among those that have none
@@ -45,6 +46,7 @@ func (w *watcher) step(ctx context.Context) {
 		return
 	}
 	m := w.took(answer)
+	w.patient = false
 	w.woken = w.woken || q.index > 0
 	doubted := w.doubted
 	w.sure, w.doubted = m == doubtful, m == doubtful
@@ -53,7 +55,7 @@ func (w *watcher) step(ctx context.Context) {
 		w.counters.confirmations.Add(1)
 		return
 	case unvouched, absent:
-		w.sure = true
+		w.sure, w.patient = true, m == absent
 		w.wait(ctx, w.retry.NextBackOff()) // until the names were read, or list it
 		return
 	case denied, partial, foreign:
@@ -86,8 +88,10 @@ func (w *watcher) step(ctx context.Context) {
 // choose decides how to ask next, and whose turn it has to wait for; none if the query blocks.
 func (w *watcher) choose() (query, *rate.Limiter) {
 	switch {
-	case w.service.again.take() || w.sure:
+	case w.service.again.take() || w.sure && !w.patient:
 		return query{level: certain}, w.gate.ramp
+	case w.sure:
+		return query{level: certain}, w.gate.slow
 	case w.index == 0:
 		return query{}, w.gate.ramp
 	case w.placed:
@@ -111,6 +115,8 @@ func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading,
 		w.pause(ctx, &w.service.again, minTurn-time.Since(w.polled))
 		w.polled = time.Now()
 	}
+	ctx, end := w.service.again.begin(ctx)
+	defer end()
 	if of == nil {
 		if !w.gate.calm(ctx) {
 			return reading{}, context.Canceled
@@ -122,8 +128,6 @@ func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading,
 		}
 		defer done()
 	}
-	ctx, end := w.service.again.begin(ctx)
-	defer end()
 	w.counters.reads.Add(1)
 	return w.catalog.service(ctx, w.service.part.domain, w.service.name, q)
 }
