@@ -218,6 +218,10 @@ func TestRightsInConsul(t *testing.T) {
 	assert.Contains(t, status, "denied")
 	assert.NotContains(t, status+tributary.Output(), reader.SecretID)
 
+	// Without any token Consul says that there is nothing.
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", "anonymous token lacks permission") })
+
 	require.NoError(t, os.WriteFile(file, []byte(writer.SecretID), 0o600)) // a new token, without a restart
 	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"healthy"`) })
 	watch.stop(t)

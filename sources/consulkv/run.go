@@ -32,7 +32,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	for _, group := range sink.Groups() {
 		r.known[group] = 0
 	}
-	return s.place.follow(ctx, r.take, func(err error) { sink.Report(s.place.stateOf(err)) })
+	return s.place.follow(ctx, sink.Groups(), r.take, func(err error) { sink.Report(s.place.stateOf(err)) })
 }
 
 // run is the state of one run.

@@ -166,6 +166,32 @@ func TestAnEmptyAnswerIsConfirmed(t *testing.T) {
 	require.Contains(t, c.Reads(), "consistent=&recurse=")
 }
 
+func TestWhatIsHiddenWithoutAWordIsNotGone(t *testing.T) {
+	for _, hidden := range []string{"mesh/", "mesh/b"} {
+		t.Run(hidden, func(t *testing.T) {
+			c := kvtest.New(t)
+			c.Set("mesh/a", entryText("a", 80))
+			c.Set("mesh/b", entryText("b", 80))
+			r := runSource(t, c, Settings{})
+			r.await("sync", r.table.Synced)
+			c.Hide(hidden)
+			r.awaitHealth(sources.Denied, "Permission denied", "policy")
+			require.True(t, r.has("a") && r.has("b"))
+			c.Restore()
+			r.awaitHealth(sources.Healthy)
+			c.Delete("mesh/b")
+			r.await("b is gone", func() bool { return !r.has("b") })
+		})
+	}
+	c := kvtest.New(t)
+	c.Set("mesh/a", entryText("a", 80))
+	c.Hide("mesh/")
+	r := runSource(t, c, Settings{})
+	r.awaitHealth(sources.Denied, "Permission denied")
+	require.False(t, r.table.Synced())
+	require.ErrorContains(t, newStore(t, c).Refresh(t.Context()), "Permission denied")
+}
+
 func TestRetryAfterIsHonoured(t *testing.T) {
 	c := kvtest.New(t)
 	c.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")

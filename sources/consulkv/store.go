@@ -60,7 +60,7 @@ func (s *Store) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		_ = s.place.follow(ctx, s.take, func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) })
+		_ = s.place.follow(ctx, nil, s.take, func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) })
 	})
 	s.Controller.Run(ctx)
 	cancel()
@@ -71,6 +71,9 @@ func (s *Store) Run(ctx context.Context) {
 // Refresh reads everything, for those who do not Run the store.
 func (s *Store) Refresh(ctx context.Context) error {
 	l, err := s.place.all(ctx)
+	if err == nil {
+		err = s.place.believable(ctx, l, nil)
+	}
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)
 	}

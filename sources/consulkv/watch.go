@@ -3,6 +3,7 @@ package consulkv
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -22,13 +23,16 @@ type listing struct {
 }
 
 // follow hands on the state of the prefix, first as it is and then each time it changes, and every failure, until ctx ends.
-// It returns ctx's error.
-func (p *place) follow(ctx context.Context, took func(listing), failed func(error)) error {
+// It returns ctx's error. known are the keys that were there before.
+func (p *place) follow(ctx context.Context, known []string, took func(listing), failed func(error)) error {
 	retry := p.newBackOff()
 	var index, seen uint64 // to ask with, and of the last answer
 	lost := false          // the index went backwards, and there was nothing since
 	for {
 		l, err := p.read(ctx, index)
+		if err == nil {
+			err = p.believable(ctx, l, known)
+		}
 		l.reset = l.index < seen
 		wait := p.gap
 		switch {
@@ -44,6 +48,9 @@ func (p *place) follow(ctx context.Context, took func(listing), failed func(erro
 			lost = len(l.pairs) == 0 && l.reset
 			l.wiped = lost
 			took(l)
+			if !l.wiped {
+				known = keysOf(l.pairs)
+			}
 			index = dial.NextIndex(0, l.index)
 			seen = l.index
 		}
@@ -62,6 +69,40 @@ func (p *place) read(ctx context.Context, index uint64) (listing, error) {
 	// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
 	// waited, or a server that lags behind, is found out by it.
 	return p.all(ctx)
+}
+
+// believable makes sure that what is missing in l is not only hidden. From those who have no token Consul hides what they may
+// not see without a word (observed in 1.22), but it refuses them a key by name, whether the key is there or not.
+func (p *place) believable(ctx context.Context, l listing, known []string) error {
+	seen := make(map[string]bool, len(l.pairs))
+	for _, pair := range l.pairs {
+		seen[pair.Key] = true
+	}
+	missing := slices.DeleteFunc(slices.Clone(known), func(key string) bool { return seen[key] })
+	if len(l.pairs) > 0 && len(missing) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	defer cancel()
+	for _, key := range append([]string{p.prefix}, missing[:min(len(missing), maxProbes)]...) {
+		if _, _, err := p.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx)); err != nil {
+			if errors.Is(context.Cause(ctx), errNoAnswer) {
+				err = errNoAnswer
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// maxProbes is how many keys are asked for by name that are missing at once. The deletion guard looks after more.
+const maxProbes = 16
+
+func keysOf(pairs api.KVPairs) (keys []string) {
+	for _, pair := range pairs {
+		keys = append(keys, pair.Key)
+	}
+	return keys
 }
 
 // all asks for everything under the prefix, plainly.

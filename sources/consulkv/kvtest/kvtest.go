@@ -38,6 +38,7 @@ type Consul struct {
 	filtered bool
 	readOnly bool
 	deceives bool
+	hidden   string   // keys that begin so are hidden from who asks, who has no token
 	waiting  int      // queries that wait for the next change
 	reads    []string // queries of reads
 }
@@ -131,10 +132,19 @@ func (c *Consul) Deceive() {
 	c.wake()
 }
 
-// Restore ends Answer, HangUp, Filter and Deceive.
+// Hide hides the keys that begin with prefix as from somebody without a token: lists say nothing of it, and reads of such a
+// key by its name are refused.
+func (c *Consul) Hide(prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hidden = prefix
+	c.wake()
+}
+
+// Restore ends Answer, HangUp, Filter, Deceive and Hide.
 func (c *Consul) Restore() {
 	c.mu.Lock()
-	c.deceives = false
+	c.deceives, c.hidden = false, ""
 	c.mu.Unlock()
 	c.become(nil, false)
 }
@@ -277,6 +287,17 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			trouble := c.trouble
 			c.mu.Unlock()
 			trouble(w)
+			return
+		}
+		if c.hidden != "" {
+			refused := !q.recurse && strings.HasPrefix(key, c.hidden)
+			pairs = slices.DeleteFunc(pairs, func(p Pair) bool { return strings.HasPrefix(p.Key, c.hidden) })
+			c.mu.Unlock()
+			if refused {
+				http.Error(w, "Permission denied: anonymous token lacks permission 'key:read' on \""+key+"\"", http.StatusForbidden)
+			} else {
+				answer(w, pairs, index)
+			}
 			return
 		}
 		if c.deceives {
