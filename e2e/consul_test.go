@@ -133,6 +133,28 @@ func TestConsulServices(t *testing.T) {
 		shows(t, istiod, "moving", "the node goes", httpEntry("moving", 9080))
 	})
 
+	t.Run("ports that differ", func(t *testing.T) {
+		t.Parallel()
+		one, two := instance("ported-1", "127.0.0.1", 0), instance("ported-2", "127.0.0.2", 0)
+		one.Meta, two.Meta = nil, nil
+		one.Ports = api.ServicePorts{{Name: "http", Port: 9080, Default: true}, {Name: "grpc", Port: 9081}}
+		two.Ports = api.ServicePorts{{Name: "http", Port: 9090, Default: true}}
+		consul.Register(t, one, api.HealthPassing)
+		consul.Register(t, two, api.HealthPassing)
+		grpc := strings.NewReplacer("http", "grpc", "HTTP", "GRPC", "name: ported,", "name: ported.grpc.port,")
+		shows(t, istiod, "ported", "a ServiceEntry for each", httpEntry("ported", 9080, endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9090, "weight: 1"))+"---\n"+
+			grpc.Replace(httpEntry("ported", 9081, endpoint("127.0.0.1", 9081, "weight: 1"))))
+		// What istiod makes of them is one service, in which the second instance has one port.
+		istiod.WaitFor(t, consulTime, func() error {
+			got, err := istiodEndpoints(t, istiod, "ported.service.consul")
+			want := []string{"grpc 127.0.0.1:9081", "http 127.0.0.1:9080", "http 127.0.0.2:9090"}
+			if err == nil && !slices.Equal(want, got) {
+				err = fmt.Errorf("istiod has the endpoints %q", got)
+			}
+			return err
+		})
+	})
+
 	t.Run("tcp", func(t *testing.T) {
 		t.Parallel()
 		s := instance("redis-1", "127.0.0.1", 6379)
@@ -271,6 +293,30 @@ spec:
 // endpoint is one of an instance in dc1, with what else is said of it.
 func endpoint(address string, port int, more string) string {
 	return fmt.Sprintf("{address: %s, ports: {http: %d}, locality: dc1, %s}", address, port, more)
+}
+
+// istiodEndpoints are the endpoints that istiod has of a host, in order.
+func istiodEndpoints(t *testing.T, istiod *fixture.Istiod, host string) (all []string, err error) {
+	t.Helper()
+	var shards map[string]map[string]struct {
+		Shards map[string][]struct {
+			Addresses       []string
+			ServicePortName string
+			EndpointPort    int
+		}
+	}
+	if err := fixture.GetJSON(t.Context(), "http://"+istiod.HTTP+"/debug/endpointShardz", &shards); err != nil {
+		return nil, err
+	}
+	for _, namespace := range shards[host] {
+		for _, shard := range namespace.Shards {
+			for _, e := range shard {
+				all = append(all, fmt.Sprintf("%s %s:%d", e.ServicePortName, strings.Join(e.Addresses, ","), e.EndpointPort))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all, nil
 }
 
 // shows waits until istiod has these objects of a service, and no other of it.
