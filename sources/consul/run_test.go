@@ -141,6 +141,27 @@ func TestGoneForGoodAfterTheGrace(t *testing.T) {
 	})
 }
 
+func TestNoLongerListedIsGoneWhateverItsInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // the filter of names no longer lets it through, say
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.start(Settings{}, 0)
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.skips = "web" })
+		pass(10 * time.Second)
+		require.Empty(t, w.instancesOf("web"))
+		w.change(local, func(f *fakeDomain) { f.set("web", at("2")) })
+		pass(10 * time.Second)
+		require.Empty(t, w.instancesOf("web"))
+		pass(time.Minute)
+		require.Empty(t, w.of("web"), "withdrawn")
+		require.Equal(t, []string{"/1"}, w.instancesOf("api"))
+		w.change(local, func(f *fakeDomain) { f.skips = "" })
+		pass(10 * time.Second)
+		require.Equal(t, []string{"/2"}, w.instancesOf("web"))
+	})
+}
+
 func TestListedWithoutInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // all of them are filtered out, say
 		w := newWorld(t)
