@@ -49,6 +49,34 @@ func TestConsulStopped(t *testing.T) {
 	shows(t, istiod, "web", "an instance goes after the restart", httpEntry("web", 9080, one))
 }
 
+// TestConsulPortAfterRestart shows that clients find a service at the port at which they found it before tributary was
+// started again, though no instance has that port any more.
+func TestConsulPortAfterRestart(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	s := instance("web-1", "127.0.0.1", 9080)
+	consul.Register(t, s, api.HealthPassing)
+	tributary := fixture.StartTributary(t, consul.Source("consul"))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	shows(t, istiod, "web", "at first", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+	changed := time.Now()
+	s.Port = 9090
+	consul.Register(t, s, api.HealthPassing)
+	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9090, "weight: 1"))
+	shows(t, istiod, "web", "the instance has another port", want)
+	awaitStored(t, tributary, "consul", changed)
+
+	watch := guard(t, istiod, fixture.ParseObjects(t, want))
+	tributary.Kill()
+	tributary.Restart(t)
+	tributary.AwaitReady(t)
+	awaitState(t, tributary, "consul", "healthy", false)
+	// What comes next arrives, so istiod is connected again and has seen what there is to see.
+	consul.Register(t, instance("api-1", "127.0.0.1", 9091), api.HealthPassing)
+	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1", 9091, "weight: 1"))))
+	watch.stop(t)
+}
+
 // TestConsulWiped shows that a Consul that comes back empty does not empty the mesh: its agents have to tell it anew what
 // there is. What nobody tells it is believed to be gone after a while.
 func TestConsulWiped(t *testing.T) {
