@@ -40,7 +40,7 @@ type costs struct {
 // reads everything every 15 s, which is what Traefik does unless told otherwise. It prints a table.
 func TestConsulScale(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes 6 minutes; E2E_NIGHTLY=1 runs it")
+		t.Skip("takes 8 minutes; E2E_NIGHTLY=1 runs it")
 	}
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{TLS: true})
 	fillCatalog(t, consul)
