@@ -135,6 +135,12 @@ func (r *request) intern(v []byte) string {
 
 // mapEntry decodes an entry of a map<string, string>.
 func mapEntry(b []byte) (key, value []byte, err error) {
+	const first, second = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire.BytesType)
+	if len(b) >= 2 && b[0] == first && b[1] < 0x80 { // nearly all are as short as this
+		if v := 2 + int(b[1]); len(b) >= v+2 && b[v] == second && b[v+1] < 0x80 && len(b) == v+2+int(b[v+1]) {
+			return b[2:v], b[v+2:], nil
+		}
+	}
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {

@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"cmp"
+	"hash/maphash"
 	"iter"
 	"slices"
 
@@ -32,14 +34,10 @@ func (v *versions) all() iter.Seq2[[]byte, []byte] {
 			return
 		}
 		for b := v.request; len(b) > 0; {
-			num, typ, n := protowire.ConsumeTag(b)
-			b = b[n:]
-			if num != deltaInitial || typ != protowire.BytesType {
-				b = b[protowire.ConsumeFieldValue(num, typ, b):]
+			entry, rest, ok := nextInitial(b)
+			if b = rest; !ok {
 				continue
 			}
-			entry, n := protowire.ConsumeBytes(b)
-			b = b[n:]
 			name, version, _ := mapEntry(entry)
 			if _, void := v.void[string(name)]; !void && !yield(name, version) {
 				return
@@ -48,70 +46,126 @@ func (v *versions) all() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// index finds the entries of a state by name. It is made when clients resume, and shared by those that resume to the same
-// state.
+// nextInitial cuts the first field off a request that was decoded without an error, and reports whether it is an entry of
+// initial_resource_versions.
+func nextInitial(b []byte) (entry, rest []byte, ok bool) {
+	const tag = deltaInitial<<3 | byte(protowire.BytesType)
+	if b[0] == tag && b[1] < 0x80 { // nearly all are this short
+		end := 2 + int(b[1])
+		return b[2:end], b[end:], true
+	}
+	num, typ, n := protowire.ConsumeTag(b)
+	b = b[n:]
+	if num != deltaInitial || typ != protowire.BytesType {
+		return nil, b[protowire.ConsumeFieldValue(num, typ, b):], false
+	}
+	entry, n = protowire.ConsumeBytes(b)
+	return entry, b[n:], true
+}
+
+// index finds the entries of a state by hash of name and version. It is made when clients resume, and shared by those
+// that resume to the same state. Were there a map, most of the time would go into fetching names and versions from memory.
 type index struct {
 	entries []*Entry // in order of name
-	places  map[string]int32
+	seed    maphash.Seed
+	hashes  []uint64 // open addressing, a power of two in size; 0 is free
+	places  []int32  // of each hash in entries
 }
 
 func (s *state) index() *index {
 	return s.byName.get(func() *index {
-		x := &index{entries: make([]*Entry, 0, s.len), places: make(map[string]int32, s.len)}
+		size := 1
+		for size < 2*s.len+1 {
+			size *= 2
+		}
+		x := &index{
+			entries: make([]*Entry, 0, s.len), seed: maphash.MakeSeed(),
+			hashes: make([]uint64, size), places: make([]int32, size),
+		}
 		for e := range s.all() {
-			x.places[e.Name] = int32(len(x.entries)) //nolint:gosec // there is no memory for so many
+			h := x.hash([]byte(e.Name), []byte(e.Version))
+			i := h & uint64(size-1)
+			for x.hashes[i] != 0 {
+				i = (i + 1) & uint64(size-1)
+			}
+			x.hashes[i], x.places[i] = h, int32(len(x.entries)) //nolint:gosec // there is no memory for so many
 			x.entries = append(x.entries, e)
 		}
 		return x
 	})
 }
 
-// places is a set of places in an index.
-type places []uint64
+func (x *index) hash(name, version []byte) uint64 {
+	return max(maphash.Bytes(x.seed, name)*31+maphash.Bytes(x.seed, version), 1)
+}
 
-func newPlaces(n int) places { return make(places, (n+63)/64) }
-
-func (p places) has(i int32) bool { return p[i/64]&(1<<(i%64)) != 0 }
-
-func (p places) set(i int32, to bool) {
-	if to {
-		p[i/64] |= 1 << (i % 64)
-	} else {
-		p[i/64] &^= 1 << (i % 64)
+// find returns the place of the entry of name in version, if there is one. It goes by 64 bits of a hash that no client can
+// know: to be wrong about one of 100,000 entries takes a trillion clients that resume.
+func (x *index) find(name, version []byte) (place int, ok bool) {
+	h, mask := x.hash(name, version), uint64(len(x.hashes)-1)
+	for i := h & mask; x.hashes[i] != 0; i = (i + 1) & mask {
+		if x.hashes[i] == h {
+			return int(x.places[i]), true
+		}
 	}
+	return 0, false
+}
+
+// search returns the place of the entry of name, in whatever version, if there is one.
+func (x *index) search(name []byte) (place int, ok bool) {
+	return slices.BinarySearchFunc(x.entries, name, func(e *Entry, name []byte) int { return cmp.Compare(e.Name, string(name)) })
 }
 
 // resume compares to with what the client brought along from an earlier stream.
 func (s *subscription) resume(to *state) (puts []*Entry, removed []string) {
-	index := to.index()
-	current := newPlaces(to.len) // what the client has as it is
-	for name, version := range s.initial.all() {
-		if _, ok := s.names[string(name)]; !ok && !s.wildcard {
-			continue
+	if s.wildcard {
+		puts, removed = s.resumeAll(to)
+	} else {
+		puts = s.resumeNames(to)
+	}
+	for name := range s.names { // what is missing is said to be, whether or not the client had it
+		if to.get(name) == nil {
+			removed = append(removed, name)
 		}
-		if i, ok := index.places[string(name)]; ok {
-			current.set(i, index.entries[i].Version == string(version))
+	}
+	slices.Sort(removed)
+	return puts, slices.Compact(removed)
+}
+
+func (s *subscription) resumeAll(to *state) (puts []*Entry, removed []string) {
+	index := to.index()
+	current := make([]bool, to.len) // what the client has as it is
+	for name, version := range s.initial.all() {
+		if place, ok := index.find(name, version); ok {
+			current[place] = true
+		} else if place, ok := index.search(name); ok {
+			current[place] = false // it may have been given twice
 		} else {
 			removed = append(removed, string(name))
 		}
 	}
-	if s.wildcard {
-		for i, e := range index.entries {
-			if !current.has(int32(i)) { //nolint:gosec // as above
+	for i, e := range index.entries {
+		if !current[i] {
+			puts = append(puts, e)
+		}
+	}
+	return puts, removed
+}
+
+func (s *subscription) resumeNames(to *state) (puts []*Entry) {
+	have := make(map[string]string)
+	for name, version := range s.initial.all() {
+		if _, ok := s.names[string(name)]; ok {
+			have[string(name)] = string(version)
+		}
+	}
+	for name := range s.names {
+		if e := to.get(name); e != nil {
+			if version, ok := have[name]; !ok || version != e.Version {
 				puts = append(puts, e)
 			}
 		}
 	}
-	for name := range s.names {
-		i, ok := index.places[name]
-		switch {
-		case !ok: // what is missing is said to be, whether or not the client had it
-			removed = append(removed, name)
-		case !s.wildcard && !current.has(i):
-			puts = append(puts, index.entries[i])
-		}
-	}
 	sortEntries(puts)
-	slices.Sort(removed)
-	return puts, slices.Compact(removed)
+	return puts
 }
