@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 
-	"tributary/resource"
 	"tributary/sources"
 )
 
@@ -81,18 +80,7 @@ func (r *run) take(l listing) {
 
 // parse turns the value of a key into the content of its group.
 func (p *place) parse(key string, value []byte) sources.Content {
-	c := sources.Content{Group: key}
-	for _, doc := range resource.Decode(p.origin(key), value, p.decode) {
-		for _, w := range doc.Warnings {
-			c.Warnings = append(c.Warnings, w.Error())
-		}
-		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, sources.Reject{Key: doc.Key, Origin: doc.Errors[0].Origin, Err: doc.Errors})
-		} else if doc.Resource != nil {
-			c.Resources = append(c.Resources, doc.Resource)
-		}
-	}
-	return c
+	return sources.Decode(key, p.origin(key), value, p.decode)
 }
 
 // origin is how a key is named to people; the line follows.

@@ -149,16 +149,6 @@ func (l *loader) in(root, path string) string {
 
 // parse turns the text of a file into the content of its group.
 func (l *loader) parse(path string, data []byte) *sources.Content {
-	c := &sources.Content{Group: path}
-	for _, doc := range resource.Decode(l.in(l.shown, path), data, l.decode) {
-		for _, w := range doc.Warnings {
-			c.Warnings = append(c.Warnings, w.Error())
-		}
-		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, sources.Reject{Key: doc.Key, Origin: doc.Errors[0].Origin, Err: doc.Errors})
-		} else if doc.Resource != nil {
-			c.Resources = append(c.Resources, doc.Resource)
-		}
-	}
-	return c
+	c := sources.Decode(path, l.in(l.shown, path), data, l.decode)
+	return &c
 }

@@ -74,17 +74,7 @@ func Parse(l *lint.Linter, place string, text []byte, namespace string) ([]Objec
 	if err != nil {
 		given = nil // then the text has worse faults, which are found now
 	}
-	c := sources.Content{Group: place}
-	for _, doc := range resource.Decode(place, text, resource.Options{DefaultNamespace: namespace}) {
-		for _, w := range doc.Warnings {
-			c.Warnings = append(c.Warnings, w.Error())
-		}
-		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, sources.Reject{Key: doc.Key, Origin: doc.Errors[0].Origin, Err: doc.Errors})
-		} else if doc.Resource != nil {
-			c.Resources = append(c.Resources, doc.Resource)
-		}
-	}
+	c := sources.Decode(place, place, text, resource.Options{DefaultNamespace: namespace})
 	if err != nil && len(c.Rejects) == 0 {
 		return nil, fmt.Errorf("%s: %w", place, err)
 	}
