@@ -40,7 +40,7 @@ func (s *Store) Create(r *resource.Resource) (string, error) {
 // version is not ifVersion.
 func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 	version, err := s.edit(r.Key(), func(old *resource.Resource) (*resource.Resource, error) {
-		return r, expect(old, ifVersion)
+		return r, Expect(old, versionOf(old), ifVersion)
 	})
 	if err != nil {
 		return "", fmt.Errorf("update %s: %w", r.Key(), err)
@@ -52,19 +52,10 @@ func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 // the newer resource. It is called without a lock held.
 func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (string, error) {
 	version, err := s.edit(key, func(old *resource.Resource) (*resource.Resource, error) {
-		if err := expect(old, ""); err != nil {
+		if err := Expect(old, "", ""); err != nil {
 			return nil, err
 		}
-		r, err := edit(old)
-		switch {
-		case err != nil:
-			return nil, err
-		case r == nil:
-			return nil, errors.New("the edit returned no resource")
-		case r.Key() != key:
-			return nil, fmt.Errorf("the edit renamed it to %s", r.Key())
-		}
-		return r, nil
+		return Edited(old, edit)
 	})
 	if err != nil {
 		return "", fmt.Errorf("patch %s: %w", key, err)
@@ -75,7 +66,7 @@ func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource
 // Delete removes the resource of key, under the same conditions as Update.
 func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	_, err := s.edit(key, func(old *resource.Resource) (*resource.Resource, error) {
-		return nil, expect(old, ifVersion)
+		return nil, Expect(old, versionOf(old), ifVersion)
 	})
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
@@ -104,16 +95,38 @@ func (s *Store) edit(key resource.Key, f func(old *resource.Resource) (*resource
 	}
 }
 
-// expect checks the conditions of a change of old.
-func expect(old *resource.Resource, ifVersion string) error {
+func versionOf(r *resource.Resource) string {
+	if r == nil {
+		return ""
+	}
+	return r.Version()
+}
+
+// Expect checks the conditions of a change of old, which has a version: that there is one, and that its version is ifVersion,
+// unless that is empty.
+func Expect(old *resource.Resource, version, ifVersion string) error {
 	switch {
 	case old == nil:
 		return ErrNotFound
-	case ifVersion != "" && ifVersion != old.Version():
-		return fmt.Errorf("%w: it is %s, not %s", ErrConflict, old.Version(), ifVersion)
+	case ifVersion != "" && ifVersion != version:
+		return fmt.Errorf("%w: it is %s, not %s", ErrConflict, version, ifVersion)
 	default:
 		return nil
 	}
+}
+
+// Edited is what edit makes of old, if that is something that Patch can put into its place.
+func Edited(old *resource.Resource, edit func(*resource.Resource) (*resource.Resource, error)) (*resource.Resource, error) {
+	r, err := edit(old)
+	switch {
+	case err != nil:
+		return nil, err
+	case r == nil:
+		return nil, errors.New("the edit returned no resource")
+	case r.Key() != old.Key():
+		return nil, fmt.Errorf("the edit renamed it to %s", r.Key())
+	}
+	return r, nil
 }
 
 var _ interface {

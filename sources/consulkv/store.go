@@ -152,7 +152,7 @@ func (s *Store) Create(r *resource.Resource) (string, error) {
 // is not ifVersion. An equal resource is not written.
 func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 	version, err := s.change(r.Key(), func(old *resource.Resource, version string) (*resource.Resource, error) {
-		return r, expect(old, version, ifVersion)
+		return r, memstore.Expect(old, version, ifVersion)
 	})
 	if err != nil {
 		return "", fmt.Errorf("update %s: %w", r.Key(), err)
@@ -164,19 +164,10 @@ func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 // the newer resource.
 func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource.Resource, error)) (string, error) {
 	version, err := s.change(key, func(old *resource.Resource, version string) (*resource.Resource, error) {
-		if err := expect(old, version, ""); err != nil {
+		if err := memstore.Expect(old, version, ""); err != nil {
 			return nil, err
 		}
-		r, err := edit(old)
-		switch {
-		case err != nil:
-			return nil, err
-		case r == nil:
-			return nil, errors.New("the edit returned no resource")
-		case r.Key() != key:
-			return nil, fmt.Errorf("the edit renamed it to %s", r.Key())
-		}
-		return r, nil
+		return memstore.Edited(old, edit)
 	})
 	if err != nil {
 		return "", fmt.Errorf("patch %s: %w", key, err)
@@ -189,7 +180,7 @@ func (s *Store) Patch(key resource.Key, edit func(*resource.Resource) (*resource
 func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	for {
 		_, err := s.change(key, func(old *resource.Resource, version string) (*resource.Resource, error) {
-			return nil, expect(old, version, ifVersion)
+			return nil, memstore.Expect(old, version, ifVersion)
 		})
 		if err != nil {
 			return fmt.Errorf("delete %s: %w", key, err)
@@ -198,18 +189,6 @@ func (s *Store) Delete(key resource.Key, ifVersion string) error {
 			return nil
 		}
 		ifVersion = s.Version(key)
-	}
-}
-
-// expect checks the conditions of a change of old.
-func expect(old *resource.Resource, version, ifVersion string) error {
-	switch {
-	case old == nil:
-		return memstore.ErrNotFound
-	case ifVersion != "" && ifVersion != version:
-		return fmt.Errorf("%w: it is %s, not %s", memstore.ErrConflict, version, ifVersion)
-	default:
-		return nil
 	}
 }
 
