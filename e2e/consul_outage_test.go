@@ -124,8 +124,8 @@ func TestConsulWiped(t *testing.T) {
 	awaitState(t, tributary, "consul", "healthy", false)
 }
 
-// TestConsulToken shows that a token that is deleted takes nothing with it: Consul then says of services that they have no
-// instances.
+// TestConsulToken shows that a token that is deleted, narrowed or lost takes nothing with it: Consul then says of services that
+// they have no instances.
 func TestConsulToken(t *testing.T) {
 	t.Parallel()
 	const management, accessor, secret = "e2e00000-0000-4000-8000-0000000000aa", "e2e00000-0000-4000-8000-0000000000bb", "e2e00000-0000-4000-8000-0000000000cc"
@@ -180,6 +180,25 @@ func TestConsulToken(t *testing.T) {
 	t.Log(source(t, tributary, "consul"))
 	time.Sleep(outage())
 	narrow(policy.Rules)
+	awaitState(t, tributary, "consul", "healthy", false)
+	t.Logf("nothing was missing at %d looks", watch.stop(t))
+
+	// A token that is lost. Consul does not tell those who send none that it hides something from them.
+	watch = guard(t, istiod, fixture.ParseObjects(t, want))
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	anonymous := func() error {
+		if s := source(t, tributary, "consul"); !strings.Contains(s.State, "denied") || !strings.Contains(s.Message, "no token is sent") {
+			return fmt.Errorf("the source is %v", s)
+		}
+		return nil
+	}
+	tributary.WaitFor(t, 30*time.Second, anonymous)
+	t.Log(source(t, tributary, "consul"))
+	tributary.Kill()
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	tributary.WaitFor(t, 30*time.Second, anonymous)
+	require.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
 	awaitState(t, tributary, "consul", "healthy", false)
 	t.Logf("nothing was missing at %d looks", watch.stop(t))
 }

@@ -19,6 +19,8 @@ type catalog interface {
 	services(ctx context.Context, d domain, q query) (listing, error)
 	// service reads the instances of one service.
 	service(ctx context.Context, d domain, name string, q query) (reading, error)
+	// strangersMay reports whether those who send no token have all of rights.
+	strangersMay(ctx context.Context, d domain, rights []dial.Right) (bool, error)
 }
 
 // query is how to ask.
@@ -103,7 +105,8 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	}
 	o, cancel := c.options(ctx, d, q, filter)
 	defer cancel()
-	names, meta, err := c.Catalog().Services(o)
+	ctx, sent := dial.Watch(o.Context())
+	names, meta, err := c.Catalog().Services(o.WithContext(ctx))
 	if err != nil {
 		return listing{}, fmt.Errorf("read the names of services: %w", explain(o, err))
 	}
@@ -114,19 +117,30 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	}
 	return listing{
 		names: names, index: meta.LastIndex, filtered: meta.ResultsFilteredByACLs,
-		confirming: q.level == certain, leaderless: !meta.KnownLeader,
+		confirming: q.level == certain, leaderless: !meta.KnownLeader, anonymous: sent.Anonymous(),
 	}, nil
 }
 
 func (c *client) service(ctx context.Context, d domain, name string, q query) (reading, error) {
 	o, cancel := c.options(ctx, d, q, c.settings.HealthFilter)
 	defer cancel()
-	entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o)
+	ctx, sent := dial.Watch(o.Context())
+	entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o.WithContext(ctx))
 	if err != nil {
 		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
 	}
 	return reading{
 		instances: newInstances(entries), index: meta.LastIndex,
-		filtered: meta.ResultsFilteredByACLs, confirming: q.level == certain, leaderless: !meta.KnownLeader,
+		filtered: meta.ResultsFilteredByACLs, confirming: q.level == certain, leaderless: !meta.KnownLeader, anonymous: sent.Anonymous(),
 	}, nil
+}
+
+func (c *client) strangersMay(ctx context.Context, d domain, rights []dial.Right) (bool, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded))
+	defer cancel()
+	may, err := c.StrangersMay(ctx, d.datacenter, d.namespace, d.partition, rights)
+	if err != nil {
+		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
+	}
+	return may, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
 )
 
@@ -28,6 +29,7 @@ type world struct {
 	reads     map[string]int // by service
 	all       int
 	listed    int // reads of names
+	asked     int // questions about the rights of strangers
 	mostReads int // at the same time
 	nowReads  int
 	wait      time.Duration // after which a query that waits is answered
@@ -47,6 +49,8 @@ type fakeDomain struct {
 	fails    error
 	hides    bool   // as from a token without rights
 	skips    string // the service that is not among the names
+	// shows are the services that those may see who send no token; nil if one is sent.
+	shows map[string]bool
 }
 
 func newWorld(t *testing.T, domains ...domain) *world {
@@ -120,8 +124,9 @@ func (w *world) services(ctx context.Context, d domain, q query) (l listing, err
 	w.mu.Unlock()
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		l = listing{names: map[string][]string{}, index: f.index, confirming: q.level == certain, filtered: f.hides}
+		l.anonymous = f.shows != nil
 		for name := range f.services {
-			if !f.hides && name != f.skips {
+			if !f.hides && name != f.skips && f.visible(name) {
 				l.names[name] = nil
 			}
 		}
@@ -146,9 +151,27 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 		if f.hides {
 			r.instances, r.filtered = instances{}, q.index == 0
 		}
+		if r.anonymous = f.shows != nil; !f.visible(name) {
+			r.instances = instances{}
+		}
 		return r.index
 	})
 	return r, err
+}
+
+func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }
+
+func (w *world) strangersMay(_ context.Context, d domain, rights []dial.Right) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.domains[d]
+	w.asked++
+	for _, r := range rights {
+		if f.shows != nil && !f.shows[r.Name] && (r.Resource == "service" || r.Name == "") {
+			return false, f.fails
+		}
+	}
+	return true, f.fails
 }
 
 // Service implements mapper.

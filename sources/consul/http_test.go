@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 
 	l, err := client.services(t.Context(), domain{}, query{level: certain})
 	require.NoError(t, err)
-	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, index: 12, confirming: true}, l)
+	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, index: 12, confirming: true, anonymous: true}, l)
 	r, err := client.service(t.Context(), domain{}, "web/a b", query{})
 	require.NoError(t, err)
 	require.Len(t, r.instances.list, 1)

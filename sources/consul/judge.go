@@ -23,6 +23,8 @@ type reading struct {
 	// leaderless says that Consul does not name a leader. Those that answer a watch never do. In a confirming answer it
 	// is a sign that something between us took headers away, and with them that of filtered.
 	leaderless bool
+	// anonymous says that no token was sent. Then Consul does not tell whether filtered: see strangers.go.
+	anonymous bool
 }
 
 // meaning is what an answer means, given what is known.
@@ -157,8 +159,9 @@ type listing struct {
 	names      map[string][]string // those that are wanted, with their tags
 	index      uint64
 	filtered   bool
-	confirming bool // these two as in reading
+	confirming bool // these three as in reading
 	leaderless bool
+	anonymous  bool
 }
 
 // judgeNames decides what a listing means, given the last one that was believed; known is false if there is none, and

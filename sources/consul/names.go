@@ -20,6 +20,9 @@ func (r *run) list(ctx context.Context, p *part) {
 			q = query{level: certain}
 		}
 		l, err := r.readNames(ctx, p, q)
+		if err == nil {
+			err = r.unmaskNames(ctx, p, &l)
+		}
 		if err != nil {
 			if failed := r.namesFailed(p, err); failed {
 				index, sure = 0, true

@@ -25,6 +25,8 @@ type server struct {
 	trouble  misbehaviour
 	gone     map[string]uint64 // index at which a service went
 	requests []string          // path and query
+	token    string            // who does not send it sees nothing, and is not told so; empty without ACLs
+	proxied  bool              // something in front of it lets no POST through
 }
 
 type entry struct {
@@ -121,11 +123,19 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.URL.Path+"?"+r.URL.RawQuery)
 	s.mu.Unlock()
+	if strings.HasPrefix(r.URL.Path, "/v1/acl/") || strings.HasPrefix(r.URL.Path, "/v1/internal/acl/") {
+		s.acl(w, r)
+		return
+	}
 	for {
 		s.mu.Lock()
+		stranger := s.token != "" && r.Header.Get("X-Consul-Token") != s.token
 		how, changed := s.trouble, s.changed
 		body, at := s.answer(r.URL.Path)
 		s.mu.Unlock()
+		if stranger && how == fine {
+			how = hidden
+		}
 		switch {
 		case how == busy:
 			w.Header().Set("Retry-After", "1")
@@ -143,7 +153,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if index == 0 || at > index || how == hidden && index > 0 {
-			if how == hidden && index == 0 {
+			if how == hidden && index == 0 && !stranger {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 			}
 			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
@@ -159,6 +169,28 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		case <-deadline:
 			index = 0
 		}
+	}
+}
+
+// acl answers questions about rights, all of them of strangers.
+func (s *server) acl(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var questions []struct{ Resource, Access, Segment string }
+	switch {
+	case r.Header.Get("X-Consul-Token") != "":
+		http.Error(w, "a token was sent", http.StatusTeapot)
+	case s.proxied && r.Method != http.MethodGet:
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+	case s.token == "":
+		http.Error(w, "ACL support disabled", http.StatusUnauthorized)
+	case r.URL.Path == "/v1/acl/token/self":
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	case json.NewDecoder(r.Body).Decode(&questions) != nil || len(questions) > 64:
+		http.Error(w, "Refusing to process more than 64 authorizations at once", http.StatusBadRequest)
+	default:
+		type answer struct{ Allow bool }
+		_, _ = w.Write(marshal(make([]answer, len(questions))))
 	}
 }
 

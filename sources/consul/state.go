@@ -62,6 +62,16 @@ func (p *part) suspected(now time.Time) bool { return now.Before(p.suspect) }
 // notConsul is said of answers without the headers of Consul.
 const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away"
 
+const setToken = "set tokenFile or CONSUL_HTTP_TOKEN" //nolint:gosec // no token
+
+// unseen is what to say of something that Consul hides.
+func unseen(anonymous bool, withToken, without string) string {
+	if anonymous {
+		return without
+	}
+	return withToken
+}
+
 // complete reports whether all that the domain had at the start was read. A service that we may not read does not
 // hold up the others; if it is all of them, we may not read the domain.
 func (p *part) complete() bool {
@@ -107,10 +117,14 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.settled = s.known
 		s.trouble = &trouble{sources.Unreachable, fmt.Sprintf("service %s: %s", s.name, notConsul)}
 	case denied:
-		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: the token does not show its instances (node:read and service:read are needed)", s.name)}
+		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
+			"the token does not show its instances (node:read and service:read are needed)",
+			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken)}
 	case partial:
 		s.found(r.instances.with(missing), len(missing))
-		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: the token no longer shows %d of its instances, which stay", s.name, len(missing))}
+		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
+			fmt.Sprintf("the token no longer shows %d of its instances, which stay", len(missing)),
+			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s", len(missing), setToken))}
 	case changed:
 		if !s.part.suspected(now) {
 			missing = nil
@@ -194,7 +208,8 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 		p.fail(&trouble{sources.Unreachable, notConsul})
 		return m, nil, nil
 	case denied:
-		p.fail(&trouble{sources.Denied, "the token does not show any service (service:read and node:read are needed)"})
+		p.fail(&trouble{sources.Denied, unseen(l.anonymous, "the token does not show any service (service:read and node:read are needed)",
+			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)})
 		return m, nil, nil
 	}
 	if wiped {

@@ -41,6 +41,9 @@ func (w *watcher) step(ctx context.Context) {
 	q, of := w.choose()
 	started := time.Now()
 	answer, err := w.read(ctx, q, of)
+	if err == nil {
+		err = w.unmask(ctx, w.service, &answer)
+	}
 	if err != nil {
 		w.failed(ctx, err)
 		return

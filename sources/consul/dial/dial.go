@@ -38,6 +38,10 @@ type Client struct {
 	Secure bool
 
 	base *http.Transport
+	http *http.Client
+	root *url.URL // of the API
+	// namespace and partition are those of queries that name none.
+	namespace, partition string
 }
 
 const (
@@ -78,21 +82,26 @@ func New(a Address, s Settings) (*Client, error) {
 			return nil, err
 		}
 	}
-	client, err := api.NewClient(&api.Config{
+	namespace, partition := cmp.Or(a.namespace, os.Getenv("CONSUL_NAMESPACE")), cmp.Or(a.partition, os.Getenv("CONSUL_PARTITION"))
+	client := &http.Client{Transport: &transport{base: base, tokens: newTokens(s.TokenFile)}}
+	consul, err := api.NewClient(&api.Config{
 		Address:    host,
 		Scheme:     scheme,
 		PathPrefix: a.Prefix,
-		HttpClient: &http.Client{Transport: &transport{base: base, tokens: newTokens(s.TokenFile)}},
+		HttpClient: client,
 		HttpAuth:   basicAuth(),
 		Datacenter: a.dc,
-		Namespace:  cmp.Or(a.namespace, os.Getenv("CONSUL_NAMESPACE")),
-		Partition:  cmp.Or(a.partition, os.Getenv("CONSUL_PARTITION")),
+		Namespace:  namespace,
+		Partition:  partition,
 		Token:      placeholder,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Client: client, Address: a, Secure: scheme == "https", base: base}, nil
+	return &Client{
+		Client: consul, Address: a, Secure: scheme == "https", base: base, http: client,
+		root: &url.URL{Scheme: scheme, Host: host, Path: a.Prefix}, namespace: namespace, partition: partition,
+	}, nil
 }
 
 // behindProxy returns the TLS configuration for connections through a proxy, which are not made by DialTLSContext.
@@ -130,7 +139,11 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Header.Get(tokenHeader) == placeholder {
+	switch req.Header.Get(tokenHeader) {
+	case nobody:
+		req = req.Clone(req.Context())
+		req.Header.Del(tokenHeader)
+	case placeholder:
 		token, err := t.tokens.current()
 		if err != nil {
 			if req.Body != nil {
@@ -144,6 +157,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.Header.Set(tokenHeader, value)
 		}
 	}
+	noteSent(req)
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,156 @@
+package consul
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+func TestATokenThatIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		shows   map[string]bool
+		state   sources.State
+		message string
+	}{
+		"nothing is shown": {map[string]bool{}, sources.Denied, "no token is sent, and Consul shows nothing to anonymous requests: set tokenFile or CONSUL_HTTP_TOKEN"},
+		"some is shown":    {map[string]bool{"api": true}, sources.Degraded, "service web: no token is sent, and Consul does not show its instances"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("2")) })
+				w.start(Settings{}, 0)
+				pass(time.Minute)
+				w.change(local, func(f *fakeDomain) { f.shows = c.shows; f.set("web", at("1")); f.set("api", at("2")) })
+				pass(time.Hour)
+				require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+				require.Equal(t, []string{"/2"}, w.instancesOf("api"))
+				require.Equal(t, c.state, w.health().State, w.health().Message)
+				require.Contains(t, w.health().Message, c.message)
+
+				w.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", at("3")) })
+				pass(time.Hour)
+				require.Equal(t, []string{"/3"}, w.instancesOf("web"))
+				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+			})
+		})
+	}
+}
+
+func TestARestartWithoutTheToken(t *testing.T) {
+	for name, shows := range map[string]map[string]bool{"nothing is shown": {}, "some is shown": {"api": true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.old = []string{"web", "api"}
+				w.change(local, func(f *fakeDomain) { f.shows = shows; f.set("web", at("1")); f.set("api", at("2")) })
+				w.start(Settings{}, 0)
+				pass(time.Hour)
+				require.NotContains(t, w.names(), "web", "what an earlier run published stays")
+				require.Contains(t, w.health().Message, "no token is sent")
+				w.change(local, func(f *fakeDomain) { f.shows = nil })
+				pass(time.Hour)
+				require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+			})
+		})
+	}
+}
+
+func TestStrangersWhoMaySeeAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.old = []string{"older"}
+		w.change(local, func(f *fakeDomain) {
+			f.shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
+			f.set("web", at("1"))
+			f.set("api", at("2"))
+		})
+		w.start(Settings{}, 0)
+		pass(time.Minute)
+		require.Empty(t, w.of("older"), "it has gone while we were away")
+		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		pass(time.Hour)
+		require.Empty(t, w.instancesOf("web"))
+		require.Equal(t, []string{"/2"}, w.instancesOf("api"))
+		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+		w.change(local, func(f *fakeDomain) { f.remove("api") })
+		pass(time.Hour)
+		require.Empty(t, w.instancesOf("api"))
+		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+	})
+}
+
+func TestATokenFileThatIsEmptied(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(token string) { require.NoError(t, os.WriteFile(file, []byte(token), 0o600)) }
+	write("secret\n")
+	s := newServer(t)
+	s.token = "secret"
+	s.put("web", instance("web", "1", "10.0.0.1", 80))
+	s.put("api", instance("api", "1", "10.0.0.1", 80))
+	r := runSource(t, s, Settings{TokenFile: file, ResetHold: time.Millisecond, Grace: time.Millisecond})
+	r.await("it is synced", func() bool { return r.status().Synced })
+	write("")
+	s.put("web", instance("web", "1", "10.0.0.1", 81)) // watches that are open go on with the token with which they began
+	s.put("new", instance("new", "1", "10.0.0.1", 80))
+	r.await("it is denied", func() bool { return r.status().State == sources.Denied })
+	require.Contains(t, r.status().Message, "no token is sent")
+	asked := len(s.asked("/v1/internal/acl/authorize"))
+	r.await("it asked again", func() bool { return len(s.asked("/v1/internal/acl/authorize")) > asked })
+	require.True(t, r.has("web") && r.has("api"))
+	write("secret")
+	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy && r.has("new") })
+	require.True(t, r.has("web") && r.has("api"))
+}
+
+func TestWithoutACLsNothingIsHidden(t *testing.T) {
+	for name, proxied := range map[string]bool{"plain": false, "through a proxy that is choosy": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.proxied = proxied
+			s.put("web", instance("web", "1", "10.0.0.1", 80))
+			s.put("api", instance("api", "1", "10.0.0.1", 80))
+			r := runSource(t, s, Settings{Grace: time.Millisecond})
+			r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
+			s.remove("web")
+			r.await("it goes", func() bool { return !r.has("web") })
+			require.True(t, r.has("api"))
+			require.NotEmpty(t, s.asked("/v1/internal/acl/authorize"))
+		})
+	}
+}
+
+func TestStrangersMay(t *testing.T) {
+	s := newServer(t)
+	c := dialed(t, s, Settings{})
+	rights := []dial.Right{}
+	for i := range 200 {
+		rights = append(rights, dial.Right{Resource: "service", Name: fmt.Sprint(i)})
+	}
+	may, err := c.strangersMay(t.Context(), domain{datacenter: "dc2"}, rights)
+	require.NoError(t, err)
+	require.True(t, may)
+	require.Len(t, s.asked("/v1/internal/acl/authorize?dc=dc2"), 1)
+	s.token = "secret"
+	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
+	c = dialed(t, s, Settings{})
+	may, err = c.strangersMay(t.Context(), domain{}, rights)
+	require.NoError(t, err)
+	require.False(t, may, "the token is not sent with such questions")
+	s.proxied = true
+	_, err = c.strangersMay(t.Context(), domain{}, rights)
+	require.ErrorContains(t, err, "only GET")
+	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
+	s.http.Close()
+	_, err = c.strangersMay(t.Context(), domain{}, rights)
+	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
+}
