@@ -117,6 +117,7 @@ func sameVersions(t *testing.T, b *rig) {
 	b.awaitObject("apple", first)
 	b.Put("apple", 1)
 	b.await("apple is as it was", func() bool { return b.version("apple") == first })
+	b.stop() // what it still does must not be laid at the door of the next
 	again := &rig{Harness: b.Harness, t: t, table: &recorder{}}
 	again.start()
 	again.awaitSync()
