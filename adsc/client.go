@@ -163,16 +163,16 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	defer func() { _ = conn.Close() }() // it fails only if it was closed before
 
 	start := time.Now()
-	s := newStream(c, address)
+	s := newStream(ctx, c, address)
 	if c.cfg.Mode != SotW {
-		err = s.run(ctx, conn, openDelta)
+		err = s.run(conn, openDelta)
 		if c.cfg.Mode == Auto && s.wantsFallback(err) {
 			c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
-			s = newStream(c, address)
-			err = s.run(ctx, conn, openSotW)
+			s = newStream(ctx, c, address)
+			err = s.run(conn, openSotW)
 		}
 	} else {
-		err = s.run(ctx, conn, openSotW)
+		err = s.run(conn, openSotW)
 	}
 	return s.answered && time.Since(start) >= c.cfg.StableAfter, fmt.Errorf("xDS stream to %s: %w", address, err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
@@ -140,6 +141,45 @@ func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
 	assert.Empty(t, again.GetResponseNonce())
 	assert.Equal(t, map[string]string{"a": "2", "c": "1", "x": "1"}, again.GetInitialResourceVersions(), "what was refused is known, too")
 	assert.Equal(t, "a@3 ", receive(t, heard), "not complete: it was resumed")
+}
+
+// What a handler took counts, also if the stream ended while it worked: the server must be told of it, or would not say that
+// it has gone.
+func TestWhatIsHandledWhileTheStreamEndsIsResumed(t *testing.T) {
+	requests := make(chan *deltaRequest, 100)
+	handling := make(chan struct{})
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- first
+		if n > 0 {
+			return chat(s, requests, deltaResponse(t, "n1", "v", "-b"))
+		}
+		if err := s.Send(deltaResponse(t, "n1", "v", "a@1", "b@1")); err != nil {
+			return err
+		}
+		<-handling
+		return errRestart
+	})
+	heard := make(chan string, 10)
+	handler := func(ctx context.Context, r *adsc.Response) error {
+		if len(r.Resources) > 0 {
+			close(handling)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond): // the stream has ended meanwhile, and if not, the test cannot fail
+			}
+		}
+		heard <- told(r)
+		return nil
+	}
+	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: handler}))
+	receive(t, requests)
+	assert.Equal(t, "a@1 b@1 complete ", receive(t, heard))
+	assert.Equal(t, map[string]string{"a": "1", "b": "1"}, receive(t, requests).GetInitialResourceVersions())
+	assert.Equal(t, "-b ", receive(t, heard))
 }
 
 func TestAFirstResponseInPiecesIsCompleteWithTheLast(t *testing.T) {

@@ -22,6 +22,7 @@ const settled = time.Second
 // all must not meet a client that does the same.
 type stream struct {
 	client   *Client
+	life     context.Context // of Client.Run, which outlives the stream; handlers get it
 	server   string
 	requests chan *request // to the writer
 	answers  chan *answer  // from the reader; unbuffered, so that a slow handler holds the reader back
@@ -46,9 +47,9 @@ var (
 	errReconnect   = errors.New("reconnecting")
 )
 
-func newStream(c *Client, server string) *stream {
+func newStream(life context.Context, c *Client, server string) *stream {
 	return &stream{
-		client: c, server: server, asked: make(map[string]*asked),
+		client: c, life: life, server: server, asked: make(map[string]*asked),
 		requests: make(chan *request, 64), answers: make(chan *answer),
 	}
 }
@@ -59,8 +60,8 @@ func (s *stream) wantsFallback(err error) bool {
 }
 
 // run asks for every subscription and works on the answers until the stream ends. The error is never nil.
-func (s *stream) run(ctx context.Context, conn *grpc.ClientConn, open opener) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (s *stream) run(conn *grpc.ClientConn, open opener) error {
+	ctx, cancel := context.WithCancelCause(s.life)
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel(nil) // ends the stream, whichever way we leave
@@ -271,10 +272,11 @@ func (s *stream) handle(ctx context.Context, in *answer) error {
 	a.fresh = a.fresh && in.more
 
 	sub, handler := c.handlerOf(in.typeURL)
-	rejected := handler(ctx, r)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	rejected := handler(s.life, r)
+	if err := s.life.Err(); err != nil {
+		return err
 	}
+	// It was handled, even if the stream has ended in the meantime: the next one has to tell the server of it.
 	if rejected != nil {
 		log.Warn("response rejected", "version", in.version, "err", rejected)
 	}
