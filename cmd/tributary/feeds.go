@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -58,8 +59,8 @@ func (f *feed) input() aggregate.Source {
 type changes struct{ added, changed, removed []string }
 
 // configure puts want in force, and says what it changed. Sources whose configuration stays are not disturbed; one that
-// changes keeps its store, and what it held is served until it is read anew; what a removed one held is served until those
-// that were added are read. If a source cannot be made, all stays as it was.
+// changes keeps its store, and what it held is served until it is read anew, which waits a moment for those that were added;
+// what a removed one held is served until these are read. If a source cannot be made, all stays as it was.
 func (f *feeds) configure(want []config.Source) (done changes, err error) {
 	var next, added, changed []*feed
 	for _, s := range want {
@@ -93,11 +94,6 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 			return done, err
 		}
 	}
-	for _, n := range changed {
-		if err := f.supervisor.Swap(n.spec()); err != nil {
-			return done, err
-		}
-	}
 	var inputs []aggregate.Source
 	for _, n := range next {
 		inputs = append(inputs, n.input())
@@ -105,6 +101,14 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 	old := f.all
 	f.all = next
 	f.view.SetSources(inputs...) // before any source is removed, so that what it holds can stay for as long as it must
+	if len(changed) > 0 {
+		f.awaitMerged(done.added) // which may have what a changed one no longer has
+	}
+	for _, n := range changed {
+		if err := f.supervisor.Swap(n.spec()); err != nil {
+			return done, err
+		}
+	}
 	for _, o := range old {
 		if f.find(o.config.Name) != nil {
 			continue
@@ -115,6 +119,23 @@ func (f *feeds) configure(want []config.Source) (done changes, err error) {
 		}
 	}
 	return done, nil
+}
+
+// mergeWait is how long a source that changes waits for those that are new.
+const mergeWait = 2 * time.Second
+
+// awaitMerged waits until the view has what the sources called names have, but not for one that takes long to read.
+func (f *feeds) awaitMerged(names []string) {
+	unread := func(s aggregate.SourceStatus) bool { return slices.Contains(names, s.Name) && !s.Synced }
+	missing := func() bool {
+		all := f.view.Sources()
+		return slices.ContainsFunc(all, unread) || slices.ContainsFunc(names, func(name string) bool {
+			return !slices.ContainsFunc(all, func(s aggregate.SourceStatus) bool { return s.Name == name })
+		})
+	}
+	for end := time.Now().Add(mergeWait); missing() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond) // the view tells of changes of what it shows, and that it read a source may be none
+	}
 }
 
 func (f *feeds) find(name string) *feed {
