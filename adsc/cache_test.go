@@ -125,7 +125,7 @@ func finished(t *testing.T, ended <-chan error) {
 // TestCacheDoesNotGrow changes one resource many times.
 func TestCacheDoesNotGrow(t *testing.T) {
 	dir := t.TempDir()
-	const changes = 5000
+	const changes = 2000
 	address := serveDelta(t, func(_ int, s deltaStream) error {
 		if _, err := s.Recv(); err != nil {
 			return err

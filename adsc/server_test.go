@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // stream is one stream of a scripted server.
 type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer

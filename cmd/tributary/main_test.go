@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must happen.
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // result is how a command ended.
 type result struct {
