@@ -2,7 +2,6 @@ package xds
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -251,8 +250,6 @@ func TestFlippingBetweenEmptyAndFull(t *testing.T) {
 }
 
 func TestResponseThatIsNoResponse(t *testing.T) {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		if err := s.SendMsg([]byte("\xff\xff\xff truncated")); err != nil {
 			return err
@@ -260,13 +257,7 @@ func TestResponseThatIsNoResponse(t *testing.T) {
 		<-s.Context().Done()
 		return nil
 	}))
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-done)
-	})
-	r := read(t, Settings{Mode: "delta"}, lis.Addr().String())
+	r := read(t, Settings{Mode: "delta"}, serveGRPC(t, g))
 	r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
 }
 

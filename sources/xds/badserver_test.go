@@ -124,8 +124,6 @@ func TestResponseThatIsCut(t *testing.T) {
 		TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")},
 	})
 	require.NoError(t, err)
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		for _, message := range [][]byte{good, good[:len(good)-10]} {
 			if err := s.SendMsg(message); err != nil {
@@ -135,13 +133,7 @@ func TestResponseThatIsCut(t *testing.T) {
 		<-s.Context().Done()
 		return nil
 	}))
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-done)
-	})
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, lis.Addr().String())
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, serveGRPC(t, g))
 	r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
 	require.Equal(t, "a", r.names())
 }
@@ -222,17 +214,9 @@ func TestBadInputByDelta(t *testing.T) {
 
 // scriptedDelta serves delta streams of what comes by send, and tells of rejections.
 func scriptedDelta(t *testing.T, send <-chan *discoveryv3.DeltaDiscoveryResponse, nacks chan<- string) string {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &deltaServer{send: send, nacks: nacks})
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		require.NoError(t, <-done)
-	})
-	return lis.Addr().String()
+	return serveGRPC(t, g)
 }
 
 type deltaServer struct {

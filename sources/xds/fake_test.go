@@ -25,10 +25,16 @@ type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesSe
 
 // scripted serves state-of-the-world streams by a function until the test ends, and returns its address.
 func scripted(t *testing.T, script func(stream) error, opts ...grpc.ServerOption) string {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &scriptedServer{script: script})
+	return serveGRPC(t, g)
+}
+
+// serveGRPC serves g until the test ends, and returns its address.
+func serveGRPC(t *testing.T, g *grpc.Server) string {
+	t.Helper()
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(lis) }()
 	t.Cleanup(func() {

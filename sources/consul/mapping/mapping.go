@@ -61,8 +61,8 @@ func New(o Options, vips VIPs) (*Mapper, error) {
 	}, nil
 }
 
-// Skips reports whether a service is left out by its name, so that it need not be read.
-func (m *Mapper) Skips(name string) bool {
+// skips reports whether a service is left out by its name, so that it need not be read.
+func (m *Mapper) skips(name string) bool {
 	return name == "consul" || slices.ContainsFunc(m.o.Skip, func(pattern string) bool {
 		ok, _ := path.Match(pattern, name)
 		return ok
@@ -78,7 +78,7 @@ func (m *Mapper) Skips(name string) bool {
 func (m *Mapper) Service(name string, in []Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.Skips(name) {
+	if m.skips(name) {
 		return nil, nil, nil
 	}
 	if len(in) == 0 {
@@ -137,7 +137,7 @@ func (m *Mapper) Names(names []string) (again []string) {
 	before := m.identities()
 	m.claims = map[string][]string{}
 	for _, name := range names {
-		if !m.Skips(name) {
+		if !m.skips(name) {
 			l := labelOf(name)
 			m.claims[l] = append(m.claims[l], name)
 		}
