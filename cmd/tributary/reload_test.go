@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/relay"
 )
 
 // post sends an empty request to the admin server.
@@ -129,6 +131,6 @@ func TestNothingToReload(t *testing.T) {
 	s := serving(t, served(dir)...)
 	status, body := s.post(t, "/-/reload")
 	assert.Equal(t, http.StatusInternalServerError, status)
-	assert.Equal(t, errNoFile.Error()+"\n", body)
+	assert.Equal(t, relay.ErrNoFile.Error()+"\n", body)
 	require.NotContains(t, body, "refused")
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tributary/config"
+	"tributary/internal/relay"
 )
 
 // serveFlags are what `serve` is told on the command line.
@@ -40,7 +42,16 @@ says why.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			return serve(ctx, cfg, flags.origin(), flags.log.logger(cmd.ErrOrStderr()))
+			r, err := relay.Open(ctx, cfg, relay.Options{
+				Version: thisBuild().Version, Origin: flags.origin(), Log: flags.log.logger(cmd.ErrOrStderr()),
+			})
+			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
+				return &failure{exitConfig, err}
+			}
+			if err != nil {
+				return err
+			}
+			return r.Run(ctx)
 		}),
 	}
 	f := cmd.Flags()
@@ -78,11 +89,11 @@ func (f *serveFlags) config() (*config.Config, error) {
 }
 
 // origin is where config found what it returned.
-func (f *serveFlags) origin() origin {
+func (f *serveFlags) origin() relay.Origin {
 	if len(f.sources) > 0 {
-		return origin{}
+		return relay.Origin{}
 	}
-	return origin{file: f.file, load: f.config}
+	return relay.Origin{File: f.file, Load: f.config}
 }
 
 // base is what the file or --config-source say. The file that was found first stays the one that is meant.

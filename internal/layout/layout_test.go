@@ -70,6 +70,7 @@ func TestImports(t *testing.T) {
 		require.True(t, ok, "package %s has no place in the layout: see docs/architecture.md", name)
 		for _, imp := range pkg.Imports {
 			imp, ours := strings.CutPrefix(imp, "tributary/")
+			require.NotEqual(t, "internal/relay", imp, "%s may not import the program", name)
 			if !ours || strings.HasPrefix(imp, "internal/") {
 				continue
 			}

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const (
 )
 
 // startFast makes garbage collection rare during the start, unless GOGC says what is wanted.
-func (a *app) startFast(ctx context.Context) error {
+func (r *Relay) startFast(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
 		return nil
 	}
@@ -27,15 +27,15 @@ func (a *app) startFast(ctx context.Context) error {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startupLimit)
 	defer cancel()
-	a.awaitSync(ctx)
+	r.awaitSync(ctx)
 	return nil
 }
 
 // awaitSync waits until everything was read once, and reports whether it was before ctx ended.
-func (a *app) awaitSync(ctx context.Context) bool {
+func (r *Relay) awaitSync(ctx context.Context) bool {
 	for {
-		changed := a.view.Changed()
-		if a.view.Synced() {
+		changed := r.view.Changed()
+		if r.view.Synced() {
 			return true
 		}
 		select {

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 // not right changes nothing. It implements admin.Config.
 type reloader struct {
 	// read-only
-	origin
+	Origin
 	feeds *feeds
 	log   *slog.Logger
 	asked chan chan<- outcome
@@ -35,10 +35,10 @@ type reloader struct {
 	status  atomic.Pointer[admin.ConfigStatus]
 }
 
-// origin is where a configuration came from. It is zero for that of the command line.
-type origin struct {
-	file string
-	load func() (*config.Config, error) // reads the file again
+// Origin is where a configuration came from. It is zero for that of the command line.
+type Origin struct {
+	File string
+	Load func() (*config.Config, error) // reads the file again
 }
 
 // outcome is how a reload ended: what it did, in lines, or why it did nothing.
@@ -47,18 +47,19 @@ type outcome struct {
 	err  error
 }
 
-var errNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
+// ErrNoFile says that there is nothing to reload.
+var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from origin, feeds *feeds, log *slog.Logger, metrics prometheus.Registerer) *reloader {
+func newReloader(cfg *config.Config, from Origin, feeds *feeds, log *slog.Logger, metrics prometheus.Registerer) *reloader {
 	r := &reloader{
-		origin: from, feeds: feeds, log: log, asked: make(chan chan<- outcome), inForce: cfg,
+		Origin: from, feeds: feeds, log: log, asked: make(chan chan<- outcome), inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
 		}),
 	}
 	r.good.Set(1)
-	r.status.Store(&admin.ConfigStatus{File: from.file, Loaded: time.Now()})
+	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now()})
 	metrics.MustRegister(r.good)
 	return r
 }
@@ -66,7 +67,7 @@ func newReloader(cfg *config.Config, from origin, feeds *feeds, log *slog.Logger
 // run serves SIGHUP and Reload until ctx ends. Without a file SIGHUP keeps its meaning, which is to end.
 func (r *reloader) run(ctx context.Context) error {
 	hangups := make(chan os.Signal, 1)
-	if r.load != nil {
+	if r.Load != nil {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
@@ -102,10 +103,10 @@ func (r *reloader) Reload(ctx context.Context) (string, error) {
 func (r *reloader) Status() admin.ConfigStatus { return *r.status.Load() }
 
 func (r *reloader) reload() outcome {
-	if r.load == nil {
-		return outcome{err: errNoFile}
+	if r.Load == nil {
+		return outcome{err: ErrNoFile}
 	}
-	next, err := r.load()
+	next, err := r.Load()
 	var done changes
 	if err == nil {
 		done, err = r.feeds.configure(next.ConfigSources)
@@ -115,20 +116,20 @@ func (r *reloader) reload() outcome {
 		status.Failed, status.Error = &now, err.Error()
 		r.status.Store(&status)
 		r.good.Set(0)
-		r.log.Error("configuration refused, the one in force stays", "file", r.file, "loaded", status.Loaded, "err", err)
-		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.file, status.Loaded.Format(time.RFC3339), err)}
+		r.log.Error("configuration refused, the one in force stays", "file", r.File, "loaded", status.Loaded, "err", err)
+		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)}
 	}
-	status = admin.ConfigStatus{File: r.file, Loaded: now, Restart: needRestart(r.inForce, next)}
+	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next)}
 	inForce := *r.inForce
 	inForce.ConfigSources = next.ConfigSources
 	r.inForce = &inForce
 	r.status.Store(&status)
 	r.good.Set(1)
-	r.log.Info("configuration reloaded", "file", r.file, "added", done.added, "changed", done.changed, "removed", done.removed)
+	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "removed", done.removed)
 	if len(status.Restart) > 0 {
-		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.file, "settings", status.Restart)
+		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}
-	return outcome{done: strings.Join(append(done.lines(r.file), status.Restart...), "\n")}
+	return outcome{done: strings.Join(append(done.lines(r.File), status.Restart...), "\n")}
 }
 
 // lines say what was changed, for people.

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 // openState opens the state directory. It is nil if there is none: it was switched off, nobody named one while serving
 // without a file, or the one that is used by default cannot be. One that was named and cannot be used is an error: who
 // names it counts on it.
-func openState(cfg *config.Config, from origin, log *slog.Logger) (*lastgood.Dir, error) {
+func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir, error) {
 	path := cfg.StateDir
 	if path == config.StateOff {
 		return nil, nil
@@ -25,7 +25,7 @@ func openState(cfg *config.Config, from origin, log *slog.Logger) (*lastgood.Dir
 	if path != "" {
 		return lastgood.Open(path, log)
 	}
-	if from.load == nil {
+	if from.Load == nil {
 		return nil, nil
 	}
 	path, err := userStateDir()

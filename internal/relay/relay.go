@@ -1,0 +1,226 @@
+// Package relay is the program that `tributary serve` runs: the sources that a configuration names, their view, the servers
+// that hand it out, and the reload that replaces one configuration by another while clients look.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"tributary/aggregate"
+	"tributary/config"
+	"tributary/server/admin"
+	"tributary/server/mcp"
+	"tributary/server/xds"
+	"tributary/sources"
+	"tributary/sources/lastgood"
+)
+
+// The times of the shutdown, which is to be over within 5 seconds: streams are ended in slices over drainOver, and what
+// lingers after that, such as those who watch our health, is cut off.
+const (
+	drainOver = 2 * time.Second
+	linger    = time.Second
+)
+
+// Relay is a running tributary: sources → view → collections → streams, and the admin server beside it.
+type Relay struct {
+	log        *slog.Logger
+	state      *lastgood.Dir // or nil
+	supervisor *sources.Supervisor
+	view       *aggregate.View
+	feeds      *feeds
+	reloader   *reloader
+	catalog    *mcp.Catalog
+	engine     *xds.Server
+	grpc       *grpc.Server
+	health     *health.Server
+	admin      *admin.Server
+	vips       vips
+
+	xdsListener, adminListener net.Listener
+}
+
+// Options are what a relay needs besides its configuration.
+type Options struct {
+	Version string // of the program, as clients and metrics are told it
+	Origin  Origin
+	Log     *slog.Logger
+}
+
+// ConfigError is a configuration that cannot be put in force.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Open makes the parts that cfg asks for, connects them, takes the state directory and opens both ports: what another
+// program has is known at once. Nothing runs yet. A relay that was opened has to be run.
+func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error) {
+	state, err := openState(cfg, opts.Origin, opts.Log)
+	if err != nil {
+		return nil, err
+	}
+	r, err := assemble(cfg, state, opts)
+	if err == nil {
+		err = r.listen(ctx, cfg.Listen)
+	}
+	if err != nil && state != nil {
+		err = errors.Join(err, state.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// XDS returns where the xDS server listens.
+func (r *Relay) XDS() net.Addr { return r.xdsListener.Addr() }
+
+// Admin returns where the admin server listens.
+func (r *Relay) Admin() net.Addr { return r.adminListener.Addr() }
+
+// Reload reads the configuration again where it came from, and says in lines what it changed.
+func (r *Relay) Reload(ctx context.Context) (string, error) { return r.reloader.Reload(ctx) }
+
+// assemble makes the parts and connects them. Nothing runs yet.
+func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
+	registry := admin.NewRegistry(opts.Version)
+	r := &Relay{log: opts.Log, state: state, health: health.NewServer()}
+
+	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry})
+	r.view = aggregate.New()
+	hops := mcp.NewHops(instance())
+	var err error
+	if r.vips, err = openVIPs(cfg, state, opts.Log); err != nil {
+		return nil, err
+	}
+	r.feeds = &feeds{supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table}
+	if _, err := r.feeds.configure(cfg.ConfigSources); err != nil {
+		return nil, &ConfigError{err}
+	}
+	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
+	r.catalog = mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log})
+	r.engine = xds.NewServer(r.catalog, xds.Options{
+		Identifier: identifier(opts.Version), Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
+	})
+	r.grpc = newGRPC(r.engine, r.health)
+	r.admin = admin.New(admin.Options{
+		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
+		Visible: mcp.Visible, Registry: registry, Log: opts.Log,
+	})
+	return r, nil
+}
+
+// listen opens both ports, before anything runs: a port that is taken is known at once.
+func (r *Relay) listen(ctx context.Context, l config.Listen) (err error) {
+	if r.xdsListener, err = listenOn(ctx, "listen.xds", l.XDS); err != nil {
+		return err
+	}
+	if r.adminListener, err = listenOn(ctx, "listen.admin", l.Admin); err != nil {
+		return errors.Join(err, r.xdsListener.Close())
+	}
+	return nil
+}
+
+func listenOn(ctx context.Context, key, address string) (net.Listener, error) {
+	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: %s is in use by another program", key, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return lis, nil
+}
+
+// Run runs all parts until ctx ends or one of them fails, and then ends them in order: first the streams, so that clients
+// go elsewhere, then what feeds them.
+func (r *Relay) Run(ctx context.Context) error {
+	if r.state != nil {
+		defer r.state.Close() //nolint:errcheck // it is only locked
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	parts, failed := errgroup.WithContext(work)
+	for name, part := range map[string]func(context.Context) error{
+		"sources": r.supervisor.Run,
+		"view":    r.view.Run,
+		"catalog": r.catalog.Run,
+		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.adminListener) },
+		"grpc":    r.serveGRPC,
+		"health":  r.followHealth,
+		"startup": r.startFast,
+		"reload":  r.reloader.run,
+		"vips":    r.vips.run,
+	} {
+		parts.Go(func() error {
+			if err := part(failed); err != nil && failed.Err() == nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	r.log.Info("listening", "xds", r.xdsListener.Addr().String(), "admin", r.adminListener.Addr().String())
+
+	select {
+	case <-ctx.Done():
+		r.log.Info("shutting down")
+	case <-failed.Done():
+	}
+	r.drain()
+	stop()
+	err := parts.Wait()
+	if err == nil {
+		r.log.Info("stopped")
+	}
+	return err
+}
+
+// serveGRPC serves until drain stops the server, which may be before this.
+func (r *Relay) serveGRPC(context.Context) error {
+	if err := r.grpc.Serve(r.xdsListener); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+// followHealth has the gRPC health service say SERVING once everything was read once.
+func (r *Relay) followHealth(ctx context.Context) error {
+	if r.awaitSync(ctx) {
+		r.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	}
+	return nil
+}
+
+// drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
+// and ends the streams there are one slice after another.
+func (r *Relay) drain() {
+	r.admin.Drain()
+	r.health.Shutdown()
+
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
+	}()
+	r.engine.Drain(context.Background(), drainOver)
+	select {
+	case <-ended:
+	case <-time.After(linger):
+		r.grpc.Stop()
+		<-ended
+	}
+	r.engine.Close()
+}
