@@ -67,7 +67,7 @@ func (f family) key(first uint32) resource.Key {
 
 // member is a ServiceEntry as one source has it.
 type member struct {
-	from *input // without content
+	from *contributor
 	res  *resource.Resource
 	spec *networking.ServiceEntry // nil if it cannot be decoded
 }
@@ -96,7 +96,7 @@ func divide(f family, members []*member) (services []*service) {
 		}
 		if s := services[i]; s.members[0].misfit(m) == "" {
 			s.members = append(s.members, m)
-		} else if !m.from.retiring { // such a one fills gaps, and is never a loser
+		} else if !m.from.former { // such a one fills gaps, and is never a loser
 			s.refused = append(s.refused, refusal{m, s.members[0].misfit(m)})
 		}
 	}
@@ -160,14 +160,14 @@ func (s *service) merged() (*resource.Resource, []Endpoint) {
 	}
 	first := math.MaxInt
 	for _, l := range known {
-		first = min(first, l.from.Merge.Priority)
+		first = min(first, l.from.merge.Priority)
 	}
 	spec := proto.CloneOf(lead.spec)
 	spec.Endpoints = nil
 	var endpoints []Endpoint
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		l := known[id]
-		standby := l.from.Merge.Priority > first
+		standby := l.from.merge.Priority > first
 		if !standby {
 			spec.Endpoints = append(spec.Endpoints, l.under(lead.spec))
 		}
@@ -195,10 +195,10 @@ func (s *service) key() resource.Key {
 func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
-	meta.Origin = resource.Origin{Source: s.members[0].from.Name, Place: meta.Origin.Place} // each member has its own rules
+	meta.Origin = resource.Origin{Source: s.members[0].from.name, Place: meta.Origin.Place} // each member has its own rules
 	for _, m := range s.members[1:] {
-		if !slices.Contains(strings.Split(meta.Origin.Source, ", "), m.from.Name) {
-			meta.Origin.Source += ", " + m.from.Name
+		if !slices.Contains(strings.Split(meta.Origin.Source, ", "), m.from.name) {
+			meta.Origin.Source += ", " + m.from.name
 		}
 		if place := m.res.Origin().Place; place != "" {
 			meta.Origin.Place += "; " + place
@@ -218,7 +218,7 @@ type listing struct {
 // an endpoint that a source has in use is not held back because another one has it in reserve.
 func (l *listing) meet(o *listing) {
 	other := o.member
-	if o.from.Merge.Priority < l.from.Merge.Priority {
+	if o.from.merge.Priority < l.from.merge.Priority {
 		other, l.member, l.endpoint = l.member, o.member, o.endpoint
 	}
 	if other.from != l.from {
@@ -251,7 +251,7 @@ func (l *listing) ports() map[uint32]uint32 {
 // under returns the endpoint as it is in an entry that may name its ports and choose its target ports in another way.
 func (l *listing) under(lead *networking.ServiceEntry) *networking.WorkloadEntry {
 	e := proto.CloneOf(l.endpoint)
-	e.Locality = cmp.Or(l.from.Merge.Locality, e.Locality)
+	e.Locality = cmp.Or(l.from.merge.Locality, e.Locality)
 	e.Ports = nil
 	ports := l.ports()
 	for _, p := range lead.Ports {

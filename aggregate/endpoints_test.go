@@ -5,14 +5,34 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/aggregate/conflicts"
 	"tributary/resource"
 )
+
+// object makes a resource of spec that was made minutes after all began.
+func object(t *testing.T, kind resource.Kind, namespace, name string, minutes int, spec proto.Message) *resource.Resource {
+	t.Helper()
+	r, err := resource.New(resource.Meta{
+		Key:     resource.Key{Kind: kind, Namespace: namespace, Name: name},
+		Created: time.Date(2026, 1, 1, 0, minutes, 0, 0, time.UTC),
+	}, spec)
+	require.NoError(t, err)
+	return r
+}
+
+func serviceEntry(host string, port uint32, exportTo ...string) *networking.ServiceEntry {
+	return &networking.ServiceEntry{
+		Hosts: []string{host}, ExportTo: exportTo, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: port, Name: "http", Protocol: "HTTP"}},
+	}
+}
 
 // workload is an endpoint at address, with ports of its own.
 func workload(address string, ports map[string]uint32) *networking.WorkloadEntry {
@@ -38,7 +58,7 @@ type outcome struct {
 	Place    string
 	Spec     json.RawMessage
 	Made     Merged
-	Conflict *Conflict `json:",omitempty"`
+	Conflict *conflicts.Conflict `json:",omitempty"`
 }
 
 // divided merges what sources say, given in order of precedence.
@@ -66,7 +86,7 @@ func divided(t *testing.T, members []*member) (all []outcome) {
 func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.ServiceEntry) *member {
 	t.Helper()
 	res := object(t, resource.ServiceEntry, "shop", name, 1, spec).WithOrigin(resource.Origin{Source: source, Place: source + " " + name})
-	return &member{from: &input{Source: Source{Name: source, Merge: &merge}}, res: res, spec: decoded(res)}
+	return &member{from: &contributor{name: source, merge: merge}, res: res, spec: decoded(res)}
 }
 
 // TestMergedEndpoints shows in golden files what becomes of the ServiceEntries of a host.

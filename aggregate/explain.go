@@ -6,17 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"tributary/aggregate/conflicts"
 	"tributary/resource"
 )
 
 // Explanation says why a key is what it is.
 type Explanation struct {
-	Object    Ref         `json:"object"`
-	Winner    *Statement  `json:"winner,omitempty"`   // nil if no source has the key
-	Shadowed  []Statement `json:"shadowed,omitempty"` // in order of precedence
-	Conflicts []Conflict  `json:"conflicts,omitempty"`
-	Merged    *Merged     `json:"merged,omitempty"` // what the winner is made of, if its endpoints are merged
-	Why       string      `json:"why"`              // in a sentence
+	Object    conflicts.Ref        `json:"object"`
+	Winner    *Statement           `json:"winner,omitempty"`   // nil if no source has the key
+	Shadowed  []Statement          `json:"shadowed,omitempty"` // in order of precedence
+	Conflicts []conflicts.Conflict `json:"conflicts,omitempty"`
+	Merged    *Merged              `json:"merged,omitempty"` // what the winner is made of, if its endpoints are merged
+	Why       string               `json:"why"`              // in a sentence
 }
 
 // HostExplanation says what there is to say of a host.
@@ -37,16 +38,16 @@ type Statement struct {
 	// Retiring says that the source was removed, and is served until the sources that were added are synced.
 	Retiring bool `json:"retiring,omitempty"`
 
-	merged bool // from several sources
+	joint bool // of several sources
 }
 
 // Explain says which source wins key, which lose, and what else has a bearing on it.
 func (v *View) Explain(key resource.Key) Explanation {
 	v.indexMu.Lock()
-	v.index.follow(v)
-	conflicts := v.index.of(key)
+	v.index.Follow(v)
+	competing := v.index.Of(key)
 	v.indexMu.Unlock()
-	return v.explain(v.published.Load(), key, conflicts)
+	return v.explain(v.published.Load(), key, competing)
 }
 
 // ExplainHost explains every resource that says something of host, or would if it were not shadowed.
@@ -57,18 +58,18 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	shadowed := s.shadowedOn(host)
 
 	v.indexMu.Lock()
-	v.index.follow(v)
-	keys := append(v.index.on(host), shadowed...)
+	v.index.Follow(v)
+	keys := append(v.index.On(host), shadowed...)
 	slices.SortFunc(keys, resource.Key.Compare)
 	keys = slices.Compact(keys)
-	conflicts := make([][]Conflict, len(keys))
+	competing := make([][]conflicts.Conflict, len(keys))
 	for i, key := range keys {
-		conflicts[i] = v.index.of(key)
+		competing[i] = v.index.Of(key)
 	}
 	v.indexMu.Unlock()
 
 	for i, key := range keys {
-		e.Objects = append(e.Objects, v.explain(s, key, conflicts[i]))
+		e.Objects = append(e.Objects, v.explain(s, key, competing[i]))
 	}
 	switch {
 	case len(keys) > 0:
@@ -83,11 +84,10 @@ func (v *View) ExplainHost(host string) HostExplanation {
 
 // shadowedOn returns the keys of which a source that lost says something of host.
 func (s *state) shadowedOn(host string) (keys []resource.Key) {
-	names := namesOf(host)
+	names := conflicts.NamesOf(host)
 	for r := range s.shadowed.All() {
 		for _, loser := range s.candidates(r.Key())[1:] {
-			c := claimantOf(loser.Resource)
-			if c != nil && slices.ContainsFunc(c.hosts, func(h string) bool { return slices.Contains(names, h) }) {
+			if slices.ContainsFunc(conflicts.HostsOf(loser.Resource), func(h string) bool { return slices.Contains(names, h) }) {
 				keys = append(keys, r.Key())
 				break
 			}
@@ -98,56 +98,45 @@ func (s *state) shadowedOn(host string) (keys []resource.Key) {
 
 // Conflicts returns all conflicts between resources of different keys, in order of rule and subject. It costs
 // O(what changed since it was last asked + what is in conflict).
-func (v *View) Conflicts() []Conflict {
+func (v *View) Conflicts() []conflicts.Conflict {
 	v.indexMu.Lock()
 	defer v.indexMu.Unlock()
-	v.index.follow(v)
-	all := append(v.index.all(), v.pool.conflicts()...)
-	slices.SortFunc(all, compareConflicts)
+	v.index.Follow(v)
+	all := append(v.index.All(), v.pool.conflicts()...)
+	slices.SortFunc(all, conflicts.Compare)
 	return all
 }
 
-func (v *View) explain(s *state, key resource.Key, conflicts []Conflict) Explanation {
-	e := s.explain(key, conflicts)
+func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflict) Explanation {
+	e := s.explain(key, competing)
 	v.pool.explain(&e)
 	return e
 }
 
-func (s *state) explain(key resource.Key, conflicts []Conflict) Explanation {
-	e := Explanation{Object: Ref(key), Conflicts: conflicts}
-	for _, in := range s.inputs {
-		r := in.get(key)
+func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
+	e := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
+	for _, l := range s.layers {
+		r := l.get(key)
 		switch {
 		case r == nil:
 		case e.Winner == nil:
-			said := in.statement(r)
-			e.Winner = &said
-		case !in.retiring:
-			e.Shadowed = append(e.Shadowed, in.statement(r))
+			cited := l.cite(r)
+			e.Winner = &cited
+		case !l.fills():
+			e.Shadowed = append(e.Shadowed, l.cite(r))
 		}
 	}
 	e.Why = why(e, s)
 	return e
 }
 
-func (in *input) statement(r *resource.Resource) Statement {
-	said := Statement{
-		Source: in.nameOf(r), Precedence: in.Precedence, Retiring: in.retiring, merged: in.pooled,
-		Place: r.Origin().Place, Transforms: r.Origin().Rules, Version: r.Version(),
-	}
-	if created := r.Created(); !created.IsZero() {
-		said.Created = &created
-	}
-	return said
-}
-
 // why puts the outcome in a sentence.
 func why(e Explanation, s *state) string {
 	if e.Winner == nil {
 		var unread []string
-		for _, in := range s.inputs {
-			if !in.synced && !in.retiring {
-				unread = append(unread, in.Name)
+		for _, source := range s.sources {
+			if !source.Synced && !source.Retiring {
+				unread = append(unread, source.Name)
 			}
 		}
 		if len(unread) > 0 {
@@ -159,7 +148,7 @@ func why(e Explanation, s *state) string {
 	switch first := e.Winner; {
 	case first.Retiring:
 		fmt.Fprintf(&b, "%s was removed from the configuration; what it last said is served until the new sources are read", first.Source)
-	case len(e.Shadowed) == 0 && first.merged:
+	case len(e.Shadowed) == 0 && first.joint:
 		b.WriteString("no other source has it")
 	case len(e.Shadowed) == 0:
 		fmt.Fprintf(&b, "only %s has it", first.Source)

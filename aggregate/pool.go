@@ -9,26 +9,35 @@ import (
 	"tributary/resource"
 )
 
-// pool merges the ServiceEntries of the sources that are to be merged, and is to the view one more source, in the place of
-// the first of them. Their other objects stay with the sources. One change costs as much as the entries of its hosts.
+// pool merges the ServiceEntries of the sources that are to be merged, and is to the view one more layer, before the
+// first of them. Their other objects stay with the sources. One change costs as much as the entries of its hosts.
 type pool struct {
-	input input          // as a source of the view; without a name and a reader
-	table memstore.Table // the merged entries; written by the loop
+	table    memstore.Table // the merged entries; written by the loop
+	snapshot memstore.Snapshot
 
-	joined map[*input]*input // owned by the loop: to each input that is merged, what members hold of it
+	members map[*said]*contributor // owned by the loop
 
-	mu       sync.Mutex // guards the rest, which the loop writes and explanations read
-	sources  []*input   // those of joined, in order of precedence
-	families map[family]*relatives
-	entries  map[entry]family        // where each entry of a source is
-	served   map[resource.Key]family // where each merged entry comes from
-	disputed map[family]struct{}     // with refusals
-	dirty    map[family]struct{}     // changed since the last commit
+	mu           sync.Mutex     // guards the rest, which the loop writes and explanations read
+	contributors []*contributor // in order of precedence
+	families     map[family]*relatives
+	entries      map[entry]family        // where each entry of a source is
+	served       map[resource.Key]family // where each merged entry comes from
+	disputed     map[family]struct{}     // with refusals
+	dirty        map[family]struct{}     // changed since the last commit
+}
+
+// contributor is a source as the pool knows it. It never changes.
+type contributor struct {
+	name       string
+	precedence int
+	rank       int // their order
+	merge      Merge
+	former     bool // it fills gaps, and is never refused
 }
 
 // entry is a ServiceEntry of a source.
 type entry struct {
-	from *input
+	from *contributor
 	key  resource.Key
 }
 
@@ -38,53 +47,36 @@ type relatives struct {
 	keys    []resource.Key
 }
 
-// restart takes over a new set of inputs, which are in order of precedence, and returns them with the pool among them.
-func (p *pool) restart(inputs []*input) []*input {
-	for in := range p.joined {
-		p.drop(in)
-	}
+// restart takes over a new set of sources, in order of precedence.
+func (p *pool) restart(sources []voice) {
+	old := p.members
+	p.members = make(map[*said]*contributor)
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.families == nil {
 		p.families, p.entries = make(map[family]*relatives), make(map[entry]family)
 		p.served, p.disputed, p.dirty = make(map[resource.Key]family), make(map[family]struct{}), make(map[family]struct{})
 	}
-	p.sources = nil
-	p.mu.Unlock()
-
-	p.joined = make(map[*input]*input)
-	place := -1
-	for i, in := range inputs {
-		if in.Merge == nil {
+	for s, c := range old {
+		p.forget(c, s)
+	}
+	p.contributors = nil
+	for _, s := range sources {
+		if s.Merge == nil {
 			continue
 		}
-		if place < 0 {
-			place = i
+		c := &contributor{name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge, former: s.former}
+		p.members[s.said] = c
+		p.contributors = append(p.contributors, c)
+		for r := range s.snapshot.List(resource.ServiceEntry, "") {
+			p.set(entry{c, r.Key()}, r)
 		}
-		p.join(in, i)
-		var keys []resource.Key
-		for r := range in.snapshot.List(resource.ServiceEntry, "") {
-			keys = append(keys, r.Key())
-		}
-		p.take(in, keys)
 	}
-	if place < 0 {
-		return inputs
-	}
-	p.input.pooled, p.input.synced = true, true
-	p.input.Precedence = inputs[place].Precedence
-	return slices.Insert(inputs, place, &p.input)
 }
 
-func (p *pool) join(in *input, rank int) {
-	p.joined[in] = &input{Source: in.Source, retiring: in.retiring, rank: rank}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sources = append(p.sources, p.joined[in])
-}
-
-// take brings the pool up to date for keys of an input, if that is merged.
-func (p *pool) take(in *input, keys []resource.Key) {
-	from := p.joined[in]
+// take brings the pool up to date for keys of a source, if that is merged.
+func (p *pool) take(s *said, keys []resource.Key) {
+	from := p.members[s]
 	if from == nil {
 		return
 	}
@@ -92,21 +84,24 @@ func (p *pool) take(in *input, keys []resource.Key) {
 	defer p.mu.Unlock()
 	for _, key := range keys {
 		if key.Kind == resource.ServiceEntry {
-			p.set(entry{from, key}, in.snapshot.Get(key))
+			p.set(entry{from, key}, s.snapshot.Get(key))
 		}
 	}
 }
 
-// drop forgets an input.
-func (p *pool) drop(in *input) {
-	from := p.joined[in]
-	if from == nil {
-		return
+// drop forgets what a source has in the pool.
+func (p *pool) drop(s *said) {
+	if from := p.members[s]; from != nil {
+		delete(p.members, s)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.forget(from, s)
 	}
-	delete(p.joined, in)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for r := range in.snapshot.List(resource.ServiceEntry, "") {
+}
+
+// forget removes the entries of a source. The caller holds mu.
+func (p *pool) forget(from *contributor, s *said) {
+	for r := range s.snapshot.List(resource.ServiceEntry, "") {
 		p.set(entry{from, r.Key()}, nil)
 	}
 }
@@ -137,7 +132,7 @@ func (p *pool) commit() (changed []resource.Key) {
 	for _, c := range changes {
 		changed = append(changed, c.Key())
 	}
-	p.input.snapshot = now
+	p.snapshot = now
 	return changed
 }
 

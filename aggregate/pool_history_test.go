@@ -15,6 +15,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -46,8 +47,8 @@ func (l listed) resource(t require.TestingT, key resource.Key) *resource.Resourc
 	return r
 }
 
-// said is what a state says of a key: ports, and addresses with localities.
-func said(t require.TestingT, r *resource.Resource) string {
+// saying is what a state says of a key: ports, and addresses with localities.
+func saying(t require.TestingT, r *resource.Resource) string {
 	spec, err := r.Spec()
 	require.NoError(t, err)
 	se := spec.(*networking.ServiceEntry)
@@ -66,7 +67,7 @@ func said(t require.TestingT, r *resource.Resource) string {
 func statesOf(t require.TestingT, s memstore.Snapshot) map[resource.Key]string {
 	m := make(map[resource.Key]string)
 	for r := range s.All() {
-		m[r.Key()] = said(t, r)
+		m[r.Key()] = saying(t, r)
 	}
 	return m
 }
@@ -243,7 +244,7 @@ func testMergedHistory(t *rapid.T) {
 			for _, key := range changed {
 				delete(mirror, key)
 				if r := now.Get(key); r != nil {
-					mirror[key] = said(t, r)
+					mirror[key] = saying(t, r)
 				}
 			}
 			since = now.Revision()
@@ -264,7 +265,7 @@ func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int
 			continue
 		}
 		told += len(e.Merged.Refused)
-		require.Equal(t, len(e.Merged.Refused) > 0, slices.ContainsFunc(e.Conflicts, func(c Conflict) bool { return c.Rule == MergeEndpoints }))
+		require.Equal(t, len(e.Merged.Refused) > 0, slices.ContainsFunc(e.Conflicts, func(c conflicts.Conflict) bool { return c.Rule == conflicts.MergeEndpoints }))
 		var served []string
 		for _, p := range e.Merged.Endpoints {
 			if !p.Standby {
@@ -279,7 +280,7 @@ func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int
 			}
 		}
 		slices.Sort(served)
-		require.Contains(t, said(t, r), fmt.Sprint(served))
+		require.Contains(t, saying(t, r), fmt.Sprint(served))
 	}
 	for _, s := range view.Sources() {
 		require.NotEmpty(t, s.Name, "the pool is no source for people")

@@ -74,7 +74,7 @@ func TestNameOutlivesSources(t *testing.T) {
 		served := func() string {
 			synctest.Wait()
 			require.Equal(t, 1, view.Snapshot().Len())
-			return said(t, view.Snapshot().Get(keyOf("a.example-80")))
+			return saying(t, view.Snapshot().Get(keyOf("a.example-80")))
 		}
 		require.Contains(t, served(), "[10.0.0.1@]")
 		list(t, b, "y", "10.0.0.2")
@@ -113,7 +113,7 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 		view := start(t, merging("a", a), merging("b", b))
 		served := func() string {
 			synctest.Wait()
-			return said(t, view.Snapshot().Get(keyOf("a.example-80")))
+			return saying(t, view.Snapshot().Get(keyOf("a.example-80")))
 		}
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
 		view.SetSources(merging("fresh", fresh), merging("b", b))

@@ -5,12 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"tributary/aggregate/conflicts"
 	"tributary/resource"
 )
-
-// MergeEndpoints is the rule of a conflict between ServiceEntries that were to be merged and do not fit: the first in
-// order of precedence is served, and the others are not.
-const MergeEndpoints Rule = "merge-endpoints"
 
 // Merged says what a merged ServiceEntry is made of.
 type Merged struct {
@@ -41,14 +38,14 @@ type Endpoint struct {
 func (l *listing) provenance(standby bool) Endpoint {
 	e := Endpoint{
 		Address: l.endpoint.Address, Ports: l.ports(), Network: l.endpoint.Network, Locality: l.endpoint.Locality,
-		Source: l.from.Name, Place: l.res.Origin().Place, Standby: standby,
+		Source: l.from.name, Place: l.res.Origin().Place, Standby: standby,
 	}
-	if locality := l.from.Merge.Locality; locality != "" {
+	if locality := l.from.merge.Locality; locality != "" {
 		e.Locality = locality
 	}
 	for _, m := range l.also {
-		if m.from.Name != l.from.Name && !slices.Contains(e.Also, m.from.Name) {
-			e.Also = append(e.Also, m.from.Name)
+		if m.from.name != l.from.name && !slices.Contains(e.Also, m.from.name) {
+			e.Also = append(e.Also, m.from.name)
 		}
 	}
 	return e
@@ -59,7 +56,7 @@ func (p *pool) explain(e *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := e.Object.Key()
-	if f, ok := p.served[key]; ok && e.Winner != nil && e.Winner.merged {
+	if f, ok := p.served[key]; ok && e.Winner != nil && e.Winner.joint {
 		for _, s := range p.services(f) {
 			if s.key() == key {
 				e.merged(s)
@@ -80,9 +77,16 @@ func (p *pool) explain(e *Explanation) {
 	}
 }
 
+// cite says in explanations that the source says r.
+func (c *contributor) cite(r *resource.Resource) Statement {
+	cited := statement(c.name, c.precedence, r)
+	cited.Retiring = c.former
+	return cited
+}
+
 // having returns who has an entry of key, in order of precedence. The caller holds mu.
-func (p *pool) having(key resource.Key) (all []*input) {
-	for _, from := range p.sources {
+func (p *pool) having(key resource.Key) (all []*contributor) {
+	for _, from := range p.contributors {
 		if _, ok := p.entries[entry{from, key}]; ok {
 			all = append(all, from)
 		}
@@ -91,14 +95,14 @@ func (p *pool) having(key resource.Key) (all []*input) {
 }
 
 // tell says what becomes of an entry, if it has to do with the service.
-func (s *service) tell(from *input, key resource.Key) (told []string) {
+func (s *service) tell(from *contributor, key resource.Key) (told []string) {
 	is := func(m *member) bool { return m.from == from && m.res.Key() == key }
 	if slices.ContainsFunc(s.members, is) {
-		told = append(told, fmt.Sprintf("that of %s is merged into %s", from.Name, s.key().FullName()))
+		told = append(told, fmt.Sprintf("that of %s is merged into %s", from.name, s.key().FullName()))
 	}
 	for _, r := range s.refused {
 		if is(r.member) {
-			told = append(told, fmt.Sprintf("that of %s cannot be merged into %s: %s", from.Name, s.key().FullName(), r.reason))
+			told = append(told, fmt.Sprintf("that of %s cannot be merged into %s: %s", from.name, s.key().FullName(), r.reason))
 		}
 	}
 	return told
@@ -110,8 +114,8 @@ func (e *Explanation) merged(s *service) {
 	var names []string
 	for _, m := range s.members {
 		e.Merged.Members = append(e.Merged.Members, m.member(""))
-		if !slices.Contains(names, m.from.Name) {
-			names = append(names, m.from.Name)
+		if !slices.Contains(names, m.from.name) {
+			names = append(names, m.from.name)
 		}
 	}
 	for _, r := range s.refused {
@@ -120,17 +124,17 @@ func (e *Explanation) merged(s *service) {
 	_, e.Merged.Endpoints = s.merged()
 	if c, ok := s.conflict(); ok {
 		e.Conflicts = append(e.Conflicts, c)
-		slices.SortFunc(e.Conflicts, compareConflicts)
+		slices.SortFunc(e.Conflicts, conflicts.Compare)
 	}
 	e.Why = "endpoints are merged from " + strings.Join(names, ", ") + "; " + e.Why
 }
 
 func (m *member) member(reason string) Member {
-	return Member{Statement: m.from.statement(m.res), Name: m.res.Key().Name, Reason: reason}
+	return Member{Statement: m.from.cite(m.res), Name: m.res.Key().Name, Reason: reason}
 }
 
 // conflicts returns the services with refusals.
-func (p *pool) conflicts() (all []Conflict) {
+func (p *pool) conflicts() (all []conflicts.Conflict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for f := range p.disputed {
@@ -144,21 +148,21 @@ func (p *pool) conflicts() (all []Conflict) {
 }
 
 // conflict returns the conflict of a service with those that it refused, or false if there are none.
-func (s *service) conflict() (Conflict, bool) {
+func (s *service) conflict() (conflicts.Conflict, bool) {
 	if len(s.refused) == 0 {
-		return Conflict{}, false
+		return conflicts.Conflict{}, false
 	}
 	lead := s.members[0]
 	host, _, _ := strings.Cut(s.family.hosts, ",")
-	c := Conflict{Rule: MergeEndpoints, Host: host, Subject: s.key().FullName(), Objects: []Ref{Ref(lead.res.Key())}}
+	c := conflicts.Conflict{Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(), Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())}}
 	var reasons []string
 	for _, r := range s.refused {
-		if ref := Ref(r.res.Key()); !slices.Contains(c.Objects, ref) { // the sources may have it under one key
+		if ref := conflicts.Ref(r.res.Key()); !slices.Contains(c.Objects, ref) { // the sources may have it under one key
 			c.Objects = append(c.Objects, ref)
 		}
-		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.Name, r.reason))
+		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))
 	}
 	c.Message = fmt.Sprintf("%s of %s is served, which comes first in precedence; what cannot be merged with it is not: %s",
-		lead.res.Key().FullName(), lead.from.Name, strings.Join(reasons, "; "))
+		lead.res.Key().FullName(), lead.from.name, strings.Join(reasons, "; "))
 	return c, true
 }

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"iter"
+	"slices"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -54,35 +55,29 @@ type SourceStatus struct {
 }
 
 // Sources returns the sources in order of precedence.
-func (v *View) Sources() []SourceStatus {
-	var all []SourceStatus
-	for _, in := range v.published.Load().inputs {
-		if in.pooled {
-			continue
-		}
+func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load().sources) }
+
+// status is what Sources returns of this moment. It is called by the loop.
+func (v *View) status() (all []SourceStatus) {
+	synced := make(map[*said]bool, len(v.sources))
+	for _, s := range v.sources {
+		synced[s.said] = s.synced
+	}
+	for _, s := range v.voices() {
 		all = append(all, SourceStatus{
-			Name: in.Name, Precedence: in.Precedence, Optional: in.Optional,
-			Synced: in.synced, Retiring: in.retiring,
-			Revision: in.snapshot.Revision(), Objects: in.snapshot.Len(),
+			Name: s.Name, Precedence: s.Precedence, Optional: s.Optional,
+			Synced: synced[s.said], Retiring: s.former,
+			Revision: s.snapshot.Revision(), Objects: s.snapshot.Len(),
 		})
 	}
 	return all
 }
 
-// nameOf returns the name of the source of r: of what is merged, the names of all that it is made of.
-func (in *input) nameOf(r *resource.Resource) string {
-	if in.pooled {
-		return r.Origin().Source
-	}
-	return in.Name
-}
-
-// candidates returns what the sources say of key, the winner first. A retiring source is none unless it wins.
-func (s *state) candidates(key resource.Key) []Candidate {
-	var all []Candidate
-	for _, in := range s.inputs {
-		if r := in.get(key); r != nil && (len(all) == 0 || !in.retiring) {
-			all = append(all, Candidate{Source: in.nameOf(r), Resource: r})
+// candidates returns what the layers say of key, the winner first. One that fills gaps is none unless it wins.
+func (s *state) candidates(key resource.Key) (all []Candidate) {
+	for _, l := range s.layers {
+		if r := l.get(key); r != nil && (len(all) == 0 || !l.fills()) {
+			all = append(all, Candidate{Source: l.cite(r).Source, Resource: r})
 		}
 	}
 	return all

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -42,17 +43,20 @@ type View struct {
 	published atomic.Pointer[state]
 
 	indexMu sync.Mutex
-	index   conflictIndex // guarded by indexMu; follows table whenever it is asked
+	index   conflicts.Index // guarded by indexMu; follows table whenever it is asked
 
 	// Owned by the loop.
-	configured *[]Source // what inputs were made of
-	inputs     []*input  // in order of precedence
-	pool       pool      // what it makes of the sources with Merge is one of inputs; it also guards what explanations read
+	configured *[]Source   // what sources were made of
+	sources    []*followed // in order of precedence
+	formers    []*said     // removed, and not yet made up for
+	layers     []layer     // what all of them say
+	pool       pool        // of the sources with Merge; it also guards what explanations read
 }
 
 // state is what the loop publishes in each round: what is merged. It is at least as new as the merged table.
 type state struct {
-	inputs   []input // in order of precedence
+	sources  []SourceStatus // in order of precedence
+	layers   []layer        // the same
 	shadowed memstore.Snapshot
 }
 

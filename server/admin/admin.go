@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/xds"
@@ -33,7 +34,7 @@ type View interface {
 	Synced() bool
 	Shadows() iter.Seq[aggregate.Shadow]
 	Sources() []aggregate.SourceStatus
-	Conflicts() []aggregate.Conflict
+	Conflicts() []conflicts.Conflict
 	Explain(key resource.Key) aggregate.Explanation
 	ExplainHost(host string) aggregate.HostExplanation
 }

@@ -20,6 +20,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -46,9 +47,9 @@ func (w *world) Holding(resource.Key) []string             { return w.holding }
 func (w *world) Excluding(resource.Key) []sources.Excluded { return w.excluding }
 func (w *world) Clients() []xds.ClientStatus               { return w.clients }
 func (w *world) Sources() []aggregate.SourceStatus         { return nil }
-func (w *world) Conflicts() []aggregate.Conflict           { return nil }
+func (w *world) Conflicts() []conflicts.Conflict           { return nil }
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
-	return aggregate.Explanation{Object: aggregate.Ref(key)}
+	return aggregate.Explanation{Object: conflicts.Ref(key)}
 }
 
 func (w *world) ExplainHost(host string) aggregate.HostExplanation {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -74,7 +75,7 @@ func (s *Server) conflicts() any {
 }
 
 func (s *Server) competing() any {
-	return append([]aggregate.Conflict{}, s.opts.View.Conflicts()...)
+	return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...)
 }
 
 func placeOf(c aggregate.Candidate) place { return place{c.Source, c.Resource.Origin().Place} }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -67,7 +68,7 @@ type Recipient struct {
 
 // Similar is an object that may have been meant.
 type Similar struct {
-	aggregate.Ref
+	conflicts.Ref
 	Host string `json:"host,omitempty"` // that it speaks of, if a host was asked for
 }
 

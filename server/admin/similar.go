@@ -8,7 +8,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -47,7 +47,7 @@ func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
 		case k.Namespace != key.Namespace:
 			rank++
 		}
-		all = append(all, ranked{rank, Similar{Ref: aggregate.Ref(k)}})
+		all = append(all, ranked{rank, Similar{Ref: conflicts.Ref(k)}})
 	}
 	return best(all)
 }
@@ -64,7 +64,7 @@ func similarHosts(s memstore.Snapshot, host string) []Similar {
 					rank, ok = 10, true
 				}
 				if ok {
-					all = append(all, ranked{rank, Similar{Ref: aggregate.Ref(r.Key()), Host: h}})
+					all = append(all, ranked{rank, Similar{Ref: conflicts.Ref(r.Key()), Host: h}})
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package aggregate
+package conflicts
 
 import (
 	"maps"
@@ -9,9 +9,9 @@ import (
 	"tributary/resource"
 )
 
-// conflictIndex knows who claims what. It is kept current in O(changes), so that resources are decoded once, and only
+// Index knows who claims what. It is kept current in O(changes), so that resources are decoded once, and only
 // when somebody asks: the zero value is empty and costs nothing. It is not safe for concurrent use.
-type conflictIndex struct {
+type Index struct {
 	seen      memstore.Snapshot // the state that is indexed
 	claimants map[resource.Key]*claimant
 	byClaim   map[claim]map[resource.Key]*claimant
@@ -19,8 +19,8 @@ type conflictIndex struct {
 	crowded   map[claim]struct{} // those of byClaim that more than one resource makes
 }
 
-// follow brings the index up to date with r.
-func (x *conflictIndex) follow(r memstore.Reader) {
+// Follow brings the index up to date with r.
+func (x *Index) Follow(r memstore.Reader) {
 	keys, now, ok := r.Changes(x.seen.Revision())
 	if ok {
 		for _, key := range keys {
@@ -35,9 +35,9 @@ func (x *conflictIndex) follow(r memstore.Reader) {
 }
 
 // set makes r what key is; nil is nothing.
-func (x *conflictIndex) set(key resource.Key, r *resource.Resource) {
+func (x *Index) set(key resource.Key, r *resource.Resource) {
 	if x.claimants == nil {
-		*x = conflictIndex{
+		*x = Index{
 			seen:      x.seen,
 			claimants: make(map[resource.Key]*claimant),
 			byClaim:   make(map[claim]map[resource.Key]*claimant),
@@ -73,7 +73,7 @@ func (x *conflictIndex) set(key resource.Key, r *resource.Resource) {
 }
 
 // count brings crowded up to date for c.
-func (x *conflictIndex) count(c claim) {
+func (x *Index) count(c claim) {
 	if len(x.byClaim[c]) > 1 {
 		x.crowded[c] = struct{}{}
 	} else {
@@ -81,11 +81,11 @@ func (x *conflictIndex) count(c claim) {
 	}
 }
 
-// all returns every conflict, in order of rule and subject.
-func (x *conflictIndex) all() []Conflict { return x.judge(maps.Keys(x.crowded)) }
+// All returns every conflict, in order of rule and subject.
+func (x *Index) All() []Conflict { return x.judge(maps.Keys(x.crowded)) }
 
-// of returns the conflicts that touch key.
-func (x *conflictIndex) of(key resource.Key) []Conflict {
+// Of returns the conflicts that touch key.
+func (x *Index) Of(key resource.Key) []Conflict {
 	c, ok := x.claimants[key]
 	if !ok {
 		return nil
@@ -95,17 +95,17 @@ func (x *conflictIndex) of(key resource.Key) []Conflict {
 	})
 }
 
-// on returns the resources that say something of host: those that name it, and those that name a wildcard it matches.
-func (x *conflictIndex) on(host string) []resource.Key {
+// On returns the resources that say something of host: those that name it, and those that name a wildcard it matches.
+func (x *Index) On(host string) []resource.Key {
 	var keys []resource.Key
-	for _, name := range namesOf(host) {
+	for _, name := range NamesOf(host) {
 		keys = slices.AppendSeq(keys, maps.Keys(x.byHost[name]))
 	}
 	return keys
 }
 
-// namesOf returns the names by which a resource can speak of host: "a.b", "*.b", "*".
-func namesOf(host string) []string {
+// NamesOf returns the names by which a resource can speak of host: "a.b", "*.b", "*".
+func NamesOf(host string) []string {
 	names := []string{host}
 	for rest, more := host, true; more; {
 		wildcard := "*"
@@ -119,14 +119,14 @@ func namesOf(host string) []string {
 	return names
 }
 
-func (x *conflictIndex) judge(claims func(func(claim) bool)) []Conflict {
+func (x *Index) judge(claims func(func(claim) bool)) []Conflict {
 	var conflicts []Conflict
 	for c := range claims {
 		if conflict, ok := judge(c, slices.Collect(maps.Values(x.byClaim[c]))); ok {
 			conflicts = append(conflicts, conflict)
 		}
 	}
-	slices.SortFunc(conflicts, compareConflicts)
+	slices.SortFunc(conflicts, Compare)
 	return conflicts
 }
 

@@ -1,4 +1,4 @@
-package aggregate
+package conflicts
 
 import (
 	"cmp"
@@ -11,6 +11,14 @@ import (
 
 	"tributary/resource"
 )
+
+// HostsOf returns the hosts that r speaks of, as the index has them: completed, and in lower case.
+func HostsOf(r *resource.Resource) []string {
+	if c := claimantOf(r); c != nil {
+		return c.hosts
+	}
+	return nil
+}
 
 // meshGateway is the name by which a VirtualService binds to the sidecars.
 const meshGateway = "mesh"

@@ -1,4 +1,6 @@
-package aggregate
+// Package conflicts finds what no key shows: objects of different names that want a say in one thing, such as a host, and
+// what istiod does with them. It decides nothing of what is served; it is there for explanations.
+package conflicts
 
 import (
 	"cmp"
@@ -13,7 +15,7 @@ import (
 // Rule names a kind of conflict between resources of different keys.
 type Rule string
 
-// The rules. What istiod does was read in pilot/pkg/model (push_context.go, sidecar.go, destination_rule.go) and
+// The rules of istiod. What istiod does was read in pilot/pkg/model (push_context.go, sidecar.go, destination_rule.go) and
 // pilot/pkg/networking/core (httproute.go, gateway.go) of Istio's master of April 2026.
 const (
 	// ServiceEntryPort: two ServiceEntries have the same host and port, and some namespace sees both.
@@ -30,6 +32,10 @@ const (
 	// DestinationRuleHost: DestinationRules of several namespaces are for the same host, and some namespace sees both.
 	DestinationRuleHost Rule = "destination-rule-host"
 )
+
+// MergeEndpoints is the rule of a conflict between ServiceEntries that were to be merged and do not fit: the first in
+// order of precedence is served, and the others are not. Whoever merges finds these.
+const MergeEndpoints Rule = "merge-endpoints"
 
 // Conflict is a matter on which several resources want a say.
 type Conflict struct {
@@ -50,13 +56,13 @@ type Ref struct {
 // Key returns the key.
 func (r Ref) Key() resource.Key { return resource.Key(r) }
 
-// FindConflicts returns the conflicts within a state, in order of rule and subject. A View finds them with less work.
-func FindConflicts(s memstore.Snapshot) []Conflict {
-	var x conflictIndex
+// Find returns the conflicts within a state, in order of rule and subject. An Index finds them with less work.
+func Find(s memstore.Snapshot) []Conflict {
+	var x Index
 	for r := range s.All() {
 		x.set(r.Key(), r)
 	}
-	return x.all()
+	return x.All()
 }
 
 // judge returns the conflict between claimants of one subject, or false if they get along.
@@ -170,6 +176,7 @@ func fullNames(claimants []*claimant) string {
 	return strings.Join(names, ", ")
 }
 
-func compareConflicts(a, b Conflict) int {
+// Compare orders conflicts by rule and subject.
+func Compare(a, b Conflict) int {
 	return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
 }

@@ -1,4 +1,4 @@
-package aggregate
+package conflicts
 
 import (
 	"testing"
@@ -136,7 +136,7 @@ func TestConflicts(t *testing.T) {
 			for _, o := range test.objects {
 				table.Apply([]*resource.Resource{object(t, o.kind, o.namespace, o.name, o.minutes, o.spec)}, nil)
 			}
-			got := FindConflicts(table.Snapshot())
+			got := Find(table.Snapshot())
 			require.Len(t, got, len(test.want), "%+v", got)
 			for i, want := range test.want {
 				require.Equal(t, want.rule, got[i].Rule)
@@ -153,8 +153,8 @@ func TestConflicts(t *testing.T) {
 }
 
 func TestNamesOf(t *testing.T) {
-	require.Equal(t, []string{"a.b.c", "*.b.c", "*.c", "*"}, namesOf("a.b.c"))
-	require.Equal(t, []string{"*.c", "*"}, namesOf("*.c"))
-	require.Equal(t, []string{"*"}, namesOf("*"))
-	require.Equal(t, []string{"localhost", "*"}, namesOf("localhost"))
+	require.Equal(t, []string{"a.b.c", "*.b.c", "*.c", "*"}, NamesOf("a.b.c"))
+	require.Equal(t, []string{"*.c", "*"}, NamesOf("*.c"))
+	require.Equal(t, []string{"*"}, NamesOf("*"))
+	require.Equal(t, []string{"localhost", "*"}, NamesOf("localhost"))
 }

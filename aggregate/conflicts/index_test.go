@@ -1,4 +1,4 @@
-package aggregate
+package conflicts
 
 import (
 	"testing"
@@ -38,7 +38,7 @@ func TestIndexFollows(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		var table memstore.Table
-		var index conflictIndex
+		var index Index
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			table.Apply(
 				rapid.SliceOfN(specs, 0, 3).Draw(t, "puts"),
@@ -46,9 +46,9 @@ func TestIndexFollows(t *testing.T) {
 			if rapid.Bool().Draw(t, "ask") {
 				continue
 			}
-			index.follow(&table)
-			want := FindConflicts(table.Snapshot())
-			require.Equal(t, want, index.all())
+			index.Follow(&table)
+			want := Find(table.Snapshot())
+			require.Equal(t, want, index.All())
 			for r := range table.Snapshot().All() {
 				var touching []Conflict
 				for _, c := range want {
@@ -58,11 +58,11 @@ func TestIndexFollows(t *testing.T) {
 						}
 					}
 				}
-				require.ElementsMatch(t, touching, index.of(r.Key()))
+				require.ElementsMatch(t, touching, index.Of(r.Key()))
 			}
 		}
 		table.Apply(nil, keysOf(table.Snapshot()))
-		index.follow(&table)
+		index.Follow(&table)
 		require.Empty(t, index.claimants)
 		require.Empty(t, index.byClaim)
 		require.Empty(t, index.byHost)
