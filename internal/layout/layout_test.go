@@ -42,9 +42,10 @@ var arrows = map[string][]string{
 
 	"sources/consul/mapping": {"resource", "sources"},
 	"sources/consul/dial":    {"sources", "adsc"},
+	"sources/consul/judge":   {},
 	"sources/vip":            {},
 
-	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial"},
+	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
 // catalog is what is read of Consul: the seam between the scheduling, which knows nothing of HTTP, and the client.
@@ -115,10 +116,14 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 			delete(names, name)
 		}
 	}
-	return listing{
-		names: names, index: meta.LastIndex, filtered: meta.ResultsFilteredByACLs,
-		confirming: q.level == certain, leaderless: !meta.KnownLeader, anonymous: sent.Anonymous(),
-	}, nil
+	return listing{Answer: answerOf(meta, q), names: names, anonymous: sent.Anonymous()}, nil
+}
+
+// answerOf is what an answer to q says besides what it lists.
+func answerOf(meta *api.QueryMeta, q query) judge.Answer {
+	return judge.Answer{
+		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirming: q.level == certain, Leaderless: !meta.KnownLeader,
+	}
 }
 
 func (c *client) service(ctx context.Context, d domain, name string, q query) (reading, error) {
@@ -129,10 +134,7 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	if err != nil {
 		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
 	}
-	return reading{
-		instances: newInstances(entries), index: meta.LastIndex,
-		filtered: meta.ResultsFilteredByACLs, confirming: q.level == certain, leaderless: !meta.KnownLeader, anonymous: sent.Anonymous(),
-	}, nil
+	return reading{Answer: answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
 }
 
 func (c *client) strangersMay(ctx context.Context, d domain, rights []dial.Right) (bool, error) {

@@ -49,7 +49,7 @@ func (r *run) compareNames(ctx context.Context, p *part) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m, _ := judgeNames(p.listing, p.known, false, l); m != unchanged && l.index >= p.listing.index {
+	if m, _ := meaningOfNames(l.compare(p.listing, p.known, false), l); m != unchanged && l.Index >= p.listing.Index {
 		p.again.raise()
 	}
 }
@@ -76,7 +76,7 @@ func (r *run) compareService(ctx context.Context, p *part, name string) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.answers == answers && answer.index >= s.index && answer.instances.sum != s.instances.sum {
+	if s.answers == answers && answer.Index >= s.index && answer.instances.sum != s.instances.sum {
 		s.healing = true
 		s.again.raise() // it asks again itself, so that there is one way for changes to come in
 	}

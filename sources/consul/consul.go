@@ -3,7 +3,7 @@
 // The group of what it publishes is the name of the service, with its instances in all datacenters, namespaces, partitions
 // and peers together. See README.md for what it does in which situation.
 //
-// judge.go and state.go decide what answers mean, without I/O; run.go asks, gate.go says who may ask, publish.go hands on
+// package judge, meaning.go and state.go decide what answers mean, without I/O; run.go asks, gate.go says who may ask, publish.go hands on
 // what is believed.
 package consul
 

@@ -16,6 +16,7 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
 )
 
@@ -123,14 +124,14 @@ func (w *world) services(ctx context.Context, d domain, q query) (l listing, err
 	w.listed++
 	w.mu.Unlock()
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		l = listing{names: map[string][]string{}, index: f.index, confirming: q.level == certain, filtered: f.hides}
+		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirming: q.level == certain, Filtered: f.hides}}
 		l.anonymous = f.shows != nil
 		for name := range f.services {
 			if !f.hides && name != f.skips && f.visible(name) {
 				l.names[name] = nil
 			}
 		}
-		return l.index
+		return l.Index
 	})
 	w.mu.Lock()
 	slow := w.slowNames
@@ -147,14 +148,14 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	w.all++
 	w.mu.Unlock()
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		r = reading{instances: f.services[name], index: max(1, f.at[name]), confirming: q.level == certain}
+		r = reading{instances: f.services[name], Answer: judge.Answer{Index: max(1, f.at[name]), Confirming: q.level == certain}}
 		if f.hides {
-			r.instances, r.filtered = instances{}, q.index == 0
+			r.instances, r.Filtered = instances{}, q.index == 0
 		}
 		if r.anonymous = f.shows != nil; !f.visible(name) {
 			r.instances = instances{}
 		}
-		return r.index
+		return r.Index
 	})
 	return r, err
 }

@@ -15,6 +15,7 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
 // dialed is the catalog of a server.
@@ -87,22 +88,22 @@ func TestAnswers(t *testing.T) {
 
 	l, err := client.services(t.Context(), domain{}, query{level: certain})
 	require.NoError(t, err)
-	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, index: 12, confirming: true, anonymous: true}, l)
+	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true}, l)
 	r, err := client.service(t.Context(), domain{}, "web/a b", query{})
 	require.NoError(t, err)
 	require.Len(t, r.instances.list, 1)
-	require.EqualValues(t, 11, r.index)
-	require.False(t, r.confirming || r.leaderless || r.filtered)
+	require.EqualValues(t, 11, r.Index)
+	require.False(t, r.Confirming || r.Leaderless || r.Filtered)
 
 	s.misbehave(hidden)
 	r, err = client.service(t.Context(), domain{}, "web/a b", query{index: 11})
 	require.NoError(t, err)
 	require.Empty(t, r.instances.list)
-	require.False(t, r.filtered, "the stream does not tell")
-	require.True(t, r.leaderless)
+	require.False(t, r.Filtered, "the stream does not tell")
+	require.True(t, r.Leaderless)
 	r, err = client.service(t.Context(), domain{}, "web/a b", query{level: certain})
 	require.NoError(t, err)
-	require.True(t, r.filtered && r.confirming)
+	require.True(t, r.Filtered && r.Confirming)
 
 	for how, want := range map[misbehaviour]dial.Kind{noLeader: dial.Unreachable, noToken: dial.Denied, busy: dial.RateLimited} {
 		s.misbehave(how)

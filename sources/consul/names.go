@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
 // list follows the names of the services of p.
@@ -41,7 +42,7 @@ func (r *run) list(ctx context.Context, p *part) {
 			continue
 		}
 		retry.Reset()
-		index = next(q, index, l.index)
+		index = next(q, index, l.Index)
 		r.pause(ctx, &p.again, pace.next(time.Now()))
 	}
 }
@@ -102,8 +103,8 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 // tells that they have gone.
 func (r *run) adopt(p *part, names []string) []string {
 	if len(p.listing.names) == 0 && len(r.restored) > 1 {
-		p.distrust(time.Now().Add(r.settings.ResetHold), fmt.Sprintf(
-			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(r.restored)))
+		p.suspicion = judge.Suspicion{Until: time.Now().Add(r.settings.ResetHold), Why: fmt.Sprintf(
+			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(r.restored))}
 	}
 	for group := range r.restored {
 		if _, there := p.listing.names[group]; !there && p.services[group] == nil {

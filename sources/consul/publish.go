@@ -10,6 +10,7 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
 )
 
@@ -99,8 +100,8 @@ func (r *run) expire(now time.Time) time.Duration {
 		return true
 	}
 	for _, p := range r.parts {
-		if !p.suspect.IsZero() && until(p.suspect) {
-			p.suspect, p.why = time.Time{}, ""
+		if !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
+			p.suspicion = judge.Suspicion{}
 			p.again.raise()
 			for _, s := range p.services {
 				if s.held > 0 || !s.listed {
@@ -223,7 +224,7 @@ func (r *run) health(now time.Time) sources.Health {
 			starting++
 		}
 		if p.suspected(now) {
-			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.why, p.suspect.UTC().Format(time.TimeOnly)+" UTC"))
+			messages = append(messages, fmt.Sprintf("%s%s; what is missing stays until %s", p.prefix(), p.suspicion.Why, p.suspicion.Until.UTC().Format(time.TimeOnly)+" UTC"))
 		}
 	}
 	message := strings.Join(messages, "; ")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 )
 
 // part is a domain and what is known of it.
@@ -14,16 +15,14 @@ type part struct {
 	again interrupt // of the loop that reads its names
 
 	// Guarded by the mu of run.
-	known    bool    // the names were read
-	listing  listing // that was believed last
-	services map[string]*service
-	learned  string        // the name of the datacenter, where the domain does not say it
-	trouble  *trouble      // with the names; nil if the last read was good
-	down     chan struct{} // closed when trouble, or doubt, ends; nil without
-	certain  int           // how often the names were read with certainty
-	// suspect is until when what is missing means nothing, because Consul lost its data, and why we think so.
-	suspect time.Time
-	why     string
+	known     bool    // the names were read
+	listing   listing // that was believed last
+	services  map[string]*service
+	learned   string          // the name of the datacenter, where the domain does not say it
+	trouble   *trouble        // with the names; nil if the last read was good
+	down      chan struct{}   // closed when trouble, or doubt, ends; nil without
+	certain   int             // how often the names were read with certainty
+	suspicion judge.Suspicion // that Consul lost its data
 }
 
 // service is one service of a domain and what is known of it.
@@ -57,7 +56,7 @@ type trouble struct {
 }
 
 // suspected reports whether the domain may have lost its data.
-func (p *part) suspected(now time.Time) bool { return now.Before(p.suspect) }
+func (p *part) suspected(now time.Time) bool { return p.suspicion.Holds(now) }
 
 // notConsul is said of answers without the headers of Consul.
 const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away"
@@ -93,7 +92,7 @@ func (p *part) complete() bool {
 // take applies what was read of s, and returns what that meant. The caller holds mu of run, and publishes the service
 // anew unless nothing changed.
 func (s *service) take(r reading, now time.Time) meaning {
-	m := judge(s.instances, s.known, r)
+	m := meaningOf(s.instances, s.known, r)
 	if m == doubtful {
 		return m // the next read will tell
 	}
@@ -105,7 +104,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 		return s.disown(now)
 	}
 	s.answers++
-	s.index = r.index
+	s.index = r.Index
 	s.settled = true
 	if s.delisted && m != denied && m != foreign {
 		s.trouble = nil
@@ -175,7 +174,7 @@ func (s *service) odd(r reading, m meaning) bool {
 		return false
 	}
 	away := p.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
-	if s.vouch == 0 && (away || r.index < s.index) {
+	if s.vouch == 0 && (away || r.Index < s.index) {
 		s.vouch = p.certain + 1
 	}
 	if p.certain < s.vouch {
@@ -200,7 +199,8 @@ func (s *service) lost(now time.Time) {
 // takeNames applies a listing of the names of p, and returns what it meant, the names that are new, and those of known
 // services that are to be read again. The caller holds mu of run.
 func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m meaning, added []string, check []*service) {
-	m, wiped := judgeNames(p.listing, p.known, p.trouble != nil, l)
+	c := l.compare(p.listing, p.known, p.trouble != nil)
+	m, wiped := meaningOfNames(c, l)
 	switch m {
 	case doubtful:
 		return m, nil, nil
@@ -213,11 +213,10 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 		return m, nil, nil
 	}
 	if wiped {
-		p.distrust(now.Add(suspicion), fmt.Sprintf("Consul seems to have lost its data: it had %d services at index %d, and %d at index %d",
-			len(p.listing.names), p.listing.index, len(l.names), l.index))
+		p.suspicion = judge.Suspect(c, l.Answer, "services", now.Add(suspicion))
 	}
 	p.known, p.listing = true, l
-	if l.confirming {
+	if l.Confirming {
 		p.certain++
 	}
 	for name := range l.names {
@@ -238,11 +237,11 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 			continue
 		}
 		switch {
-		case l.filtered || p.suspected(now):
+		case l.Filtered || p.suspected(now):
 			if s.listed {
 				check = append(check, s) // the names cannot vouch for it
 			}
-		case l.confirming && !s.delisted:
+		case l.Confirming && !s.delisted:
 			s.delisted = true
 			s.trouble = nil
 			s.lost(now)
@@ -253,8 +252,6 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 	p.recover()
 	return m, added, check
 }
-
-func (p *part) distrust(until time.Time, why string) { p.suspect, p.why = until, why }
 
 // fail notes that the names could not be read.
 func (p *part) fail(t *trouble) {

@@ -14,7 +14,7 @@ import (
 
 // unmask finds out whether an answer about s is filtered, if Consul does not tell.
 func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
-	if !answer.anonymous || !answer.confirming || answer.filtered {
+	if !answer.anonymous || !answer.Confirming || answer.Filtered {
 		return nil
 	}
 	r.mu.Lock()
@@ -39,13 +39,13 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 		rights = append(rights, dial.Right{Resource: "node"}) // its instances may be on any
 	}
 	may, err := r.catalog.strangersMay(ctx, s.part.domain, rights)
-	answer.filtered = err == nil && !may
+	answer.Filtered = err == nil && !may
 	return err
 }
 
 // unmaskNames does the same for the names of p.
 func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
-	if !l.anonymous || !l.confirming || l.filtered {
+	if !l.anonymous || !l.Confirming || l.Filtered {
 		return nil
 	}
 	var rights []dial.Right
@@ -71,6 +71,6 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 	}
 	slices.SortFunc(rights, func(a, b dial.Right) int { return strings.Compare(a.Name, b.Name) })
 	may, err := r.catalog.strangersMay(ctx, p.domain, rights)
-	l.filtered = err == nil && !may
+	l.Filtered = err == nil && !may
 	return err
 }

@@ -76,7 +76,7 @@ func (w *watcher) step(ctx context.Context) {
 	if !doubted {
 		w.retry.Reset()
 	}
-	w.index = next(q, w.index, answer.index)
+	w.index = next(q, w.index, answer.Index)
 	if !w.woken {
 		return
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/assert"
+
+	"tributary/sources/consul/judge"
 )
 
 func some(ids ...string) instances {
@@ -16,7 +18,7 @@ func some(ids ...string) instances {
 	return newInstances(entries)
 }
 
-func TestJudge(t *testing.T) {
+func TestMeaning(t *testing.T) {
 	none, one, two := some(), some("1"), some("1", "2")
 	sick := newInstances([]*api.ServiceEntry{instance("web", "1", "10.0.0.1", 80)})
 	sick.list[0].Checks[0].Status = api.HealthCritical
@@ -28,43 +30,43 @@ func TestJudge(t *testing.T) {
 		r      reading
 		want   meaning
 	}{
-		"the same":                                        {before: one, r: reading{instances: one, index: 9}, want: unchanged},
-		"one more":                                        {before: one, r: reading{instances: two, index: 9}, want: changed},
-		"another health":                                  {before: one, r: reading{instances: sick, index: 9}, want: changed},
-		"another ID at the same address":                  {before: one, r: reading{instances: moved, index: 9}, want: changed},
-		"at an older index":                               {before: one, r: reading{instances: two, index: 1}, want: changed},
-		"a watch lists one less":                          {before: two, r: reading{instances: one, index: 9}, want: doubtful},
-		"a watch lists none":                              {before: one, r: reading{index: 9}, want: doubtful},
-		"a watch lists none, and the token hides":         {before: one, r: reading{index: 9, filtered: true}, want: doubtful},
-		"there is one less":                               {before: two, r: reading{instances: one, index: 9, confirming: true}, want: changed},
-		"there is none":                                   {before: one, r: reading{index: 9, confirming: true}, want: gone},
-		"there is still none":                             {before: none, r: reading{index: 9, confirming: true}, want: gone},
-		"there is one less, but the token hides":          {before: two, r: reading{instances: one, index: 9, confirming: true, filtered: true}, want: partial},
-		"there is none, but the token hides":              {before: one, r: reading{index: 9, confirming: true, filtered: true}, want: denied},
-		"the token hides some, none of them known":        {before: one, r: reading{instances: one, index: 9, filtered: true}, want: unchanged},
-		"there is none, says something that has no index": {before: one, r: reading{confirming: true}, want: foreign},
-		"there is none, says something without a leader":  {before: one, r: reading{index: 9, confirming: true, leaderless: true}, want: foreign},
-		"one less, says something without a leader":       {before: two, r: reading{instances: one, index: 9, confirming: true, leaderless: true}, want: foreign},
-		"the first read":                                  {new: true, r: reading{instances: one, index: 9}, want: changed},
-		"the first read finds none":                       {new: true, r: reading{index: 9}, want: doubtful},
-		"the first read finds none, for certain":          {new: true, r: reading{index: 9, confirming: true}, want: gone},
-		"the first read is denied":                        {new: true, r: reading{index: 9, confirming: true, filtered: true}, want: denied},
+		"the same":                                        {before: one, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: unchanged},
+		"one more":                                        {before: one, r: reading{instances: two, Answer: judge.Answer{Index: 9}}, want: changed},
+		"another health":                                  {before: one, r: reading{instances: sick, Answer: judge.Answer{Index: 9}}, want: changed},
+		"another ID at the same address":                  {before: one, r: reading{instances: moved, Answer: judge.Answer{Index: 9}}, want: changed},
+		"at an older index":                               {before: one, r: reading{instances: two, Answer: judge.Answer{Index: 1}}, want: changed},
+		"a watch lists one less":                          {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: doubtful},
+		"a watch lists none":                              {before: one, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
+		"a watch lists none, and the token hides":         {before: one, r: reading{Answer: judge.Answer{Index: 9, Filtered: true}}, want: doubtful},
+		"there is one less":                               {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true}}, want: changed},
+		"there is none":                                   {before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
+		"there is still none":                             {before: none, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
+		"there is one less, but the token hides":          {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: partial},
+		"there is none, but the token hides":              {before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied},
+		"the token hides some, none of them known":        {before: one, r: reading{instances: one, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged},
+		"there is none, says something that has no index": {before: one, r: reading{Answer: judge.Answer{Confirming: true}}, want: foreign},
+		"there is none, says something without a leader":  {before: one, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign},
+		"one less, says something without a leader":       {before: two, r: reading{instances: one, Answer: judge.Answer{Index: 9, Confirming: true, Leaderless: true}}, want: foreign},
+		"the first read":                                  {new: true, r: reading{instances: one, Answer: judge.Answer{Index: 9}}, want: changed},
+		"the first read finds none":                       {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
+		"the first read finds none, for certain":          {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true}}, want: gone},
+		"the first read is denied":                        {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirming: true, Filtered: true}}, want: denied},
 	} {
-		assert.Equal(t, c.want, judge(c.before, !c.new, c.r), name)
+		assert.Equal(t, c.want, meaningOf(c.before, !c.new, c.r), name)
 	}
 }
 
-func TestJudgeNames(t *testing.T) {
+func TestMeaningOfNames(t *testing.T) {
 	list := func(index uint64, names ...string) listing {
-		l := listing{names: map[string][]string{}, index: index}
+		l := listing{names: map[string][]string{}, Answer: judge.Answer{Index: index}}
 		for _, n := range names {
 			l.names[n] = nil
 		}
 		return l
 	}
-	certainly := func(l listing) listing { l.confirming = true; return l }
-	filtered := func(l listing) listing { l.filtered = true; return l }
-	leaderless := func(l listing) listing { l.leaderless = true; return l }
+	certainly := func(l listing) listing { l.Confirming = true; return l }
+	filtered := func(l listing) listing { l.Filtered = true; return l }
+	leaderless := func(l listing) listing { l.Leaderless = true; return l }
 	for name, c := range map[string]struct {
 		before listing
 		new    bool
@@ -95,7 +97,7 @@ func TestJudgeNames(t *testing.T) {
 		"the first read finds none, certainly":   {new: true, l: certainly(list(5)), want: changed},
 		"the first read, and the token hides it": {new: true, l: certainly(filtered(list(5))), want: denied},
 	} {
-		m, wiped := judgeNames(c.before, !c.new, c.outage, c.l)
+		m, wiped := meaningOfNames(c.l.compare(c.before, !c.new, c.outage), c.l)
 		assert.Equal(t, c.want, m, name)
 		assert.Equal(t, c.wiped, wiped, name)
 	}

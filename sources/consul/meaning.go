@@ -7,23 +7,17 @@ import (
 	"strings"
 
 	"github.com/hashicorp/consul/api"
+
+	"tributary/sources/consul/judge"
 )
 
-// This file decides what the answers of Consul mean. It does no I/O and knows no time.
+// This file decides what the answers of Consul mean for services. It does no I/O and knows no time.
 
 // reading is what Consul answered about one service.
 type reading struct {
+	judge.Answer
 	instances instances
-	index     uint64
-	filtered  bool // Consul says that our token does not show us all
-	// confirming says that the question was plain: not blocking, and answered by the leader from all that it knows. Only
-	// such an answer can vouch for what is not there. A watch is served by a stream of events, which goes silent without a
-	// word when a token is deleted, and a stale read by a server that may have just started, with nothing loaded yet.
-	confirming bool
-	// leaderless says that Consul does not name a leader. Those that answer a watch never do. In a confirming answer it
-	// is a sign that something between us took headers away, and with them that of filtered.
-	leaderless bool
-	// anonymous says that no token was sent. Then Consul does not tell whether filtered: see strangers.go.
+	// anonymous says that no token was sent. Then Consul does not tell whether something is hidden: see rights.go.
 	anonymous bool
 }
 
@@ -51,26 +45,30 @@ const (
 	foreign
 )
 
-// judge decides what a reading means for a service of which before is known; known is false if it was never read.
-func judge(before instances, known bool, r reading) meaning {
-	if r.index == 0 && len(r.instances.list) == 0 {
-		return foreign // Consul gives every answer an index, and never 0
-	}
-	missing := len(r.instances.without(before)) > 0 || len(r.instances.list) == 0
-	switch {
-	case missing && !r.confirming:
-		return doubtful
-	case missing && r.leaderless:
-		return foreign
-	case r.filtered && len(r.instances.list) == 0:
-		return denied
-	case r.filtered && missing:
-		return partial
-	case len(r.instances.list) == 0:
+// meaningOf decides what a reading means for a service of which before is known; known is false if it was never read. The
+// indexes of readings are not compared: those of a watch and of a plain question count different things.
+func meaningOf(before instances, known bool, r reading) meaning {
+	switch judge.Judge(judge.Compared{
+		Known: known, Before: len(before.list), Now: len(r.instances.list), Missing: len(r.instances.without(before)),
+		Same: before.sum == r.instances.sum,
+	}, r.Answer) {
+	case judge.Same:
+		if len(r.instances.list) > 0 {
+			return unchanged
+		}
 		return gone
-	case known && before.sum == r.instances.sum:
-		return unchanged
+	case judge.Doubt:
+		return doubtful
+	case judge.Partial:
+		return partial
+	case judge.Denied:
+		return denied
+	case judge.Foreign:
+		return foreign
 	default:
+		if len(r.instances.list) == 0 {
+			return gone
+		}
 		return changed
 	}
 }
@@ -156,45 +154,45 @@ func (i instances) with(others []*api.ServiceEntry) instances {
 
 // listing is what Consul answered about the names of services.
 type listing struct {
-	names      map[string][]string // those that are wanted, with their tags
-	index      uint64
-	filtered   bool
-	confirming bool // these three as in reading
-	leaderless bool
-	anonymous  bool
+	judge.Answer
+	names     map[string][]string // those that are wanted, with their tags
+	anonymous bool                // as in reading
 }
 
-// judgeNames decides what a listing means, given the last one that was believed; known is false if there is none, and
-// outage says that Consul could not be read in between. wiped is said of a Consul that lost its data: then what is missing
-// means nothing until its agents have told it everything again.
-func judgeNames(before listing, known, outage bool, l listing) (m meaning, wiped bool) {
-	if l.index == 0 && len(l.names) == 0 {
-		return foreign, false
+// compare says how a listing differs from the last one that was believed; known is false if there is none, and outage says
+// that Consul could not be read in between.
+func (l listing) compare(before listing, known, outage bool) judge.Compared {
+	c := judge.Compared{
+		Known: known, Index: before.Index, Before: len(before.names), Now: len(l.names), Outage: outage, OneByOne: true,
 	}
-	missing := 0
 	for name := range before.names {
 		if _, there := l.names[name]; !there {
-			missing++
+			c.Missing++
 		}
 	}
-	back := known && l.index < before.index
-	doubt := missing > 0 || back || len(l.names) == 0
-	switch {
-	case doubt && !l.confirming:
+	c.Same = c.Missing == 0 && c.Before == c.Now
+	return c
+}
+
+// meaningOfNames decides what a listing means. wiped is said of a Consul that lost its data: then what is missing means
+// nothing until its agents have told it everything again.
+func meaningOfNames(c judge.Compared, l listing) (m meaning, wiped bool) {
+	switch judge.Judge(c, l.Answer) {
+	case judge.Doubt:
 		return doubtful, false
-	case doubt && l.leaderless:
+	case judge.Foreign:
 		return foreign, false
-	case l.filtered && len(l.names) == 0:
+	case judge.Denied:
 		return denied, false
-	case l.filtered && missing > 0:
-		return partial, back
-	// One service that goes leaves an empty list behind; several do not go at the same moment. The index alone does not
-	// tell: that of a Consul that was young can be overtaken.
-	case back || missing > 1 && (len(l.names) == 0 || outage && 2*missing > len(before.names)):
-		return changed, true
-	case known && missing == 0 && len(l.names) == len(before.names):
-		return unchanged, false
+	case judge.Partial:
+		m, c.Missing = partial, 0 // which may be hidden
+	case judge.Same:
+		m = unchanged
 	default:
-		return changed, false
+		m = changed
 	}
+	if wiped = judge.Reset(c, l.Answer); wiped && m == unchanged {
+		m = changed
+	}
+	return m, wiped
 }

@@ -1,0 +1,143 @@
+// Package judge decides what an answer of Consul proves about what is there and what is not. It does no I/O and has no clock
+// of its own, and it does not know what things are: services, instances, keys and providers are all judged alike.
+//
+// What an answer lists is believed. What it does not list is believed only of an answer that can vouch for it: one to a plain
+// question, which the leader answered after it had made sure that it still is one, by Consul itself, and with nothing
+// hidden. Even then a Consul that has lost its data proves nothing about what was there before: see Reset and Suspicion.
+package judge
+
+import (
+	"fmt"
+	"time"
+)
+
+// Answer is what is known of an answer besides what it lists.
+type Answer struct {
+	Index uint64
+	// Filtered says that something may be hidden from us: Consul says so, or it cannot be known, and nobody has told that we
+	// have the right to see what is missing.
+	Filtered bool
+	// Confirming says that the question was plain: not blocking, and answered by the leader after it had made sure that it
+	// still is one. Only such an answer can vouch for what is not there. A watch is served by a stream of events, which goes silent
+	// without a word when a token is deleted; a stale read by a server that may have just started, with nothing loaded
+	// yet; and a leader that is still replaying its log answers all but consistent questions from a part of it.
+	Confirming bool
+	// Leaderless says that the answer does not name a leader. Those to a watch never do. In a confirming answer it is a sign that
+	// something between us took headers away, and with them that of Filtered, or that Consul did not answer at all.
+	Leaderless bool
+}
+
+// Compared is how what an answer lists differs from what was believed before.
+type Compared struct {
+	Known  bool   // something was believed before: by this run, or by an earlier one that left a Record
+	Index  uint64 // of the answer that was believed last; 0 if indexes cannot be compared
+	Before int    // how many things there were
+	Now    int    // how many the answer lists
+	// Missing is how many of those there were it does not list.
+	Missing int
+	// Older says that something it lists is as it was before what was believed.
+	Older bool
+	// Same says that there is no difference.
+	Same bool
+
+	// Outage says that Consul could not be read since then.
+	Outage bool
+	// Kept and Remade are how many of the things that are listed as before were created when they were then, and how many
+	// at another time (CreateIndex). Zero where it is not known.
+	Kept, Remade int
+	// Rewritten says that one of them was created before the index believed last, and yet not when we saw that it was.
+	Rewritten bool
+	// OneByOne says that such things do not go at the same moment. Services do not: one that goes leaves an empty list
+	// behind. Keys may be deleted together.
+	OneByOne bool
+}
+
+// Verdict is what an answer means.
+type Verdict int
+
+// The verdicts.
+const (
+	// Same: there is nothing to do.
+	Same Verdict = iota
+	// Believe: the answer is the state of things, including what is not in it.
+	Believe
+	// Doubt: something is missing or older, and the answer cannot vouch for that. Ask plainly.
+	Doubt
+	// Partial: what is listed is to be believed. What is missing may be hidden from us, and stays.
+	Partial
+	// Denied: there may be something, but we may not see it. What is known stays.
+	Denied
+	// Foreign: what answered is not Consul, or something in front of it changes its answers. What is known stays.
+	Foreign
+)
+
+// String names the verdict.
+func (v Verdict) String() string {
+	return [...]string{"same", "believe", "doubt", "partial", "denied", "foreign"}[v]
+}
+
+// Judge decides what an answer means.
+func Judge(c Compared, a Answer) Verdict {
+	none := c.Now == 0
+	doubtful := none || c.Missing > 0 || c.Older || c.back(a)
+	switch {
+	case none && a.Index == 0: // Consul gives every answer an index, and never 0
+		return Foreign
+	case doubtful && !a.Confirming:
+		return Doubt
+	case doubtful && a.Leaderless:
+		return Foreign
+	case a.Filtered && none:
+		return Denied
+	case a.Filtered && c.Missing > 0:
+		return Partial
+	case c.Known && c.Same:
+		return Same
+	default:
+		return Believe
+	}
+}
+
+// back reports whether the index went backwards.
+func (c Compared) back(a Answer) bool { return c.Known && a.Index < c.Index }
+
+// Reset reports whether an answer that is believed is of a Consul that lost its data: then what is missing means nothing until
+// it has been told everything again.
+func Reset(c Compared, a Answer) bool {
+	same := c.Kept > 0 && c.Remade == 0 // what is left has been there all the time
+	several := c.Missing > 1
+	switch {
+	case !c.Known:
+		return false
+	case c.back(a):
+		// That of keys also goes back when Consul forgets deletions, after some minutes.
+		return !same
+	case c.Rewritten:
+		return true
+	case several && c.Now == 0 && (c.OneByOne || c.Outage):
+		return true
+	case several && c.Outage && 2*c.Missing > c.Before:
+		// The index alone does not tell: that of a Consul that was young can be overtaken.
+		return !same
+	case c.Missing > 0 && c.Remade > 0 && c.Kept == 0:
+		return true // all that is left was made anew
+	default:
+		return false
+	}
+}
+
+// Suspicion is that Consul lost its data, and that what is missing means nothing for now. The zero value is none.
+type Suspicion struct {
+	Until time.Time `json:"until,omitzero"`
+	// Why is for people.
+	Why string `json:"why,omitempty"`
+}
+
+// Suspect says until when to wait for what is missing, and tells why in numbers.
+func Suspect(c Compared, a Answer, what string, until time.Time) Suspicion {
+	return Suspicion{Until: until, Why: fmt.Sprintf("Consul seems to have lost its data: it had %d %s at index %d, and has %d of them at index %d",
+		c.Before, what, c.Index, max(0, c.Before-c.Missing), a.Index)}
+}
+
+// Holds reports whether it lasts.
+func (s Suspicion) Holds(now time.Time) bool { return now.Before(s.Until) }

@@ -1,0 +1,153 @@
+package judge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The answers of the tables.
+var (
+	watch      = Answer{Index: 9}                                     // of a query that waited, or of any server
+	certain    = Answer{Index: 9, Confirming: true}                   // of the leader, for sure
+	filtered   = Answer{Index: 9, Confirming: true, Filtered: true}   // of a token that does not show all
+	leaderless = Answer{Index: 9, Confirming: true, Leaderless: true} // without Consul's headers, but for the index
+	strange    = Answer{Confirming: true, Leaderless: true}           // without any: a 404 of a proxy
+)
+
+func at(index uint64, a Answer) Answer { a.Index = index; return a }
+
+// TestPresenceAndAbsence is the table of what answers prove: three things were known at index 5, if anything was.
+func TestPresenceAndAbsence(t *testing.T) {
+	known := Compared{Known: true, Index: 5, Before: 3, Now: 3}
+	same := known
+	same.Same = true
+	less := func(n int) Compared { c := known; c.Now, c.Missing = 3-n, n; return c }
+	older := known
+	older.Older = true
+	unordered := less(1)
+	unordered.Index = 0
+	replaced := known // one has gone, and there is another
+	replaced.Missing = 1
+	first := Compared{Now: 3}
+	for name, c := range map[string]struct {
+		c     Compared
+		a     Answer
+		want  Verdict
+		reset bool
+	}{
+		"the same, by a watch":                         {c: same, a: watch, want: Same},
+		"the same, to a token that does not show all":  {c: same, a: filtered, want: Same},
+		"the same, without headers":                    {c: same, a: at(9, leaderless), want: Same},
+		"something else, by a watch":                   {c: known, a: watch, want: Believe},
+		"one less, by a watch":                         {c: less(1), a: watch, want: Doubt},
+		"one less, for certain":                        {c: less(1), a: certain, want: Believe},
+		"one in the place of another, by a watch":      {c: replaced, a: watch, want: Doubt},
+		"one in the place of another, filtered":        {c: replaced, a: filtered, want: Partial},
+		"one less, filtered":                           {c: less(1), a: filtered, want: Partial},
+		"one less, without a leader":                   {c: less(1), a: leaderless, want: Foreign},
+		"nothing, by a watch":                          {c: less(3), a: watch, want: Doubt},
+		"nothing, for certain":                         {c: less(3), a: certain, want: Believe},
+		"nothing, filtered":                            {c: less(3), a: filtered, want: Denied},
+		"nothing, without a leader":                    {c: less(3), a: leaderless, want: Foreign},
+		"nothing, without an index":                    {c: less(3), a: strange, want: Foreign},
+		"nothing, without an index, by a watch":        {c: less(3), a: Answer{}, want: Foreign},
+		"an older thing, by a watch":                   {c: older, a: watch, want: Doubt},
+		"an older thing, for certain":                  {c: older, a: certain, want: Believe},
+		"at an older index, by a watch":                {c: same, a: at(4, watch), want: Doubt},
+		"at an older index, for certain":               {c: same, a: at(4, certain), want: Same, reset: true},
+		"one less at an older index, for certain":      {c: less(1), a: at(4, certain), want: Believe, reset: true},
+		"one less where indexes cannot be compared":    {c: unordered, a: at(1, certain), want: Believe},
+		"the first time, by a watch":                   {c: first, a: watch, want: Believe},
+		"the first time, filtered":                     {c: first, a: filtered, want: Believe},
+		"the first time, nothing, by a watch":          {c: Compared{}, a: watch, want: Doubt},
+		"the first time, nothing, for certain":         {c: Compared{}, a: certain, want: Believe},
+		"the first time, nothing, filtered":            {c: Compared{}, a: filtered, want: Denied},
+		"the first time, nothing, without a leader":    {c: Compared{}, a: leaderless, want: Foreign},
+		"the first time, nothing, and it has no index": {c: Compared{}, a: strange, want: Foreign},
+	} {
+		assert.Equal(t, c.want, Judge(c.c, c.a), name)
+		if c.want == Same || c.want == Believe || c.want == Partial { // of the others it means nothing
+			assert.Equal(t, c.reset, Reset(c.c, c.a), name)
+		}
+	}
+}
+
+// TestLossOfData is the table of what shows that a Consul lost its data: ten things were known at index 5.
+func TestLossOfData(t *testing.T) {
+	missing := func(n int, more ...func(*Compared)) Compared {
+		c := Compared{Known: true, Index: 5, Before: 10, Now: 10 - n, Missing: n}
+		for _, f := range more {
+			f(&c)
+		}
+		return c
+	}
+	outage := func(c *Compared) { c.Outage = true }
+	services := func(c *Compared) { c.OneByOne = true }
+	kept := func(c *Compared) { c.Kept = 3 }
+	remade := func(c *Compared) { c.Remade = 3 }
+	rewritten := func(c *Compared) { c.Remade, c.Rewritten = 1, true }
+	for name, c := range map[string]struct {
+		c    Compared
+		a    Answer
+		want bool
+	}{
+		"one, while all was well":                            {missing(1), certain, false},
+		"most, while all was well":                           {missing(9, services), certain, false},
+		"all services, while all was well":                   {missing(10, services), certain, true},
+		"all keys, while all was well":                       {missing(10), certain, false},
+		"all keys, in an outage":                             {missing(10, outage), certain, true},
+		"most, in an outage":                                 {missing(6, outage), certain, true},
+		"most, in an outage, and the rest is as it was":      {missing(6, outage, kept), certain, false},
+		"half, in an outage":                                 {missing(5, outage), certain, false},
+		"some, and all others were made anew":                {missing(2, remade), certain, true},
+		"some, and some others were made anew":               {missing(2, remade, kept), certain, false},
+		"none, and all others were made anew":                {missing(0, remade), certain, false},
+		"some, and another was made when it was not":         {missing(2, kept, rewritten), certain, true},
+		"some, at an older index":                            {missing(2), at(4, certain), true},
+		"some, at an older index, and the rest is as it was": {missing(2, kept), at(4, certain), false}, // deletions are forgotten after minutes
+		"none, at an older index, and all is as it was":      {missing(0, kept), at(4, certain), false},
+		"none, at an older index, and some was made anew":    {missing(0, kept, remade), at(4, certain), true},
+	} {
+		assert.Equal(t, c.want, Reset(c.c, c.a), name)
+	}
+	assert.False(t, Reset(Compared{Before: 10, Missing: 10, Outage: true, OneByOne: true}, certain), "of a first answer nothing is known")
+}
+
+func TestMade(t *testing.T) {
+	before := Made{"kept": 3, "remade": 4, "gone": 5, "unknown": 0}
+	var c Compared
+	before.Compare(Made{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &c)
+	assert.Equal(t, Compared{Kept: 1, Remade: 1}, c)
+	before.Compare(Made{"remade": 7}, 7, &c)
+	assert.Equal(t, Compared{Kept: 1, Remade: 2, Rewritten: true}, c, "at index 7 it had been made at 4")
+}
+
+func TestSuspicion(t *testing.T) {
+	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	assert.False(t, Suspicion{}.Holds(now))
+	s := Suspect(Compared{Index: 31, Before: 20, Missing: 8}, at(12, certain), "services", now.Add(time.Minute))
+	assert.Equal(t, "Consul seems to have lost its data: it had 20 services at index 31, and has 12 of them at index 12", s.Why)
+	assert.True(t, s.Holds(now))
+	assert.False(t, s.Holds(now.Add(time.Minute)))
+}
+
+func TestRecordsAreKept(t *testing.T) {
+	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	suspicion := Suspicion{now, "why"}
+	all := Records{Of: "these", Parts: map[string]Record{"": {Index: 7, Names: []string{"a"}, Made: Made{"n": 3}, Suspicion: suspicion}}}
+	got, err := Decode(all.Encode(), "these")
+	require.NoError(t, err)
+	assert.Equal(t, all, got)
+	got, err = Decode(all.Encode(), "others")
+	require.NoError(t, err)
+	assert.Equal(t, Records{Of: "others", Parts: map[string]Record{"": {Suspicion: suspicion}}}, got, "what is of other settings cannot be compared")
+	got, err = Decode(nil, "these")
+	require.NoError(t, err)
+	assert.Empty(t, got.Parts)
+	got, err = Decode([]byte("{"), "these")
+	require.Error(t, err)
+	assert.NotNil(t, got.Parts)
+}

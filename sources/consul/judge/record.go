@@ -1,0 +1,51 @@
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Record is what has to outlive a run, and the process, to judge the first answer after it as any other: without it
+// a restart would take what a Consul that lost its data does not list yet for gone.
+type Record struct {
+	Index uint64 `json:"index"` // of the answer that was believed last
+	// Names are those of the things that there were, and Made when some of them, or of what they are on, were created.
+	Names []string `json:"names,omitempty"`
+	Made  Made     `json:"made,omitempty"`
+	Suspicion
+}
+
+// Records are those of the parts of Consul that a source reads, by name, and of what they were read.
+type Records struct {
+	// Of names the settings that select what is read. Indexes and names of others cannot be compared; suspicions can.
+	Of    string            `json:"of"`
+	Parts map[string]Record `json:"parts"`
+}
+
+// Encode returns the records as they are kept.
+func (r Records) Encode() []byte {
+	text, err := json.Marshal(r)
+	if err != nil { // of plain data
+		panic(err)
+	}
+	return text
+}
+
+// Decode reads what Encode wrote, for a source whose settings are named of. What cannot be read is as if it had not been kept.
+func Decode(text []byte, of string) (Records, error) {
+	fresh := Records{Of: of, Parts: make(map[string]Record)}
+	if len(text) == 0 {
+		return fresh, nil
+	}
+	var kept Records
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return fresh, fmt.Errorf("what was kept of an earlier run: %w", err)
+	}
+	for name, part := range kept.Parts {
+		if kept.Of != of {
+			part = Record{Suspicion: part.Suspicion}
+		}
+		fresh.Parts[name] = part
+	}
+	return fresh, nil
+}
