@@ -13,9 +13,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"tributary/sources/file"
-	"tributary/sources/transform"
 )
 
 // Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for.
@@ -43,55 +40,6 @@ type Config struct {
 type Listen struct {
 	XDS   string `json:"xds,omitempty" jsonschema:"host:port of the xDS server (gRPC, plaintext). Default 127.0.0.1:16010."`
 	Admin string `json:"admin,omitempty" jsonschema:"host:port of the admin server (HTTP: health, metrics, debug). Default 127.0.0.1:16014."`
-}
-
-// Source is one source. Its address, tlsSettings and subscribedResources are those of Istio's
-// meshConfig.configSources.
-type Source struct {
-	Name                string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address             string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store."`
-	TLSSettings         *TLSSettings        `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio. Not for fs."`
-	SubscribedResources []string            `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything. Not for fs."`
-	Precedence          int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
-	Guard               Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
-	Merge               Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
-	Transform           *transform.Settings `json:"transform,omitempty" jsonschema:"What to make of the objects of the source before they are checked and served."`
-	FileSettings
-	XDSSettings
-	ConsulSettings
-}
-
-// TLSSettings has the keys of Istio's ClientTLSSettings.
-type TLSSettings struct {
-	Mode               string   `json:"mode,omitempty" jsonschema:"DISABLE, SIMPLE or MUTUAL."`
-	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain, or PEM (MUTUAL)."`
-	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key, or PEM (MUTUAL)."`
-	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by, or PEM. Default: those of the system."`
-	SubjectAltNames    []string `json:"subjectAltNames,omitempty" jsonschema:"Names of which the server's certificate must have one, such as spiffe://cluster.local/ns/istio-system/sa/istiod."`
-	SNI                string   `json:"sni,omitempty" jsonschema:"Server name sent in the TLS handshake."`
-	InsecureSkipVerify bool     `json:"insecureSkipVerify,omitempty" jsonschema:"Do not verify the server's certificate."`
-}
-
-// FileSettings are the settings of fs sources. What is zero has the default of package file.
-type FileSettings struct {
-	DefaultNamespace string   `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none (fs, consul-kv). Default: default."`
-	UnknownFields    string   `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known (fs, consul-kv): error refuses the object, warn takes it without the field. Default: error."`
-	QuietDelay       Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read (fs). Default: 100ms."`
-	MaxDelay         Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most (fs). Default: 1s."`
-	RescanInterval   Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none (fs). Default: 30s."`
-	MaxFileBytes     int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes (fs). Default: 67108864."`
-}
-
-// Settings returns the settings as package file takes them.
-func (s FileSettings) Settings() file.Settings {
-	return file.Settings{
-		DefaultNamespace: s.DefaultNamespace,
-		UnknownFields:    s.UnknownFields,
-		QuietDelay:       time.Duration(s.QuietDelay),
-		MaxDelay:         time.Duration(s.MaxDelay),
-		RescanInterval:   time.Duration(s.RescanInterval),
-		MaxFileBytes:     s.MaxFileBytes,
-	}
 }
 
 // Duration is a time.Duration that is written like 1m30s.

@@ -24,7 +24,7 @@ func TestParseFillsInDefaults(t *testing.T) {
 	assert.Equal(t, &config.Config{
 		Listen: config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
 		ConfigSources: []config.Source{{
-			Name: "rules", Address: "fs:///srv/rules",
+			Name: "rules", Address: "fs:///srv/rules", Settings: &config.File{},
 		}},
 	}, c)
 }
@@ -54,7 +54,7 @@ configSources: # JSON is YAML, too
 	assert.Equal(t, file.Settings{
 		DefaultNamespace: "mesh", UnknownFields: "warn", MaxFileBytes: 5,
 		QuietDelay: 2 * time.Millisecond, MaxDelay: 3 * time.Millisecond, RescanInterval: 90 * time.Second,
-	}, c.ConfigSources[0].Settings())
+	}, c.ConfigSources[0].Settings.(*config.File).Source())
 	assert.Equal(t, "b", c.ConfigSources[1].Name)
 	assert.Equal(t, 7, c.ConfigSources[0].Precedence)
 }
@@ -117,15 +117,14 @@ configSources:
   tlsSettings: {insecureSkipVerify: maybe}
 `,
 			[]string{
-				"t.yaml:2:3: listen.xsd: unknown key; known here: admin, xds",
+				"t.yaml:2:3: listen.xsd: unknown key (did you mean xds?); known here: admin, xds",
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, aliases, cacheDir, datacenters, defaultNamespace, defaultProtocol, endpoints, filter, grace, guard, healthFilter, hostTemplate, labelPrefix, labelTags, locality, localityFrom, maxConcurrentWatches, maxDelay, maxFileBytes, maxMessageBytes, merge, mode, name, namespace, namespaces, nodeID, nodeMetadata, partitions, peers, precedence, protocolMeta, quietDelay, rampRate, requireConsistent, rescanInterval, resetHold, resync, revision, servicePort, servicePortMeta, services, skip, stale, strictChecks, subscribedResources, tagSeparators, taggedAddress, tags, tlsSettings, tokenFile, transform, unknownFields, vips, wait",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:16: configSources[1].tlsSettings: not for fs addresses, which have no connection",
-				`t.yaml:10:37: configSources[1].tlsSettings.insecureSkipVerify: want true or false, got the string "maybe"`,
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul-kv and xds; known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
 			},
 		},
 		"listen": {
@@ -169,7 +168,7 @@ configSources:
 				"t.yaml:3:39: configSources[1].guard.share: want a share such as 50%, got \"150%\"",
 				"t.yaml:3:50: configSources[1].guard.min: want 0 or more, got -1",
 				"t.yaml:3:63: configSources[1].guard.holdFor: want more than 0, got -1s",
-				"t.yaml:3:68: configSources[1].guard.windows: unknown key; known here: holdFor, min, share, window",
+				"t.yaml:3:68: configSources[1].guard.windows: unknown key (did you mean window?); known here: holdFor, min, share, window",
 			},
 		},
 		"transform": {
@@ -179,11 +178,18 @@ configSources:
 				"t.yaml:6:46: configSources[1].transform.include[0]: selects everything; name kinds, namespaces, names, labels or hosts",
 			},
 		},
+		"a key of no scheme": {
+			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
+			[]string{
+				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
+			},
+		},
 		"fs settings": {
 			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
 				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
-				"t.yaml:2:62: configSources[0].subscribedResources: not for fs addresses",
+				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
 				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},
 		},

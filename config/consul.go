@@ -1,54 +1,55 @@
 package config
 
 import (
-	"strings"
 	"time"
 
 	"tributary/sources/consul"
 	"tributary/sources/consul/mapping"
 )
 
-// ConsulSettings are the settings of consul sources. What is zero has the default of package consul.
-type ConsulSettings struct {
-	Datacenters []string `json:"datacenters,omitempty" jsonschema:"Datacenters to read, by name (consul). Default: that of the agent."`
-	Namespaces  []string `json:"namespaces,omitempty" jsonschema:"Namespaces to read, of every partition (consul, Enterprise only). Default: that of the agent or token."`
-	Partitions  []string `json:"partitions,omitempty" jsonschema:"Admin partitions to read (consul, Enterprise only). Default: that of the agent."`
-	Peers       []string `json:"peers,omitempty" jsonschema:"Cluster peers of which the exported services are read besides (consul)."`
+// Consul has the settings of consul sources. What is zero has the default of package consul.
+type Consul struct {
+	Connection
 
-	Services     []string `json:"services,omitempty" jsonschema:"Names of the services to read, * for any characters (consul). Default: all."`
-	Skip         []string `json:"skip,omitempty" jsonschema:"Names of services to leave out, * for any characters (consul). Consul itself, sidecars and gateways always are."`
-	Tags         []string `json:"tags,omitempty" jsonschema:"Tags that an instance must have, all of them (consul)."`
-	Filter       string   `json:"filter,omitempty" jsonschema:"Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes (consul)."`
-	HealthFilter string   `json:"healthFilter,omitempty" jsonschema:"Expression by which Consul filters instances, such as Node.Meta.pool == blue (consul)."`
+	Datacenters []string `json:"datacenters,omitempty" jsonschema:"Datacenters to read, by name. Default: that of the agent."`
+	Namespaces  []string `json:"namespaces,omitempty" jsonschema:"Namespaces to read, of every partition (Enterprise only). Default: that of the agent or token."`
+	Partitions  []string `json:"partitions,omitempty" jsonschema:"Admin partitions to read (Enterprise only). Default: that of the agent."`
+	Peers       []string `json:"peers,omitempty" jsonschema:"Cluster peers of which the exported services are read besides."`
 
-	Stale                *bool    `json:"stale,omitempty" jsonschema:"Whether any server of Consul may answer, which spares the leader (consul). Default: true."`
-	RequireConsistent    bool     `json:"requireConsistent,omitempty" jsonschema:"Whether the leader makes sure of each answer, which is expensive (consul). Default: false."`
-	Wait                 Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news (consul, consul-kv). Default: 5m."`
-	MaxConcurrentWatches int64    `json:"maxConcurrentWatches,omitempty" jsonschema:"How many queries may wait at the same time; services beyond that are read in turn (consul). Default: 150 over http, no limit over https."`
-	RampRate             int64    `json:"rampRate,omitempty" jsonschema:"How many reads may begin in a second, besides those that follow a change (consul). Default: 50."`
-	Resync               Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared (consul). Default: 10m."`
-	Grace                Duration `json:"grace,omitempty" jsonschema:"How long a service of which the last instance has gone stays, without endpoints (consul). Default: 30s."`
-	ResetHold            Duration `json:"resetHold,omitempty" jsonschema:"How long everything stays after Consul lost its data, until its agents have told it again (consul). Default: 5m."`
+	Services     []string `json:"services,omitempty" jsonschema:"Names of the services to read, * for any characters. Default: all."`
+	Skip         []string `json:"skip,omitempty" jsonschema:"Names of services to leave out, * for any characters. Consul itself, sidecars and gateways always are."`
+	Tags         []string `json:"tags,omitempty" jsonschema:"Tags that an instance must have, all of them."`
+	Filter       string   `json:"filter,omitempty" jsonschema:"Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes."`
+	HealthFilter string   `json:"healthFilter,omitempty" jsonschema:"Expression by which Consul filters instances, such as Node.Meta.pool == blue."`
 
-	HostTemplate    string   `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer} (consul). Default: {service}.service.consul."`
-	Aliases         string   `json:"aliases,omitempty" jsonschema:"Further hosts of a service (consul): datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none. Default: datacenter."`
-	Namespace       string   `json:"namespace,omitempty" jsonschema:"Namespace of the objects made (consul). Default: consul."`
-	ProtocolMeta    string   `json:"protocolMeta,omitempty" jsonschema:"Key of the meta of a service that names its protocol (consul). Default: protocol."`
-	DefaultProtocol string   `json:"defaultProtocol,omitempty" jsonschema:"Protocol of ports of which nothing is said (consul). Default: tcp."`
-	ServicePort     int64    `json:"servicePort,omitempty" jsonschema:"Port on which clients find every service (consul). Default: derived from the instances, and then kept."`
-	ServicePortMeta string   `json:"servicePortMeta,omitempty" jsonschema:"Key of the meta of a service that names that port (consul). Default: service-port."`
-	TagSeparators   []string `json:"tagSeparators,omitempty" jsonschema:"What separates key and value in tags that become labels (consul). Default: =, | and :."`
-	LabelTags       []string `json:"labelTags,omitempty" jsonschema:"Tags without a separator that become labels with the value true (consul)."`
-	LabelPrefix     string   `json:"labelPrefix,omitempty" jsonschema:"What is put before the key of each label made of tags and meta (consul)."`
-	LocalityFrom    []string `json:"localityFrom,omitempty" jsonschema:"Where the locality of an instance is looked for, in order (consul): locality, meta (of the node), datacenter; or none. Default: all three."`
-	TaggedAddress   string   `json:"taggedAddress,omitempty" jsonschema:"Tagged address to use where there is one, such as wan (consul)."`
-	StrictChecks    []string `json:"strictChecks,omitempty" jsonschema:"Statuses of instances that are served (consul): passing, warning, critical, maintenance. Default: passing, warning."`
-	Endpoints       string   `json:"endpoints,omitempty" jsonschema:"Where endpoints are written (consul): inline, or workloadEntries. Default: inline."`
-	VIPs            string   `json:"vips,omitempty" jsonschema:"Which services get a virtual address (consul): tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
+	Stale                *bool    `json:"stale,omitempty" jsonschema:"Whether any server of Consul may answer, which spares the leader. Default: true."`
+	RequireConsistent    bool     `json:"requireConsistent,omitempty" jsonschema:"Whether the leader makes sure of each answer, which is expensive. Default: false."`
+	Wait                 Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
+	MaxConcurrentWatches int64    `json:"maxConcurrentWatches,omitempty" jsonschema:"How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https."`
+	RampRate             int64    `json:"rampRate,omitempty" jsonschema:"How many reads may begin in a second, besides those that follow a change. Default: 50."`
+	Resync               Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared. Default: 10m."`
+	Grace                Duration `json:"grace,omitempty" jsonschema:"How long a service of which the last instance has gone stays, without endpoints. Default: 30s."`
+	ResetHold            Duration `json:"resetHold,omitempty" jsonschema:"How long everything stays after Consul lost its data, until its agents have told it again. Default: 5m."`
+
+	HostTemplate    string   `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default: {service}.service.consul."`
+	Aliases         string   `json:"aliases,omitempty" jsonschema:"Further hosts of a service: datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none. Default: datacenter."`
+	Namespace       string   `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: consul."`
+	ProtocolMeta    string   `json:"protocolMeta,omitempty" jsonschema:"Key of the meta of a service that names its protocol. Default: protocol."`
+	DefaultProtocol string   `json:"defaultProtocol,omitempty" jsonschema:"Protocol of ports of which nothing is said. Default: tcp."`
+	ServicePort     int64    `json:"servicePort,omitempty" jsonschema:"Port on which clients find every service. Default: derived from the instances, and then kept."`
+	ServicePortMeta string   `json:"servicePortMeta,omitempty" jsonschema:"Key of the meta of a service that names that port. Default: service-port."`
+	TagSeparators   []string `json:"tagSeparators,omitempty" jsonschema:"What separates key and value in tags that become labels. Default: =, | and :."`
+	LabelTags       []string `json:"labelTags,omitempty" jsonschema:"Tags without a separator that become labels with the value true."`
+	LabelPrefix     string   `json:"labelPrefix,omitempty" jsonschema:"What is put before the key of each label made of tags and meta."`
+	LocalityFrom    []string `json:"localityFrom,omitempty" jsonschema:"Where the locality of an instance is looked for, in order: locality, meta (of the node), datacenter; or none. Default: all three."`
+	TaggedAddress   string   `json:"taggedAddress,omitempty" jsonschema:"Tagged address to use where there is one, such as wan."`
+	StrictChecks    []string `json:"strictChecks,omitempty" jsonschema:"Statuses of instances that are served: passing, warning, critical, maintenance. Default: passing, warning."`
+	Endpoints       string   `json:"endpoints,omitempty" jsonschema:"Where endpoints are written: inline, or workloadEntries. Default: inline."`
+	VIPs            string   `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
 }
 
-// Consul returns the settings as package consul takes them.
-func (s *Source) Consul() consul.Settings {
+// Source returns the settings as package consul takes them.
+func (s *Consul) Source() consul.Settings {
 	return consul.Settings{
 		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers,
 		Services: s.Services, Skip: s.Skip, Tags: s.Tags, Filter: s.Filter, HealthFilter: s.HealthFilter,
@@ -65,25 +66,7 @@ func (s *Source) Consul() consul.Settings {
 	}
 }
 
-// checkConsul notes what is wrong with a consul source. The names of files in it are taken from dir.
-func (d *decoder) checkConsul(s *Source, key, dir string) {
-	scheme, _, _ := strings.Cut(s.Address, "://")
-	if s.SubscribedResources != nil {
-		d.problem(key+".subscribedResources", "not for %s addresses", scheme)
-	}
-	d.refuse(s.FileSettings, key, scheme)
-	others := s.XDSSettings
-	others.TokenFile = ""
-	d.refuse(others, key, scheme)
-	filesUnder(dir, s)
-	if _, err := consul.New(s.Address, s.Consul()); err != nil {
-		at, message, _ := strings.Cut(err.Error(), ": ") // the error begins with the key at fault
-		d.problem(key+"."+at, "%s", message)
-		return
-	}
-	if s.Name == "" {
-		if s.Name = nameOf(s.Address); s.Name == scheme {
-			s.Name = consul.Scheme
-		}
-	}
+func (s *Consul) check(address string) error {
+	_, err := consul.New(address, s.Source())
+	return err
 }

@@ -68,7 +68,7 @@ configSources:
 			Tags: []string{"canary"}, LabelPrefix: "consul/", LocalityFrom: []string{"meta", "datacenter"}, TaggedAddress: "wan",
 			StrictChecks: []string{"passing"}, Endpoints: "workloadEntries", VIPs: "all",
 		},
-	}, c.ConfigSources[0].Consul())
+	}, c.ConfigSources[0].Settings.(*config.Consul).Source())
 }
 
 func TestConsulNames(t *testing.T) {
@@ -108,11 +108,11 @@ configSources:
 		want := []string{
 			"t.yaml:3:13: configSources[0].address: ",
 			"t.yaml:4:44: configSources[1].wait: want 1s to 10m0s, got 1h0m0s",
-			"t.yaml:5:59: configSources[2].subscribedResources: not for consul addresses",
-			"t.yaml:5:75: configSources[2].quietDelay: not for consul addresses",
-			"t.yaml:5:85: configSources[2].mode: not for consul addresses",
-			"t.yaml:6:40: configSources[3].peers: not for fs addresses",
-			"t.yaml:7:42: configSources[4].stale: not for xds addresses",
+			"t.yaml:5:38: configSources[2].subscribedResources: not for consul addresses",
+			"t.yaml:5:63: configSources[2].quietDelay: not for consul addresses",
+			"t.yaml:5:79: configSources[2].mode: not for consul addresses",
+			"t.yaml:6:33: configSources[3].peers: not for fs addresses",
+			"t.yaml:7:35: configSources[4].stale: not for xds addresses",
 			"t.yaml:11:3: configSources[5].datacenters: dc1 is there twice",
 			"t.yaml:13:45: configSources[6].stale: want true or false",
 			"t.yaml:14:52: configSources[7].hostTemplate: ",

@@ -23,7 +23,7 @@ func TestConsulKV(t *testing.T) {
 	require.NoError(t, err)
 	s := cfg.ConfigSources[0]
 	require.Equal(t, "prod", s.Name)
-	got := s.ConsulKV()
+	got := s.Settings.(*config.ConsulKV).Source()
 	require.Equal(t, "/etc/tributary/ca.pem", got.TLS.CACertificates)
 	got.TLS = nil
 	require.Equal(t, consulkv.Settings{
@@ -46,10 +46,10 @@ func TestConsulKVFaults(t *testing.T) {
 	for _, want := range []string{
 		`t.yaml:2:12: configSources[0].address: "consul-kv://consul.example:8500": the prefix of the keys is missing; want consul-kv://host:port/prefix`,
 		`t.yaml:3:12: configSources[1].address: "consul-kv://consul.example/mesh": want host:port, got "consul.example"`,
-		`t.yaml:5:17: configSources[2].hostTemplate: not for consul-kv addresses`,
-		`t.yaml:6:9: configSources[2].mode: not for consul-kv addresses`,
-		`t.yaml:7:15: configSources[2].quietDelay: not for consul-kv addresses`,
-		`t.yaml:8:24: configSources[2].subscribedResources: not for consul-kv addresses`,
+		`t.yaml:5:3: configSources[2].hostTemplate: not for consul-kv addresses`,
+		`t.yaml:6:3: configSources[2].mode: not for consul-kv addresses`,
+		`t.yaml:7:3: configSources[2].quietDelay: not for consul-kv addresses`,
+		`t.yaml:8:3: configSources[2].subscribedResources: not for consul-kv addresses`,
 		`t.yaml:10:9: configSources[3].wait: want 1s to 10m0s, got 1ms`,
 	} {
 		require.ErrorContains(t, err, want)

@@ -127,6 +127,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		v.Set(reflect.New(v.Type().Elem()))
 		d.value(n, v.Elem(), key)
 	case reflect.Struct:
+		if s, ok := reflect.TypeAssert[*Source](v.Addr()); ok {
+			d.source(n, s, key)
+			return
+		}
 		d.mapping(n, v, key)
 	case reflect.Slice:
 		d.sequence(n, v, key)
@@ -193,6 +197,14 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 		return
 	}
 	fields := fieldsOf(v)
+	d.fields(n, fields, key, func(unknown string) string {
+		known := sortedKeys(fields)
+		return "unknown key" + meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
+	})
+}
+
+// fields reads a mapping of which the keys are those of fields. unknown says what is wrong with another key.
+func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key string, unknown func(key string) string) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
@@ -205,7 +217,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 		case repeated:
 			d.problemAt(placeOf(name), sub, "given twice, first in line %d", first)
 		case !known:
-			d.problemAt(placeOf(name), sub, "unknown key; known here: %s", strings.Join(sortedKeys(fields), ", "))
+			d.problemAt(placeOf(name), sub, "%s", unknown(name.Value))
 		default:
 			d.value(value, field, sub)
 		}

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"os"
 	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -56,6 +58,12 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 5}]":                                                               false,
 		"configSources: [{name: a}]":                                                                  false,
 		"configSources: [{address: 'fs:///a', rescanInterval: soon}]":                                 false,
+		"configSources: [{address: 'fs:///a', mode: sotw}]":                                           false,
+		"configSources: [{address: 'xds://a:1', mode: sotw}]":                                         true,
+		"configSources: [{mode: sotw, address: 'xds://a:1'}]":                                         true,
+		"configSources: [{address: 'ftp://a'}]":                                                       false,
+		"configSources: [{address: 'consul+https://a:1', tlsSettings: {mode: SIMPLE}, stale: true}]":  true,
+		"configSources: [{address: 'consul-kv://a:1/b', stale: true}]":                                false,
 		"listen: {}": false,
 	} {
 		var value any
@@ -81,9 +89,41 @@ func schema(t *testing.T) *jsonschema.Schema {
 	require.NoError(t, err)
 	endpoints := any("endpoints")
 	opts.TypeSchemas[reflect.TypeFor[config.Merge]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Const: &endpoints}, merge}}
+	opts.TypeSchemas[reflect.TypeFor[config.Source]()] = sourceSchema(t, opts)
 	s, err := jsonschema.For[config.Config](opts)
 	require.NoError(t, err)
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "tributary configuration"
 	return s
 }
+
+// sourceSchema is that of a source: which keys it may have depends on the scheme of its address.
+func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema {
+	t.Helper()
+	s, err := jsonschema.For[config.Source](opts)
+	require.NoError(t, err)
+	s.AdditionalProperties = nil // of which each scheme has its own
+	var all []string
+	for _, scheme := range config.Schemes() {
+		settings, err := jsonschema.ForType(reflect.TypeOf(scheme.Settings()).Elem(), opts)
+		require.NoError(t, err)
+		for common := range s.Properties {
+			require.NotContains(t, settings.Properties, common)
+			settings.Properties[common] = &jsonschema.Schema{}
+		}
+		var names []string
+		for _, name := range scheme.Names {
+			names = append(names, regexp.QuoteMeta(name))
+		}
+		all = append(all, names...)
+		s.AllOf = append(s.AllOf, &jsonschema.Schema{
+			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"address": {Pattern: addresses(names)}}},
+			Then: settings,
+		})
+	}
+	s.Properties["address"].Pattern = addresses(all)
+	return s
+}
+
+// addresses is a pattern of the addresses of schemes.
+func addresses(names []string) string { return "^(" + strings.Join(names, "|") + ")://" }

@@ -16,6 +16,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
+
+	"tributary/internal/nearest"
 )
 
 // Severity says what a finding does to the object.
@@ -304,7 +306,7 @@ func (d *decoder) full() bool { return len(d.errs) > maxProblems }
 func (d *decoder) unknown(key *yaml.Node, known []string) {
 	message := "unknown field %q"
 	args := []any{key.Value}
-	if guess := closest(key.Value, known); guess != "" {
+	if guess := nearest.Name(key.Value, known); guess != "" {
 		message += "; did you mean %q?"
 		args = append(args, guess)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -272,13 +271,4 @@ func TestSplit(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d:%s", c.line, bytes.ReplaceAll(c.text, []byte("\n"), []byte("|"))))
 	}
 	assert.Equal(t, []string{"1:a|", "2:--- b|c|", "6:---|d|", "10:---|e|----|", "13:--- f"}, got)
-}
-
-func TestClosest(t *testing.T) {
-	names := []string{"hosts", "ports", "exportTo"}
-	for s, want := range map[string]string{"host": "hosts", "prots": "ports", "ExportTO": "exportTo", "address": "", "x": ""} {
-		assert.Equal(t, want, closest(s, names), s)
-	}
-	assert.Equal(t, 1, distance("ab", "ba"))
-	assert.True(t, slices.IsSorted([]int{distance("", ""), distance("a", ""), distance("abc", "d")}))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/nearest"
 )
 
 // meshConfigName is the name of a MeshConfig that gives none: there is only one in a mesh.
@@ -108,7 +110,7 @@ func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode 
 		for i, s := range schemas {
 			known[i] = string(s.Kind)
 		}
-		if guess := closest(kind, known); guess != "" {
+		if guess := nearest.Name(kind, known); guess != "" {
 			d.fail(kindNode, "unknown kind %q of %s; did you mean %q?", kind, apiVersion, guess)
 		} else {
 			d.fail(kindNode, "unknown kind %q of %s: not one of Istio's that are served over MCP", kind, apiVersion)

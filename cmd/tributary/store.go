@@ -58,19 +58,18 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 		}
 		return "", settings, &failure{exitConfig, err}
 	}
-	var found []config.Source
 	var names []string
 	for _, s := range cfg.ConfigSources {
-		if isConsulKV(s.Address) && (f.store == "" || s.Name == f.store) {
-			found, names = append(found, s), append(names, s.Name)
+		if kv, ok := s.Settings.(*config.ConsulKV); ok && (f.store == "" || s.Name == f.store) {
+			address, settings, names = s.Address, kv.Source(), append(names, s.Name)
 		}
 	}
 	switch {
-	case len(found) == 1:
-		return found[0].Address, found[0].ConsulKV(), nil
+	case len(names) == 1:
+		return address, settings, nil
 	case f.store != "":
 		return "", settings, usage("--store: the configuration has no %s source called %q", consulkv.Scheme, f.store)
-	case len(found) == 0:
+	case len(names) == 0:
 		return "", settings, usage("the configuration has no %s source; give --store %s://host:port/prefix", consulkv.Scheme, consulkv.Scheme)
 	default:
 		return "", settings, usage("the configuration has several stores; say which with --store: %s", strings.Join(names, ", "))

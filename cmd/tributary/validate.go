@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/lint"
 	"tributary/config"
-	"tributary/sources/file"
 )
 
 func newValidate() *cobra.Command {
@@ -64,10 +62,11 @@ func validate(ctx context.Context, l *lint.Linter, path string) error {
 		return err
 	}
 	for _, s := range cfg.ConfigSources {
-		if !strings.HasPrefix(s.Address, file.Scheme+"://") {
+		files, ok := s.Settings.(*config.File)
+		if !ok {
 			continue // what is elsewhere is checked when it is read
 		}
-		if err := l.Address(ctx, s.Address, s.Settings()); err != nil {
+		if err := l.Address(ctx, s.Address, files.Source()); err != nil {
 			return fmt.Errorf("source %s: %w", s.Name, err)
 		}
 	}

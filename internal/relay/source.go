@@ -2,7 +2,6 @@ package relay
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,17 +18,17 @@ import (
 // newSource makes a source of its configuration. hops are those of this program, metrics takes those of the source, and
 // addresses gives services addresses, or is nil.
 func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {
-	switch scheme, _, _ := strings.Cut(s.Address, "://"); scheme {
-	case file.Scheme:
-		return file.New(s.Address, s.Settings())
-	case upstream.Scheme:
-		settings := s.XDS()
+	switch of := s.Settings.(type) {
+	case *config.File:
+		return file.New(s.Address, of.Source())
+	case *config.XDS:
+		settings := of.Source()
 		settings.Instance, settings.Readers = hops.Instance(), hops
 		return upstream.New(s.Address, settings)
-	case consulkv.Scheme, consulkv.SecureScheme:
-		return consulkv.New(s.Address, s.ConsulKV())
-	case consul.Scheme, consul.SecureScheme:
-		settings := s.Consul()
+	case *config.ConsulKV:
+		return consulkv.New(s.Address, of.Source())
+	case *config.Consul:
+		settings := of.Source()
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
 		if addresses != nil {
 			settings.VIPs = addresses

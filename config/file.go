@@ -1,0 +1,41 @@
+package config
+
+import (
+	"time"
+
+	"tributary/sources/file"
+)
+
+// Documents are the settings of sources of YAML and JSON documents.
+type Documents struct {
+	DefaultNamespace string `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none. Default: default."`
+	UnknownFields    string `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known: error refuses the object, warn takes it without the field. Default: error."`
+}
+
+// File has the settings of fs sources. What is zero has the default of package file.
+type File struct {
+	Documents
+	QuietDelay     Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read. Default: 100ms."`
+	MaxDelay       Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most. Default: 1s."`
+	RescanInterval Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none. Default: 30s."`
+	MaxFileBytes   int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes. Default: 67108864."`
+}
+
+// Source returns the settings as package file takes them.
+func (s *File) Source() file.Settings {
+	return file.Settings{
+		DefaultNamespace: s.DefaultNamespace,
+		UnknownFields:    s.UnknownFields,
+		QuietDelay:       time.Duration(s.QuietDelay),
+		MaxDelay:         time.Duration(s.MaxDelay),
+		RescanInterval:   time.Duration(s.RescanInterval),
+		MaxFileBytes:     s.MaxFileBytes,
+	}
+}
+
+func (s *File) locate(dir, address string) string { return under(dir, address) }
+
+func (s *File) check(address string) error {
+	_, err := file.New(address, s.Source())
+	return err
+}

@@ -1,0 +1,211 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/nearest"
+	"tributary/sources/consul"
+	"tributary/sources/consulkv"
+	"tributary/sources/file"
+	"tributary/sources/transform"
+	"tributary/sources/xds"
+)
+
+// Source is one source: what may be said of each, and beside it, in the same mapping, the settings of the scheme of its
+// address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
+type Source struct {
+	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
+	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store."`
+	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
+	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
+	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
+	Transform  *transform.Settings `json:"transform,omitempty" jsonschema:"What to make of the objects of the source before they are checked and served."`
+
+	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New see to it that there are some
+}
+
+// Settings are those of the sources of one scheme: a *File, *XDS, *Consul or *ConsulKV.
+type Settings interface {
+	// locate makes the names of files in the settings relative to dir, and returns address made so.
+	locate(dir, address string) string
+	// check tells why no source can be made of address and the settings. The error begins with the key at fault.
+	check(address string) error
+}
+
+// Scheme is a kind of source.
+type Scheme struct {
+	Names    []string // what its addresses begin with
+	Settings func() Settings
+}
+
+// Schemes are the kinds of source there are.
+func Schemes() []Scheme {
+	return []Scheme{
+		{[]string{consul.Scheme, consul.SecureScheme}, func() Settings { return new(Consul) }},
+		{[]string{consulkv.Scheme, consulkv.SecureScheme}, func() Settings { return new(ConsulKV) }},
+		{[]string{file.Scheme}, func() Settings { return new(File) }},
+		{[]string{xds.Scheme}, func() Settings { return new(XDS) }},
+	}
+}
+
+// schemeOf returns the scheme of an address, by the name that it has there.
+func schemeOf(address string) (s Scheme, name string, known bool) {
+	name, _, _ = strings.Cut(address, "://")
+	for _, s := range Schemes() {
+		if slices.Contains(s.Names, name) {
+			return s, name, true
+		}
+	}
+	return Scheme{}, name, false
+}
+
+// source reads a source. Which keys it may have is said by the scheme of its address, wherever that stands.
+func (d *decoder) source(n *yaml.Node, s *Source, key string) {
+	if n.Kind != yaml.MappingNode {
+		d.want(n, key, "a mapping of keys to values")
+		return
+	}
+	fields := fieldsOf(reflect.ValueOf(s).Elem())
+	scheme, name, known := schemeOf(addressIn(n))
+	if known {
+		s.Settings = scheme.Settings()
+		maps.Copy(fields, fieldsOf(reflect.ValueOf(s.Settings).Elem()))
+		d.fields(n, fields, key, func(unknown string) string { return unknownTo(name, unknown, fields) })
+		return
+	}
+	// Whether the other keys are right nobody can say; their values are looked at all the same.
+	common := sortedKeys(fields)
+	for _, scheme := range Schemes() {
+		maps.Copy(fields, fieldsOf(reflect.ValueOf(scheme.Settings()).Elem()))
+	}
+	d.fields(n, fields, key, func(unknown string) string {
+		return "unknown key" + meant(unknown, sortedKeys(fields)) + "; known here: " + strings.Join(common, ", ") +
+			", and those of the scheme of the address"
+	})
+}
+
+// addressIn returns the address in a source's mapping, if there is one.
+func addressIn(n *yaml.Node) string {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		value := n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		if n.Content[i].Value == "address" && value.Kind == yaml.ScalarNode {
+			return value.Value
+		}
+	}
+	return ""
+}
+
+// unknownTo says what to make of a key that is none of the fields of a source with an address of scheme.
+func unknownTo(scheme, key string, fields map[string]reflect.Value) string {
+	known := sortedKeys(fields)
+	var others []string
+	for _, s := range Schemes() {
+		if _, ok := fieldsOf(reflect.ValueOf(s.Settings()).Elem())[key]; ok {
+			others = append(others, s.Names[0])
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(others, " and "), strings.Join(known, ", "))
+	}
+	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, meant(key, known), strings.Join(known, ", "))
+}
+
+// meant asks whether one of the known keys was meant, if there is one to ask for.
+func meant(key string, known []string) string {
+	if guess := nearest.Name(key, known); guess != "" {
+		return " (did you mean " + guess + "?)"
+	}
+	return ""
+}
+
+// sourceName is what a source may be called: names stand in metrics, in paths of the state directory and in messages.
+var sourceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+func (d *decoder) checkSource(s *Source, key, dir string) {
+	if s.Name != "" && !sourceName.MatchString(s.Name) {
+		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", s.Name)
+	}
+	name, rest, ok := strings.Cut(s.Address, "://")
+	scheme, _, known := schemeOf(s.Address)
+	switch {
+	case s.Address == "":
+		d.problem(key+".address", "missing, such as fs:///etc/tributary/rules")
+		return
+	case !ok:
+		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Address)
+		return
+	case !known:
+		d.problem(key+".address", "unknown scheme %q; known: %s", name, strings.Join(schemeNames(), ", "))
+		return
+	case rest == "":
+		d.problem(key+".address", "nothing after %q", s.Address)
+		return
+	}
+	if s.Settings == nil {
+		s.Settings = scheme.Settings()
+	}
+	s.Address = s.Settings.locate(dir, s.Address)
+	if err := s.Settings.check(s.Address); err != nil {
+		at, message, _ := strings.Cut(err.Error(), ": ")
+		d.problem(key+"."+at, "%s", message)
+		return
+	}
+	if s.Name == "" {
+		s.Name = nameOf(s.Address)
+	}
+}
+
+func schemeNames() (names []string) {
+	for _, s := range Schemes() {
+		names = append(names, s.Names...)
+	}
+	return names
+}
+
+// under makes an address that is relative, such as fs://./rules, one that is relative to dir.
+func under(dir, address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	if first, _, _ := strings.Cut(rest, "/"); first != "." && first != ".." {
+		return address
+	}
+	escaped := (&url.URL{Path: filepath.ToSlash(dir)}).EscapedPath()
+	joined := path.Join(escaped, rest)
+	if !path.IsAbs(joined) && !strings.HasPrefix(joined, "../") {
+		joined = "./" + joined
+	}
+	return scheme + "://" + joined
+}
+
+// notInName is what nameOf replaces.
+var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// nameOf makes a source name of an address: its last element, without what a name may not have, or else the first name of
+// its scheme.
+func nameOf(address string) string {
+	_, rest, _ := strings.Cut(address, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	if plain, err := url.PathUnescape(rest); err == nil {
+		rest = plain
+	}
+	if name := strings.Trim(notInName.ReplaceAllString(path.Base(rest), "-"), "._-"); name != "" {
+		return name
+	}
+	scheme, name, known := schemeOf(address)
+	if known {
+		return scheme.Names[0]
+	}
+	return name
+}
