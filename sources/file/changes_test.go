@@ -1,8 +1,10 @@
 package file
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -237,11 +239,33 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, 1, l.table.Snapshot().Len())
 		l.awaitHealth(sources.Degraded, "me.yaml", "sub/root", "sub/self", "sub/up", "a directory that it is in")
 	})
+	t.Run("turned into a circle has nothing any more", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../out/a.yaml", entry("a", "a.example.com"))
+		l.write("../out/b", entry("b", "b.example.com"))
+		l.write("keep.yaml", entry("keep", "keep.example.com"))
+		l.link("../out", "sub")
+		l.link("../out/b", "b.yaml")
+		l.startWith(Settings{EmptyGrace: 20 * time.Millisecond})
+		l.await("it is synced", l.table.Synced)
+		require.Equal(t, 3, l.table.Snapshot().Len())
+		l.link(".", "next.tmp")
+		l.rename("next.tmp", "sub")
+		l.awaitHost("a", "")
+		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory that it is in")
+		l.link("b.yaml", "next.tmp")
+		l.rename("next.tmp", "b.yaml")
+		l.awaitHost("b", "")
+		l.awaitHealth(sources.Degraded, l.path("b.yaml"))
+		l.link("../out", "next.tmp")
+		l.rename("next.tmp", "sub")
+		l.awaitHost("a", "a.example.com")
+		l.neverDeleted("keep")
+	})
 	t.Run("to nowhere holds what it led to", func(t *testing.T) {
 		l := prepare(t)
 		l.write("../out/a", entry("a", "a1.example.com"))
 		l.link("../out/a", "a.yaml")
-		l.link("nowhere", "README")
 		l.startSynced()
 		l.awaitHealth(sources.Healthy)
 		l.remove("../out/a")
@@ -265,6 +289,44 @@ func TestLinks(t *testing.T) {
 		l.write("real/a.yaml", entry("a", "a3.example.com"))
 		l.awaitHost("a", "a3.example.com")
 		l.neverDeleted("a")
+	})
+}
+
+// TestEmptiedFile is "generate > a.yaml": the file is empty for as long as the program runs.
+func TestEmptiedFile(t *testing.T) {
+	t.Run("is waited for", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a1.example.com"))
+		l.write("b.yaml", entry("b", "b1.example.com"))
+		l.write("gone.yaml", entry("gone", "gone.example.com"))
+		l.startWith(Settings{EmptyGrace: time.Hour})
+		l.await("it is synced", l.table.Synced)
+		l.overwrite("a.yaml")
+		l.remove("gone.yaml")
+		l.awaitHost("gone", "") // so what had been missing for the quiet delay was withdrawn
+		l.write("b.yaml", entry("b", "b2.example.com"))
+		l.awaitHost("b", "b2.example.com")
+		require.Equal(t, "a1.example.com", l.host("a"))
+		l.overwrite("a.yaml", entry("a", "a2.example.com"))
+		l.awaitHost("a", "a2.example.com")
+		l.neverDeleted("a", "b")
+	})
+	t.Run("stays empty", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a1.example.com"))
+		l.startWith(Settings{EmptyGrace: 20 * time.Millisecond})
+		l.await("it is synced", l.table.Synced)
+		l.overwrite("a.yaml")
+		l.awaitHost("a", "")
+	})
+	t.Run("is removed", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a1.example.com"))
+		l.startWith(Settings{EmptyGrace: time.Hour})
+		l.await("it is synced", l.table.Synced)
+		l.overwrite("a.yaml")
+		l.remove("a.yaml")
+		l.awaitHost("a", "")
 	})
 }
 
@@ -326,6 +388,30 @@ func TestRootComesAndGoes(t *testing.T) {
 		l.disk.set(func() { l.disk.moved = "" })
 		l.write("a.yaml", entry("a", "a2.example.com"))
 		l.awaitHost("a", "a2.example.com")
+		l.neverDeleted("a")
+	})
+	t.Run("a directory above it is swapped", func(t *testing.T) {
+		l := prepare(t)
+		base := l.root
+		l.root = filepath.Join(base, "up/mid/rules")
+		l.write("sub/a.yaml", entry("a", "a1.example.com"))
+		l.startSynced()
+		swap := func(what string, n int) {
+			l.t.Helper()
+			at := filepath.Join(base, what)
+			next := &live{t: t, root: filepath.Join(at+".next", strings.TrimPrefix(l.root, at))}
+			host := fmt.Sprintf("a%d.example.com", n)
+			next.write("sub/a.yaml", entry("a", host))
+			require.NoError(t, os.Rename(at, fmt.Sprintf("%s.%d", at, n)))
+			require.NoError(t, os.Rename(at+".next", at))
+			l.awaitHost("a", host)
+			l.write("sub/a.yaml", entry("a", "again."+host))
+			l.awaitHost("a", "again."+host)
+		}
+		swap("up", 2)
+		swap("up/mid", 3)
+		swap("up", 4)
+		swap("up/mid/rules", 5)
 		l.neverDeleted("a")
 	})
 	t.Run("is a link that is swapped", func(t *testing.T) {

@@ -29,7 +29,13 @@ type sighting struct {
 	single  bool             // the root is a file, and the only one
 	files   map[string]stamp // the files that count, but for empty ones
 	blocked map[string]error // what is there, but cannot be looked into; nothing is known of it and all below it
+	refused map[string]error // links that are not followed, since they lead in a circle; there is nothing below them
+	emptied map[string]bool  // the files that count and are empty
 }
+
+// fleeting reports whether path is missing in a way that seldom lasts: it is there, and is empty, or a link on the way to
+// it leads in a circle.
+func (s sighting) fleeting(path string) bool { return s.emptied[path] || behind(s.refused, path) }
 
 // compare works out, from what is known and a sighting of paths, which files to read, and which are missing: known, and
 // neither seen nor behind something blocked. Of the paths those that are true are read even if they look the same. Both
@@ -110,12 +116,12 @@ func behind(blocked map[string]error, p string) bool {
 }
 
 // grace remembers since when files are missing. A file is gone only if two looks, at least a while apart, both missed it:
-// many programs write a file by removing it first.
+// many programs write a file by removing or emptying it first.
 type grace map[string]time.Time
 
 // settle takes the files that a look at time now missed. It returns those that are gone, having been missed for at least
-// a while already, and those that are not yet. It forgets the files that were not missed this time.
-func (g *grace) settle(missing []string, now time.Time, while time.Duration) (gone, pending []string) {
+// their while already, and those that are not yet. It forgets the files that were not missed this time.
+func (g *grace) settle(missing []string, now time.Time, while func(path string) time.Duration) (gone, pending []string) {
 	next := make(grace, len(missing))
 	for _, p := range missing {
 		since, ok := (*g)[p]
@@ -123,7 +129,7 @@ func (g *grace) settle(missing []string, now time.Time, while time.Duration) (go
 			since = now
 		}
 		next[p] = since
-		if now.Sub(since) >= while {
+		if now.Sub(since) >= while(p) {
 			gone = append(gone, p)
 		} else {
 			pending = append(pending, p)

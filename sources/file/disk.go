@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -43,8 +44,9 @@ type anchor struct {
 const maxLinks = 40
 
 // resolve follows the symbolic links in an absolute path as the kernel does. It returns the real path and the anchors on
-// which it hangs: each link, and the end. If the path leads nowhere they are those up to the name that is missing, so that
-// whoever watches them learns when it appears.
+// which it hangs: each name on the way, since any directory may be moved and another put in its place, as any link may be
+// led elsewhere. If the path leads nowhere they are those up to the name that is missing, so that whoever watches them
+// learns when it appears.
 func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 	sep := string(filepath.Separator)
 	volume := filepath.VolumeName(name)
@@ -61,15 +63,17 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 			continue
 		}
 		next := under(at, part)
+		if a := (anchor{at, part}); !slices.Contains(anchors, a) {
+			anchors = append(anchors, a)
+		}
 		fi, err := d.Lstat(next)
 		if err != nil {
-			return "", append(anchors, anchor{at, part}), err
+			return "", anchors, err
 		}
 		if fi.Mode()&fs.ModeSymlink == 0 {
 			at = next
 			continue
 		}
-		anchors = append(anchors, anchor{at, part})
 		if links++; links > maxLinks {
 			return "", anchors, &fs.PathError{Op: "follow", Path: name, Err: syscall.ELOOP}
 		}
@@ -82,5 +86,5 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 		}
 		todo = append(strings.Split(target, sep), todo...)
 	}
-	return at, append(anchors, anchor{filepath.Dir(at), filepath.Base(at)}), nil
+	return at, anchors, nil
 }

@@ -224,7 +224,7 @@ func TestFileWrittenWhileItIsRead(t *testing.T) {
 
 func TestLostEventsAreMadeUpFor(t *testing.T) {
 	d := t.TempDir()
-	w := newWatcher(true)
+	w := newWatcher(osDisk{}, true)
 	defer w.close()
 	w.enter("", d, stamp{})
 	w.enter("sub", d+"/sub", stamp{})

@@ -32,6 +32,12 @@ type Settings struct {
 	MaxDelay time.Duration `yaml:"maxDelay,omitempty"`
 	// RescanInterval is how often everything is looked at anew, for file systems that do not tell of changes. Default: 30s.
 	RescanInterval time.Duration `yaml:"rescanInterval,omitempty"`
+	// EmptyGrace is how long a file may be empty, or a link lead in a circle, before what it had is withdrawn: a file is
+	// empty for as long as the program runs that is to write it. Default: 10s.
+	EmptyGrace time.Duration `yaml:"emptyGrace,omitempty"`
+	// PartialStart lets a start without earlier state go on though a directory cannot be read or a link leads nowhere.
+	// Otherwise the source is not synced until everything could be read once.
+	PartialStart bool `yaml:"partialStart,omitempty"`
 	// MaxFileBytes is how large one file may be. Default: 64 MiB.
 	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
 }
@@ -62,6 +68,9 @@ func (s Settings) withDefaults() (Settings, error) {
 		return s, err
 	}
 	if s.RescanInterval, err = duration("rescanInterval", s.RescanInterval, 30*time.Second, 100*time.Millisecond); err != nil {
+		return s, err
+	}
+	if s.EmptyGrace, err = duration("emptyGrace", s.EmptyGrace, max(10*time.Second, s.QuietDelay), s.QuietDelay); err != nil {
 		return s, err
 	}
 	if s.MaxFileBytes == 0 {

@@ -84,11 +84,8 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	switch {
 	case errors.Is(err, errTooLarge):
 		f.known.doubtful = false
-		place := l.in(l.shown, f.path)
-		f.content = &sources.Content{Group: f.path, Rejects: []sources.Reject{{
-			Origin: resource.Origin{Place: place},
-			Err:    fmt.Errorf("%s: %w: it has %d bytes, and maxFileBytes is %d", place, errTooLarge, fi.Size(), l.maxSize),
-		}}}
+		c := l.rejected(f.path, fmt.Errorf("%w: it has %d bytes, and maxFileBytes is %d", errTooLarge, fi.Size(), l.maxSize))
+		f.content = &c
 		return buf
 	case err != nil:
 		f.err = err
@@ -101,6 +98,14 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 		f.content = l.parse(f.path, data)
 	}
 	return data[:0]
+}
+
+// rejected is the content of a file that could not be read.
+func (l *loader) rejected(path string, err error) sources.Content {
+	place := l.in(l.shown, path)
+	return sources.Content{Group: path, Rejects: []sources.Reject{{
+		Origin: resource.Origin{Place: place}, Err: fmt.Errorf("%s: %w", place, err),
+	}}}
 }
 
 // read reads a file of at most maxSize bytes. changed says that somebody wrote to it meanwhile.

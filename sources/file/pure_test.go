@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,7 +93,7 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Settings{
 		DefaultNamespace: "default", UnknownFields: "error", QuietDelay: 100 * time.Millisecond, MaxDelay: time.Second,
-		RescanInterval: 30 * time.Second, MaxFileBytes: 64 << 20,
+		RescanInterval: 30 * time.Second, EmptyGrace: 10 * time.Second, MaxFileBytes: 64 << 20,
 	}, s)
 	s, err = Settings{QuietDelay: 3 * time.Second}.withDefaults()
 	require.NoError(t, err)
@@ -102,6 +103,7 @@ func TestSettings(t *testing.T) {
 		`quietDelay: want at least 1ms, got -1s`:              {QuietDelay: -time.Second},
 		`maxDelay: want at least 100ms, got 50ms`:             {MaxDelay: 50 * time.Millisecond},
 		`rescanInterval: want at least 100ms, got 1ns`:        {RescanInterval: 1},
+		`emptyGrace: want at least 100ms, got 1ms`:            {EmptyGrace: time.Millisecond},
 		`maxFileBytes: want more than 0, got -1`:              {MaxFileBytes: -1},
 	} {
 		_, err := New("fs:///rules", bad)
@@ -119,23 +121,27 @@ func TestResolve(t *testing.T) {
 	} {
 		require.NoError(t, os.Symlink(target, filepath.Join(d, link)))
 	}
+	var above []anchor // the names on the way to d
+	for at := d; at != "/"; at = filepath.Dir(at) {
+		above = append([]anchor{{filepath.Dir(at), filepath.Base(at)}}, above...)
+	}
 	at := func(as ...anchor) []anchor {
 		for i := range as {
 			as[i].dir = filepath.Join(d, as[i].dir)
 		}
-		return as
+		return slices.Concat(above, as)
 	}
 	for _, c := range []struct {
 		path, want string
 		anchors    []anchor
 		err        error
 	}{
-		{"v1/sub/f", "v1/sub/f", at(anchor{"v1/sub", "f"}), nil},
-		{"current/sub/f", "v1/sub/f", at(anchor{"", "current"}, anchor{"v1/sub", "f"}), nil},
-		{"abs/f", "v1/sub/f", at(anchor{"", "abs"}, anchor{"", "current"}, anchor{"v1/sub", "f"}), nil},
-		{"up", "v1", at(anchor{"", "up"}, anchor{"", "current"}, anchor{"", "v1"}), nil},
+		{"v1/sub/f", "v1/sub/f", at(anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"current/sub/f", "v1/sub/f", at(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"abs/f", "v1/sub/f", at(anchor{"", "abs"}, anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
+		{"up", "v1", at(anchor{"", "up"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"", "current"}), nil},
 		{"dangling", "", at(anchor{"", "dangling"}, anchor{"", "v2"}), fs.ErrNotExist},
-		{"current/none/f", "", at(anchor{"", "current"}, anchor{"v1", "none"}), fs.ErrNotExist},
+		{"current/none/f", "", at(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "none"}), fs.ErrNotExist},
 		{"loop", "", nil, syscall.ELOOP},
 	} {
 		real, anchors, err := resolve(osDisk{}, filepath.Join(d, c.path))
@@ -256,14 +262,15 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 
 func TestGrace(t *testing.T) {
 	var g grace
+	second := func(string) time.Duration { return time.Second }
 	at := time.Unix(1000, 0)
-	gone, pending := g.settle([]string{"a", "b"}, at, time.Second)
+	gone, pending := g.settle([]string{"a", "b"}, at, second)
 	require.Empty(t, gone)
 	require.Equal(t, []string{"a", "b"}, pending)
-	gone, pending = g.settle([]string{"a"}, at.Add(999*time.Millisecond), time.Second)
+	gone, pending = g.settle([]string{"a"}, at.Add(999*time.Millisecond), second)
 	require.Empty(t, gone)
 	require.Equal(t, []string{"a"}, pending)
-	gone, pending = g.settle([]string{"a", "b"}, at.Add(time.Second), time.Second)
+	gone, pending = g.settle([]string{"a", "b"}, at.Add(time.Second), second)
 	require.Equal(t, []string{"a"}, gone, "b was back in between")
 	require.Equal(t, []string{"b"}, pending)
 }

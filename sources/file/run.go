@@ -18,7 +18,7 @@ import (
 
 // Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	watch := newWatcher(s.blind)
+	watch := newWatcher(s.disk, s.blind)
 	defer watch.close()
 	r := &run{
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
@@ -26,10 +26,11 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decodeOptions(),
 			maxSize: s.settings.MaxFileBytes, seed: maphash.MakeSeed(),
 		},
-		pending: make(map[string]bool), troubles: make(map[string]error),
+		pending: make(map[string]bool), troubles: make(map[string]trouble),
 	}
 	for _, group := range sink.Groups() {
 		r.files.Set(group, known{doubtful: true})
+		r.anything = true
 	}
 	return r.loop(ctx)
 }
@@ -45,11 +46,12 @@ type run struct {
 
 	files    btree.Map[string, known] // what is published, or was found not to be readable
 	missing  grace
-	troubles map[string]error // what cannot be read; what is known of it stays
+	troubles map[string]trouble // what cannot be read; what is known of it stays
 
 	pending  map[string]bool // paths to look at; those that are true are to be read even if they look the same
 	first    time.Time       // when pending stopped being empty
 	rootless bool            // the last look failed, so the next one must be at everything
+	anything bool            // something was read, by this run or an earlier one
 	synced   bool            // everything has been published once
 	device   uint64          // on which the root was when something was read from it
 }
@@ -136,9 +138,15 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 		return false, nil
 	}
 	read, missing := compare(&r.files, r.pending, seen)
-	gone, young := r.missing.settle(missing, time.Now(), r.settings.QuietDelay)
+	gone, young := r.missing.settle(missing, time.Now(), func(p string) time.Duration {
+		if seen.fleeting(p) {
+			return r.settings.EmptyGrace
+		}
+		return r.settings.QuietDelay
+	})
+	missed := slices.ContainsFunc(young, func(p string) bool { return !seen.fleeting(p) })
 	patient := time.Since(r.first) < r.settings.MaxDelay
-	if len(young) > 0 && patient && r.synced {
+	if missed && patient && r.synced {
 		return true, nil // a file that is renamed is published and withdrawn in one commit
 	}
 
@@ -147,27 +155,32 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for p := range r.troubles {
-		if covered(r.pending, p) {
-			delete(r.troubles, p)
-		}
+	before := maps.Clone(r.troubles)
+	maps.DeleteFunc(r.troubles, func(p string, _ trouble) bool { return covered(r.pending, p) })
+	for p, err := range seen.blocked {
+		r.troubles[p] = trouble{err: err, unread: true}
 	}
-	maps.Copy(r.troubles, seen.blocked)
+	for p, err := range seen.refused {
+		r.troubles[p] = trouble{err: err}
+	}
 	clear(r.pending)
-	complete := len(young) == 0 || !patient // what is missing must be withdrawn first: the guard goes by that
+	complete := !missed || !patient // what is missing must be withdrawn first: the guard goes by that
 	var contents []sources.Content
 	for _, f := range results {
 		switch {
 		case errors.Is(f.err, fs.ErrNotExist): // removed since the look; the next one will tell
 			r.ask(f.path, false)
 		case f.err != nil:
-			r.troubles[f.path] = f.err
+			r.troubles[f.path] = trouble{err: f.err, file: true}
 			r.files.Set(f.path, known{stamp: f.known.stamp, doubtful: true})
+			if old := before[f.path]; old.err == nil || old.err.Error() != f.err.Error() {
+				contents = append(contents, r.loader.rejected(f.path, f.err))
+			}
 		case f.changed && patient:
 			r.ask(f.path, true)
 			complete = false
 		default:
-			r.device = seen.device
+			r.device, r.anything = seen.device, true
 			r.files.Set(f.path, f.known)
 			if f.content != nil {
 				contents = append(contents, *f.content)
@@ -184,7 +197,7 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	if len(contents) > 0 {
 		_ = r.sink.ReplaceAll(contents) // the sink keeps and tells what it refused
 	}
-	if complete && !r.synced {
+	if complete && !r.synced && len(r.unread()) == 0 {
 		r.synced = true
 		r.sink.Synced()
 	}
@@ -204,15 +217,41 @@ func (r *run) reportRoot(err error) {
 	}
 }
 
+// trouble is why something cannot be read.
+type trouble struct {
+	err error
+	// unread says that it is not known what there is: a directory that cannot be listed, or a link that may lead to one. A
+	// file that cannot be read is known, and quarantined by its name.
+	unread bool
+	file   bool
+}
+
+// unread returns what was never read and keeps the source from being synced, in order: what cannot be looked into, unless
+// something of it is known from an earlier time, and the files if not one of them could be read.
+func (r *run) unread() (paths []string) {
+	if r.settings.PartialStart {
+		return nil
+	}
+	for p, t := range r.troubles {
+		if t.unread && !r.holds(p) || t.file && !r.anything {
+			paths = append(paths, p)
+		}
+	}
+	return inOrder(paths)
+}
+
 // report reports what can be read but in part.
 func (r *run) report() {
 	var lines []string
+	if unread := r.unread(); !r.synced && len(unread) > 0 {
+		lines = append(lines, fmt.Sprintf("not synced, because not everything could be read yet (partialStart: true does without): %d missing", len(unread)))
+	}
 	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
-		err := r.troubles[p]
-		if errors.Is(err, errDangling) && !counts(p[strings.LastIndexByte(p, '/')+1:]) && !r.holds(p) {
+		t := r.troubles[p]
+		if r.settings.PartialStart && errors.Is(t.err, errDangling) && !counts(p[strings.LastIndexByte(p, '/')+1:]) && !r.holds(p) {
 			continue // a link to nowhere that would not have been read
 		}
-		lines = append(lines, err.Error())
+		lines = append(lines, t.err.Error())
 	}
 	if n, err := r.watch.blindness(); err != nil {
 		lines = append(lines, fmt.Sprintf("changes in %d directories are noticed only every %s: %s", n, r.settings.RescanInterval, err))

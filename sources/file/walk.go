@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"syscall"
 )
 
 // walker takes one look at some paths below a root. It has the directories that it goes through watched.
@@ -36,17 +38,18 @@ const maxLinked = 8
 
 // look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, or that
 // ctx ended, and then nothing is known.
-//
-// A file that is empty counts as missing: that is what one looks like that is just being written.
 func look(ctx context.Context, d disk, root string, watch *watcher, paths map[string]bool) (sighting, error) {
 	w := &walker{
 		ctx: ctx, disk: d, root: root, watch: watch,
-		seen: sighting{files: make(map[string]stamp), blocked: make(map[string]error)},
+		seen: sighting{
+			files: make(map[string]stamp), blocked: make(map[string]error),
+			refused: make(map[string]error), emptied: make(map[string]bool),
+		},
 		dirs: make(map[string]*dir),
 	}
 	watch.renew()
 	for p := range paths {
-		watch.prune(p, d)
+		watch.prune(p)
 	}
 	real, fi, err := w.enterRoot()
 	if err != nil {
@@ -79,16 +82,15 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 // isDir reports whether there is a directory at path, which was looked at.
 func (w *walker) isDir(path string) bool { return w.dirs[path] != nil }
 
-// isSomething reports whether there is anything at path, which was looked at, that is read, walked or blocked.
+// isSomething reports whether there is anything at path, which was looked at, that is read, walked, blocked or refused.
 func (w *walker) isSomething(path string) bool {
 	_, isFile := w.seen.files[path]
-	return isFile || w.isDir(path) || w.seen.blocked[path] != nil
+	return isFile || w.isDir(path) || w.seen.emptied[path] || w.seen.blocked[path] != nil || w.seen.refused[path] != nil
 }
 
 // enterRoot finds the root, and has it watched for, be it there or not.
 func (w *walker) enterRoot() (string, fs.FileInfo, error) {
-	real, anchors, err := resolve(w.disk, w.root)
-	w.watch.hang("", anchors)
+	real, err := w.follow("", w.root)
 	if err != nil {
 		return "", nil, err
 	}
@@ -101,6 +103,28 @@ func (w *walker) enterRoot() (string, fs.FileInfo, error) {
 	}
 	return real, fi, nil
 }
+
+// follow resolves name, which is what path is called in the file system, and has watched what it hangs on.
+func (w *walker) follow(path, name string) (real string, err error) {
+	var above string
+	if path != "" {
+		above = w.dirs[""].real
+	}
+	for range maxFollowed {
+		var anchors []anchor
+		real, anchors, err = resolve(w.disk, name)
+		if path != "" { // when something happens above the root, everything is looked at anyway
+			anchors = slices.DeleteFunc(anchors, func(a anchor) bool { return contains(under(a.dir, a.name), above) })
+		}
+		if !w.watch.hang(path, anchors) {
+			break
+		}
+	}
+	return real, err
+}
+
+// maxFollowed is how often one path is followed because it leads elsewhere each time. What it hangs on is watched by then.
+const maxFollowed = 5
 
 // dir finds the directory at path, without looking around on the way. It returns nil if there is none.
 func (w *walker) dir(path string) *dir {
@@ -128,9 +152,7 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 		linked = true
 		link := real
-		var anchors []anchor
-		real, anchors, err = resolve(w.disk, link)
-		w.watch.hang(path, anchors)
+		real, err = w.follow(path, link)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			// The link is there, so this is no deletion: whatever it leads to may be back in a moment.
@@ -141,7 +163,11 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 	} else {
 		w.watch.hang(path, nil) // it may have been a link before
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ELOOP):
+		w.seen.refused[path] = err
+		return nil, "", linked
+	case err != nil:
 		if linked || !errors.Is(err, fs.ErrNotExist) {
 			w.seen.blocked[path] = err
 		}
@@ -158,12 +184,12 @@ func (w *walker) descend(up *dir, name, real string, linked bool) *dir {
 	}
 	for a := up; a != nil; a = a.up {
 		if contains(real, a.real) {
-			w.seen.blocked[d.path] = fmt.Errorf("%s is a link to a directory that it is in, and is not followed", under(up.real, name))
+			w.seen.refused[d.path] = fmt.Errorf("%s is a link to a directory that it is in, and is not followed", under(up.real, name))
 			return nil
 		}
 	}
 	if d.links++; d.links > maxLinked {
-		w.seen.blocked[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", under(up.real, name), maxLinked)
+		w.seen.refused[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it", under(up.real, name), maxLinked)
 		return nil
 	}
 	return d
@@ -192,6 +218,8 @@ func (w *walker) visit(up *dir, name string) {
 func (w *walker) file(path string, fi fs.FileInfo) {
 	if fi.Size() > 0 {
 		w.seen.files[path] = stampOf(fi)
+	} else {
+		w.seen.emptied[path] = true
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 //
 // Without events (none could be had, or too many directories) it stays silent, and the source lives by its rescans.
 type watcher struct {
+	disk   disk
 	events *fsnotify.Watcher // nil if there are none
 	wake   chan struct{}     // has a value when take has something to give
 	ended  chan struct{}     // closed when pump has
@@ -22,7 +23,7 @@ type watcher struct {
 	// Owned by the loop of the source.
 	dirs    map[string]string   // path of each directory within the root: where it really is
 	anchors map[string][]anchor // path of each link within the root, and the root: what it hangs on
-	ids     map[string]stamp    // real directory: which one it was when it was added
+	ids     map[string]stamp    // real directory: which one it was when its events were asked for
 	blind   map[string]error    // real directories that could not be watched, and why
 	added   map[string]bool     // real directories whose events were asked for since renew
 
@@ -42,8 +43,9 @@ type target struct {
 const maxDirty = 1 << 16
 
 // newWatcher starts a watcher, which close joins. A blind one has no events.
-func newWatcher(blind bool) *watcher {
+func newWatcher(d disk, blind bool) *watcher {
 	w := &watcher{
+		disk: d,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		dirs: make(map[string]string), anchors: make(map[string][]anchor),
 		ids: make(map[string]stamp), blind: make(map[string]error),
@@ -162,8 +164,7 @@ func (w *watcher) enter(path, real string, id stamp) {
 		w.dirs[path] = real
 		w.aim(real, func(t *target) { t.under = append(t.under, path) })
 	}
-	w.ids[real] = id
-	w.add(real)
+	w.add(real, &id)
 }
 
 // leave stops watching a directory for path.
@@ -177,18 +178,19 @@ func (w *watcher) leave(path string) {
 	w.release(real)
 }
 
-// hang watches the names that path hangs on; without any it stops.
-func (w *watcher) hang(path string, anchors []anchor) {
+// hang watches the names that path hangs on; without any it stops. It reports whether they are others than before: what
+// happened to them until now went unnoticed.
+func (w *watcher) hang(path string, anchors []anchor) (news bool) {
 	old := w.anchors[path]
 	if slices.Equal(old, anchors) {
 		for _, a := range anchors {
-			w.add(a.dir)
+			w.add(a.dir, nil)
 		}
-		return
+		return false
 	}
 	for _, a := range anchors {
 		w.aim(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
-		w.add(a.dir)
+		w.add(a.dir, nil)
 	}
 	for _, a := range old {
 		w.aim(a.dir, func(t *target) {
@@ -203,6 +205,7 @@ func (w *watcher) hang(path string, anchors []anchor) {
 	} else {
 		w.anchors[path] = slices.Clone(anchors)
 	}
+	return true
 }
 
 // forget stops watching for path and everything below it, but for the directories and the links that are still there.
@@ -225,26 +228,37 @@ func (w *watcher) forget(path string, isDir, isLink func(path string) bool) {
 	}
 }
 
-// prune drops the watches of directories at path and below that are not there any more, or are others now. A directory
-// that was renamed is still watched, under its old name; were it not dropped, then adding its new name would only
-// refresh that watch.
-func (w *watcher) prune(path string, d disk) {
+// prune drops the watches of directories at path and below that are not there any more, or are others now; for the root,
+// those of all directories. A directory that was renamed is still watched, under its old name; were it not dropped, then
+// adding its new name would only refresh that watch.
+func (w *watcher) prune(path string) {
+	if path == "" {
+		for real := range w.ids {
+			w.check(real)
+		}
+		return
+	}
 	if _, ok := w.dirs[path]; !ok {
 		return
 	}
 	for p, real := range w.dirs {
-		if !within(p, path) {
-			continue
+		if within(p, path) {
+			w.check(real)
 		}
-		if fi, err := d.Lstat(real); err == nil {
-			if was, now := w.ids[real], stampOf(fi); was.dev == now.dev && was.id == now.id {
-				continue
-			}
+	}
+}
+
+// check drops the watch of a real directory if that is not there any more, or is another now.
+func (w *watcher) check(real string) {
+	if fi, err := w.disk.Lstat(real); err == nil {
+		if was, now := w.ids[real], stampOf(fi); was.dev == now.dev && was.id == now.id {
+			return
 		}
-		delete(w.added, real)
-		if w.events != nil {
-			_ = w.events.Remove(real) // mostly gone by itself
-		}
+	}
+	delete(w.ids, real)
+	delete(w.added, real)
+	if w.events != nil {
+		_ = w.events.Remove(real) // mostly gone by itself
 	}
 }
 
@@ -263,12 +277,21 @@ func (w *watcher) aim(real string, change func(*target)) {
 	}
 }
 
-// add asks for the events of a real directory.
-func (w *watcher) add(real string) {
+// add asks for the events of a real directory, which is the one that id says, or, if that is nil, the one that is there.
+func (w *watcher) add(real string, id *stamp) {
 	if w.events == nil || w.added[real] {
 		return
 	}
 	w.added[real] = true
+	if id == nil {
+		if fi, err := w.disk.Lstat(real); err == nil {
+			now := stampOf(fi)
+			id = &now
+		}
+	}
+	if id != nil {
+		w.ids[real] = *id
+	}
 	if err := w.events.Add(real); err != nil {
 		w.blind[real] = err
 	} else {

@@ -20,7 +20,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		root := filepath.Join(base, "root")
 		require.NoError(rt, os.Mkdir(root, 0o700))
 		require.NoError(rt, os.MkdirAll(filepath.Join(base, "outside", "x"), 0o700))
-		w := newWatcher(false)
+		w := newWatcher(osDisk{}, false)
 		defer w.close()
 		lookAt(rt, root, w, "")
 
@@ -50,7 +50,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		}
 		lookAt(rt, root, w, "")
 
-		fresh := newWatcher(false)
+		fresh := newWatcher(osDisk{}, false)
 		defer fresh.close()
 		lookAt(rt, root, fresh, "")
 		require.Equal(rt, fresh.dirs, w.dirs)

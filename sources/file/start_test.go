@@ -1,0 +1,121 @@
+package file
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// notSynced fails the test if the source has called itself synced, which is settled since it has reported.
+func (l *live) notSynced() {
+	l.t.Helper()
+	require.False(l.t, l.table.Synced(), "something was never read")
+	require.False(l.t, l.status().Synced)
+}
+
+func TestStartWaitsForWhatWasNeverRead(t *testing.T) {
+	t.Run("an unreadable directory", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.write("sub/b.yaml", entry("b", "b.example.com"))
+		l.disk.fail("sub", fs.ErrPermission)
+		l.start()
+		l.awaitHealth(sources.Degraded, "not synced", l.path("sub"), "partialStart")
+		l.awaitHost("a", "a.example.com")
+		l.notSynced()
+		l.disk.fail("sub", nil)
+		require.NoError(t, os.Chmod(l.path("sub"), 0o755)) //nolint:gosec // the permissions are the event
+		l.await("it is synced", l.table.Synced)
+		require.Equal(t, "b.example.com", l.host("b"))
+		l.awaitHealth(sources.Healthy)
+	})
+	t.Run("an unreadable directory that is removed", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.write("sub/b.yaml", entry("b", "b.example.com"))
+		l.disk.fail("sub", syscall.EIO)
+		l.start()
+		l.awaitHealth(sources.Degraded, "not synced", l.path("sub"))
+		l.notSynced()
+		l.remove("sub")
+		l.await("it is synced", l.table.Synced)
+	})
+	t.Run("a link that leads nowhere, be it to a file or to a directory", func(t *testing.T) {
+		for _, name := range []string{"b.yaml", "shared"} {
+			l := prepare(t)
+			l.write("a.yaml", entry("a", "a.example.com"))
+			l.link("../out", name)
+			l.start()
+			l.awaitHealth(sources.Degraded, "not synced", l.path(name))
+			l.notSynced()
+			if name == "shared" {
+				l.write("../out/b.yaml", entry("b", "b.example.com"))
+			} else {
+				l.write("../out", entry("b", "b.example.com"))
+			}
+			l.await("it is synced", l.table.Synced)
+			require.Equal(t, "b.example.com", l.host("b"))
+		}
+	})
+	t.Run("unless that is what is wanted", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.write("sub/b.yaml", entry("b", "b.example.com"))
+		l.link("nowhere", "c.yaml")
+		l.disk.fail("sub", fs.ErrPermission)
+		l.startWith(Settings{PartialStart: true})
+		l.await("it is synced", l.table.Synced)
+		l.awaitHealth(sources.Degraded, l.path("sub"), l.path("c.yaml"))
+		require.NotContains(t, l.status().Message, "not synced")
+	})
+	t.Run("not if something of it is known from before", func(t *testing.T) {
+		l := prepare(t)
+		l.write("sub/b.yaml", entry("b", "b.example.com"))
+		l.startSynced()
+		l.disk.fail("sub", fs.ErrPermission)
+		other := &live{t: t, root: l.root, disk: l.disk, table: l.table}
+		other.start() // the table is what a restart finds
+		other.await("it is synced", func() bool { return other.status().Synced })
+		require.Equal(t, "b.example.com", l.host("b"))
+	})
+}
+
+// A file that cannot be read is one whose name is known: it holds up neither its neighbours nor the start.
+func TestUnreadableFileAtStartIsQuarantined(t *testing.T) {
+	l := prepare(t)
+	l.write("a.yaml", entry("a", "a.example.com"))
+	l.write("b.yaml", entry("b", "b.example.com"))
+	l.disk.fail("b.yaml", fs.ErrPermission)
+	l.startSynced()
+	q := l.awaitQuarantined(1)[0]
+	require.Equal(t, "b.yaml", q.Group)
+	require.Equal(t, l.path("b.yaml"), q.Place)
+	require.Contains(t, q.Reason, l.path("b.yaml"))
+	l.awaitHealth(sources.Degraded, l.path("b.yaml"))
+	l.disk.fail("b.yaml", nil)
+	require.NoError(t, os.Chmod(l.path("b.yaml"), 0o644)) //nolint:gosec // the permissions are the event
+	l.awaitHost("b", "b.example.com")
+	l.awaitQuarantined(0)
+	l.awaitHealth(sources.Healthy)
+}
+
+// If not one file could be read, then nothing was.
+func TestStartWithoutAnyReadableFileIsNone(t *testing.T) {
+	l := prepare(t)
+	l.write("a.yaml", entry("a", "a.example.com"))
+	l.write("b.yaml", entry("b", "b.example.com"))
+	l.disk.fail("a.yaml", fs.ErrPermission)
+	l.disk.fail("b.yaml", syscall.ESTALE)
+	l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
+	l.awaitHealth(sources.Degraded, "not synced", l.path("a.yaml"), l.path("b.yaml"))
+	l.notSynced()
+	l.disk.fail("b.yaml", nil)
+	l.await("it is synced", l.table.Synced)
+	require.Equal(t, "b.example.com", l.host("b"))
+}
