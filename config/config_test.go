@@ -35,7 +35,7 @@ listen: {xds: "0.0.0.0:16010", admin: ":16014"}
 stateDir: /var/lib/tributary
 configSources: # JSON is YAML, too
 - {"name": "a", "address": "fs:///a", "precedence": 7, "defaultNamespace": "mesh", "unknownFields": "warn", "maxFileBytes": 5,
-   "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s"}
+   "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s", "emptyGrace": "4s", "partialStart": true}
 - address: fs:///b
   guard: {share: 12.5%, min: 3, window: 2m, holdFor: 1h}
   merge: {endpoints: {locality: eu/a, priority: 1}}
@@ -54,6 +54,7 @@ configSources: # JSON is YAML, too
 	assert.Equal(t, file.Settings{
 		DefaultNamespace: "mesh", UnknownFields: "warn", MaxFileBytes: 5,
 		QuietDelay: 2 * time.Millisecond, MaxDelay: 3 * time.Millisecond, RescanInterval: 90 * time.Second,
+		EmptyGrace: 4 * time.Second, PartialStart: true,
 	}, c.ConfigSources[0].Settings.(*config.File).Source())
 	assert.Equal(t, "b", c.ConfigSources[1].Name)
 	assert.Equal(t, 7, c.ConfigSources[0].Precedence)
@@ -124,7 +125,7 @@ configSources:
 				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul-kv and xds; known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul-kv and xds; known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
 			},
 		},
 		"listen": {
@@ -181,15 +182,15 @@ configSources:
 		"a key of no scheme": {
 			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
 			[]string{
-				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
-				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
 			},
 		},
 		"fs settings": {
 			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
 				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
-				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, guard, maxDelay, maxFileBytes, merge, name, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
 				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},
 		},

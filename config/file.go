@@ -18,6 +18,8 @@ type File struct {
 	QuietDelay     Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read. Default: 100ms."`
 	MaxDelay       Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most. Default: 1s."`
 	RescanInterval Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none. Default: 30s."`
+	EmptyGrace     Duration `json:"emptyGrace,omitempty" jsonschema:"How long a file may be empty, or a link lead in a circle, before what it had is withdrawn. Default: 10s."`
+	PartialStart   bool     `json:"partialStart,omitempty" jsonschema:"Start without a directory that cannot be read or a link that leads nowhere. Default: the source is not synced until everything could be read once."`
 	MaxFileBytes   int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes. Default: 67108864."`
 }
 
@@ -29,6 +31,8 @@ func (s *File) Source() file.Settings {
 		QuietDelay:       time.Duration(s.QuietDelay),
 		MaxDelay:         time.Duration(s.MaxDelay),
 		RescanInterval:   time.Duration(s.RescanInterval),
+		EmptyGrace:       time.Duration(s.EmptyGrace),
+		PartialStart:     s.PartialStart,
 		MaxFileBytes:     s.MaxFileBytes,
 	}
 }
