@@ -28,7 +28,6 @@ var arrows = map[string][]string{
 	"sources/file":        {"resource", "sources"},
 	"sources/xds":         {"resource", "sources", "adsc"},
 	"sources/consul":      {"resource", "sources", "adsc", "sources/consul/"},
-	"sources/dubbo":       {"resource", "sources"},
 	"sources/kube":        {"resource", "sources"},
 	"sources/internal/":   {"resource", "sources"},
 	"sources/sourcetest":  {"resource", "memstore", "sources"},
@@ -44,6 +43,10 @@ var arrows = map[string][]string{
 	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/consul/judge":   {},
 	"sources/vip":            {},
+
+	"sources/dubbo":          {"resource", "sources", "adsc", "sources/dubbo/"},
+	"sources/dubbo/provider": {},
+	"sources/dubbo/mapping":  {"resource", "sources/dubbo/provider"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},

@@ -1,0 +1,5 @@
+package demo;
+
+public interface GreetService {
+    String greet(String name);
+}

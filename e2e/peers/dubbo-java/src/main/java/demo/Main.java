@@ -1,0 +1,48 @@
+package demo;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.dubbo.config.ApplicationConfig;
+import org.apache.dubbo.config.ProtocolConfig;
+import org.apache.dubbo.config.RegistryConfig;
+import org.apache.dubbo.config.ServiceConfig;
+import org.apache.dubbo.config.bootstrap.DubboBootstrap;
+
+/** A provider as its system properties say: zk, app, port, mode, metadata, protocol, group, version, weight. */
+public class Main {
+    private static String get(String key, String standard) {
+        return System.getProperty("p." + key, standard);
+    }
+
+    public static void main(String[] args) throws Exception {
+        System.setProperty("dubbo.application.register-mode", get("mode", "all"));
+        ApplicationConfig app = new ApplicationConfig(get("app", "java-app"));
+        app.setMetadataType(get("metadata", "local"));
+        app.setQosEnable(false);
+        RegistryConfig registry = new RegistryConfig("zookeeper://" + get("zk", "127.0.0.1:2181") + "?session=3000");
+        List<ProtocolConfig> protocols = new ArrayList<>();
+        int port = Integer.parseInt(get("port", "20880"));
+        for (String name : get("protocol", "dubbo").split(",")) {
+            ProtocolConfig p = new ProtocolConfig(name, port++);
+            p.setId(name);
+            protocols.add(p);
+        }
+        ServiceConfig<GreetService> service = new ServiceConfig<>();
+        service.setId("greet");
+        service.setInterface(GreetService.class);
+        final String who = get("app", "java-app");
+        service.setRef(name -> "hello " + name + " from " + who);
+        if (!get("group", "").isEmpty()) {
+            service.setGroup(get("group", ""));
+        }
+        if (!get("version", "").isEmpty()) {
+            service.setVersion(get("version", ""));
+        }
+        if (!get("weight", "").isEmpty()) {
+            service.setWeight(Integer.parseInt(get("weight", "")));
+        }
+        DubboBootstrap.getInstance().application(app).registry(registry).protocols(protocols).service(service).start();
+        System.out.println("READY");
+        Thread.currentThread().join();
+    }
+}

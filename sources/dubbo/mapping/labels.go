@@ -1,0 +1,84 @@
+package mapping
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"tributary/sources/dubbo/provider"
+)
+
+// The parameters that Aeraki asked providers to have. They are honoured where they are, and not needed.
+const (
+	aerakiVersion        = "aeraki_meta_app_version"
+	aerakiLocality       = "aeraki_meta_locality"
+	aerakiNamespace      = "aeraki_meta_app_namespace"
+	aerakiServiceAccount = "aeraki_meta_app_service_account"
+)
+
+// labelsOf makes labels of what a provider says. What cannot be a label is left out.
+func (m *Mapper) labelsOf(p provider.Provider) map[string]string {
+	labels := map[string]string{}
+	add := func(key, value string) {
+		if _, taken := labels[key]; !taken && isLabelText(value) {
+			labels[key] = value
+		}
+	}
+	add("application", p.Application)
+	add("version", cmp.Or(p.Params[aerakiVersion], p.Version))
+	add("group", p.Group)
+	add("tag", p.Params["dubbo.tag"])
+	for _, key := range m.o.LabelParams {
+		add(key, p.Params[key])
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
+// localityOf returns a locality as Istio writes it, region/zone/subzone, or nothing.
+func localityOf(p provider.Provider) string {
+	parts := strings.Split(p.Params[aerakiLocality], "/")
+	if parts[0] == "" {
+		parts = []string{p.Params["region"], p.Params["zone"]}
+	}
+	var l []string
+	for _, part := range parts[:min(3, len(parts))] {
+		// A part that is missing or cannot be one ends it, as Istio's hierarchy does.
+		if !isLabelText(part) {
+			break
+		}
+		l = append(l, part)
+	}
+	return strings.Join(l, "/")
+}
+
+// serviceAccountOf returns the service account that a provider names. It switches mTLS on, as the one of that name in the
+// namespace of the ServiceEntry; one of another namespace would be a wrong one.
+func (m *Mapper) serviceAccountOf(p provider.Provider) string {
+	account := p.Params[aerakiServiceAccount]
+	if n := p.Params[aerakiNamespace]; n != "" && n != m.o.Namespace || !isDNSLabel(account) {
+		return ""
+	}
+	return account
+}
+
+// isLabelText reports whether s may be a label's value, or the name in its key.
+func isLabelText(s string) bool {
+	for i, c := range []byte(s) {
+		inner := i > 0 && i < len(s)-1
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || inner && (c == '-' || c == '_' || c == '.')) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxLabel
+}
+
+func isLabelKey(s string) bool {
+	if prefix, name, ok := strings.Cut(s, "/"); ok {
+		return len(prefix) <= maxName && !slices.ContainsFunc(strings.Split(prefix, "."), func(l string) bool { return !isDNSLabel(l) }) &&
+			isLabelText(name)
+	}
+	return isLabelText(s)
+}

@@ -1,0 +1,208 @@
+// Package mapping turns Dubbo's providers into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is valid,
+// whatever is in a registry, and is the same for the same content, in whatever order that comes.
+package mapping
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/sources/dubbo/provider"
+)
+
+// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
+type VIPs interface {
+	Address(host string) (netip.Addr, error)
+}
+
+// Mapper maps services. It is safe for concurrent use.
+type Mapper struct {
+	o    Options
+	vips VIPs
+}
+
+// New returns a mapper. Without vips no service gets a virtual address. An error begins with the key at fault.
+func New(o Options, vips VIPs) (*Mapper, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return &Mapper{o: o, vips: vips}, nil
+}
+
+// Service is one host of the mesh.
+type Service struct {
+	ID        provider.ID // see Mapper.ServiceOf
+	Name      Name
+	Place     string   // where it is in the registry, for people
+	Protocols []string // that it has, or had: one without an endpoint is a ServiceEntry without any
+	Endpoints []Endpoint
+}
+
+// Endpoint is where a service can be called.
+type Endpoint struct {
+	Protocol       string
+	Address        string // an IP address, or a host
+	Port           uint32
+	Weight         uint32 // at least 1
+	Labels         map[string]string
+	Locality       string
+	ServiceAccount string
+}
+
+// Compare orders endpoints. Those that compare equal are the same endpoint.
+func (e Endpoint) Compare(o Endpoint) int {
+	return cmp.Or(cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
+}
+
+func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
+
+// Endpoint returns the endpoint that a provider is. It is none if it has no weight, or was switched off, or cannot be called; then
+// problem says why, unless that is as somebody wanted it.
+func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem string) {
+	address, err := cleanAddress(p.Host)
+	if err != nil {
+		return Endpoint{}, false, fmt.Sprintf("provider %s of %s: %v", p.Host, p.ID, err)
+	}
+	e = Endpoint{
+		Protocol: p.Protocol, Address: address, Port: uint32(p.Port), Weight: p.Weight(),
+		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
+	}
+	return e, e.Weight > 0, ""
+}
+
+// cleanAddress returns an address as istiod takes it.
+func cleanAddress(host string) (string, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap()
+		switch {
+		case a.Zone() != "":
+			return "", fmt.Errorf("an address with a zone has a meaning on its own machine only")
+		case a.IsUnspecified() || a.IsMulticast():
+			return "", fmt.Errorf("no address that can be called")
+		}
+		return a.String(), nil
+	}
+	if h := strings.ToLower(strings.TrimSuffix(host, ".")); isHost(h) {
+		return h, nil
+	}
+	return "", fmt.Errorf("neither an IP address nor a host")
+}
+
+// The annotations that say of which service of Dubbo a ServiceEntry is.
+const (
+	annotationInterface = "tributary/dubbo-interface"
+	annotationGroup     = "tributary/dubbo-group"
+	annotationVersion   = "tributary/dubbo-version"
+	annotationProtocol  = "tributary/dubbo-protocol"
+)
+
+// Entries returns the ServiceEntries of a service: one for each protocol, all of the same host, since instances need not have every
+// protocol, and to Istio an endpoint that lacks a port of its ServiceEntry has that port all the same, as the service's own.
+func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string, err error) {
+	if !utf8.ValidString(s.ID.Interface + s.ID.Group + s.ID.Version) {
+		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(s.Place, "?"))
+	}
+	protocols := slices.Clone(s.Protocols)
+	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
+	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 })
+	for _, e := range endpoints {
+		protocols = append(protocols, e.Protocol)
+	}
+	slices.Sort(protocols)
+	ports := m.ports(slices.Compact(protocols))
+	var addresses []string
+	if m.vips != nil && (m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && slices.ContainsFunc(ports, port.needsAddress)) {
+		vip, err := m.vips.Address(s.Name.Host)
+		if err != nil {
+			warnings = append(warnings, s.Place+": no virtual address: "+err.Error())
+		} else {
+			addresses = []string{vip.String()}
+		}
+	}
+	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
+	dns := slices.ContainsFunc(endpoints, Endpoint.named)
+	for _, p := range ports {
+		se := &networking.ServiceEntry{
+			Hosts: []string{s.Name.Host}, Addresses: addresses,
+			Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
+			Ports: []*networking.ServicePort{{Number: p.number, Name: p.name, Protocol: p.protocol}},
+		}
+		for _, e := range endpoints {
+			if e.Protocol == p.of {
+				se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+					Address: e.Address, Ports: map[string]uint32{p.name: e.Port}, Weight: e.Weight,
+					Labels: maps.Clone(e.Labels), Locality: e.Locality, ServiceAccount: e.ServiceAccount,
+				})
+			}
+		}
+		if dns && len(se.Endpoints) == 0 {
+			// With DNS and without endpoints the host itself would be one; with STATIC it would not be merged.
+			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is left out", s.Place, p.of))
+			continue
+		}
+		if dns {
+			se.Resolution = networking.ServiceEntry_DNS
+		}
+		r, err := resource.New(resource.Meta{
+			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: s.Name.object(p.of)},
+			Annotations: annotations(s.ID, p.of),
+			Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
+		}, se)
+		if err != nil {
+			return nil, nil, err
+		}
+		rs = append(rs, r)
+	}
+	return rs, warnings, nil
+}
+
+func annotations(id provider.ID, protocol string) map[string]string {
+	a := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
+	if id.Group != "" {
+		a[annotationGroup] = id.Group
+	}
+	if id.Version != "" {
+		a[annotationVersion] = id.Version
+	}
+	return a
+}
+
+// Restored is what a ServiceEntry that this package made earlier says.
+type Restored struct {
+	ID        provider.ID
+	Protocol  string
+	Endpoints []Endpoint
+}
+
+// Restore reads ServiceEntries that this package made earlier, such as those that a sink holds when a source starts.
+func Restore(rs []*resource.Resource) []Restored {
+	var all []Restored
+	for _, r := range rs {
+		a := r.Annotations()
+		spec, err := r.Spec()
+		se, ok := spec.(*networking.ServiceEntry)
+		if err != nil || !ok || a[annotationInterface] == "" || a[annotationProtocol] == "" || len(se.Ports) != 1 {
+			continue
+		}
+		one := Restored{
+			ID:       provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]},
+			Protocol: a[annotationProtocol],
+		}
+		for _, e := range se.Endpoints {
+			one.Endpoints = append(one.Endpoints, Endpoint{
+				Protocol: one.Protocol, Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels,
+				Locality: e.Locality, ServiceAccount: e.ServiceAccount,
+			})
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,90 @@
+package mapping
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Options say what becomes of services. Zero values stand for the defaults.
+type Options struct {
+	// HostTemplate is the host of a service, made of {interface}, {group} and {version}. Where group or version is missing, the '-' or
+	// '.' before it is left out with it. Without {group} or {version}, services that differ in these are one host.
+	// Default: {interface}-{group}-{version}.
+	HostTemplate string
+	// Namespace is that of the objects. Default: dubbo.
+	Namespace string
+	// ServicePorts are the ports on which clients find services, by protocol. Default: see README.md.
+	ServicePorts map[string]int
+	// LabelParams are parameters of providers that become labels of endpoints.
+	LabelParams []string
+	// VIPs says which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
+	// Default: tcp.
+	VIPs string
+}
+
+// The values of Options.VIPs.
+const (
+	vipsTCP  = "tcp"
+	vipsAll  = "all"
+	vipsNone = "none"
+)
+
+const (
+	defaultTemplate  = "{interface}-{group}-{version}"
+	defaultNamespace = "dubbo"
+)
+
+var placeholder = regexp.MustCompile(`[-.]?\{[^}]*\}`)
+
+func (o Options) withDefaults() Options {
+	if o.HostTemplate == "" {
+		o.HostTemplate = defaultTemplate
+	}
+	if o.Namespace == "" {
+		o.Namespace = defaultNamespace
+	}
+	if o.VIPs == "" {
+		o.VIPs = vipsTCP
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if !strings.Contains(o.HostTemplate, "{interface}") {
+		return fmt.Errorf("hostTemplate: %q does not contain {interface}", o.HostTemplate)
+	}
+	for _, p := range placeholder.FindAllString(o.HostTemplate, -1) {
+		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains([]string{"{interface}", "{group}", "{version}"}, name) {
+			return fmt.Errorf("hostTemplate: unknown %s; known are {interface}, {group} and {version}", name)
+		}
+	}
+	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !isHost(example) {
+		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", o.HostTemplate, example)
+	}
+	if !isDNSLabel(o.Namespace) {
+		return fmt.Errorf("namespace: %q is none", o.Namespace)
+	}
+	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
+		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
+	}
+	for _, key := range o.LabelParams {
+		if !isLabelKey(key) {
+			return fmt.Errorf("labelParams: %q cannot be the key of a label", key)
+		}
+	}
+	taken := map[int]string{}
+	for _, protocol := range slices.Sorted(maps.Keys(o.ServicePorts)) {
+		n := o.ServicePorts[protocol]
+		if n < 1 || n > 65535 {
+			return fmt.Errorf("servicePorts: %s: want 1 to 65535, got %d", protocol, n)
+		}
+		if other, ok := taken[n]; ok {
+			return fmt.Errorf("servicePorts: %s and %s have the same, %d", other, protocol, n)
+		}
+		taken[n] = protocol
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package mapping
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+
+	"istio.io/istio/pkg/config/protocol"
+)
+
+// port is a port of a service.
+type port struct {
+	of       string // Dubbo's protocol
+	number   uint32
+	name     string
+	protocol string // Istio's
+}
+
+// needsAddress reports whether a sidecar has nothing but the address to tell the service by.
+func (p port) needsAddress() bool { return p.protocol == string(protocol.TCP) }
+
+// known are the protocols of Dubbo that are more than a name here: what they are to Istio, and on which port clients find them. It is the
+// same for all services, and does not follow that of an instance: whichever comes and goes, and whichever replica is asked, it stays.
+// Where Dubbo has a default of its own it is that, apart from a few that would clash on one host.
+var known = map[string]struct {
+	protocol protocol.Instance
+	number   uint32
+}{
+	"dubbo":      {protocol.TCP, 20880},
+	"tri":        {protocol.GRPC, 50051},
+	"grpc":       {protocol.GRPC, 50052},
+	"rest":       {protocol.HTTP, 8080},
+	"http":       {protocol.HTTP, 80},
+	"jsonrpc":    {protocol.HTTP, 8081},
+	"hessian":    {protocol.HTTP, 8082},
+	"webservice": {protocol.HTTP, 8083},
+	"rmi":        {protocol.TCP, 1099},
+	"thrift":     {protocol.TCP, 40880},
+	"redis":      {protocol.TCP, 6379},
+	"memcached":  {protocol.TCP, 11211},
+}
+
+// Protocols that are not known are TCP, on a port that their name gives, in a range where nothing else is.
+const (
+	firstUnknown = 30000
+	unknownRange = 10000
+)
+
+// ports returns the ports of a service that has those protocols, which are in order.
+func (m *Mapper) ports(protocols []string) []port {
+	// Those that were set come first, then those that are known, so that what is made up gives way.
+	rank := func(of string) int {
+		if m.o.ServicePorts[of] > 0 {
+			return 0
+		}
+		if _, ok := known[of]; ok {
+			return 1
+		}
+		return 2
+	}
+	ordered := slices.Clone(protocols)
+	slices.SortStableFunc(ordered, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	numbers, names := map[uint32]bool{}, map[string]bool{}
+	var all []port
+	for _, of := range ordered {
+		p := port{of: of, number: uint32(m.o.ServicePorts[of]), protocol: string(protocol.TCP)}
+		if k, ok := known[of]; ok {
+			p.protocol = string(k.protocol)
+			p.number = cmp.Or(p.number, k.number)
+		}
+		for salt := 0; p.number == 0 || numbers[p.number]; salt++ {
+			p.number = firstUnknown + hashNumber(of, salt)%unknownRange
+		}
+		p.name = prefixOf(p.protocol) + label(of, of)
+		if names[p.name] {
+			p.name = hashed(p.name, of, maxLabel)
+		}
+		p.name = fit(p.name, of, maxLabel)
+		numbers[p.number], names[p.name] = true, true
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b port) int { return cmp.Compare(a.of, b.of) })
+	return all
+}
+
+func prefixOf(istio string) string {
+	switch istio {
+	case string(protocol.GRPC):
+		return "grpc-"
+	case string(protocol.HTTP):
+		return "http-"
+	}
+	return "tcp-"
+}
+
+func hashNumber(s string, salt int) uint32 {
+	sum := sha256.Sum256(append([]byte(s), byte(salt), byte(salt>>8)))
+	return binary.BigEndian.Uint32(sum[:])
+}

@@ -1,0 +1,106 @@
+package provider
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Configurator is a rule of the older kind, which changes parameters of providers: a URL such as
+// override://10.0.0.5:20880/com.acme.Demo?category=configurators&weight=200. Of what it may change, weight and whether a provider
+// is disabled are of interest here.
+type Configurator struct{ URL }
+
+// Configurator returns the rule that a URL is, or false if it is none, or switched off.
+func (u URL) Configurator() (Configurator, bool) {
+	rule := u.Protocol == "override" || u.Protocol == "absent"
+	return Configurator{u}, rule && u.Params["enabled"] != "false" && cmp.Or(u.Params["category"], "configurators") == "configurators"
+}
+
+// everywhere reports whether the rule is for all addresses.
+func (c Configurator) everywhere() bool { return c.Host == "" || c.Host == "0.0.0.0" || c.Host == "*" }
+
+// matches reports whether the rule is about p.
+func (c Configurator) matches(p Provider) bool {
+	is := func(key, value string) bool {
+		want, ok := c.Params[key]
+		return !ok || want == "" || want == "*" || slices.Contains(strings.Split(want, ","), value)
+	}
+	if v, ok := c.Params["version"]; ok && v != "" && v != "*" && newID("", "", v).Version != p.Version {
+		return false
+	}
+	if side := c.Params["side"]; side == "consumer" {
+		return false // a rule for who calls, which is not ours to follow
+	}
+	for key, value := range c.Params {
+		// A parameter with a tilde is a condition.
+		if name, ok := strings.CutPrefix(key, "~"); ok && value != "*" && value != p.Params[name] {
+			return false
+		}
+	}
+	address := p.Host + ":" + strconv.Itoa(p.Port)
+	if want := c.Params["providerAddresses"]; want != "" && !slices.Contains(strings.Split(want, ","), address) {
+		return false
+	}
+	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) && is("group", p.Group) && is("application", p.Application)
+}
+
+// Configure applies rules to providers. Those that name an address count more than those for all, and of these the ones of
+// higher priority; the order in which they come does not matter.
+func Configure(all []Provider, rules []Configurator) []Provider {
+	if len(rules) == 0 {
+		return all
+	}
+	rules = slices.SortedFunc(slices.Values(rules), func(a, b Configurator) int {
+		return cmp.Or(rank(a.everywhere(), b.everywhere()), cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
+			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
+			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
+	})
+	out := slices.Clone(all)
+	for i, p := range out {
+		params := p.Params
+		for _, rule := range rules {
+			if rule.matches(p) {
+				params = rule.apply(params)
+			}
+		}
+		out[i].Params = params
+	}
+	return out
+}
+
+// rank puts what is true first.
+func rank(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func number64(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+func (c Configurator) apply(params map[string]string) map[string]string {
+	params = maps.Clone(params)
+	if params == nil {
+		params = map[string]string{}
+	}
+	for _, key := range []string{"weight", "disabled"} { // what it says of enabled is about the rule itself
+		value, ok := c.Params[key]
+		if _, there := params[key]; !ok || there && c.Protocol == "absent" {
+			continue
+		}
+		params[key] = value
+		if key == "weight" {
+			params[configuredParam] = "true"
+		}
+	}
+	return params
+}

@@ -1,0 +1,195 @@
+package provider
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Instance is an instance of an application, as Dubbo 3 registers it. What services it has is said by its metadata, which the
+// revision names.
+type Instance struct {
+	Application string
+	Host        string
+	Port        int
+	Revision    string
+	Remote      bool       // its metadata is in the metadata report
+	Endpoints   []Endpoint // one for each protocol; the first where it says nothing else
+	Metadata    map[string]string
+	Timestamp   int64 // in milliseconds
+
+	// Service is how the instance's own metadata service is called; nil if it does not say so.
+	Service *MetadataService
+}
+
+// Endpoint is a port of an instance.
+type Endpoint struct {
+	Protocol string `json:"protocol"`
+	Port     int    `json:"port"`
+}
+
+// MetadataService is how an instance is asked for its metadata.
+type MetadataService struct {
+	Protocol string
+	Port     int
+	Version  string // of the service: 1.0.0, or 2.0.0 for that of Triple
+	V2       bool   // it says that it has MetadataServiceV2
+}
+
+// The keys of an instance's metadata.
+const (
+	keyEndpoints = "dubbo.endpoints"
+	keyRevision  = "dubbo.metadata.revision"
+	keyStorage   = "dubbo.metadata.storage-type"
+	keyService   = "dubbo.metadata-service.url-params"
+)
+
+// ParseInstance reads the content of a node below an application: JSON as Curator writes it. ok is false for an instance that is
+// not Dubbo's; Spring Cloud has its own in the same place.
+func ParseInstance(application string, content []byte) (i Instance, ok bool, err error) {
+	if len(content) > maxText {
+		return Instance{}, false, fmt.Errorf("an instance of %d bytes: more than %d are not read", len(content), maxText)
+	}
+	var node struct {
+		Name    string          `json:"name"`
+		Address string          `json:"address"`
+		Port    json.RawMessage `json:"port"`
+		Payload struct {
+			Metadata map[string]json.RawMessage `json:"metadata"`
+		} `json:"payload"`
+	}
+	if err := json.Unmarshal(content, &node); err != nil {
+		return Instance{}, false, fmt.Errorf("instance: %w", err)
+	}
+	metadata := make(map[string]string, len(node.Payload.Metadata))
+	for key, value := range node.Payload.Metadata {
+		metadata[key] = text(value)
+	}
+	return NewInstance(cmp.Or(application, node.Name), node.Address, number(node.Port), metadata)
+}
+
+// NewInstance returns the instance of an application at an address, given its metadata. ok is false if these are not Dubbo's.
+func NewInstance(application, host string, port int, metadata map[string]string) (i Instance, ok bool, err error) {
+	if metadata[keyEndpoints] == "" && metadata[keyRevision] == "" {
+		return Instance{}, false, nil
+	}
+	i = Instance{
+		Application: application, Host: host, Port: port, Revision: metadata[keyRevision], Remote: metadata[keyStorage] == "remote",
+		Metadata: metadata, Timestamp: milliseconds(metadata["timestamp"]),
+	}
+	if host == "" {
+		return i, true, fmt.Errorf("instance of %s: it has no address", application)
+	}
+	if e := metadata[keyEndpoints]; e != "" {
+		if err := json.Unmarshal([]byte(e), &i.Endpoints); err != nil {
+			return i, true, fmt.Errorf("instance %s:%d of %s: %s: %w", host, port, application, keyEndpoints, err)
+		}
+	}
+	if s := metadata[keyService]; s != "" {
+		// What cannot be read here leaves other ways to the metadata.
+		i.Service = parseService(s)
+	}
+	return i, true, nil
+}
+
+// parseService reads parameters, as JSON. dubbo-go writes one object, and versions for Spring Cloud one for each protocol.
+func parseService(params string) *MetadataService {
+	raw := map[string]json.RawMessage{}
+	if json.Unmarshal([]byte(params), &raw) != nil {
+		return nil
+	}
+	s := &MetadataService{Protocol: text(raw["protocol"]), Port: number(raw["port"]), Version: text(raw["version"])}
+	if s.Protocol == "" {
+		for _, protocol := range slices.Sorted(maps.Keys(raw)) {
+			var inner map[string]json.RawMessage
+			if json.Unmarshal(raw[protocol], &inner) == nil && number(inner["port"]) > 0 {
+				return &MetadataService{Protocol: protocol, Port: number(inner["port"]), Version: text(inner["version"])}
+			}
+		}
+		return nil
+	}
+	if s.Port <= 0 || s.Port > 65535 {
+		return nil
+	}
+	s.V2 = s.Version == "2.0.0"
+	return s
+}
+
+// text reads a JSON string, or anything else as it is written.
+func text(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
+// number reads a JSON number, or a string of one; 0 if it is neither.
+func number(raw json.RawMessage) int {
+	n, err := strconv.Atoi(text(raw))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Port of the protocol, or 0.
+func (i Instance) portOf(protocol string) int {
+	for _, e := range i.Endpoints {
+		if e.Protocol == protocol {
+			return e.Port
+		}
+	}
+	return 0
+}
+
+// Providers returns what an instance with this metadata provides. The host is that of the instance, and the port that of the service: two
+// instances with the same metadata may have different hosts, and one with two protocols has two ports.
+func (i Instance) Providers(m Metadata) []Provider {
+	var all []Provider
+	for _, s := range m.Services {
+		p := Provider{
+			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
+			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
+			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params,
+		}
+		if !internal(p.Interface) && p.check() == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Guess returns what an instance provides if nothing is known but the interfaces that its application is said to serve.
+func (i Instance) Guess(interfaces []string) []Provider {
+	var all []Provider
+	seen := map[Endpoint]bool{}
+	for _, e := range i.Endpoints {
+		if seen[e] {
+			continue
+		}
+		seen[e] = true
+		for _, name := range interfaces {
+			p := Provider{
+				ID: ID{Interface: name}, Protocol: e.Protocol, Host: i.Host, Port: e.Port, Path: name,
+				Application: i.Application, Timestamp: i.Timestamp,
+			}
+			if !internal(name) && p.check() == nil {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// internal reports whether an interface is one of Dubbo's own, which every application has and nobody calls through a mesh.
+func internal(name string) bool {
+	switch name {
+	case "org.apache.dubbo.metadata.MetadataService", "org.apache.dubbo.metadata.MetadataServiceV2":
+		return true
+	}
+	return false
+}

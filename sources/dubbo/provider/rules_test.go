@@ -1,0 +1,294 @@
+package provider
+
+import (
+	"bufio"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The rules that other products break, each with what a real provider wrote. The numbers are those of README.md.
+
+// Dubbo for Java 3.3.6 with parameters that have every character in them that a URL gives a meaning to.
+const richJava = `dubbo%3A%2F%2F192.0.2.2%3A28041%2Fdemo.GreetService%3Fapplication%3Drich-app%26deprecated%3Dfalse%26dubbo%3D2.0.2%26dubbo.tag%3Dgray%26dynamic%3Dtrue%26generic%3Dfalse%26greet.return%3Dtrue%26greet.sent%3Dtrue%26greet.timeout%3D777%26group%3Dg1%26interface%3Ddemo.GreetService%26k.amp%3Dx%26y%26k.eq%3Da%3Db%26k.pct%3D50%2525%26k.plus%3Da%2Bb%26k.slash%3Da%2Fb%3Fc%23d%26k.space%3Da+b%26k.uni%3D%C3%A9%E4%B8%AD%26metadata-type%3Dremote%26methods%3Dadd%2Cgreet%26owner%3Dann%26prefer.serialization%3Dhessian2%2Cfastjson2%26release%3D3.3.6%26revision%3Dprov%26service-name-mapping%3Dtrue%26side%3Dprovider%26timeout%3D1234%26timestamp%3D1795246404074%26version%3D1.0.0%26weight%3D250`
+
+// dubbo-go 3.3.2.
+const plainGo = `tri%3A%2F%2F127.0.0.1%3A20000%2Fcom.acme.Greeter%3Fapplication%3Dgo-app%26group%3Dg1%26interface%3Dcom.acme.Greeter%26methods%3DGreet%252CBye%26name%3Da%2Bb%26release%3Ddubbo-golang-3.3.2%26side%3Dprovider%26timestamp%3D1795246404%26version%3D1.0.0%26weight%3D0`
+
+func providerOf(t *testing.T, node string) Provider {
+	t.Helper()
+	u, err := ParseNode(node)
+	require.NoError(t, err)
+	p, ok, err := u.Provider()
+	require.NoError(t, err)
+	require.True(t, ok)
+	return p
+}
+
+func TestRule1NodesAreDecodedOnceAndSplitByHand(t *testing.T) {
+	p := providerOf(t, richJava)
+	require.Equal(t, ID{"demo.GreetService", "g1", "1.0.0"}, p.ID)
+	require.Equal(t, "192.0.2.2", p.Host)
+	require.Equal(t, 28041, p.Port)
+	require.EqualValues(t, 250, p.Weight(), "weight comes after a raw #")
+	for key, value := range map[string]string{
+		"k.pct": "50%25", "k.plus": "a+b", "k.space": "a b", "k.eq": "a=b", "k.slash": "a/b?c#d", "k.uni": "é中", "k.amp": "x", "y": "",
+	} {
+		require.Contains(t, p.Params, key)
+		require.Equal(t, value, p.Params[key], key)
+	}
+
+	p = providerOf(t, plainGo)
+	require.Equal(t, "Greet%2CBye", p.Params["methods"], "dubbo-go escapes values a second time; they are left as they are")
+	require.Equal(t, "a+b", p.Params["name"])
+
+	p = providerOf(t, `dubbo%3A%2F%2F%5B2001%3Adb8%3A%3A5%5D%3A20880%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo%26empty%26side%3Dprovider`)
+	require.Equal(t, "2001:db8::5", p.Host)
+	require.Equal(t, 20880, p.Port)
+	require.Contains(t, p.Params, "empty")
+	require.Equal(t, "demo-0.demo", providerOf(t, `dubbo%3A%2F%2Fdemo-0.demo%3A20880%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo`).Host)
+}
+
+func TestRule3TheNewestRegistrationCounts(t *testing.T) {
+	before := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService%26timestamp%3D1795246696889%26weight%3D50`)
+	after := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A28043%2Fdemo.GreetService%3Fapplication%3Ds1%26interface%3Ddemo.GreetService%26timestamp%3D1795246712502%26weight%3D70`)
+	for _, all := range [][]Provider{{before, after}, {after, before}} {
+		merged := Merge(all)
+		require.Len(t, merged, 1)
+		require.EqualValues(t, 70, merged[0].Weight())
+	}
+	goBefore, goAfter := after, after
+	goBefore.Timestamp, goAfter.Timestamp = milliseconds("1795246404"), milliseconds("1795246409")
+	require.EqualValues(t, 1795246404000, goBefore.Timestamp, "dubbo-go counts seconds")
+	require.Equal(t, goAfter.Timestamp, Merge([]Provider{goBefore, goAfter})[0].Timestamp)
+	other := after
+	other.Group = "g2"
+	require.Len(t, Merge([]Provider{after, other}), 2, "the group is part of what a provider is")
+}
+
+func TestRule4WhatIsNoProviderIsIgnored(t *testing.T) {
+	for _, node := range []string{
+		`empty%3A%2F%2F0.0.0.0%2Fcom.acme.Demo%3Fcategory%3Dproviders`,
+		`override%3A%2F%2F0.0.0.0%2Fcom.acme.Demo%3Fcategory%3Dconfigurators%26weight%3D200`,
+		`route%3A%2F%2F0.0.0.0%2Fcom.acme.Demo%3Fcategory%3Drouters`,
+		`consumer%3A%2F%2F192.0.2.3%2Fcom.acme.Demo%3Fcategory%3Dconsumers%26side%3Dconsumer`,
+		`dubbo%3A%2F%2F192.0.2.3%3A20880%2Fcom.acme.Demo%3Fcategory%3Dconfigurators`,
+		`injvm%3A%2F%2F127.0.0.1%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo`,
+	} {
+		u, err := ParseNode(node)
+		require.NoError(t, err)
+		_, ok, err := u.Provider()
+		require.NoError(t, err)
+		require.False(t, ok, node)
+	}
+}
+
+func TestRule5Weight(t *testing.T) {
+	for params, weight := range map[string]uint32{
+		"":                                    100,
+		"weight=200":                          200,
+		"weight=0":                            0,
+		"weight=-1":                           0,
+		"weight=many":                         100,
+		"weight=0&release=3.3.6":              0,
+		"weight=99999999999":                  1_000_000,
+		"weight=5&disabled=true":              0,
+		"weight=5&enabled=false":              0,
+		"disabled=false&enabled=false":        100,
+		"disabled=true&enabled=true":          0,
+		"weight=0&release=dubbo-golang-3.3.2": 100,
+	} {
+		u, err := ParseURL("dubbo://192.0.2.2:20880/com.acme.Demo?" + params)
+		require.NoError(t, err)
+		p, ok, err := u.Provider()
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, weight, p.Weight(), params)
+	}
+}
+
+func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
+	a := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fapplication%3Dapp%26interface%3Dcom.acme.Demo%26version%3D1.0.0`)
+	b := a
+	b.Host = "192.0.2.3"
+	for _, c := range []struct {
+		why   string
+		rules []string
+		a, b  uint32
+	}{
+		{"for all", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&dynamic=false&enabled=true&weight=200"}, 200, 200},
+		{"for one address", []string{"override://192.0.2.2:20880/com.acme.Demo?category=configurators&weight=200"}, 200, 100},
+		{"for one host", []string{"override://192.0.2.2/com.acme.Demo?category=configurators&weight=200"}, 200, 100},
+		{"for another port", []string{"override://192.0.2.2:20881/com.acme.Demo?category=configurators&weight=200"}, 100, 100},
+		{"one address counts more", []string{
+			"override://192.0.2.2:20880/com.acme.Demo?category=configurators&weight=7",
+			"override://0.0.0.0/com.acme.Demo?category=configurators&weight=200",
+		}, 7, 200},
+		{"disabled", []string{"override://192.0.2.3:20880/com.acme.Demo?category=configurators&disabled=true"}, 100, 0},
+		{"switched off", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&enabled=false&weight=200"}, 100, 100},
+		{"of another version", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&version=2.0.0&weight=200"}, 100, 100},
+		{"of another application", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&application=other&weight=200"}, 100, 100},
+		{"for consumers", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&side=consumer&weight=200"}, 100, 100},
+		{"where nothing is set", []string{"absent://0.0.0.0/com.acme.Demo?category=configurators&weight=200"}, 200, 200},
+		{"no rule", []string{"empty://0.0.0.0/com.acme.Demo?category=configurators"}, 100, 100},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			var rules []Configurator
+			for _, text := range c.rules {
+				u, err := ParseURL(text)
+				require.NoError(t, err)
+				if rule, ok := u.Configurator(); ok {
+					rules = append(rules, rule)
+				}
+			}
+			got := Configure([]Provider{a, b}, rules)
+			require.Equal(t, c.a, got[0].Weight())
+			require.Equal(t, c.b, got[1].Weight())
+			require.EqualValues(t, 100, a.Weight(), "what was given is not changed")
+		})
+	}
+	golang := providerOf(t, plainGo)
+	u, err := ParseURL("override://0.0.0.0/com.acme.Greeter?category=configurators&weight=0")
+	require.NoError(t, err)
+	zero, _ := u.Configurator()
+	require.EqualValues(t, 100, golang.Weight())
+	require.Zero(t, Configure([]Provider{golang}, []Configurator{zero})[0].Weight(), "a zero that somebody set is one")
+}
+
+func TestRule6NoVersionIsZero(t *testing.T) {
+	with := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fversion%3D0.0.0`)
+	without := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo`)
+	require.Equal(t, with.ID, without.ID)
+	require.Equal(t, "com.acme.Demo", without.Interface, "the path is the interface where nothing else is said")
+}
+
+func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
+	// Java 3.3.6 with two protocols; the node has the port of the first.
+	const content = `{"name":"m33two","id":"192.0.2.2:28027","address":"192.0.2.2","port":28027,"sslPort":null,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"192.0.2.2:28027","name":"m33two","metadata":{"dubbo.endpoints":"[{\"port\":28027,\"protocol\":\"dubbo\"},{\"port\":28037,\"protocol\":\"tri\"},{\"port\":28037,\"protocol\":\"tri\"}]","dubbo.metadata-service.url-params":"{\"prefer.serialization\":\"hessian2,fastjson2\",\"version\":\"2.0.0\",\"dubbo\":\"2.0.2\",\"release\":\"3.3.6\",\"side\":\"provider\",\"port\":\"28037\",\"protocol\":\"tri\"}","dubbo.metadata.revision":"ee7925623b3f9954acbf469f311d758d","dubbo.metadata.storage-type":"local","meta-v":"2.0.0","timestamp":"1795246338171"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC","uriSpec":null}`
+	i, ok, err := ParseInstance("m33two", []byte(content))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.False(t, i.Remote)
+	require.Equal(t, &MetadataService{Protocol: "tri", Port: 28037, Version: "2.0.0", V2: true}, i.Service)
+	guess := i.Guess([]string{"demo.GreetService"})
+	require.Len(t, guess, 2)
+	require.Equal(t, 28027, guess[0].Port)
+	require.Equal(t, 28037, guess[1].Port)
+}
+
+func TestRule8SpringCloudsInstancesAreNotDubbos(t *testing.T) {
+	const content = `{"name":"orders","id":"5f1a","address":"192.0.2.9","port":8080,"sslPort":null,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","name":"orders","metadata":{"instance_status":"UP"}},"registrationTimeUTC":1795246338360,"serviceType":"DYNAMIC","uriSpec":{"parts":[{"value":"scheme","variable":true}]}}`
+	_, ok, err := ParseInstance("orders", []byte(content))
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+func TestRule9ParentsCarryDataOfTheirOwn(t *testing.T) {
+	_, _, err := ParseInstance("demo", []byte("127.0.0.1"))
+	require.Error(t, err)
+}
+
+func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
+	m, skipped, err := ParseMetadata([]byte(`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1","version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},"broken":{"port":{}},"org.apache.dubbo.metadata.MetadataService:1.0.0:dubbo":{"name":"org.apache.dubbo.metadata.MetadataService","protocol":"dubbo","port":28041},"demo.Bare:tri":{}}}`))
+	require.NoError(t, err)
+	require.Len(t, skipped, 1, "one that cannot be read holds up no other")
+	i := Instance{Application: "rich", Host: "192.0.2.7", Port: 1, Endpoints: []Endpoint{{"dubbo", 28041}, {"tri", 28042}}, Timestamp: 5}
+	all := Merge(i.Providers(m))
+	require.Len(t, all, 2)
+	require.Equal(t, "demo.Bare", all[0].Interface)
+	require.Equal(t, 28042, all[0].Port)
+	require.Equal(t, "192.0.2.7", all[1].Host)
+	require.Equal(t, 28041, all[1].Port)
+	require.EqualValues(t, 250, all[1].Weight())
+	_, _, err = ParseMetadata([]byte("null"))
+	require.ErrorIs(t, err, ErrNoMetadata)
+}
+
+func TestBothLevelsAreOneEndpoint(t *testing.T) {
+	inst, meta := lines(t, "testdata/instances-java.txt"), map[string]string{}
+	for _, l := range lines(t, "testdata/metadata-java.txt") {
+		key, doc, _ := strings.Cut(l, " ")
+		meta[key] = doc
+	}
+	var levels [2][]Provider
+	for _, node := range lines(t, "testdata/nodes-java.txt") {
+		levels[0] = append(levels[0], providerOf(t, node))
+	}
+	for _, l := range inst {
+		path, content, _ := strings.Cut(l, " ")
+		app, _, _ := strings.Cut(path, "/")
+		i, ok, err := ParseInstance(app, []byte(content))
+		require.NoError(t, err)
+		require.True(t, ok)
+		doc, ok := meta[app+"/"+i.Revision]
+		if !ok {
+			require.False(t, i.Remote && app == "rich-app", "%s", i.Revision)
+			continue
+		}
+		m, skipped, err := ParseMetadata([]byte(doc))
+		require.NoError(t, err)
+		require.Empty(t, skipped)
+		require.Equal(t, i.Revision, m.Revision)
+		levels[1] = append(levels[1], i.Providers(m)...)
+	}
+	rich := func(all []Provider) (n int) {
+		for _, p := range all {
+			if p.Application == "rich-app" {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 3, rich(Merge(levels[1])))
+	require.Equal(t, rich(Merge(levels[0])), rich(Merge(levels[0], levels[1])))
+}
+
+func lines(t *testing.T, file string) (all []string) {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		all = append(all, s.Text())
+	}
+	require.NoError(t, s.Err())
+	require.NotEmpty(t, all)
+	return all
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(richJava)
+	f.Add(plainGo)
+	f.Add("override://0.0.0.0/com.acme.Demo?category=configurators&~zone=a&weight=2")
+	f.Add(`{"name":"a","address":"::1","port":"80","payload":{"metadata":{"dubbo.endpoints":"[{\"port\":1,\"protocol\":\"tri\"}]","dubbo.metadata-service.url-params":"{\"tri\":{\"port\":\"1\"}}"}}}`)
+	f.Add(`{"services":{"g/i:v:p":{"port":"1"}}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, parse := range []func(string) (URL, error){ParseNode, ParseURL} {
+			u, err := parse(text)
+			if err != nil {
+				continue
+			}
+			if p, ok, err := u.Provider(); ok && err == nil {
+				require.NotEmpty(t, p.Host)
+				require.Positive(t, p.Port)
+				require.LessOrEqual(t, p.Weight(), uint32(maxWeight))
+				c, _ := u.Configurator()
+				require.Len(t, Merge(Configure([]Provider{p, p}, []Configurator{c})), 1)
+			}
+		}
+		i, ok, err := ParseInstance("app", []byte(text))
+		m, _, merr := ParseMetadata([]byte(text))
+		if ok && err == nil {
+			i.Guess([]string{"a"})
+		}
+		if merr == nil {
+			for _, p := range (Instance{Host: "h", Port: 1}).Providers(m) {
+				require.Positive(t, p.Port)
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+// Package provider reads what Dubbo's providers write into a registry: URLs, instances of applications, their metadata, and
+// the configurators that administrators add. It is pure: no I/O, no clock.
+//
+// Forms are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6 and of dubbo-go 3.3.2, as observed.
+package provider
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// URL is a URL as Dubbo writes it. It is not one of RFC 3986: values are not escaped.
+type URL struct {
+	Protocol string
+	Host     string // an IP address without brackets, or a name
+	Port     int    // 0 if there is none
+	Path     string // without the slash before it
+	Params   map[string]string
+}
+
+// maxText is the length of the longest text that is read. ZooKeeper does not take more than 1 MiB in one request.
+const maxText = 1 << 20
+
+// ParseNode reads the name of a node of ZooKeeper: a whole URL in form encoding, which is undone once.
+func ParseNode(name string) (URL, error) {
+	text, err := url.QueryUnescape(name)
+	if err != nil {
+		return URL{}, fmt.Errorf("node %s: %w", Shorten(name), err)
+	}
+	return ParseURL(text)
+}
+
+// ParseURL reads a URL as it is. Java does not escape the values in it, so that everything after the first '=' of a parameter is its
+// value, '%', '+', '/', '?' and '#' included. A parameter without '=' has no value.
+func ParseURL(text string) (u URL, err error) {
+	if len(text) > maxText {
+		return URL{}, fmt.Errorf("a URL of %d bytes: more than %d are not read", len(text), maxText)
+	}
+	head, query, _ := strings.Cut(text, "?")
+	protocol, rest, ok := strings.Cut(head, "://")
+	if !ok || protocol == "" {
+		return URL{}, fmt.Errorf("%s: want protocol://host:port/path?parameters", Shorten(text))
+	}
+	address, path, _ := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(address, '@'); at >= 0 { // a user and a password
+		address = address[at+1:]
+	}
+	u = URL{Protocol: strings.ToLower(protocol), Path: path, Params: map[string]string{}}
+	if u.Host, u.Port, err = splitAddress(address); err != nil {
+		return URL{}, fmt.Errorf("%s: %w", Shorten(text), err)
+	}
+	for query != "" {
+		var one string
+		one, query, _ = strings.Cut(query, "&")
+		key, value, _ := strings.Cut(one, "=")
+		if key = strings.TrimSpace(key); key != "" {
+			u.Params[key] = value
+		}
+	}
+	return u, nil
+}
+
+// splitAddress splits host and port, which may be missing. IPv6 addresses are written in brackets, or by older versions without them.
+func splitAddress(address string) (host string, port int, err error) {
+	host = address
+	if _, err := netip.ParseAddr(address); err != nil { // not an IPv6 address without brackets and port
+		if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') {
+			host = address[:colon]
+			if port, err = strconv.Atoi(address[colon+1:]); err != nil || port < 0 || port > 65535 {
+				return "", 0, fmt.Errorf("%q is no port", address[colon+1:])
+			}
+		}
+	}
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	return host, port, nil
+}
+
+// Shorten makes text of a registry fit for a message.
+func Shorten(text string) string {
+	const most = 120
+	text = strings.ToValidUTF8(text, "?")
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return strconv.Quote(text)
+}
