@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
@@ -36,25 +35,23 @@ type Options struct {
 	// UnknownFields says what to make of fields that this version of the API does not have. With SeverityWarning they
 	// are left out: for files written for a newer Istio.
 	UnknownFields Severity
+	// ForeignKinds says what to make of objects of other APIs than Istio's.
+	ForeignKinds Foreign
+	// MaxBytes is how long a text may be; 64 MiB if it is 0. A longer one is one broken document.
+	MaxBytes int
 }
 
 // Document is one object of a file: a document of a multi-document file, or an item of a `kind: List`.
 type Document struct {
-	Line     int       // of the file, where the object begins; from 1
-	Key      Key       // zero if the document is too broken to tell
-	Resource *Resource // nil if there are errors
+	Line int // of the file, where the object begins; from 1
+	// Key is as much of the identity as can be told. The kind may be one that does not exist, if it was mistyped; without a
+	// name it cannot be told which object this is.
+	Key      Key
+	Foreign  bool      // it is of another API than Istio's, and no object of ours; with errors only if Options say so
+	Resource *Resource // nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
 	Errors   Errors    // everything wrong with it, up to a limit
 	Warnings Errors
 }
-
-// The limits of one document.
-const (
-	maxProblems = 20      // reported
-	maxDepth    = 200     // of nesting; Istio's own types go no deeper than 20
-	maxAliased  = 4 << 20 // cost, see decoder.visit, of what aliases may add
-)
-
-var errTooDeep = fmt.Errorf("nested deeper than %d levels", maxDepth)
 
 // lastApplied is where kubectl keeps a copy of the whole object, which is none of its content.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
@@ -64,25 +61,39 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // affect the others. Documents without content are no objects. Field values follow the JSON mapping of protobuf, and, as
 // Istio and kubectl do, durations may be in Go's form ("1m30s") and the plain words yes, no, on, off are booleans.
 //
+// What is accepted was read to its end: text that no document takes in is an error. What a text costs is bounded, whatever
+// it says: what it has beyond that is refused.
+//
 // path names the file in origins and messages, as "path:line:column"; it is not opened.
 func Decode(path string, data []byte, opts Options) []Document {
 	if opts.DefaultNamespace == "" {
 		opts.DefaultNamespace = "default"
 	}
-	f := file{path: path, opts: opts}
+	f := file{path: path, opts: opts, budget: newBudget(data)}
+	if limit := cmp.Or(opts.MaxBytes, defaultMaxBytes); len(data) > limit {
+		f.addBroken(&syntaxError{line: 1, message: fmt.Sprintf("larger than %d bytes", limit)}, 0)
+		return f.docs
+	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if strings.EqualFold(filepath.Ext(path), ".json") {
 		f.decodeJSON(data)
 		return f.docs
 	}
-	return f.decodeAll(split(data))
+	chunks := split(data)
+	docs := f.decodeAll(chunks, runtime.GOMAXPROCS(0))
+	if f.budget.exceeded() {
+		// Once more in order, so that what is refused does not depend on who was faster.
+		f.budget = newBudget(data)
+		docs = f.decodeAll(chunks, 1)
+	}
+	return docs
 }
 
 // scanners keeps the memory of scanners from one file to the next.
 var scanners = sync.Pool{New: func() any { return &scanner{} }}
 
-// decodeAll decodes chunks, on all processors if there are many.
-func (f file) decodeAll(chunks []chunk) []Document {
+// decodeAll decodes chunks, on several processors if there are many.
+func (f file) decodeAll(chunks []chunk, processors int) []Document {
 	batches := slices.Collect(slices.Chunk(chunks, 64))
 	docs := make([][]Document, len(batches))
 	var next atomic.Int64
@@ -99,7 +110,7 @@ func (f file) decodeAll(chunks []chunk) []Document {
 		}
 	}
 	var others sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(batches)) - 1 {
+	for range min(processors, len(batches)) - 1 {
 		others.Go(work)
 	}
 	work()
@@ -111,31 +122,32 @@ func (f file) decodeAll(chunks []chunk) []Document {
 type file struct {
 	path    string
 	opts    Options
+	budget  *budget
 	docs    []Document
 	scanner *scanner
 }
 
 func (f *file) decodeYAML(c chunk) {
-	if root := f.scanner.scan(c.text); root != nil {
-		f.add(root, c.line-1, 0)
+	if c.fault != "" {
+		f.addBroken(&syntaxError{line: 1, message: c.fault}, c.line-1)
 		return
 	}
-	if bytes.HasPrefix(c.text, []byte("{")) && utf8.Valid(c.text) {
-		// Usually JSON, and if so, the JSON parser knows it better. It is taken if it is one value and nothing else.
-		tree := newJSONTree(c.text)
-		if root, err := tree.next(); err == nil && root != nil {
-			if rest, err := tree.next(); rest == nil && err == nil {
-				f.add(root, c.line-1, 0)
-				return
-			}
+	if root := f.scanner.scan(c.text); root != nil {
+		f.add(root, c.line-1, within{})
+		return
+	}
+	if roots := c.parseJSON(); roots != nil {
+		for _, root := range roots {
+			f.add(root, c.line-1, within{})
 		}
+		return
 	}
 	root, err := c.parse()
 	switch {
 	case err != nil:
 		f.addBroken(err, c.line-1)
 	case root != nil:
-		f.add(root, c.line-1, 0)
+		f.add(root, c.line-1, within{})
 	}
 }
 
@@ -155,7 +167,7 @@ func (f *file) decodeJSON(data []byte) {
 		if root == nil {
 			return
 		}
-		f.add(root, 0, 0)
+		f.add(root, 0, within{})
 	}
 }
 
@@ -170,27 +182,46 @@ func (f *file) addBroken(e *syntaxError, base int) {
 	})
 }
 
+// within says where a document stands: in how many lists, and whether it was reached through an alias.
+type within struct {
+	lists   int
+	aliased bool
+}
+
 // add decodes the object at root, or those in it if it is a list. Lines of nodes count from base.
-func (f *file) add(root *yaml.Node, base, depth int) {
-	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+func (f *file) add(root *yaml.Node, base int, at within) {
+	if isNull(root) {
 		return
 	}
 	d := &decoder{file: f, base: base}
+	if at.aliased {
+		d.aliases = 1
+	}
 	doc := Document{Line: base + root.Line}
-	head := d.envelope(root)
-	if head.items != nil && len(d.errs) == 0 {
-		if depth > 3 {
-			d.fail(root, "%w: lists within lists", errTooDeep)
-		}
+	head := &envelope{}
+	switch n := f.budget.object(); {
+	case n > maxObjects+1:
+		return // which has been said
+	case n > maxObjects:
+		d.fail(root, "%w", errObjects)
+	case at.aliased && !f.budget.spend(costOfAnObject+costOfAnElement*len(root.Content)):
+		d.fail(root, "%w", errAliased)
+	case at.lists > maxLists:
+		d.fail(root, "%w", errTooNested)
+	default:
+		head = d.envelope(root)
+	}
+	if head.items != nil {
 		for _, item := range head.items.Content {
-			f.add(deref(item), base, depth+1)
+			f.add(deref(item), base, within{at.lists + 1, at.aliased || item.Kind == yaml.AliasNode})
 		}
-		if len(d.errs) == 0 {
+		if len(d.errs)+len(d.warns) == 0 {
 			return
 		}
 	} else if head.schema != nil {
 		doc.Resource = d.object(root, head)
 	}
+	doc.Foreign = head.foreign
 	if head.meta.Key.Name != "" {
 		doc.Key = head.meta.Key
 	}
@@ -218,7 +249,6 @@ type decoder struct {
 	errs, warns Errors
 	at          []step // the path of the field at hand
 	aliases     int    // aliases that the field at hand is within
-	aliased     int    // cost of all that was reached through aliases
 }
 
 // object decodes what the envelope holds.
@@ -319,9 +349,6 @@ func (d *decoder) unknown(key *yaml.Node, known []string) {
 
 // visit is called before the content of n is read. It follows an alias, and reports false if n is not to be read: too
 // deep, or too much. leave must be called after, if it reports true.
-//
-// Aliases let a short text stand for an endless one. So all that is reached through aliases is counted, with what it
-// costs in memory, roughly.
 func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
 	if n.Kind == yaml.AliasNode {
 		d.aliases++
@@ -332,13 +359,10 @@ func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
 		}
 	}
 	target := deref(n)
-	if d.aliases > 0 {
-		d.aliased += 32 + len(target.Value) + 16*len(target.Content)
-	}
 	var err error
 	switch {
-	case d.aliased > maxAliased:
-		err = errors.New("aliases (*name) stand for too much")
+	case d.aliases > 0 && !d.budget.spend(costOfANode+len(target.Value)+costOfAnElement*len(target.Content)):
+		err = errAliased
 	case len(d.at) > maxDepth:
 		err = errTooDeep
 	case d.full():

@@ -168,6 +168,39 @@ func TestDecodeForms(t *testing.T) {
 	}
 }
 
+// TestLinesOfFaults shows that faults of syntax are reported where they are, also where the parser names another line, or
+// none.
+func TestLinesOfFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"a:\n  b: c\n d: e\n":                      "x.yaml:3: did not find expected key",
+		"a: b\nc: d\n]\n":                          "x.yaml:3: did not find expected key",
+		"- a\nb: c\n":                              "x.yaml:2: did not find expected '-' indicator",
+		"a: b\nc: [d\ne: f\n":                      "x.yaml:2: did not find expected ',' or ']'",
+		"a: b\nc: {d: e\nf: g\n":                   "x.yaml:2: did not find expected ',' or '}'",
+		"a: b\nc: !e!f g\n":                        "x.yaml:2: found undefined tag handle",
+		"a: b\n\n# c\nd: *e\nf: g\n":               "x.yaml:4: unknown anchor 'e' referenced",
+		"a: b\nc: \x00\n":                          "x.yaml:2: control characters are not allowed",
+		"a: b\nc: d: e\n":                          "x.yaml:2: mapping values are not allowed in this context",
+		"a: b\nc: @d\n":                            "x.yaml:2: found character that cannot start any token",
+		"a: b\nc: \"d\n":                           "x.yaml:2: found unexpected end of stream",
+		"---\na: b\n---\nc:\n  d: e\n f: g\n":      "x.yaml:6: did not find expected key",
+		"a:\n- &b c\n- d\n -e: f\n- [\n":           "x.yaml:4: mapping values are not allowed in this context",
+		"a: |\n  b\n c\nd: e\n":                    "x.yaml:3: did not find expected key",
+		"a: &b c\nd: e\n" + "  f: g\n":             "x.yaml:3: mapping values are not allowed in this context",
+		strings.Repeat("a: *b\n", 2) + "# c\n c\n": "x.yaml:1: unknown anchor 'b' referenced",
+	} {
+		var found []string
+		for _, d := range Decode("x.yaml", []byte(text), Options{}) {
+			for _, e := range d.Errors {
+				if e.Key == (Key{}) && !strings.Contains(e.Error(), "missing") {
+					found = append(found, e.Error())
+				}
+			}
+		}
+		assert.Equal(t, []string{want}, found, "%q", text)
+	}
+}
+
 // laughs stands for 10^9 strings.
 func laughs() string {
 	var b strings.Builder

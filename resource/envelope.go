@@ -15,16 +15,18 @@ const meshConfigName = "istio"
 
 // envelope is a document without its spec.
 type envelope struct {
-	schema *Schema // nil if unknown
-	meta   Meta
-	spec   *yaml.Node // nil if there is none
-	items  *yaml.Node // of a list; the rest is then empty
+	schema  *Schema // nil if unknown
+	foreign bool    // of another API
+	meta    Meta
+	spec    *yaml.Node // nil if there is none
+	items   *yaml.Node // of a list; the rest is then empty
 }
 
 // The fields of an envelope, and those of metadata that are read or, because they say nothing about the content and are
 // written by kubectl and controllers, accepted.
 var (
 	envelopeFields = []string{"apiVersion", "kind", "metadata", "spec"}
+	listFields     = []string{"apiVersion", "kind", "metadata", "items"}
 	metadataFields = []string{"name", "namespace", "labels", "annotations", "creationTimestamp"}
 	metadataNoise  = []string{
 		"clusterName", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName", "generation",
@@ -67,36 +69,43 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 		items := deref(head.items)
 		if head.items.Kind == yaml.AliasNode || items.Kind != yaml.SequenceNode {
 			d.fail(head.items, "items: want a list, got %s", describe(items))
+			items = nil
 		}
 		head.items = items
+		d.onlyFields(entries, listFields)
 		return head
 	}
 	head.items = nil
 	switch {
-	case kindNode == nil && apiVersionNode == nil:
+	case kind == "" && apiVersion == "" && len(d.errs) == 0:
 		d.fail(root, "apiVersion and kind are missing; is this an object of Istio's API?")
-	case kindNode == nil:
+	case kind == "" && len(d.errs) == 0:
 		d.fail(root, "kind is missing")
-	case apiVersionNode == nil:
+	case apiVersion == "" && len(d.errs) == 0:
 		d.fail(root, "apiVersion is missing")
 	case len(d.errs) == 0:
+		if isForeign(apiVersion, kind) {
+			d.passOver(apiVersionNode, apiVersion, kind, metadata, head)
+			return head
+		}
 		head.schema = d.schema(apiVersionNode, apiVersion, kindNode, kind)
 	}
 	head.meta.Key.Kind = Kind(kind)
-	if head.schema == nil {
-		// It is still known by name if only the version is wrong. A kind of another API is not ours to name.
-		group, _, _ := strings.Cut(apiVersion, "/")
-		if s, ok := schemaByKind[Kind(kind)]; !ok || s.Group != group {
-			return head
-		}
+	if kind == "" || apiVersion == "" {
+		return head
 	}
-	for i := 0; i < len(entries); i += 2 {
-		if name := entries[i].Value; name != "status" && !slices.Contains(envelopeFields, name) {
-			d.unknown(entries[i], envelopeFields)
-		}
-	}
+	d.onlyFields(entries, envelopeFields, "status")
 	d.metadata(root, metadata, head)
 	return head
+}
+
+// onlyFields reports the entries whose keys are neither known nor silent.
+func (d *decoder) onlyFields(entries []*yaml.Node, known []string, silent ...string) {
+	for i := 0; i < len(entries); i += 2 {
+		if name := entries[i].Value; !slices.Contains(silent, name) && !slices.Contains(known, name) {
+			d.unknown(entries[i], known)
+		}
+	}
 }
 
 // schema returns the schema of a document, or nil after having said why there is none.

@@ -35,8 +35,11 @@ func FuzzDecode(f *testing.F) {
 
 func checkDocument(t *testing.T, d Document) {
 	t.Helper()
-	if (d.Resource == nil) != (len(d.Errors) > 0) {
-		t.Fatalf("neither resource nor errors, or both: %+v", d)
+	if d.Resource != nil && (len(d.Errors) > 0 || d.Foreign) {
+		t.Fatalf("both a resource and none: %+v", d)
+	}
+	if d.Resource == nil && len(d.Errors)+len(d.Warnings) == 0 && !d.Foreign {
+		t.Fatalf("neither a resource nor a reason: %+v", d)
 	}
 	if d.Line < 1 {
 		t.Fatalf("line %d", d.Line)

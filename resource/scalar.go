@@ -137,7 +137,16 @@ func (d *decoder) mapKey(fd protoreflect.FieldDescriptor, key *yaml.Node) (k pro
 }
 
 // isNull reports whether n is null, or nothing at all.
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+func isNull(n *yaml.Node) bool {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
+		return false
+	}
+	switch n.Value {
+	case "", "~", "null", "Null", "NULL":
+		return true
+	}
+	return false // text that somebody tagged !!null
+}
 
 // isText reports whether n is a string. What the parser takes for a time or, out of place, for a merge key, is one, as
 // it is for kubectl.

@@ -1,0 +1,54 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// The limits of one text. They are far from what people and programs write, and keep what a text costs in memory and time
+// in proportion to its length.
+const (
+	defaultMaxBytes = 64 << 20
+	maxObjects      = 1 << 18 // documents, lists and their items together
+	maxProblems     = 20      // reported of one document
+	maxDepth        = 200     // of nesting in a document; Istio's own types go no deeper than 20
+	maxLists        = 3       // of lists within lists
+
+	// What may be reached through aliases, in the unit of budget.spend: a number, and so many times the length of the text.
+	maxAliased      = 4 << 20
+	aliasedPerByte  = 8
+	costOfAnObject  = 1 << 10 // reached through an alias
+	costOfANode     = 32
+	costOfAnElement = 16
+)
+
+var (
+	errTooDeep   = fmt.Errorf("nested deeper than %d levels", maxDepth)
+	errAliased   = errors.New("aliases (*name) stand for too much")
+	errObjects   = fmt.Errorf("more than %d objects in one text", maxObjects)
+	errTooNested = errors.New("lists within lists within lists")
+)
+
+// budget is what one text may still cost. Aliases let a short text stand for an endless one, so all that is reached
+// through them is counted, with what it costs in memory, roughly. It is shared by the goroutines that decode the text.
+type budget struct {
+	maxAliased int64
+	objects    atomic.Int64
+	aliased    atomic.Int64
+}
+
+func newBudget(text []byte) *budget {
+	return &budget{maxAliased: maxAliased + aliasedPerByte*int64(len(text))}
+}
+
+// object counts one more, and reports the number.
+func (b *budget) object() int64 { return b.objects.Add(1) }
+
+// spend counts what is reached through an alias, and reports whether there was enough left.
+func (b *budget) spend(cost int) bool { return b.aliased.Add(int64(cost)) <= b.maxAliased }
+
+// exceeded reports whether something of the text was refused for what the rest of it cost.
+func (b *budget) exceeded() bool {
+	return b.objects.Load() > maxObjects || b.aliased.Load() > b.maxAliased
+}

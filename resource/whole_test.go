@@ -1,0 +1,147 @@
+package resource
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// TestNothingIsPassedOver shows texts of which a part stands where a parser that stops at the end of the first document
+// does not look. Each must be refused, or all of it be read.
+func TestNothingIsPassedOver(t *testing.T) {
+	one, two := fmt.Sprintf(service, "one"), fmt.Sprintf(service, "two")
+	flow := func(name string) string {
+		return fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: %s}}`, name)
+	}
+	object := func(name string) string {
+		return fmt.Sprintf(`{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": %q}}`, name)
+	}
+	for _, test := range []struct {
+		name, text string
+		good       string // names of the objects that are read; an error is expected if there is less than all
+		bad        string // part of the error
+	}{
+		{"spec to the left of its head", "  apiVersion: networking.istio.io/v1\n  kind: Sidecar\n  metadata: {name: one}\nspec: {egress: []}\n", "", "x.yaml:4"},
+		{"two flow objects", flow("one") + "\n" + flow("two") + "\n", "", "x.yaml:2"},
+		{"two JSON objects", object("one") + "\n" + object("two") + "\n", "one two", ""},
+		{"two JSON objects in a line", object("one") + object("two"), "one two", ""},
+		{"garbage after a flow object", flow("one") + " ]]]] garbage", "", "x.yaml:1"},
+		{"garbage after a JSON object", object("one") + " ]]]] garbage", "", "x.yaml:1"},
+		{"garbage in the next line", object("one") + "\n]]]]\n", "", "x.yaml:2"},
+		{"carriage returns only", strings.ReplaceAll(one+"---\n"+two, "\n", "\r"), "one two", ""},
+		{"a comment that a carriage return ends", "# comment\r" + one, "one", ""},
+		{"a comment that a line separator ends", "# comment\u2028" + one, "one", ""},
+		{"a comment that a next-line character ends", "# comment\u0085" + one, "one", ""},
+		{"text behind the end of a document", one + "... " + flow("two") + "\n", "one", "x.yaml:5"},
+		{"a comment behind the end of a document", one + "... # end\n" + two, "one two", ""},
+		{"a null that is none", "!!null " + "text\n", "", "x.yaml:1"},
+		{"a spec that is tagged null", strings.Replace(one, "spec: ", "spec: !!null x #", 1), "", "x.yaml:4"},
+		{"what else is in a list", "apiVersion: v1\nkind: List\nitems: []\nspec: {hosts: [a]}\n", "", "x.yaml:4:1: unknown field \"spec\""},
+		{"an unknown directive", "%FOO bar\n---\n" + one, "one", "x.yaml:1"},
+		{"a directive", "%YAML 1.2\n%TAG ! tag:example.com:\n---\n" + one, "one", ""},
+		{"a directive in the middle", one + "%YAML 1.1\n---\n" + two, "two", "x.yaml:"},
+		{"a mark of order in the middle", one + "---\n\ufeff" + two, "one", "x.yaml:6"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var good []string
+			var bad strings.Builder
+			for _, d := range Decode("x.yaml", []byte(test.text), Options{}) {
+				if d.Resource != nil {
+					good = append(good, d.Key.Name)
+				}
+				bad.WriteString(d.Errors.Error())
+			}
+			assert.Equal(t, test.good, strings.Join(good, " "), "errors: %s", bad.String())
+			if test.bad == "" {
+				assert.Empty(t, bad.String())
+			} else {
+				assert.Contains(t, bad.String(), test.bad)
+			}
+		})
+	}
+}
+
+// wholeRoots parses all documents of a text with nothing but the YAML parser. ok is false if that finds a fault.
+func wholeRoots(text []byte) (roots []*yaml.Node, ok bool) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc yaml.Node
+		err := decoder.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return roots, true
+		}
+		if err != nil {
+			return nil, false
+		}
+		roots = append(roots, doc.Content...)
+	}
+}
+
+// checkWhole expects of a text in which Decode finds no fault that the parser, which reads it from its begin to its end as
+// one stream, finds none either, and the same objects, in the same order.
+func checkWhole(t *testing.T, text []byte, opts Options) {
+	t.Helper()
+	docs := Decode("x.yaml", text, opts)
+	for _, d := range docs {
+		if len(d.Errors) > 0 {
+			return
+		}
+	}
+	if bytes.HasPrefix(text, []byte("{")) || bytes.Contains(text, []byte("\n{")) || bytes.Contains(text, []byte("%")) {
+		return // a stream of JSON, which YAML does not know; a directive, of which the parser knows but one version
+	}
+	roots, ok := wholeRoots(text)
+	if !ok {
+		t.Fatalf("accepted, but the parser refuses it:\n%q", text)
+	}
+	opts.DefaultNamespace = "default"
+	f := file{path: "x.yaml", opts: opts, budget: newBudget(text)}
+	for _, root := range roots {
+		f.add(root, 0, within{})
+	}
+	want := f.docs
+	if len(want) != len(docs) {
+		t.Fatalf("%d documents, but %d for the parser:\n%q", len(docs), len(want), text)
+	}
+	for i := range docs {
+		if docs[i].Key != want[i].Key || !Equal(docs[i].Resource, want[i].Resource) {
+			t.Fatalf("document %d is %s, but %s for the parser, or their content differs:\n%q", i, docs[i].Key, want[i].Key, text)
+		}
+	}
+}
+
+// TestWholeOfMutatedTexts runs checkWhole on all the YAML there is here, and on what becomes of it when it is changed at
+// random.
+func TestWholeOfMutatedTexts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, text := range yamlHere(t) {
+		for _, c := range split(text) {
+			checkWhole(t, c.text, Options{})
+			for range 200 {
+				checkWhole(t, mutate(rng, c.text), Options{ForeignKinds: ForeignError})
+			}
+		}
+	}
+}
+
+// FuzzWhole is the same for any text.
+func FuzzWhole(f *testing.F) {
+	files, err := filepath.Glob("testdata/decode/*.yaml")
+	require.NoError(f, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { checkWhole(t, data, Options{ForeignKinds: ForeignError}) })
+}
