@@ -10,7 +10,9 @@ func Decode(group, place string, text []byte, o resource.Options) Content {
 			c.Warnings = append(c.Warnings, w.Error())
 		}
 		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, Reject{Key: doc.Key, Origin: doc.Errors[0].Origin, Err: doc.Errors})
+			c.Rejects = append(c.Rejects, Reject{Key: doc.Key, Foreign: doc.Foreign, Origin: doc.Errors[0].Origin, Err: doc.Errors})
+		} else if doc.Foreign {
+			c.Foreign++
 		} else if doc.Resource != nil {
 			c.Resources = append(c.Resources, doc.Resource)
 		}

@@ -23,6 +23,7 @@ type ledger struct {
 	quarantined int                   // over all groups
 	repeated    int                   // the same, of group.repeated
 	warnings    int                   // the same
+	foreign     int                   // the same
 }
 
 // group is what one group holds. Its slices are never changed, only replaced, so that they may be read without the lock.
@@ -34,6 +35,7 @@ type group struct {
 	warnings   []string
 	warned     map[resource.Key][]string // those of the warnings that validation gave
 	excluded   []Excluded                // by the transforms
+	foreign    int                       // objects that were passed over
 	restored   bool                      // it is as an earlier run left it, and was not found valid by this one
 }
 
@@ -119,15 +121,17 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	old := *g
 	g.restored = false
 	held, repeated := split(content.Resources)
-	held = keepLastGood(held, old.held, content.Rejects)
+	held, unsure := keepLastGood(held, old.held, content.Rejects)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
-	g.quarantine = quarantine(content, held, old.quarantine, now)
+	g.foreign = content.Foreign
+	g.quarantine = quarantine(content, held, unsure, old.quarantine, now)
 	g.held = l.settle(g, old.held, held, before)
 
 	l.quarantined += len(g.quarantine) - len(old.quarantine)
 	l.repeated += len(g.repeated) - len(old.repeated)
 	l.warnings += len(g.warnings) - len(old.warnings)
-	if len(g.held)+len(g.quarantine)+len(g.warnings)+len(g.excluded) > 0 {
+	l.foreign += g.foreign - old.foreign
+	if len(g.held)+len(g.quarantine)+len(g.warnings)+len(g.excluded)+g.foreign > 0 {
 		l.groups[g.name] = g
 	} else {
 		delete(l.groups, g.name)
@@ -163,36 +167,51 @@ func split(rs []*resource.Resource) (held, repeated []*resource.Resource) {
 	return held, repeated
 }
 
-// keepLastGood adds to held those of old that a reject stands for. A reject without a key may stand for any.
-func keepLastGood(held, old []*resource.Resource, rejects []Reject) []*resource.Resource {
+// keepLastGood adds to held those of old that a reject stands for. It also returns those of them that are there only
+// because it cannot be told what some reject is.
+func keepLastGood(held, old []*resource.Resource, rejects []Reject) (all, unsure []*resource.Resource) {
 	if len(rejects) == 0 || len(old) == 0 {
-		return held
+		return held, nil
 	}
 	rejected := make(map[resource.Key]bool, len(rejects))
 	anonymous := false
 	for _, r := range rejects {
-		rejected[r.Key] = true
-		anonymous = anonymous || !r.identified()
+		switch {
+		case r.Foreign:
+		case r.anonymous():
+			anonymous = true
+		case r.identified():
+			rejected[r.Key] = true
+		default:
+			rejected[resource.Key{Namespace: r.Key.Namespace, Name: r.Key.Name}] = true // of whichever kind
+		}
 	}
 	var kept []*resource.Resource
 	for _, r := range old {
-		if !anonymous && !rejected[r.Key()] {
+		key := r.Key()
+		sure := rejected[key]
+		if !sure && !anonymous && !rejected[resource.Key{Namespace: key.Namespace, Name: key.Name}] {
 			continue
 		}
-		if _, replaced := find(held, r.Key()); !replaced {
-			kept = append(kept, r)
+		if _, replaced := find(held, key); replaced {
+			continue
+		}
+		kept = append(kept, r)
+		if !sure {
+			unsure = append(unsure, r)
 		}
 	}
 	if len(kept) == 0 {
-		return held
+		return held, nil
 	}
-	all := slices.Concat(held, kept)
+	all = slices.Concat(held, kept)
 	slices.SortFunc(all, compareKeys)
-	return all
+	return all, unsure
 }
 
-// quarantine lists the rejects of content. One that was there before keeps its time.
-func quarantine(content admitted, held []*resource.Resource, old []Quarantined, now time.Time) []Quarantined {
+// quarantine lists the rejects of content. One that was there before keeps its time. Those of which it cannot be told what
+// they are keep those of unsure that they may be.
+func quarantine(content admitted, held, unsure []*resource.Resource, old []Quarantined, now time.Time) []Quarantined {
 	if len(content.Rejects) == 0 {
 		return nil
 	}
@@ -211,6 +230,13 @@ func quarantine(content admitted, held []*resource.Resource, old []Quarantined, 
 		}
 		if t, ok := since[r.Key]; ok {
 			q.Since = t
+		}
+		if !r.identified() {
+			for _, u := range unsure {
+				if r.anonymous() || u.Key().Namespace == r.Key.Namespace && u.Key().Name == r.Key.Name {
+					q.Keeps = append(q.Keeps, u.Key().String())
+				}
+			}
 		}
 		qs = append(qs, q)
 	}

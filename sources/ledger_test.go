@@ -153,6 +153,62 @@ func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 	}
 }
 
+func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
+	l := newLedger()
+	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}
+	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
+	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
+	c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{reject}}}}, time.Unix(2, 0))
+	require.Equal(t, []resource.Key{keyed("y")}, c.deletes)
+	require.Equal(t, []string{"ServiceEntry default/x"}, l.quarantineList()[0].Keeps)
+}
+
+// TestForeignObjectHoldsNothing shows a file with an object of ours beside one of another API. Ours is renamed.
+func TestForeignObjectHoldsNothing(t *testing.T) {
+	text := func(name string) []byte {
+		return fmt.Appendf(nil, "apiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {ports: [{port: 80}]}\n---\n"+
+			"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %[1]s}\nspec: {hosts: [%[1]s.example]}\n", name)
+	}
+	for _, foreign := range []resource.Foreign{resource.ForeignIgnore, resource.ForeignWarn, resource.ForeignError} {
+		l := newLedger()
+		o := resource.Options{ForeignKinds: foreign}
+		l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
+		c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
+		require.Equal(t, []resource.Key{keyed("two")}, c.deletes)
+		require.Len(t, l.held("a.yaml"), 1)
+		switch foreign {
+		case resource.ForeignError:
+			require.Len(t, l.quarantineList(), 1)
+			require.Equal(t, "Service default/three", l.quarantineList()[0].Key().String())
+		case resource.ForeignWarn:
+			require.Len(t, l.warningList(), 1)
+			fallthrough
+		default:
+			require.Empty(t, l.quarantineList())
+			require.Equal(t, 1, l.foreign)
+		}
+		l.replace([]admitted{{Content: Content{Group: "a.yaml"}}}, time.Unix(3, 0))
+		require.Zero(t, l.foreign)
+		require.Empty(t, l.groups)
+	}
+}
+
+// TestWhatIsUnreadableSaysWhatItKeeps shows that what is served for want of certainty can be told from what is in the file.
+func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
+	l := newLedger()
+	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p"), made("z", "1", "p")}
+	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
+	l.replace([]admitted{{Content: Content{
+		Group: "g", Resources: []*resource.Resource{made("x", "2", "p")},
+		Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}, {Err: errors.New("too broken to tell")}},
+	}}}, time.Unix(2, 0))
+	require.Len(t, l.held("g"), 3)
+	known, unknown := l.quarantineList()[0], l.quarantineList()[1]
+	require.True(t, known.LastGoodServes)
+	require.Empty(t, known.Keeps)
+	require.Equal(t, []string{"ServiceEntry default/z"}, unknown.Keeps)
+}
+
 // BenchmarkReplaceOne measures one changed group among many.
 func BenchmarkReplaceOne(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {

@@ -19,6 +19,7 @@ var (
 	objectsDesc     = desc("objects", "Resources of the source that are in force.", "kind")
 	quarantinedDesc = desc("quarantined", "Resources and documents of the source that are not served because they are not valid.")
 	conflictsDesc   = desc("conflicts", "Resources of the source that are not served because it has their key more than once.")
+	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's that the source has, and that are passed over.")
 	warningsDesc    = desc("warnings", "Warnings about what the source read.")
 	publishesDesc   = desc("publishes_total", "Commits by the source.")
 	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
@@ -36,8 +37,8 @@ func guardDesc(name, help string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, warningsDesc, publishesDesc,
-		publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
+		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc,
+		publishesDesc, publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
 	} {
 		ch <- d
 	}
@@ -69,6 +70,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(quarantinedDesc, float64(quarantined))
 		gauge(conflictsDesc, float64(conflicts))
+		gauge(foreignDesc, float64(st.Foreign))
 		gauge(warningsDesc, float64(warnings))
 		count(publishesDesc, st.Publishes)
 		if st.LastPublish != nil {

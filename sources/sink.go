@@ -324,6 +324,7 @@ func (s *sink) describe(st *Status, lists bool) {
 	}
 	st.Groups = len(s.ledger.groups)
 	st.Objects = maps.Clone(s.ledger.objects)
+	st.Foreign = s.ledger.foreign
 	if lists {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()

@@ -48,23 +48,27 @@ type Content struct {
 	Resources []*resource.Resource
 	Rejects   []Reject
 	Warnings  []string // for people, each naming the place and reason; what they are about was published all the same
+	Foreign   int      // objects of other APIs that the group has besides, and that were passed over
 }
 
 // Reject is something that a source read but could not turn into a resource. The last good version of its key in the
-// group stays; one without a key (a document too broken to tell) keeps everything of the group that the new content
-// does not replace.
+// group stays. If the name is unknown (a document too broken to tell), everything of the group stays that the new content
+// does not replace; if the kind does not exist, what has that namespace and name, of whichever kind, since it was mistyped.
 type Reject struct {
-	Key    resource.Key // zero if unknown
-	Origin resource.Origin
-	Err    error // names the place, field and reason
+	Key     resource.Key // zero if unknown
+	Foreign bool         // it is of another API, so that nothing of the group can be meant
+	Origin  resource.Origin
+	Err     error // names the place, field and reason
 }
 
-// identified reports whether the key is that of an object that can exist. A kind that is not known, or a name that is
-// missing, is that of some other object, mistyped.
+// identified reports whether it can be told which object it is.
 func (r Reject) identified() bool {
 	_, known := resource.SchemaOf(r.Key.Kind)
-	return known && r.Key.Name != ""
+	return r.Foreign || known && r.Key.Name != ""
 }
+
+// anonymous reports whether any object of the group may be meant.
+func (r Reject) anonymous() bool { return !r.Foreign && r.Key.Name == "" }
 
 // State is the condition of a source.
 type State int

@@ -32,7 +32,8 @@ type Status struct {
 	Kept *lastgood.Status `json:"kept,omitempty"` // how the source is kept on disk, if it is
 
 	Groups      int                   `json:"groups"`
-	Objects     map[resource.Kind]int `json:"objects"` // that the source has in force, by kind; what is held is not of them
+	Objects     map[resource.Kind]int `json:"objects"`           // that the source has in force, by kind; what is held is not of them
+	Foreign     int                   `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
@@ -49,6 +50,9 @@ type Quarantined struct {
 	Reason         string        `json:"reason"`
 	Since          time.Time     `json:"since"`
 	LastGoodServes bool          `json:"lastGoodServes"` // an earlier, valid version is in its place
+	// Keeps are objects ("Kind namespace/name") that the group no longer has, and that are served because it cannot be told
+	// whether this is one of them.
+	Keeps []string `json:"keeps,omitempty"`
 }
 
 // Key returns the key of what is quarantined, or the zero key.

@@ -369,7 +369,7 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
-			"tributary_source_quarantined": 0, "tributary_source_conflicts": 1, "tributary_source_warnings": 0,
+			"tributary_source_quarantined": 0, "tributary_source_foreign_objects": 0, "tributary_source_conflicts": 1, "tributary_source_warnings": 0,
 			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0, "tributary_source_stale": 0,
 			"tributary_guard_held_objects": 0, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 0,
 			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),

@@ -3,6 +3,7 @@ package admin
 import (
 	"iter"
 	"net/http"
+	"slices"
 	"time"
 
 	"tributary/aggregate"
@@ -28,8 +29,10 @@ type Explained struct {
 	aggregate.Explanation
 	Duplicates  []Duplicate   `json:"duplicates,omitempty"` // in sources that have it more than once
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	Held        []Held        `json:"held,omitempty"`
-	Recipients  []Recipient   `json:"recipients"` // the clients that ask for the kind, in order of arrival
+	// Unsure is what keeps the object served though its source has it no longer: it cannot be told whether it is this one.
+	Unsure     []Quarantined `json:"unsure,omitempty"`
+	Held       []Held        `json:"held,omitempty"`
+	Recipients []Recipient   `json:"recipients"` // the clients that ask for the kind, in order of arrival
 }
 
 // Duplicate is a key that one source has more than once.
@@ -94,7 +97,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 func (s *Server) explainKey(key resource.Key) Explanation {
 	x := s.explained(s.opts.View.Explain(key))
 	e := Explanation{Why: x.Why, Objects: []Explained{}}
-	if x.Winner != nil || len(x.Quarantined) > 0 {
+	if x.Winner != nil || len(x.Quarantined)+len(x.Unsure) > 0 {
 		e.Objects = append(e.Objects, x)
 		return e
 	}
@@ -148,6 +151,8 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 	}
 	x.Held = held(s.opts.Sources.Holding(key), all)
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return q.Key() == key })
+	name := key.String()
+	x.Unsure = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(q.Keeps, name) })
 	return x
 }
 

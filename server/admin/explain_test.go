@@ -151,6 +151,22 @@ func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
 	assert.Equal(t, w.excluding, e.Excluded)
 }
 
+func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
+	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
+	w := &world{sources: []sources.Status{{Name: "rules", Foreign: 2, Quarantined: []sources.Quarantined{broken, broken}}}}
+	_, body := get(t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=gone")
+	var e admin.Explanation
+	require.NoError(t, json.Unmarshal([]byte(body), &e))
+	require.Len(t, e.Objects, 1)
+	assert.Equal(t, "a.yaml:7", e.Objects[0].Unsure[0].Place)
+
+	_, body = get(t, newServer(w), "/debug/status")
+	var st admin.Status
+	require.NoError(t, json.Unmarshal([]byte(body), &st))
+	assert.Equal(t, 1, st.Unsure)
+	assert.Equal(t, 2, st.Sources[0].Foreign)
+}
+
 func TestStatus(t *testing.T) {
 	_, body := get(t, shop(t), "/debug/status")
 	var st admin.Status

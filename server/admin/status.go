@@ -21,7 +21,8 @@ type Status struct {
 	Kinds       map[resource.Kind]int `json:"kinds"`
 	Conflicts   ConflictCounts        `json:"conflicts"`
 	Quarantined int                   `json:"quarantined"`
-	Holds       int                   `json:"holds"` // sources of which a loss is held
+	Unsure      int                   `json:"unsure,omitempty"` // objects served only because something cannot be read
+	Holds       int                   `json:"holds"`            // sources of which a loss is held
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
@@ -38,6 +39,8 @@ type SourceState struct {
 	Precedence  int       `json:"precedence"`
 	Objects     int       `json:"objects"`
 	Quarantined int       `json:"quarantined"`
+	Unsure      int       `json:"unsure,omitempty"`  // objects that are served only because something cannot be read
+	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	Hold        *Hold     `json:"hold,omitempty"`
 	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
 	Restored *sources.Restored `json:"restored,omitempty"`
@@ -97,6 +100,7 @@ func (s *Server) status() any {
 	}
 	for _, src := range st.Sources {
 		st.Quarantined += src.Quarantined
+		st.Unsure += src.Unsure
 		if src.Hold != nil {
 			st.Holds++
 		}
@@ -127,7 +131,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 		state := SourceState{
 			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
-			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored,
+			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: unsure(src),
 		}
 		if src.Kept != nil {
 			state.NotKept = src.Kept.Error
@@ -145,6 +149,17 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 	}
 	slices.SortStableFunc(states, func(a, b SourceState) int { return position(a.Name) - position(b.Name) })
 	return states
+}
+
+// unsure counts what is served of a source only because something of it cannot be read.
+func unsure(src sources.Status) int {
+	all := make(map[string]bool)
+	for _, q := range src.Quarantined {
+		for _, name := range q.Keeps {
+			all[q.Group+"\x00"+name] = true
+		}
+	}
+	return len(all)
 }
 
 func (s *Server) clientStates() []ClientState {

@@ -50,6 +50,7 @@ func (t *text) object(o admin.Explained) {
 	t.section("endpoints", endpoints(o))
 	t.section("not used", t.losers(o))
 	t.section("quarantined", t.quarantined(o.Quarantined))
+	t.section("not certain", unsure(o.Unsure))
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
 	t.section("clients", t.recipients(o))
@@ -97,6 +98,15 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 			what = "its last good version is served"
 		}
 		lines = append(lines, "  since "+t.at(q.Since)+"; "+what)
+	}
+	return lines
+}
+
+// unsure says why an object is served that its source may have no longer.
+func unsure(all []admin.Quarantined) (lines []string) {
+	for _, q := range all {
+		lines = append(lines, q.Source+" no longer has it in "+q.Group+", or it is what cannot be read there; it is served until that can be:",
+			"  "+reason(q))
 	}
 	return lines
 }

@@ -84,6 +84,9 @@ func (t *text) message(s admin.SourceState) string {
 	case s.Restarts > 0:
 		said = append(said, fmt.Sprintf("restarted %d times, last because: %s", s.Restarts, oneLine(s.LastError)))
 	}
+	if s.Foreign > 0 {
+		said = append(said, count(s.Foreign, "object", "objects")+" of other APIs passed over")
+	}
 	if s.NotKept != "" {
 		said = append(said, "NOT KEPT on disk: "+oneLine(s.NotKept))
 	}
@@ -113,7 +116,11 @@ func quarantineOf(st *admin.Status) []string {
 	if st.Quarantined == 0 {
 		return []string{"empty"}
 	}
-	return []string{count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
+	lines := []string{count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
+	if st.Unsure > 0 {
+		lines = append(lines, count(st.Unsure, "object is", "objects are")+" served only because of those that cannot be read: they may be gone")
+	}
+	return lines
 }
 
 func (t *text) holds(all []admin.SourceState) (lines []string) {
