@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/nearest"
 )
 
 // Foreign says what to make of an object of another API than Istio's, such as the Service and the Deployment that stand in
@@ -40,7 +42,7 @@ func isForeign(apiVersion, kind string) bool {
 	}
 	_, known := schemaByKind[Kind(kind)]
 	switch {
-	case slices.Contains(groups, group), closest(group, groups) != "":
+	case slices.Contains(groups, group), nearest.Name(group, groups) != "":
 		return false
 	case known && !strings.Contains(group, "."):
 		return false
