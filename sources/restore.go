@@ -23,6 +23,7 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 	kept, err = spec.Memory.Load()
 	if kept != nil {
 		spec.Memory.SetHold(kept.Hold)
+		spec.Memory.SetNote(kept.Note)
 		spec.Table.Apply(kept.Resources, nil)
 		spec.Table.MarkSynced()
 	}
@@ -55,5 +56,6 @@ func (s *sink) resume(kept *lastgood.Kept) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.note = kept.Note
 	s.restored = &Restored{Objects: len(kept.Resources), Stored: kept.Stored}
 }

@@ -44,6 +44,8 @@ type sink struct {
 	since       time.Time // of health.State
 	synced      bool      // by the source itself
 	restored    *Restored
+	note        []byte            // of the source, for its next run
+	remember    func(note []byte) // keeps it on disk; nil if nothing does
 	publishes   int
 	lastPublish time.Time
 }
@@ -56,6 +58,9 @@ func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
 	s := &sink{
 		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
 		transform: spec.Transform, ledger: newLedger(), since: time.Now(),
+	}
+	if spec.Memory != nil {
+		s.remember = spec.Memory.SetNote
 	}
 	s.ledger.restore(spec.Table.Snapshot())
 	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {

@@ -1,6 +1,7 @@
 package lastgood
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ var (
 	bucketObjects = []byte("objects")
 	keyFormat     = []byte("format")
 	keyState      = []byte("state")
+	keyNote       = []byte("note") // missing without one
 )
 
 // format is the version of what is in the buckets.
@@ -28,6 +30,7 @@ var errNewer = errors.New("its format is newer than this version of tributary")
 type Kept struct {
 	Resources []*resource.Resource // by key; origins have the group
 	Hold      time.Time            // since when losses are held, or zero
+	Note      []byte               // what the source itself wants to know, or nil
 	Stored    time.Time            // when this was written
 }
 
@@ -70,14 +73,14 @@ func parse(data []byte, source string) (*Kept, error) {
 	if meta == nil {
 		return nil, damaged("it has no bucket %s", bucketMeta)
 	}
-	want, err := readState(meta)
+	want, note, err := readMeta(meta)
 	if err != nil {
 		return nil, err
 	}
 	if objects == nil {
 		return nil, damaged("it has no bucket %s", bucketObjects)
 	}
-	kept := &Kept{Hold: want.hold, Stored: want.stored}
+	kept := &Kept{Hold: want.hold, Note: note, Stored: want.stored}
 	var have state
 	err = objects(func(key, record []byte) error {
 		message, err := unseal(key, record)
@@ -105,17 +108,19 @@ func parse(data []byte, source string) (*Kept, error) {
 	return kept, nil
 }
 
-// readState reads the first bucket, and checks that the format is known.
-func readState(meta content) (state, error) {
+// readMeta reads the first bucket, and checks that the format is known.
+func readMeta(meta content) (of state, note []byte, err error) {
 	var version string
-	var of []byte
-	err := meta(func(key, record []byte) error {
+	var encoded []byte
+	err = meta(func(key, record []byte) error {
 		message, err := unseal(key, record)
 		switch string(key) {
 		case string(keyFormat):
 			version = string(message)
 		case string(keyState):
-			of = message
+			encoded = message
+		case string(keyNote):
+			note = bytes.Clone(message)
 		default:
 			return nil // of a newer format, perhaps
 		}
@@ -123,13 +128,14 @@ func readState(meta content) (state, error) {
 	})
 	switch {
 	case err != nil:
-		return state{}, err
+		return state{}, nil, err
 	case version == "":
-		return state{}, damaged("it has no format")
+		return state{}, nil, damaged("it has no format")
 	case version != format:
-		return state{}, fmt.Errorf("%w: %q, not %q", errNewer, version, format)
-	case of == nil:
-		return state{}, damaged("it has no state")
+		return state{}, nil, fmt.Errorf("%w: %q, not %q", errNewer, version, format)
+	case encoded == nil:
+		return state{}, nil, damaged("it has no state")
 	}
-	return decodeState(of)
+	of, err = decodeState(encoded)
+	return of, note, err
 }

@@ -1,6 +1,7 @@
 package lastgood
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,10 +30,11 @@ type Store struct {
 	log          *slog.Logger
 	now          func() time.Time
 	maxSize      int           // of the file in bytes, for tests; 0 for any
-	wake         chan struct{} // for Run, for a hold; holds one
+	wake         chan struct{} // for Run, for a hold or a note; holds one
 
 	mu     sync.Mutex
 	hold   time.Time
+	note   []byte
 	status Status
 }
 
@@ -67,6 +69,21 @@ func (s *Store) SetHold(since time.Time) {
 	s.mu.Lock()
 	changed := !s.hold.Equal(since)
 	s.hold = since
+	s.mu.Unlock()
+	if changed {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+}
+
+// SetNote has the store keep what a source wants to know when it runs again, in place of what it kept before. It takes note
+// over, and does not block.
+func (s *Store) SetNote(note []byte) {
+	s.mu.Lock()
+	changed := !bytes.Equal(s.note, note)
+	s.note = note
 	s.mu.Unlock()
 	if changed {
 		select {
@@ -127,9 +144,9 @@ func (s *Store) write(w *writer, table memstore.Reader) (err error) {
 		return nil // what there is may be a part
 	}
 	s.mu.Lock()
-	hold := s.hold
+	besides := besides{hold: s.hold, note: s.note}
 	s.mu.Unlock()
-	wrote, err := w.follow(table, hold)
+	wrote, err := w.follow(table, besides)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {

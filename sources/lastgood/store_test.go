@@ -80,6 +80,42 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	require.Nil(t, kept)
 }
 
+func TestANoteIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "rules.db")
+		table := synced(made(1, "one"))
+		// A run of the store that begins with the note that the last one left, and takes up notes while nothing else changes.
+		run := func(notes ...string) string {
+			s := newStore(path, "rules", nil)
+			if kept, err := s.Load(); kept != nil {
+				require.NoError(t, err)
+				s.SetNote(kept.Note)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { s.Run(ctx, table); close(ended) }()
+			for _, note := range notes {
+				time.Sleep(time.Minute)
+				s.SetNote([]byte(note))
+				time.Sleep(Delay)
+				synctest.Wait()
+				require.Equal(t, time.Now(), *s.Status().Stored)
+			}
+			cancel()
+			<-ended
+			kept, err := newStore(path, "rules", nil).Load()
+			require.NoError(t, err)
+			requireKept(t, table, kept)
+			return string(kept.Note)
+		}
+		require.Empty(t, run())
+		require.Equal(t, "two", run("one", "two"))
+		require.Equal(t, "two", run(), "of an earlier run")
+		require.Equal(t, strings.Repeat("x", 1<<20), run(strings.Repeat("x", 1<<20)))
+		require.Empty(t, run(""))
+	})
+}
+
 func TestFollowsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "rules.db")

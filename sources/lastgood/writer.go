@@ -24,23 +24,31 @@ type writer struct {
 	db    *bbolt.DB   // nil until the file is made
 	file  os.FileInfo // of db
 	at    memstore.Revision
-	state state // as it is in the file
+	state state  // as it is in the file
+	note  []byte // the same
+}
+
+// besides is what is kept besides the table: since when losses are held, and what the source wants to know.
+type besides struct {
+	hold time.Time
+	note []byte
 }
 
 // rebuildBatch is how many resources one transaction writes while a file is made, which bounds the memory that it takes.
 const rebuildBatch = 10_000
 
 // follow brings the file up to the table, and reports whether that took writing.
-func (w *writer) follow(table memstore.Reader, hold time.Time) (wrote bool, err error) {
+func (w *writer) follow(table memstore.Reader, b besides) (wrote bool, err error) {
 	keys, now, ok := table.Changes(w.at)
 	if w.db == nil || !ok || !w.inPlace() {
-		return true, w.rebuild(now, hold)
+		return true, w.rebuild(now, b)
 	}
-	if len(keys) == 0 && hold.Equal(w.state.hold) {
+	news := !b.hold.Equal(w.state.hold) || !bytes.Equal(b.note, w.note)
+	if len(keys) == 0 && !news {
 		return false, nil
 	}
 	next := w.state
-	next.hold, next.stored = hold, w.now()
+	next.hold, next.stored = b.hold, w.now()
 	changed := false
 	err = w.db.Update(func(tx *bbolt.Tx) error {
 		objects := tx.Bucket(bucketObjects)
@@ -51,10 +59,10 @@ func (w *writer) follow(table memstore.Reader, hold time.Time) (wrote bool, err 
 			}
 			changed = changed || one
 		}
-		if !changed && hold.Equal(w.state.hold) {
+		if !changed && !news {
 			return errNothing
 		}
-		return tx.Bucket(bucketMeta).Put(keyState, next.encode(keyState))
+		return next.enterMeta(tx.Bucket(bucketMeta), b.note)
 	})
 	if errors.Is(err, errNothing) {
 		w.at = now.Revision()
@@ -63,7 +71,7 @@ func (w *writer) follow(table memstore.Reader, hold time.Time) (wrote bool, err 
 	if err != nil {
 		return false, fmt.Errorf("write %s: %w", w.path, err)
 	}
-	w.at, w.state = now.Revision(), next
+	w.at, w.state, w.note = now.Revision(), next, b.note
 	return true, nil
 }
 
@@ -90,15 +98,26 @@ func (s *state) enter(objects *bbolt.Bucket, key []byte, r *resource.Resource) (
 	return true, objects.Put(key, record)
 }
 
+// enterMeta writes the state, and the note if there is one.
+func (s *state) enterMeta(meta *bbolt.Bucket, note []byte) error {
+	if err := meta.Put(keyState, s.encode(keyState)); err != nil {
+		return err
+	}
+	if len(note) == 0 {
+		return meta.Delete(keyNote)
+	}
+	return meta.Put(keyNote, seal(keyNote, bytes.Clone(note)))
+}
+
 // rebuild makes a new file of everything, and puts it in the place of the old.
-func (w *writer) rebuild(now memstore.Snapshot, hold time.Time) error {
+func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 	w.close()
 	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
 		return err
 	}
-	next := state{hold: hold, stored: w.now()}
+	next := state{hold: b.hold, stored: w.now()}
 	made := w.path + ".new"
-	if err := w.make(made, now, &next); err != nil {
+	if err := w.make(made, now, &next, b.note); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", made, err), ignoreMissing(os.Remove(made)))
 	}
 	if err := os.Rename(made, w.path); err != nil {
@@ -114,12 +133,12 @@ func (w *writer) rebuild(now memstore.Snapshot, hold time.Time) error {
 	if w.file, err = os.Stat(w.path); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	w.db, w.at, w.state = db, now.Revision(), next
+	w.db, w.at, w.state, w.note = db, now.Revision(), next, b.note
 	return nil
 }
 
 // make writes all of now to a file of its own, and syncs it.
-func (w *writer) make(path string, now memstore.Snapshot, next *state) (err error) {
+func (w *writer) make(path string, now memstore.Snapshot, next *state, note []byte) (err error) {
 	if err := ignoreMissing(os.Remove(path)); err != nil {
 		return err
 	}
@@ -163,7 +182,7 @@ func (w *writer) make(path string, now memstore.Snapshot, next *state) (err erro
 		if err := meta.Put(keyFormat, seal(keyFormat, []byte(format))); err != nil {
 			return err
 		}
-		return meta.Put(keyState, next.encode(keyState))
+		return next.enterMeta(meta, note)
 	})
 	if err != nil {
 		return err
