@@ -70,6 +70,8 @@ type Settings struct {
 
 	// Registerer takes the metrics of the source, and names the source. Default: none.
 	Registerer prometheus.Registerer
+
+	address string // of Consul
 }
 
 // The defaults. A service that is deployed anew is away for some seconds, and its host is not to be deleted and made again
@@ -123,6 +125,7 @@ func New(address string, settings Settings) (*Source, error) {
 		}
 		return nil, err
 	}
+	settings.address = a.String()
 	selected := selection{services: settings.Services, skip: settings.Skip, tags: settings.Tags}
 	return &Source{
 		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, mapper: m,

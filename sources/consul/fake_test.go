@@ -41,6 +41,7 @@ type world struct {
 	state     sources.Health
 	done      bool     // synced
 	old       []string // what an earlier run published
+	note      []byte   // what it kept
 }
 
 type fakeDomain struct {
@@ -192,6 +193,9 @@ func (w *world) Synced()                            { w.mu.Lock(); defer w.mu.Un
 
 func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
 
+func (w *world) Kept() []byte     { w.mu.Lock(); defer w.mu.Unlock(); return w.note }
+func (w *world) Keep(note []byte) { w.mu.Lock(); defer w.mu.Unlock(); w.note = note }
+
 func (w *world) Replace(string, []*resource.Resource, ...sources.Reject) error {
 	return errors.New("not used")
 }
@@ -237,19 +241,39 @@ func (w *world) instancesOf(name string) []string {
 // start runs a source of the world in a bubble of its own time, until the test ends.
 func (w *world) start(s Settings, places int) *run {
 	w.t.Helper()
+	r, stop := w.begin(s, places)
+	w.t.Cleanup(stop)
+	return r
+}
+
+// begin is start for a source that ends before the test does.
+func (w *world) begin(s Settings, places int) (r *run, stop func()) {
+	w.t.Helper()
 	require.NoError(w.t, s.complete())
-	r := newRun(s, w, w, w, places, &counters{})
+	r = newRun(s, w, w, w, places, &counters{})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = r.loop(ctx)
 	}()
-	w.t.Cleanup(func() {
+	return r, func() {
 		cancel()
 		<-ended
-	})
-	return r
+	}
+}
+
+// outlive makes what was published what an earlier run published.
+func (w *world) outlive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.old, w.done = nil, false
+	for name, in := range w.published {
+		if len(in) > 0 {
+			w.old = append(w.old, name)
+		}
+	}
+	slices.Sort(w.old)
 }
 
 // pass lets time pass, and waits until all that follows from it is done.
@@ -286,6 +310,13 @@ func (w *world) names() []string {
 func sick(id string) instances {
 	e := *at(id).list[0]
 	e.Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
+	return newInstances([]*api.ServiceEntry{&e})
+}
+
+// made is an instance on a node that was created at an index.
+func made(id, node string, index uint64) instances {
+	e := *at(id).list[0]
+	e.Node = &api.Node{Node: node, Address: "10.0.0.1", CreateIndex: index}
 	return newInstances([]*api.ServiceEntry{&e})
 }
 

@@ -115,6 +115,15 @@ func digest(entries []*api.ServiceEntry) uint64 {
 // identity names an instance: Consul knows it by its node and an ID that is unique there.
 func identity(e *api.ServiceEntry) string { return e.Node.Node + "\x00" + e.Service.ID }
 
+// nodes says when the nodes of the instances were created.
+func (i instances) nodes() judge.Made {
+	all := make(judge.Made, len(i.list))
+	for _, e := range i.list {
+		all[e.Node.Node] = e.Node.CreateIndex
+	}
+	return all
+}
+
 // without returns those of before that are not in i. One that was registered anew under another ID, with the same
 // address, is not missing.
 func (i instances) without(before instances) []*api.ServiceEntry {
@@ -157,6 +166,7 @@ type listing struct {
 	judge.Answer
 	names     map[string][]string // those that are wanted, with their tags
 	anonymous bool                // as in reading
+	nodes     judge.Made          // of some of the services, read because others are missing
 }
 
 // compare says how a listing differs from the last one that was believed; known is false if there is none, and outage says

@@ -24,6 +24,9 @@ func (r *run) list(ctx context.Context, p *part) {
 		if err == nil {
 			err = r.unmaskNames(ctx, p, &l)
 		}
+		if err == nil {
+			err = r.witness(ctx, p, &l)
+		}
 		if err != nil {
 			if failed := r.namesFailed(p, err); failed {
 				index, sure = 0, true
@@ -70,7 +73,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first := !p.known
-	m, added, check := p.takeNames(l, time.Now(), r.settings.ResetHold)
+	m, added, check := p.takeNames(l, time.Now())
 	if m == doubtful {
 		r.counters.confirmations.Add(1)
 		return m
@@ -88,7 +91,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 		r.follow(ctx, p, name)
 	}
 	if m == changed || m == partial {
-		r.renamed = true
+		r.renamed, r.unkept = true, true
 	}
 	for name, s := range p.services {
 		if s.delisted {
@@ -102,7 +105,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 // adopt adds to the names of p those that an earlier run published, so that they are withdrawn only if reading them
 // tells that they have gone.
 func (r *run) adopt(p *part, names []string) []string {
-	if len(p.listing.names) == 0 && len(r.restored) > 1 {
+	if len(p.listing.names) == 0 && len(r.restored) > 1 && !p.suspected(time.Now()) {
 		p.suspicion = judge.Suspicion{Until: time.Now().Add(r.settings.ResetHold), Why: fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(r.restored))}
 	}

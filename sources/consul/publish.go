@@ -25,11 +25,19 @@ type mapper interface {
 func (r *run) publish(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	holder, _ := r.sink.(sources.Holder)
+	keeper, _ := r.sink.(sources.Keeper)
 	for {
 		now := r.gather(time.Now())
+		if now.note != nil && keeper != nil {
+			keeper.Keep(now.note) // before what it explains
+		}
 		contents := make([]sources.Content, 0, len(now.work))
 		for _, w := range now.work {
 			rs, rejects, warnings := r.mapper.Service(w.name, w.in)
+			if w.merge && holder != nil {
+				rs = retain(rs, holder.Held(w.name), w.in)
+			}
 			contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
 		}
 		if len(contents) > 0 {
@@ -42,6 +50,9 @@ func (r *run) publish(ctx context.Context) {
 		timer.Reset(now.next)
 		select {
 		case <-ctx.Done():
+			if keeper != nil {
+				keeper.Keep(r.last())
+			}
 			return
 		case <-r.bell:
 		case <-timer.C:
@@ -49,16 +60,27 @@ func (r *run) publish(ctx context.Context) {
 	}
 }
 
+// retain adds to rs what an earlier run published and is not there now.
+func retain(rs, before []*resource.Resource, in []mapping.Service) []*resource.Resource {
+	all, err := mapping.Retain(rs, before, in)
+	if err != nil { // of what cannot be decoded nothing can be kept
+		return rs
+	}
+	return all
+}
+
 // work is a service to publish: what is known of it in each domain.
 type work struct {
-	name string
-	in   []mapping.Service
+	name  string
+	in    []mapping.Service
+	merge bool // with what an earlier run published, of which this one does not know the instances
 }
 
 // gathered is what there is to hand on at one moment.
 type gathered struct {
 	work   []work
-	synced bool // with this work, the first full read is in
+	note   []byte // to keep for the next run, or nil
+	synced bool   // with this work, the first full read is in
 	health sources.Health
 	next   time.Duration // there is nothing more before, unless somebody rings
 }
@@ -77,13 +99,18 @@ func (r *run) gather(now time.Time) (g gathered) {
 		for _, name := range slices.Sorted(maps.Keys(r.dirty)) {
 			if in, ok := r.content(name, now); ok {
 				delete(r.dirty, name)
-				g.work = append(g.work, work{name, in})
+				merge := r.restored[name] && r.carried(now)
+				if merge {
+					r.merged[name] = true
+				}
+				g.work = append(g.work, work{name, in, merge})
 			}
 		}
 	}
 	if !r.synced && r.complete() {
-		r.synced, g.synced = true, true
+		r.synced, g.synced, r.unkept = true, true, true
 	}
+	g.note = r.toKeep(now)
 	g.health = r.health(now)
 	return g
 }
@@ -101,7 +128,8 @@ func (r *run) expire(now time.Time) time.Duration {
 	}
 	for _, p := range r.parts {
 		if !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
-			p.suspicion = judge.Suspicion{}
+			p.suspicion, p.carried, r.unkept = judge.Suspicion{}, false, true
+			maps.Copy(r.dirty, r.merged)
 			p.again.raise()
 			for _, s := range p.services {
 				if s.held > 0 || !s.listed {
@@ -122,6 +150,11 @@ func (r *run) expire(now time.Time) time.Duration {
 		}
 	}
 	return wait
+}
+
+// carried reports whether some of Consul lost its data before this run. The caller holds mu.
+func (r *run) carried(now time.Time) bool {
+	return slices.ContainsFunc(r.parts, func(p *part) bool { return p.carried && p.suspected(now) })
 }
 
 // names are those of all services. The caller holds mu.

@@ -8,6 +8,7 @@ import (
 
 	"tributary/sources"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
 // run is the state of one run.
@@ -29,6 +30,9 @@ type run struct {
 	dirty   map[string]bool // services to publish
 	renamed bool            // the set of all names is another one
 	synced  bool
+	unkept  bool            // there is something to keep for the next run
+	keptAt  time.Time       // when that was last done
+	merged  map[string]bool // services that were published with what an earlier run published of them
 }
 
 // Run publishes what Consul has until ctx ends.
@@ -46,10 +50,12 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 func newRun(settings Settings, sink sources.Sink, c catalog, m mapper, places int, counted *counters) *run {
 	r := &run{
 		settings: settings, sink: sink, catalog: c, mapper: m, counters: counted,
-		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool),
+		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), merged: make(map[string]bool),
 	}
 	for _, d := range settings.domains() {
-		r.parts = append(r.parts, &part{domain: d, services: make(map[string]*service)})
+		r.parts = append(r.parts, &part{
+			domain: d, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: make(judge.Made), fresh: make(judge.Made),
+		})
 	}
 	if places > 0 {
 		places = max(1, places-len(r.parts)) // the names have theirs
@@ -65,6 +71,9 @@ func (r *run) loop(ctx context.Context) error {
 		if holder != nil {
 			r.mapper.Restore(holder.Held(group))
 		}
+	}
+	if k, ok := r.sink.(sources.Keeper); ok {
+		r.recall(k, time.Now())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

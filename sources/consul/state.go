@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"tributary/sources"
@@ -12,7 +13,8 @@ import (
 // part is a domain and what is known of it.
 type part struct {
 	domain
-	again interrupt // of the loop that reads its names
+	resetHold time.Duration
+	again     interrupt // of the loop that reads its names
 
 	// Guarded by the mu of run.
 	known     bool    // the names were read
@@ -23,6 +25,10 @@ type part struct {
 	down      chan struct{}   // closed when trouble, or doubt, ends; nil without
 	certain   int             // how often the names were read with certainty
 	suspicion judge.Suspicion // that Consul lost its data
+	carried   bool            // and that it did so before this run, which does not know what instances there were
+	based     bool            // the listing is the last one of an earlier run, until the names are known
+	// nodes says when the nodes were created that have instances, as of the listing; fresh the same, as last read.
+	nodes, fresh judge.Made
 }
 
 // service is one service of a domain and what is known of it.
@@ -125,6 +131,9 @@ func (s *service) take(r reading, now time.Time) meaning {
 			fmt.Sprintf("the token no longer shows %d of its instances, which stay", len(missing)),
 			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s", len(missing), setToken))}
 	case changed:
+		if len(missing) > 0 {
+			s.compareNodes(r, len(missing), now)
+		}
 		if !s.part.suspected(now) {
 			missing = nil
 		}
@@ -145,6 +154,16 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.held = 0
 	}
 	return m
+}
+
+// compareNodes suspects a Consul that has lost its data if all nodes of the instances that are left were made anew.
+func (s *service) compareNodes(r reading, missing int, now time.Time) {
+	c := judge.Compared{Known: true, Before: len(s.instances.list), Now: len(r.instances.list), Missing: missing}
+	s.part.nodes.Compare(r.instances.nodes(), 0, &c)
+	if !s.part.suspected(now) && judge.Reset(c, r.Answer) {
+		s.part.suspicion = judge.Suspicion{Until: now.Add(s.part.resetHold), Why: fmt.Sprintf(
+			"Consul seems to have lost its data: the nodes of service %s were made anew", s.name)}
+	}
 }
 
 // disown lets go of a service that an earlier run published, and that has instances, but that is not among the names: the
@@ -185,6 +204,12 @@ func (s *service) odd(r reading, m meaning) bool {
 }
 
 func (s *service) found(i instances, held int) {
+	for node, made := range i.nodes() {
+		s.part.fresh[node] = made
+		if _, known := s.part.nodes[node]; !known {
+			s.part.nodes[node] = made
+		}
+	}
 	s.known, s.instances, s.held, s.gone = true, i, held, time.Time{}
 }
 
@@ -196,10 +221,16 @@ func (s *service) lost(now time.Time) {
 	}
 }
 
+// compare says how a listing differs from what was believed, by an earlier run if need be.
+func (p *part) compare(l listing) judge.Compared {
+	return l.compare(p.listing, p.known || p.based, p.trouble != nil || !p.known)
+}
+
 // takeNames applies a listing of the names of p, and returns what it meant, the names that are new, and those of known
 // services that are to be read again. The caller holds mu of run.
-func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m meaning, added []string, check []*service) {
-	c := l.compare(p.listing, p.known, p.trouble != nil)
+func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, check []*service) {
+	c := p.compare(l)
+	p.nodes.Compare(l.nodes, 0, &c)
 	m, wiped := meaningOfNames(c, l)
 	switch m {
 	case doubtful:
@@ -213,9 +244,12 @@ func (p *part) takeNames(l listing, now time.Time, suspicion time.Duration) (m m
 		return m, nil, nil
 	}
 	if wiped {
-		p.suspicion = judge.Suspect(c, l.Answer, "services", now.Add(suspicion))
+		p.suspicion = judge.Suspect(c, l.Answer, "services", now.Add(p.resetHold))
+		p.carried = p.carried || !p.known
 	}
 	p.known, p.listing = true, l
+	maps.Copy(p.fresh, l.nodes)
+	maps.Copy(p.nodes, p.fresh)
 	if l.Confirming {
 		p.certain++
 	}

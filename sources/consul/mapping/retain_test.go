@@ -1,0 +1,59 @@
+package mapping_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/sources/consul/mapping"
+)
+
+func TestRetainKeepsWhatIsNotThere(t *testing.T) {
+	three := http("web", 81, 82, 83)
+	two := http("web", 81, 84) // 81 is back, 84 is new, 82 and 83 are not back yet
+	two[0].Entries[0].Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
+	for _, o := range []mapping.Options{{}, {Endpoints: "workloadEntries"}} {
+		m := newMapper(t, o)
+		before, _, _ := m.Service("web", three)
+		now, _, _ := m.Service("web", two)
+		all, err := mapping.Retain(now, before, two)
+		require.NoError(t, err)
+		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, all), "what is back and sick is not an endpoint")
+		again, err := mapping.Retain(now, all, two)
+		require.NoError(t, err)
+		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, again))
+		same, err := mapping.Retain(now, now, two)
+		require.NoError(t, err)
+		require.Equal(t, now, same)
+	}
+}
+
+// portsOf are the ports of all endpoints, in order.
+func portsOf(t *testing.T, rs []*resource.Resource) []uint32 {
+	var all []uint32
+	seen := map[uint32]bool{}
+	add := func(e *networking.WorkloadEntry) {
+		for _, p := range e.Ports {
+			seen[p] = true
+		}
+	}
+	for _, r := range rs {
+		switch s := spec(t, r).(type) {
+		case *networking.ServiceEntry:
+			for _, e := range s.Endpoints {
+				add(e)
+			}
+		case *networking.WorkloadEntry:
+			add(s)
+		}
+	}
+	for p := uint32(0); p < 100; p++ {
+		if seen[p] {
+			all = append(all, p)
+		}
+	}
+	return all
+}

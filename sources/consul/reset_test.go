@@ -1,0 +1,176 @@
+package consul
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// twenty fills a domain with services, each on one of two nodes.
+func twenty(from, to int, index uint64) func(*fakeDomain) {
+	return func(f *fakeDomain) {
+		for i := from; i < to; i++ {
+			f.set(fmt.Sprintf("s%02d", i), made("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
+		}
+	}
+}
+
+// requireServed checks that services are served with their instance.
+func (w *world) requireServed(from, to int) {
+	w.t.Helper()
+	for i := from; i < to; i++ {
+		require.Equal(w.t, []string{"/1"}, w.instancesOf(fmt.Sprintf("s%02d", i)), i)
+	}
+}
+
+func TestASuspicionOutlivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		_, stop := w.begin(Settings{}, 0)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) { f.wipe() })
+		pass(10 * time.Second)
+		w.change(local, twenty(0, 12, 3))
+		pass(10 * time.Second)
+		w.requireServed(0, 20)
+		for range 3 { // it is restarted again and again
+			stop()
+			w.outlive()
+			_, stop = w.begin(Settings{}, 0)
+			pass(time.Minute)
+			w.requireServed(0, 20)
+			require.Equal(t, sources.Degraded, w.health().State)
+			require.Contains(t, w.health().Message, "lost its data")
+			require.True(t, w.synced())
+		}
+		pass(5 * time.Minute)
+		w.requireServed(0, 12)
+		for i := 12; i < 20; i++ {
+			require.Empty(t, w.of(fmt.Sprintf("s%02d", i)), "what did not come back has gone")
+		}
+		require.Equal(t, sources.Healthy, w.health().State)
+		stop()
+	})
+}
+
+// Consul loses its data while nobody looks, and some agents have told it of their services again before somebody does.
+func TestAConsulThatWasWipedDuringARestart(t *testing.T) {
+	for what, index := range map[string]uint64{"at an older index": 20, "at a higher index": 500} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, twenty(0, 20, 50))
+				_, stop := w.begin(Settings{}, 0)
+				pass(10 * time.Second)
+				stop()
+				w.outlive()
+				w.change(local, func(f *fakeDomain) { f.wipe(); f.index = index; twenty(0, 12, index-10)(f) })
+				w.start(Settings{}, 0)
+				pass(2 * time.Minute)
+				w.requireServed(0, 20)
+				require.Equal(t, sources.Degraded, w.health().State)
+				w.change(local, twenty(12, 20, index))
+				pass(20 * time.Second)
+				w.requireServed(0, 20)
+				pass(10 * time.Minute)
+				w.requireServed(0, 20)
+				require.Equal(t, sources.Healthy, w.health().State)
+			})
+		})
+	}
+}
+
+// Other settings select other services: that is no loss of data.
+func TestARestartWithOtherSettingsSuspectsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		_, stop := w.begin(Settings{}, 0)
+		pass(10 * time.Second)
+		stop()
+		w.outlive()
+		w.change(local, func(f *fakeDomain) {
+			for i := 2; i < 20; i++ {
+				f.remove(fmt.Sprintf("s%02d", i)) // as a filter does
+			}
+		})
+		w.start(Settings{Filter: "ServiceMeta.mesh == yes"}, 0)
+		pass(2 * time.Minute)
+		require.Equal(t, sources.Healthy, w.health().State)
+		w.requireServed(0, 2)
+		require.Empty(t, w.of("s02"))
+	})
+}
+
+// The index alone does not show that Consul lost its data: that of a young one is overtaken soon.
+func TestAWipedConsulThatOvertookItsIndex(t *testing.T) {
+	for what, outage := range map[string]bool{"in an outage": true, "behind an agent that hid it": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, twenty(0, 20, 50))
+				w.start(Settings{}, 0)
+				pass(10 * time.Second)
+				if outage {
+					w.change(local, func(f *fakeDomain) { f.fails = errDown })
+					pass(5 * time.Second)
+				}
+				w.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, 11, 400)(f) })
+				pass(time.Minute)
+				w.requireServed(0, 20)
+				require.Equal(t, sources.Degraded, w.health().State)
+				pass(10 * time.Minute)
+				w.requireServed(0, 11)
+				require.Empty(t, w.of("s11"))
+			})
+		})
+	}
+}
+
+// Of a service that is on several nodes one node is back, and the names are all there.
+func TestAWipedConsulThatHasAllNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := func(a, b uint64) instances {
+			return newInstances(append(made("1", "n0", a).list, made("2", "n1", b).list...))
+		}
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", both(50, 51)); f.set("api", made("1", "n0", 50)) })
+		w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) {
+			f.wipe()
+			f.index = 500
+			f.set("web", made("1", "n0", 400))
+			f.set("api", made("1", "n0", 400))
+		})
+		pass(time.Minute)
+		require.Len(t, w.instancesOf("web"), 2)
+		require.Equal(t, sources.Degraded, w.health().State)
+		pass(10 * time.Minute)
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+	})
+}
+
+func TestSeveralServicesThatGoAreNoLossOfData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) {
+			for i := range 15 {
+				f.remove(fmt.Sprintf("s%02d", i))
+			}
+		})
+		pass(10 * time.Second)
+		require.Equal(t, sources.Healthy, w.health().State)
+		require.Empty(t, w.instancesOf("s00"))
+		w.requireServed(15, 20)
+	})
+}
