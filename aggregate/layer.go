@@ -1,6 +1,8 @@
 package aggregate
 
 import (
+	"slices"
+
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -22,12 +24,13 @@ type layer interface {
 	cite(r *resource.Resource) Statement
 }
 
-// A layer is current, former or joint.
+// A layer is current, earlier, former or joint.
 type (
 	// current is a source of the configuration.
 	current struct{ said }
-	// former is a source that was removed while required sources of the new set were not synced. What it last said is served
-	// until they are, so that replacing a source withdraws nothing in between.
+	// earlier is what was served when the configuration changed, as far as no source has changed it since.
+	earlier struct{ snapshot memstore.Snapshot }
+	// former is a source that was removed while required sources of the new set were not read: what it last said.
 	former struct{ said }
 	// joint is the pool: what it made of the ServiceEntries of those sources that have them merged.
 	joint struct {
@@ -46,13 +49,23 @@ func (s said) get(key resource.Key) *resource.Resource {
 
 func (current) fills() bool { return false }
 
+func (earlier) fills() bool { return true }
+
 func (former) fills() bool { return true }
 
 func (joint) fills() bool { return false }
 
+func (l earlier) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
+
 func (l joint) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
 
 func (l current) cite(r *resource.Resource) Statement { return statement(l.Name, l.Precedence, r) }
+
+func (l earlier) cite(r *resource.Resource) Statement {
+	cited := statement(r.Origin().Source, 0, r)
+	cited.Retiring = true
+	return cited
+}
 
 func (l former) cite(r *resource.Resource) Statement {
 	cited := statement(l.Name, l.Precedence, r)
@@ -78,19 +91,34 @@ func statement(source string, precedence int, r *resource.Resource) Statement {
 	return cited
 }
 
-// stack puts the layers in order: the pool lies before the first of the sources that it is made of.
+// stack puts the layers in order. The pool lies before the first of the sources that it is made of. What was served before
+// the configuration changed lies before the first layer that is not read as a whole: what the layers above it have is
+// certain by now, and what they lack may turn out to be as it was. Last come the sources that were removed, for what had hidden
+// them and has gone since.
 func (v *View) stack() (layers []layer) {
+	before := v.earlier
+	add := func(l layer, read bool) {
+		if !read && before != nil {
+			layers = append(layers, earlier{before.Snapshot()})
+			before = nil
+		}
+		layers = append(layers, l)
+	}
 	joined := false
-	for _, s := range v.voices() {
+	for _, s := range v.sources {
 		if s.Merge != nil && !joined {
 			joined = true
-			layers = append(layers, joint{precedence: s.Precedence, snapshot: v.pool.snapshot})
+			add(joint{precedence: s.Precedence, snapshot: v.pool.snapshot}, v.poolRead())
 		}
-		if s.former {
-			layers = append(layers, former{*s.said})
-		} else {
-			layers = append(layers, current{*s.said})
-		}
+		add(current{*s.said}, s.read())
+	}
+	for _, f := range v.formers {
+		layers = append(layers, former{*f})
 	}
 	return layers
+}
+
+// poolRead reports whether all that the pool is made of is read.
+func (v *View) poolRead() bool {
+	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil && !s.read() })
 }

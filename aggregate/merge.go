@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"slices"
+	"sync"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -13,26 +14,36 @@ type followed struct {
 	synced bool
 }
 
+// read reports whether nothing more is to be expected of the source before what it says counts.
+func (s *followed) read() bool { return s.synced || s.Optional }
+
 // merge does one round: it takes what the sources have changed since the last one and commits the outcome. It returns
 // the channels that announce the next changes. It is called by the loop.
 func (v *View) merge() (news []<-chan struct{}) {
 	dirty := v.reconcile()
 	for _, s := range v.sources {
 		news = append(news, s.Reader.Changed()) // before the read, so that no commit slips between
-		s.synced = s.Reader.Synced()            // before the read too: all of the first content is then part of it
+		synced := s.Reader.Synced()             // before the read too: all of the first content is then part of it
+		before := s.snapshot
 		keys := s.pull()
 		v.pool.take(s.said, keys)
+		v.outdate(before, keys)
 		dirty = append(dirty, keys...)
+		if synced && !s.synced {
+			s.synced = true
+			dirty = append(dirty, v.decided(s)...)
+		}
 	}
 	complete := v.complete()
 	if complete {
-		dirty = append(dirty, v.dropFormers()...)
+		dirty = append(dirty, v.settle()...)
 	}
 	dirty = append(dirty, v.pool.commit()...)
 	v.layers = v.stack()
 	v.commit(dirty)
 	if complete {
 		v.table.MarkSynced()
+		v.settled.Do(func() { close(v.configured.settled) })
 	}
 	return news
 }
@@ -43,28 +54,89 @@ func (v *View) reconcile() []resource.Key {
 	if wanted == v.configured {
 		return nil
 	}
-	v.configured = wanted
+	v.configured, v.settled = wanted, new(sync.Once)
 
 	removed := v.formers
 	for _, s := range v.sources {
 		removed = append(removed, s.said)
 	}
 	v.sources = nil
-	for _, s := range *wanted {
+	for _, s := range wanted.sources {
 		next := &followed{said: &said{Source: s}}
-		if i := slices.IndexFunc(removed, func(o *said) bool { return o.Name == s.Name && o.Reader == s.Reader }); i >= 0 {
+		if i := slices.IndexFunc(removed, func(o *said) bool { return o.Reader == s.Reader }); i >= 0 {
 			next.snapshot = removed[i].snapshot
 			removed = slices.Delete(removed, i, i+1)
 		}
+		next.synced = s.Reader.Synced() // before it is read, as always
 		v.sources = append(v.sources, next)
 	}
 	v.formers = removed
+	keys := v.remember()
 	v.pool.restart(v.voices())
-
-	var keys []resource.Key
 	for _, s := range v.voices() {
 		keys = append(keys, s.keys()...)
 	}
+	return keys
+}
+
+// remember keeps what is served if not all of the new configuration is read. It
+// returns its keys and those of what was remembered before. What the pool made stays with the pool, as long as that is made
+// of anything: it knows which endpoints come and go.
+func (v *View) remember() (keys []resource.Key) {
+	if v.earlier != nil {
+		keys = keysOf(v.earlier.Snapshot())
+	}
+	v.earlier = nil
+	if v.complete() {
+		return keys
+	}
+	pooled := slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil })
+	var puts []*resource.Resource
+	for r := range v.table.Snapshot().All() {
+		if pooled && v.pool.snapshot.Get(r.Key()) == r {
+			continue
+		}
+		puts = append(puts, r)
+	}
+	v.earlier = new(memstore.Table)
+	v.earlier.Apply(puts, nil)
+	return append(keys, keysOf(v.earlier.Snapshot())...)
+}
+
+// outdate forgets what was served earlier of keys that a source has changed, if it was this source that had said it.
+func (v *View) outdate(before memstore.Snapshot, keys []resource.Key) {
+	if v.earlier == nil {
+		return
+	}
+	served := v.earlier.Snapshot()
+	var gone []resource.Key
+	for _, key := range keys {
+		if old, was := before.Get(key), served.Get(key); old != nil && was != nil && (old == was || resource.Equal(old, was) && old.Origin() == was.Origin()) {
+			gone = append(gone, key)
+		}
+	}
+	v.earlier.Apply(nil, gone)
+}
+
+// decided returns the keys of which the winner may be another now that s is read.
+func (v *View) decided(s *followed) []resource.Key {
+	if v.earlier == nil {
+		return nil
+	}
+	return append(keysOf(v.earlier.Snapshot()), s.keys()...)
+}
+
+// settle forgets what was served earlier and the former sources, and returns the keys that they had.
+func (v *View) settle() (keys []resource.Key) {
+	if v.earlier != nil {
+		keys = keysOf(v.earlier.Snapshot())
+		v.earlier = nil
+	}
+	for _, f := range v.formers {
+		v.pool.drop(f)
+		keys = append(keys, f.keys()...)
+	}
+	v.formers = nil
 	return keys
 }
 
@@ -93,19 +165,9 @@ func (v *View) voices() (all []voice) {
 	return all
 }
 
-// dropFormers forgets the former sources, and returns the keys they had.
-func (v *View) dropFormers() (keys []resource.Key) {
-	for _, f := range v.formers {
-		v.pool.drop(f)
-		keys = append(keys, f.keys()...)
-	}
-	v.formers = nil
-	return keys
-}
-
 // complete reports whether every required source is synced.
 func (v *View) complete() bool {
-	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return !s.Optional && !s.synced })
+	return !slices.ContainsFunc(v.sources, func(s *followed) bool { return !s.read() })
 }
 
 // pull takes over what the source has changed, and returns the keys.
@@ -121,8 +183,10 @@ func (s *said) pull() []resource.Key {
 	return keys
 }
 
-func (s *said) keys() (keys []resource.Key) {
-	for r := range s.snapshot.All() {
+func (s *said) keys() []resource.Key { return keysOf(s.snapshot) }
+
+func keysOf(s memstore.Snapshot) (keys []resource.Key) {
+	for r := range s.All() {
 		keys = append(keys, r.Key())
 	}
 	return keys

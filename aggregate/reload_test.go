@@ -97,8 +97,8 @@ func TestReplacedSourceWithdrawsNothing(t *testing.T) {
 				put(fresh, gateway("kept", "2"))
 				put(other, gateway("other", "2"))
 				synctest.Wait()
-				require.Equal(t, map[string]string{"ns/kept": "2", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()))
-				require.Equal(t, []string{"files"}, sourceNames(view.Shadowed(gateway("kept", "").Key())), "not what retires")
+				require.Equal(t, map[string]string{"ns/kept": "1", "ns/gone": "1", "ns/other": "2"}, contents(view.Snapshot()), "half of what is new counts for nothing yet")
+				require.Equal(t, []string{name, "files"}, sourceNames(view.Shadowed(gateway("kept", "").Key())), "not what retires")
 
 				fresh.MarkSynced()
 				synctest.Wait()
@@ -127,4 +127,68 @@ func TestRemovedSourceComesBack(t *testing.T) {
 		require.Equal(t, map[string]string{"ns/a": "2", "ns/b": "2"}, contents(view.Snapshot()))
 		require.False(t, view.Sources()[0].Retiring)
 	})
+}
+
+// TestUnreadSourceLeavesAsItWas replaces a source by one that cannot be read.
+func TestUnreadSourceLeavesAsItWas(t *testing.T) {
+	source := func(name string, s *memstore.Store) aggregate.Source { return aggregate.Source{Name: name, Reader: s} }
+	synctest.Test(t, func(t *testing.T) {
+		a := synced(gateway("x", "a"), gateway("y", "a"), gateway("z", "a"))
+		b := synced(gateway("x", "b"), gateway("y", "b"), gateway("w", "b"))
+		view := aggregate.New(source("a", a), source("b", b))
+		run(t, view)
+		serves := func(want map[string]string, why string) {
+			t.Helper()
+			synctest.Wait()
+			require.Equal(t, want, contents(view.Snapshot()), why)
+		}
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "at first")
+
+		// The first source is replaced by one that cannot be read: it may have what the other one had, or not.
+		c := memstore.New()
+		first := view.SetSources(source("c", c), source("b", b))
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "what c has is not known")
+		b.Apply([]*resource.Resource{gateway("w", "b2"), gateway("v", "b2")}, nil)
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b2", "ns/v": "b2"}, "b goes on")
+		b.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
+		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"}, "what it takes back is gone, but not what was another's")
+
+		// Now it comes first, so that what it has is certain.
+		second := view.SetSources(source("b", b), source("c", c))
+		serves(map[string]string{"ns/x": "a", "ns/y": "b", "ns/z": "a", "ns/v": "b2"}, "b has y for sure")
+
+		put(c, gateway("z", "c"))
+		serves(map[string]string{"ns/x": "a", "ns/y": "b", "ns/z": "a", "ns/v": "b2"}, "half of c")
+		before := view.Snapshot().Revision()
+		require.False(t, closed(first) || closed(second))
+		c.MarkSynced()
+		serves(map[string]string{"ns/y": "b", "ns/z": "c", "ns/v": "b2"}, "all of c")
+		require.Equal(t, before+1, view.Snapshot().Revision(), "in one commit")
+		require.True(t, closed(second))
+	})
+}
+
+// TestRenamedSourceIsNotDisturbed has two sources that trade names, and nothing else.
+func TestRenamedSourceIsNotDisturbed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := synced(gateway("x", "a")), synced(gateway("y", "b"))
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		run(t, view)
+		synctest.Wait()
+		before := view.Snapshot().Revision()
+		view.SetSources(aggregate.Source{Name: "b", Reader: a}, aggregate.Source{Name: "a", Reader: b})
+		synctest.Wait()
+		require.Equal(t, before, view.Snapshot().Revision())
+		require.Equal(t, map[string]string{"ns/x": "a", "ns/y": "b"}, contents(view.Snapshot()))
+		require.Equal(t, "b", view.Explain(gateway("x", "").Key()).Winner.Source)
+	})
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }

@@ -34,8 +34,8 @@ type Source struct {
 //
 // One commit of the view holds whole commits of the sources, and as many of them as there are at the time.
 type View struct {
-	wanted       atomic.Pointer[[]Source] // what SetSources said last, in order of precedence
-	reconfigured chan struct{}            // wakes the loop for wanted; holds one
+	wanted       atomic.Pointer[configuration] // what SetSources said last
+	reconfigured chan struct{}                 // wakes the loop for wanted; holds one
 
 	// Written by the loop, read by all.
 	table     memstore.Table // what is merged
@@ -46,11 +46,19 @@ type View struct {
 	index   conflicts.Index // guarded by indexMu; follows table whenever it is asked
 
 	// Owned by the loop.
-	configured *[]Source   // what sources were made of
-	sources    []*followed // in order of precedence
-	formers    []*said     // removed, and not yet made up for
-	layers     []layer     // what all of them say
-	pool       pool        // of the sources with Merge; it also guards what explanations read
+	configured *configuration  // what sources were made of
+	settled    *sync.Once      // closes configured.settled
+	sources    []*followed     // in order of precedence
+	formers    []*said         // removed, and not yet made up for
+	earlier    *memstore.Table // what was served when sources changed; nil once all of these are read
+	layers     []layer         // what all of them say
+	pool       pool            // of the sources with Merge; it also guards what explanations read
+}
+
+// configuration is a set of sources.
+type configuration struct {
+	sources []Source      // in order of precedence
+	settled chan struct{} // closed by the loop once it is all that counts
 }
 
 // state is what the loop publishes in each round: what is merged. It is at least as new as the merged table.
@@ -70,17 +78,19 @@ func New(sources ...Source) *View {
 	return v
 }
 
-// SetSources replaces the set of sources. A source that is in both sets, by name and reader, is not disturbed; whatever
-// changes by the switch does so in one commit. What a removed source held is served until every required source of the
-// new set is synced. It returns at once; Run does the work.
-func (v *View) SetSources(sources ...Source) {
-	sources = slices.Clone(sources)
-	slices.SortStableFunc(sources, func(a, b Source) int { return cmp.Compare(b.Precedence, a.Precedence) })
-	v.wanted.Store(&sources)
+// SetSources replaces the set of sources. A source that is in both sets, by its reader, is not disturbed, whatever its name;
+// whatever changes by the switch does so in one commit. A key is as it was before for as long as a required source that is
+// not synced could say otherwise: no source above it that is synced has the key. It returns at once; Run does the work, and
+// closes settled when nothing of an earlier set is served any more. If SetSources is called again before, it may stay open.
+func (v *View) SetSources(sources ...Source) (settled <-chan struct{}) {
+	next := &configuration{slices.Clone(sources), make(chan struct{})}
+	slices.SortStableFunc(next.sources, func(a, b Source) int { return cmp.Compare(b.Precedence, a.Precedence) })
+	v.wanted.Store(next)
 	select {
 	case v.reconfigured <- struct{}{}:
 	default: // already woken
 	}
+	return next.settled
 }
 
 // Snapshot returns the merged state, in O(1).
