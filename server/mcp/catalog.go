@@ -46,6 +46,7 @@ type Catalog struct {
 // family is the collections of those clients that have one filter.
 type family struct {
 	filter filter
+	group  *xds.Group // a commit of the view is one of all kinds
 	kinds  map[resource.Kind]*xds.Collection
 	users  int // guarded by Catalog.mu
 }
@@ -64,10 +65,10 @@ func New(view memstore.Reader, opts Options) *Catalog {
 }
 
 func (c *Catalog) newFamily(f filter) *family {
-	fam := &family{filter: f, kinds: make(map[resource.Kind]*xds.Collection)}
+	fam := &family{filter: f, group: xds.NewGroup(c.opts.Debounce), kinds: make(map[resource.Kind]*xds.Collection)}
 	for _, s := range resource.Schemas() {
 		// istiod does not acknowledge a MeshConfig.
-		fam.kinds[s.Kind] = xds.NewCollection(xds.Type{URL: s.TypeURL(), NoAck: s.Bare}, c.opts.Debounce)
+		fam.kinds[s.Kind] = fam.group.Collection(xds.Type{URL: s.TypeURL(), NoAck: s.Bare})
 	}
 	return fam
 }
@@ -93,12 +94,15 @@ func (c *Catalog) Run(ctx context.Context) error {
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	commits := make(map[*xds.Collection]*xds.Commit)
-	commit := func(coll *xds.Collection) *xds.Commit {
-		if commits[coll] == nil {
-			commits[coll] = &xds.Commit{Reset: !incremental}
+	commits := make(map[*family]map[*xds.Collection]*xds.Commit)
+	commit := func(fam *family, coll *xds.Collection) *xds.Commit {
+		if commits[fam] == nil {
+			commits[fam] = make(map[*xds.Collection]*xds.Commit)
 		}
-		return commits[coll]
+		if commits[fam][coll] == nil {
+			commits[fam][coll] = &xds.Commit{Reset: !incremental}
+		}
+		return commits[fam][coll]
 	}
 	put := func(r *resource.Resource) {
 		e, err := c.encode(r)
@@ -112,9 +116,9 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 				continue
 			}
 			if fam.filter.matches(r) {
-				commit(coll).Put = append(commit(coll).Put, e)
+				commit(fam, coll).Put = append(commit(fam, coll).Put, e)
 			} else if incremental {
-				commit(coll).Remove = append(commit(coll).Remove, e.Name)
+				commit(fam, coll).Remove = append(commit(fam, coll).Remove, e.Name)
 			}
 		}
 	}
@@ -126,22 +130,22 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 			}
 			for _, fam := range c.families {
 				if coll := fam.kinds[key.Kind]; coll != nil {
-					commit(coll).Remove = append(commit(coll).Remove, key.FullName())
+					commit(fam, coll).Remove = append(commit(fam, coll).Remove, key.FullName())
 				}
 			}
 		}
 	} else {
 		for _, fam := range c.families {
 			for _, coll := range fam.kinds {
-				commit(coll) // what has become empty is reset too
+				commit(fam, coll) // what has become empty is reset too
 			}
 		}
 		for r := range snap.All() {
 			put(r)
 		}
 	}
-	for coll, commit := range commits {
-		coll.Apply(*commit)
+	for fam, commits := range commits {
+		fam.group.Apply(commits)
 	}
 	c.snap = snap
 	if synced && !c.synced {
@@ -204,15 +208,17 @@ func (c *Catalog) acquire(f filter) *family {
 	fam := c.families[f.key()]
 	if fam == nil {
 		fam = c.newFamily(f)
+		commits := make(map[*xds.Collection]*xds.Commit)
 		for kind, coll := range c.all.kinds {
-			commit := xds.Commit{}
+			commit := &xds.Commit{}
 			for r := range c.snap.List(kind, "") {
 				if e := coll.Get(r.Key().FullName()); e != nil && f.matches(r) {
 					commit.Put = append(commit.Put, e)
 				}
 			}
-			fam.kinds[kind].Apply(commit)
+			commits[fam.kinds[kind]] = commit
 		}
+		fam.group.Apply(commits)
 		if c.synced {
 			fam.markSynced()
 		}

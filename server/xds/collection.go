@@ -2,29 +2,20 @@ package xds
 
 import (
 	"iter"
-	"sync"
 	"sync/atomic"
-	"time"
 )
 
-// Collection is the set of resources of one type, as a group of clients sees it. It is safe for concurrent use; commits
-// take their turns, and readers never wait.
+// Collection is the set of resources of one type, as a group of clients sees it. It is safe for concurrent use.
 type Collection struct {
-	typ      Type
-	debounce Debounce
+	typ   Type
+	group *Group
 
-	current atomic.Pointer[state]
+	current atomic.Pointer[state] // after the last commit
+	shown   atomic.Pointer[state] // what streams see of it; it is replaced under group.mu
 	synced  atomic.Bool
 
-	mu     sync.Mutex
-	bells  map[bell]int // of the subscribed streams, with how many subscriptions each has here
-	timer  *time.Timer  // non-nil while a ringing is due
-	oldest time.Time    // of the commits that wait for it
+	bells map[bell]int // of the subscribed streams, with how many subscriptions each has here; guarded by group.mu
 }
-
-// Debounce delays the announcement of a commit until none followed for Quiet, but by no more than Max. Zero announces at
-// once. A stream that looks for another reason sees the newest state all the same.
-type Debounce struct{ Quiet, Max time.Duration }
 
 // Type says how the resources of a type are to be sent.
 type Type struct {
@@ -79,13 +70,9 @@ func TypeOf(url string) Type {
 	return t
 }
 
-// NewCollection returns an empty collection, of which nothing is sent until MarkSynced is called.
+// NewCollection returns an empty collection in a group of its own, of which nothing is sent until MarkSynced is called.
 func NewCollection(typ Type, debounce Debounce) *Collection {
-	c := &Collection{typ: typ, debounce: debounce, bells: make(map[bell]int)}
-	s := &state{revision: 1}
-	s.version = s.sum.String()
-	c.current.Store(s)
-	return c
+	return NewGroup(debounce).Collection(typ)
 }
 
 // Commit is a set of changes that become visible at once.
@@ -94,16 +81,21 @@ type Commit struct {
 	Remove []string // names that are not there are ignored
 	// Reset removes everything that is not in Put.
 	Reset bool
-	// Version becomes the version of the collection as it stands, in place of the one derived from the content.
+	// Version becomes the version of the collection as it stands, in place of the one derived from the content. A version
+	// must never be used for two contents, not even before and after a restart: a client that has the one would be taken to
+	// have the other. Versions derived from the content cannot be.
 	Version string
 }
 
 // Apply makes a commit and reports whether it changed anything.
 func (c *Collection) Apply(commit Commit) (changed bool) {
-	changes := make([]change, 0, len(commit.Put)+len(commit.Remove))
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	return c.group.Apply(map[*Collection]*Commit{c: &commit})
+}
+
+// after returns the state after a commit, which is the current one if nothing changes.
+func (c *Collection) after(commit *Commit) *state {
 	old := c.current.Load()
+	changes := make([]change, 0, len(commit.Put)+len(commit.Remove))
 	if commit.Reset {
 		for e := range old.all() {
 			changes = append(changes, change{name: e.Name})
@@ -116,27 +108,23 @@ func (c *Collection) Apply(commit Commit) (changed bool) {
 		changes = append(changes, change{e.Name, e})
 	}
 	next := old.with(changes)
-	if commit.Version != "" && next.version != commit.Version {
+	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == old {
 			next = &state{revision: old.revision + 1, sum: old.sum, len: old.len, pages: old.pages, minTTL: old.minTTL}
 		}
-		next.version = commit.Version
+		next.version, next.given = commit.Version, true
 	}
-	if next == old {
-		return false
-	}
-	c.current.Store(next)
-	c.announce()
-	return true
+	return next
 }
 
 // MarkSynced says that the content is complete, and lets it be sent.
 func (c *Collection) MarkSynced() {
+	c.group.mu.Lock()
+	defer c.group.mu.Unlock()
 	if c.synced.Swap(true) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.group.show()
 	c.ring()
 }
 
@@ -155,33 +143,7 @@ func (c *Collection) Get(name string) *Entry { return c.current.Load().get(name)
 // All yields the entries in order of name, as they are at this moment.
 func (c *Collection) All() iter.Seq[*Entry] { return c.current.Load().all() }
 
-// announce rings the bells when the debounce allows; c.mu is held.
-func (c *Collection) announce() {
-	if c.debounce.Quiet <= 0 {
-		c.ring()
-		return
-	}
-	now := time.Now()
-	if c.timer == nil {
-		c.oldest = now
-		c.timer = time.AfterFunc(c.debounce.Quiet, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.timer = nil
-			c.ring()
-		})
-		return
-	}
-	wait := c.debounce.Quiet
-	if c.debounce.Max > 0 {
-		wait = min(wait, c.debounce.Max-now.Sub(c.oldest))
-	}
-	if c.timer.Stop() { // else it is about to ring and will show this commit too
-		c.timer.Reset(max(wait, 0))
-	}
-}
-
-// ring wakes the subscribed streams; c.mu is held. Ringing never waits.
+// ring wakes the subscribed streams; the group's mutex is held. Ringing never waits.
 func (c *Collection) ring() {
 	for b := range c.bells {
 		b.ring()
@@ -189,14 +151,14 @@ func (c *Collection) ring() {
 }
 
 func (c *Collection) subscribe(b bell) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.group.mu.Lock()
+	defer c.group.mu.Unlock()
 	c.bells[b]++
 }
 
 func (c *Collection) unsubscribe(b bell) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.group.mu.Lock()
+	defer c.group.mu.Unlock()
 	if c.bells[b]--; c.bells[b] <= 0 {
 		delete(c.bells, b)
 	}

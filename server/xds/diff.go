@@ -1,16 +1,30 @@
 package xds
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // diff is what leads from one state to another. It is immutable and shared by every stream that goes that way.
 type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
+	whole   bool     // puts is all there is
 
 	delta [forms]weakly[deltas]
-	// before returns the state that has the puts but not yet the removals, and the way to it: the first of two steps for a
-	// stream on which other types must change in between.
-	before func() (*state, *diff)
+	// keeping is the state that has the puts but not yet the removals, and the way to it.
+	keeping func() (*state, *diff)
+}
+
+var noDiff = &diff{}
+
+// before returns the first of two steps to the state to, which d leads to, for a stream on which other types must change in
+// between: one in which nothing is removed yet.
+func (d *diff) before(to *state) (*state, *diff) {
+	if len(d.removed) == 0 {
+		return to, d
+	}
+	return d.keeping()
 }
 
 // deltas are the puts of a difference as delta streams are sent them.
@@ -22,18 +36,22 @@ type deltas struct {
 // deltaIn returns the difference in a form for delta streams.
 func (d *diff) deltaIn(f form) *deltas {
 	return d.delta[f].get(func() *deltas {
-		r := encodeRun(d.puts, f)
+		r := encodeRun(d.puts, f, false)
 		return &deltas{r, r.bodies([]span{{0, len(d.puts)}}, names(d.removed))}
 	})
 }
-
-func (d *diff) empty() bool { return len(d.puts) == 0 && len(d.removed) == 0 }
 
 // maxDiffs bounds what a state remembers of how streams came to it; beyond it they are behind, and rare.
 const maxDiffs = 16
 
 // since returns the difference from an older state of the same collection to s.
 func (s *state) since(from *state) *diff {
+	switch {
+	case from == s:
+		return noDiff
+	case from.len == 0:
+		return s.sinceNothing.get(func() *diff { return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()), whole: true} })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.diffs[from.revision]; d != nil {
@@ -41,14 +59,12 @@ func (s *state) since(from *state) *diff {
 	}
 	puts, removed := compare(from, s)
 	d := &diff{puts: puts, removed: removed}
-	d.before = sync.OnceValues(func() (*state, *diff) {
+	d.keeping = sync.OnceValues(func() (*state, *diff) {
 		keep := make([]change, len(removed))
 		for i, e := range removed {
 			keep[i] = change{e.Name, e}
 		}
-		before := s.with(keep)
-		before.revision = 0 // of no commit: differences from it must not be remembered
-		return before, &diff{puts: puts}
+		return s.apart(keep), &diff{puts: puts}
 	})
 	if from.revision != 0 {
 		if s.diffs == nil {

@@ -40,6 +40,7 @@ const (
 type world struct {
 	t      *testing.T
 	server *Server
+	group  *Group
 	addr   string
 
 	mu    sync.Mutex
@@ -47,7 +48,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T, opts Options) *world {
-	w := &world{t: t, colls: make(map[string]*Collection)}
+	w := &world{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}
+	if opts.Pacing.Least == 0 {
+		opts.Pacing.Least = -1 // tests of it say so
+	}
 	w.server = NewServer(w, opts)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -76,7 +80,7 @@ func (w *world) coll(typeURL string) *Collection {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.colls[typeURL] == nil {
-		w.colls[typeURL] = NewCollection(TypeOf(typeURL), Debounce{})
+		w.colls[typeURL] = w.group.Collection(TypeOf(typeURL))
 	}
 	return w.colls[typeURL]
 }
@@ -311,6 +315,20 @@ func (c *client) expectAck(typeURL string, names []string, want ...string) answe
 	return a
 }
 
+// last returns the last answer that comes, for a type.
+func (c *client) last(typeURL string) (a answer) {
+	c.t.Helper()
+	a = c.next()
+	for {
+		require.Equal(c.t, typeURL, a.typeURL)
+		select {
+		case a = <-c.in:
+		case <-time.After(quiet):
+			return a
+		}
+	}
+}
+
 // silence says that nothing comes.
 func (c *client) silence() {
 	c.t.Helper()
@@ -340,6 +358,9 @@ func (w *world) until(wildcard bool, names int) {
 	w.t.Helper()
 	eventually(w.t, func() bool {
 		clients := w.server.Clients()
+		if len(clients) == 0 || len(clients[len(clients)-1].Types) == 0 {
+			return false
+		}
 		st := clients[len(clients)-1].Types[0]
 		return st.Wildcard == wildcard && st.Names == names
 	})

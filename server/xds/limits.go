@@ -114,7 +114,7 @@ func (s *stream) checkSubscriptions() error {
 	}
 	names := 0
 	for _, sub := range s.subs {
-		names += len(sub.names)
+		names += len(sub.wants.names) + len(sub.has.lacks)
 	}
 	if names > l.NamesPerStream {
 		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", names, l.NamesPerStream)

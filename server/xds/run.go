@@ -14,16 +14,17 @@ type run struct {
 // span is a stretch of a run: entries from start up to, and without, end.
 type span struct{ start, end int }
 
-func encodeRun(entries []*Entry, f form) *run {
+// encodeRun encodes entries, or heartbeats of them.
+func encodeRun(entries []*Entry, f form, heartbeat bool) *run {
 	r := &run{ends: make([]int, len(entries))}
 	size := 0
 	for i, e := range entries {
-		size += e.size(f, false)
+		size += e.size(f, heartbeat)
 		r.ends[i] = size
 	}
 	r.bytes = make([]byte, 0, size)
 	for _, e := range entries {
-		r.bytes = e.append(r.bytes, f, false)
+		r.bytes = e.append(r.bytes, f, heartbeat)
 	}
 	return r
 }
@@ -38,7 +39,7 @@ func (r *run) offset(i int) int {
 
 // deltaBodies holds puts and removed, in chunks. It returns one empty body if there is nothing.
 func deltaBodies(puts []*Entry, removed []string, f form) []*body {
-	return encodeRun(puts, f).bodies([]span{{0, len(puts)}}, removed)
+	return encodeRun(puts, f, false).bodies([]span{{0, len(puts)}}, removed)
 }
 
 // bodies holds stretches of r and removed, in chunks.

@@ -47,7 +47,7 @@ func TestRunsAreCutAnywhere(t *testing.T) {
 
 		var got, gotRemoved []string
 		count := 0
-		for _, b := range encodeRun(entries, formDelta).cut(limit, spans, wantRemoved) {
+		for _, b := range encodeRun(entries, formDelta, false).cut(limit, spans, wantRemoved) {
 			var m discoveryv3.DeltaDiscoveryResponse
 			var wire []byte
 			for _, p := range b.parts {
@@ -89,14 +89,15 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	c.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
 
 	to := w.coll(testType).current.Load()
-	sub := &subscription{isDelta: true, coll: w.coll(testType), names: map[string]struct{}{}, state: from}
+	var wants wants
 	for _, name := range wanted {
-		sub.names[name] = struct{}{}
+		wants.add(name)
 	}
-	r := sub.next()
-	require.Equal(t, []span{{3, 9}, {20, 22}}, r.spans)
+	delta := variant{delta: true}
+	p := plan(delta, &holding{at: from}, &wants, to, false)
+	require.Equal(t, []span{{3, 9}, {20, 22}}, p.spans)
 	shared := to.since(from).deltaIn(formDelta)
-	bodies := r.bodies(formDelta)
+	bodies := p.bodies(delta, formDelta)
 	require.Len(t, bodies, 1)
 	require.Len(t, bodies[0].parts, 2)
 	part := bodies[0].parts[0].buf.ReadOnlyData()

@@ -34,6 +34,7 @@ type Options struct {
 	// AckTimeout is how long a response that was not acknowledged holds back the next one of its type on the stream;
 	// changes coalesce meanwhile. 10 s if zero.
 	AckTimeout time.Duration
+	Pacing     Pacing
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
 	Limits     Limits
@@ -63,6 +64,7 @@ type Server struct {
 // NewServer returns a server of catalog, to be registered with a gRPC server that was made with ServerOptions.
 func NewServer(catalog Catalog, opts Options) *Server {
 	opts.AckTimeout = cmp.Or(opts.AckTimeout, 10*time.Second)
+	opts.Pacing.setDefaults()
 	opts.Limits.RefusalDelay = cmp.Or(opts.Limits.RefusalDelay, time.Second)
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
@@ -172,7 +174,7 @@ type TypeStatus struct {
 	TypeURL  string // as the client asked for it
 	Wildcard bool
 	Names    int // subscribed by name
-	// Synced says that the client acknowledged the newest version.
+	// Synced says that the client has the newest version: it acknowledged it, or brought it along.
 	Synced bool
 
 	SentVersion, SentNonce   string
@@ -206,8 +208,8 @@ func (s *stream) status() ClientStatus {
 	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Connected: s.connected, Delta: s.delta}
 	for _, sub := range s.subs {
 		t := sub.status
-		t.Wildcard, t.Names = sub.wildcard, len(sub.names)
-		t.Synced = t.AckedNonce != "" && t.AckedNonce == t.SentNonce && sub.state == sub.coll.current.Load()
+		t.Wildcard, t.Names = sub.wants.all, len(sub.wants.names)
+		t.Synced = sub.synced()
 		c.Types = append(c.Types, t)
 	}
 	return c

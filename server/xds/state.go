@@ -18,18 +18,23 @@ const (
 
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
-	revision uint64 // counts the commits of the collection
+	revision uint64 // counts the commits of the collection; zero for a state that is of no commit
 	version  string // what clients see
+	given    bool   // the version was given by hand, and may have been used for something else before
 	sum      setHash
 	len      int
 	pages    []*page
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
 
-	byName weakly[index]
+	byName       weakly[index]
+	sinceNothing weakly[diff]
 
 	mu    sync.Mutex
 	diffs map[uint64]*diff // by the revision that they start from; they do not keep the state itself alive
 }
+
+// nothing is what a client has that has been sent nothing.
+var nothing = &state{}
 
 // change is one put (entry) or removal (nil).
 type change struct {
@@ -57,6 +62,18 @@ func (s *state) all() iter.Seq[*Entry] {
 			}
 		}
 	}
+}
+
+// apart returns the state after changes as one that is of no commit: differences from it are not remembered.
+func (s *state) apart(changes []change) *state {
+	if len(changes) == 0 {
+		return s
+	}
+	next := s.with(changes)
+	if next != s {
+		next.revision = 0
+	}
+	return next
 }
 
 // with returns the state after changes, which may name an entry several times: the last counts. It returns s itself if

@@ -74,7 +74,7 @@ func TestStateAgreesWithModel(t *testing.T) {
 		require.Equal(t, models[j], got)
 		require.True(t, slices.IsSorted(names(d.puts)))
 		if len(d.removed) > 0 {
-			before, _ := d.before()
+			before, _ := d.before(states[j])
 			require.Empty(t, before.since(states[i]).removed)
 			require.Empty(t, states[j].since(before).puts)
 		}

@@ -42,9 +42,12 @@ type stream struct {
 	subs   []*subscription // in order of rank, then of arrival
 	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
 	owed map[string][]string
+	// childless are types of children that the client did not ask for when it was time: nothing waits for them.
+	childless map[string]bool
 
 	// owned by send
-	sent uint64
+	sent  uint64
+	again time.Duration // after what time to look for something to send, if the bell does not ring; zero for never
 }
 
 // run serves the stream until it ends.
@@ -117,30 +120,14 @@ func (s *stream) take(req *request) error {
 		return io.ErrClosedPipe
 	}
 	nacks, lastNack := sub.status.Nacks, sub.status.NackNonce
-	if s.delta {
-		sub.delta(req, first, now)
-	} else {
-		sub.sotw(req, first, now)
-	}
-	if first {
-		for _, name := range s.owed[typeURL] {
-			if sub.covers(name) {
-				sub.sendAgain(name)
-				sub.initial.forget(name)
-			}
-		}
-		delete(s.owed, typeURL)
-		s.subs = append(s.subs, sub)
-		slices.SortStableFunc(s.subs, func(a, b *subscription) int { return cmp.Compare(a.coll.typ.Rank, b.coll.typ.Rank) })
-	}
-	if err := s.checkSubscriptions(); err != nil {
-		s.mu.Unlock()
+	s.apply(sub, req, first, now)
+	err := s.checkSubscriptions()
+	nacked, repeated := sub.status.Nacks > nacks, sub.status.NackNonce == lastNack
+	idle := s.idle()
+	s.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	nacked := sub.status.Nacks > nacks
-	repeated := sub.status.NackNonce == lastNack
-	idle := len(sub.chunks) == 0 && !sub.behind()
-	s.mu.Unlock()
 
 	sub.metrics.request(nacked)
 	if nacked && !repeated {
@@ -151,6 +138,44 @@ func (s *stream) take(req *request) error {
 		s.bell.ring()
 	}
 	return nil
+}
+
+// apply gives a request to its subscription, which is new to the stream if it is the first; s.mu is held.
+func (s *stream) apply(sub *subscription, req *request, first bool, now time.Time) {
+	if !sub.take(req, first, now) {
+		return
+	}
+	if !first {
+		s.answered(sub)
+		return
+	}
+	s.subs = append(s.subs, sub)
+	slices.SortStableFunc(s.subs, func(a, b *subscription) int { return cmp.Compare(a.coll.typ.Rank, b.coll.typ.Rank) })
+	for _, name := range s.owed[sub.typeURL] {
+		if sub.wants.cover(name) {
+			sub.has.owe(name)
+		}
+	}
+	delete(s.owed, sub.typeURL)
+}
+
+// split returns the subscriptions that depend on nothing, and those that depend on each other, in order of rank.
+func (s *stream) split() (free, ordered []*subscription) {
+	i, _ := slices.BinarySearchFunc(s.subs, 1, func(sub *subscription, rank int) int { return cmp.Compare(sub.coll.typ.Rank, rank) })
+	if len(s.subs)-i < 2 { // nothing to depend on
+		i = len(s.subs)
+	}
+	return s.subs[:i], s.subs[i:]
+}
+
+// idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
+func (s *stream) idle() bool {
+	for _, sub := range s.subs {
+		if len(sub.chunks) > 0 || sub.has.asked() || sub.has.at != sub.coll.shown.Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // subscription returns the subscription of a type, or nil. Only receive adds any.
@@ -182,10 +207,13 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	if coll == nil {
+		return nil, status.Errorf(codes.Internal, "the catalog has neither a collection nor an error for type %q", typeURL)
+	}
 	coll.subscribe(s.bell)
 	return &subscription{
-		typeURL: typeURL, isDelta: s.delta, coll: coll, release: release, metrics: s.server.metrics.of(coll.typ.URL),
-		status: TypeStatus{TypeURL: typeURL},
+		typeURL: typeURL, variant: variant{delta: s.delta, partial: !s.delta && coll.typ.Partial}, coll: coll, release: release,
+		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 
@@ -240,107 +268,76 @@ func (s *stream) send(ctx context.Context, turn *turn, received <-chan error) er
 	}
 }
 
-// next returns the next message to send, or nil. If a subscription waits for an acknowledgement, wait says after what
-// time to look again without one.
+// next returns the next message to send, or nil. If a subscription waits for something that may never come, wait says after
+// what time to look again without it.
 func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var due []*response
-	var held held
 	for _, sub := range s.subs {
 		if len(sub.chunks) > 0 {
 			return s.emit(sub, now), 0
 		}
-		ranked := sub.coll.typ.Rank > 0
-		if ranked && held.adds {
+	}
+	s.again = 0
+	free, ordered := s.split()
+	sub, p := s.anyOf(free, now)
+	if sub == nil {
+		sub, p = s.inOrder(ordered, now)
+	}
+	if sub != nil {
+		s.begin(sub, &p, now)
+		return s.emit(sub, now), 0
+	}
+	return s.heartbeat(now), s.again
+}
+
+// anyOf returns which of subs, which depend on nothing, is next, and what it is to be sent.
+func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, p step) {
+	for _, sub := range subs {
+		if !sub.coll.Synced() {
 			continue
 		}
-		gate := s.gate(sub, now)
-		if gate > 0 && !ranked {
-			if sub.behind() {
-				wait = minPositive(wait, gate)
-			}
-			continue
+		if sub.has.at == sub.coll.shown.Load() && !sub.has.asked() {
+			continue // as is usual
 		}
-		switch r := sub.next(); {
-		case r == nil:
-		case gate > 0:
-			wait = minPositive(wait, gate)
-			held.adds = held.adds || r.adds()
-			held.rank = sub.coll.typ.Rank
-		default:
-			due = append(due, r)
+		s.lookAgain(sub.aim(now, s.server.opts.Pacing))
+		if p := sub.plan(false); !p.due() {
+			sub.rest(&p)
+		} else if s.mayGo(sub, now) {
+			return sub, p
 		}
 	}
-	r := pick(due, held)
-	if r == nil {
-		out, w := s.heartbeat(now)
-		return out, minPositive(wait, w)
-	}
-	s.plan(r, now)
-	return s.emit(r.sub, now), 0
+	return nil, step{}
 }
 
-// gate returns how long sub has to wait for an acknowledgement before it may be sent more, or zero.
-func (s *stream) gate(sub *subscription, now time.Time) time.Duration {
-	if sub.coll.typ.NoAck || !sub.outstanding() {
-		return 0
+// lookAgain has the stream look again after wait, if that is positive, and reports whether it is.
+func (s *stream) lookAgain(wait time.Duration) bool {
+	if wait <= 0 {
+		return false
 	}
-	return max(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now), 0)
+	s.again = minPositive(s.again, wait)
+	return true
 }
 
-// held is what the ranked types that wait for an acknowledgement have to say.
-type held struct {
-	adds bool // one of them has something to add
-	rank int  // the highest of their ranks
+// mayGo says whether sub may be sent more. While the last response is unanswered it may not, for the time of the timeout.
+func (s *stream) mayGo(sub *subscription, now time.Time) bool {
+	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
-// pick chooses the response to send first, of those due in order of rank: what adds in that order, then what removes in
-// reverse. A response of a ranked type loses its removals for now while other ranked types have something to say.
-func pick(due []*response, held held) *response {
-	if len(due) == 0 {
-		return nil
-	}
-	if due[0].sub.coll.typ.Rank == 0 || len(due) == 1 && held.rank == 0 {
-		return due[0]
-	}
-	for _, r := range due {
-		if r.adds() {
-			return r.withoutRemovals()
-		}
-	}
-	last := due[len(due)-1]
-	if held.adds || last.sub.coll.typ.Rank < held.rank {
-		return nil
-	}
-	return last
-}
-
-// plan lays out the chunks of a response and notes what follows from its being sent.
-func (s *stream) plan(r *response, now time.Time) {
-	sub := r.sub
-	if url := sub.coll.typ.ChildURL; url != "" {
-		resumed := sub.initial != nil
-		child := s.find(url)
-		for _, e := range r.changed() {
-			switch {
-			case e.Child == "":
-			case child != nil && child.state != nil && child.covers(e.Child):
-				child.sendAgain(e.Child)
-			case child == nil && resumed:
-				if s.owed == nil {
-					s.owed = make(map[string][]string)
-				}
-				s.owed[url] = append(s.owed[url], e.Child)
-			}
-		}
-	}
-	sub.chunks = r.bodies(s.form)
-	sub.settle(r.to)
+// begin lays out the chunks of a response and notes what follows from its being sent.
+func (s *stream) begin(sub *subscription, p *step, now time.Time) {
+	s.expect(sub, p, now)
+	sub.chunks = p.bodies(sub.variant, s.form)
+	sub.pace.sending(&sub.has, now)
+	sub.has = p.has
+	sub.firstNonce, sub.rejected = s.sent+1, false
 	if sub.beat.IsZero() {
 		sub.beat = now
 	}
 }
+
+// nonceBase is that of the digits in which nonces are written: they are numbers, counted on each stream.
+const nonceBase = 36
 
 // emit takes the next chunk of a subscription and gives it a header.
 func (s *stream) emit(sub *subscription, now time.Time) *frame {
@@ -350,7 +347,8 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	}
 	s.sent++
 	st := &sub.status
-	st.SentVersion, st.SentNonce, st.SentAt = sub.state.version, strconv.FormatUint(s.sent, 36), now
+	sub.lastNonce = s.sent
+	st.SentVersion, st.SentNonce, st.SentAt = sub.has.at.version, strconv.FormatUint(s.sent, nonceBase), now
 	st.Responses++
 	control := s.server.sotwControl
 	if s.delta {

@@ -2,50 +2,62 @@ package xds
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
-// subscription is what a stream knows of one type: what the client asked for and what it was sent. It does no I/O and is
-// guarded by the stream's mutex.
-//
-// It holds no versions of resources. The client has, of everything that it subscribed to and that is not in resend, what
-// is in state.
+// subscription is one type on one stream: what the client wants of it, what the client has of it, and the response that is
+// on its way. It does no I/O and is guarded by the stream's mutex.
 type subscription struct {
 	typeURL string // as the client wrote it
-	isDelta bool
+	variant
 	coll    *Collection
 	release func() // gives the collection back
 	metrics typeMetrics
 
-	wildcard bool
-	named    bool                // SotW: a name was given once, so that no names no longer means all
-	names    map[string]struct{} // "*" apart
-	resend   map[string]struct{} // names to be sent even if they have not changed, or to be answered as missing
-	must     bool                // an answer is owed even if it is empty
+	wants wants
+	has   holding
+	named bool // SotW: a name was given once, so that no names no longer means all
 
-	state   *state    // what the client was last sent; nil before the first response
-	initial *versions // delta, before the first response: initial_resource_versions
-	have    string    // SotW, before the first response: version_info
+	goal   *state  // what the client is being brought to
+	chunks []*body // of a response of which the first ones are sent already; the client is taken to have all of it
 
-	chunks []*body // the rest of a response that was cut; each leads towards state
-
+	pace pace
 	beat time.Time // when the TTLs were last renewed
+
+	// of a type that has children: see expect
+	children map[string]struct{} // that the client is expected to have before a parent leads to them
+	expects  time.Time           // since when
+	// of a type of children: which of them the last response spoke of
+	spoken []string
+
+	// of the last response: the nonces of its chunks, which are numbers in sequence, and whether one was rejected
+	firstNonce, lastNonce uint64
+	rejected              bool
 
 	status TypeStatus
 }
 
-// ack takes what a request says of an earlier response. It reports whether the request is about the last one.
-func (s *subscription) ack(r *request, now time.Time) bool {
-	if r.nonce == "" || r.nonce != s.status.SentNonce {
+// ack takes what a request says of an earlier response. It reports whether the request is about the last one, or its last
+// chunk; about an earlier chunk it says something only if it is a rejection.
+func (s *subscription) ack(r *request, now time.Time) (current bool) {
+	nonce, err := strconv.ParseUint(r.nonce, nonceBase, 64)
+	if err != nil || nonce < s.firstNonce || nonce > s.lastNonce || s.firstNonce == 0 {
 		return false
 	}
-	if r.err != nil {
+	current = nonce == s.lastNonce
+	switch {
+	case r.err != nil:
+		s.rejected = true
 		s.status.NackNonce, s.status.NackError, s.status.NackAt = r.nonce, r.err.GetMessage(), now
 		s.status.Nacks++
-		return true
+	case current:
+		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
 	}
-	s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
-	return true
+	if current {
+		s.pace.took = now.Sub(s.status.SentAt)
+	}
+	return current
 }
 
 // outstanding says whether the client has yet to answer the last response.
@@ -54,116 +66,131 @@ func (s *subscription) outstanding() bool {
 	return st.SentNonce != st.AckedNonce && st.SentNonce != st.NackNonce
 }
 
-// sotw takes a SotW request. The first one of a type is an initial request whatever its nonce (istiod makes one up); of
-// the later ones, those with a stale nonce are ignored: the client will answer the newer response, with all its names.
-func (s *subscription) sotw(r *request, first bool, now time.Time) {
-	if !first && r.nonce != "" && !s.ack(r, now) {
-		return
+// take takes a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It reports
+// whether the request answers the last response, or is the first.
+func (s *subscription) take(r *request, first bool, now time.Time) (current bool) {
+	current = first || s.ack(r, now)
+	if s.delta {
+		s.takeDelta(r, first) // subscriptions count even where the nonce is stale
+	} else if current || r.nonce == "" {
+		s.takeSotW(r, first) // else the client will answer the newer response, with all its names
 	}
-	wildcard := len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
+	return current
+}
+
+// takeSotW takes the names of a request, which are all that the client wants.
+func (s *subscription) takeSotW(r *request, first bool) {
+	all := len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
 	s.named = s.named || len(r.names) > 0
+	wanted := make(map[string]struct{}, len(r.names))
 	added := false
 	for _, name := range r.names {
-		if _, ok := s.names[name]; !ok && name != "*" {
-			s.add(name)
+		if name == "*" {
+			continue
+		}
+		wanted[name] = struct{}{}
+		if _, ok := s.wants.names[name]; !ok {
+			s.has.owe(name)
 			added = true
 		}
 	}
-	if len(s.names) > len(r.names) || len(s.names) > 0 && !s.namesAre(r.names) {
-		keep := make(map[string]struct{}, len(r.names))
-		for _, name := range r.names {
-			if name != "*" {
-				keep[name] = struct{}{}
-			}
-		}
-		s.names = keep
-		for name := range s.resend {
-			if _, ok := keep[name]; !ok {
-				delete(s.resend, name)
-			}
+	for name := range s.wants.names {
+		if _, ok := wanted[name]; !ok {
+			s.has.forget(name)
 		}
 	}
 	if first {
-		s.have = r.version
+		s.has.version = r.version
 	}
-	// A response of a full type speaks of all names at once; one of a partial type of those in resend.
-	switch full := !s.coll.typ.Partial; {
-	case !wildcard && len(s.names) == 0:
-		s.must = false
-	case wildcard && !s.wildcard, full && (first || added || wildcard != s.wildcard):
-		s.must = true
+	more := all && !s.wants.all
+	if more {
+		s.has.keepOnly(s.wants.names)
 	}
-	s.wildcard = wildcard
+	// A response of a type in full speaks of all names at once; a part, of those that are owed.
+	switch less := s.wants.all && !all; {
+	case !all && len(wanted) == 0:
+		s.has.asks = false
+	case more, !s.partial && (first || added || less):
+		s.has.asks = true
+	}
+	s.wants = wants{all, wanted}
 }
 
-// namesAre says whether names are those subscribed to, given that all of names are.
-func (s *subscription) namesAre(names []string) bool {
-	distinct := len(names)
-	if slices.Contains(names, "*") {
-		distinct--
-	}
-	return distinct == len(s.names) // repeated names only cost a rebuild
-}
-
-// delta takes a delta request. Subscriptions count even where the nonce is stale.
-func (s *subscription) delta(r *request, first bool, now time.Time) {
-	if !first {
-		s.ack(r, now)
-	}
+// takeDelta takes what a request adds to what the client wants, and what it takes away.
+func (s *subscription) takeDelta(r *request, first bool) {
 	if first {
-		s.initial = r.initial
+		s.has.brought = r.initial
 		if len(r.subscribe) == 0 {
-			s.wildcard, s.must = true, true
+			s.wantAll()
 		}
 	}
 	for _, name := range r.subscribe {
 		if name == "*" {
-			if !s.wildcard {
-				s.wildcard, s.must = true, true
-				s.state = nil // everything is new to the client but what is in initial
-			}
+			s.wantAll()
 			continue
 		}
-		s.add(name)
+		s.wants.add(name)
+		if !first || s.has.brought == nil { // else it may have it
+			s.has.owe(name)
+		}
 	}
 	for _, name := range r.unsub {
 		if name == "*" {
-			s.wildcard = false
+			s.wants.all = false
 			continue
 		}
-		_, subscribed := s.names[name]
-		delete(s.names, name)
-		delete(s.resend, name)
-		if s.wildcard && (subscribed || s.state != nil) {
-			// The client dropped the resource, but its wildcard still covers it.
-			s.sendAgain(name)
+		delete(s.wants.names, name)
+		if s.wants.all {
+			s.has.owe(name) // the client dropped the resource, but still wants it
+		} else {
+			s.has.forget(name)
 		}
 	}
 }
 
-func (s *subscription) add(name string) {
-	if s.names == nil {
-		s.names = make(map[string]struct{})
+// wantAll makes the client want everything, and be sent what it has by name once more.
+func (s *subscription) wantAll() {
+	if s.wants.all {
+		return
 	}
-	s.names[name] = struct{}{}
-	s.sendAgain(name)
-}
-
-// sendAgain makes the next response speak of name.
-func (s *subscription) sendAgain(name string) {
-	if s.resend == nil {
-		s.resend = make(map[string]struct{})
+	s.has.keepOnly(s.wants.names)
+	for e := range s.has.at.all() {
+		s.has.owe(e.Name)
 	}
-	s.resend[name] = struct{}{}
+	s.wants.all, s.has.asks = true, true
 }
 
-// behind says whether there may be something to send.
-func (s *subscription) behind() bool {
-	return s.must || len(s.resend) > 0 || s.state != s.coll.current.Load()
+// aim makes what is in the collection now the goal, unless it is too early for that: then it returns how long to wait.
+func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
+	shown := s.coll.shown.Load()
+	if s.goal == shown {
+		return 0
+	}
+	if wait = s.paced(now, pacing); wait == 0 {
+		s.goal = shown
+	}
+	return wait
 }
 
-// covers says whether the client subscribed to name.
-func (s *subscription) covers(name string) bool {
-	_, ok := s.names[name]
-	return ok || s.wildcard
+// paced returns how long the subscription must leave its client alone, or zero. Who asks is answered at once.
+func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
+	if !s.inFull(&s.wants) || s.has.asked() {
+		return 0
+	}
+	return s.pace.wait(now, pacing)
+}
+
+// plan says how the client is brought to the goal.
+func (s *subscription) plan(keep bool) step { return plan(s.variant, &s.has, &s.wants, s.goal, keep) }
+
+// rest notes where a step leads that has nothing to say.
+func (s *subscription) rest(p *step) {
+	if p.to == s.goal {
+		s.has = p.has
+	}
+}
+
+// synced says whether the client acknowledged everything.
+func (s *subscription) synced() bool {
+	return s.has.at == s.coll.shown.Load() && !s.has.asked() && len(s.chunks) == 0 && !s.outstanding() && !s.rejected
 }

@@ -32,48 +32,52 @@ func formOf(node *corev3.Node, delta bool) form {
 	}
 }
 
-// heartbeat returns a message that renews the TTLs of one subscription, if one is due, and else after what time to look
-// again; s.mu is held. A heartbeat is a response of its own: the client acknowledges it.
-func (s *stream) heartbeat(now time.Time) (out *frame, wait time.Duration) {
+// heartbeat returns a message that renews the TTLs of one subscription, if one is due; s.mu is held. A heartbeat is a
+// response of its own: the client acknowledges it.
+func (s *stream) heartbeat(now time.Time) *frame {
 	if s.form == s.form.withoutTTL() {
-		return nil, 0
+		return nil
 	}
 	for _, sub := range s.subs {
-		if sub.state == nil || sub.state.minTTL == 0 {
+		if sub.has.at.minTTL == 0 {
 			continue
 		}
-		every := max(sub.state.minTTL/heartbeatsPerTTL, shortestHeartbeats)
-		if left := sub.beat.Add(every).Sub(now); left > 0 {
-			wait = minPositive(wait, left)
+		every := max(sub.has.at.minTTL/heartbeatsPerTTL, shortestHeartbeats)
+		if s.lookAgain(sub.beat.Add(every).Sub(now)) {
 			continue
 		}
 		sub.beat = now
-		wait = minPositive(wait, every)
-		if b := sub.heartbeat(s.form); b.count > 0 {
-			sub.chunks = []*body{b}
-			return s.emit(sub, now), 0
+		s.lookAgain(every)
+		if beats := sub.heartbeats(s.form); len(beats) > 0 {
+			sub.chunks, sub.firstNonce = beats, s.sent+1
+			return s.emit(sub, now)
 		}
 	}
-	return nil, wait
+	return nil
 }
 
-// heartbeat renews what the client has. A state-of-the-world response must go on naming everything, so what has no TTL
+// heartbeats renews what the client has. A state-of-the-world response must go on naming everything, so what has no TTL
 // goes along whole where absence would delete it.
-func (s *subscription) heartbeat(f form) *body {
+func (s *subscription) heartbeats(f form) []*body {
 	var mortal, others []*Entry
-	for e := range s.state.all() {
+	for e := range s.has.at.all() {
 		switch {
-		case !s.covers(e.Name):
+		case !s.wants.cover(e.Name) || s.has.get(e.Name) == nil:
 		case e.TTL > 0:
 			mortal = append(mortal, e)
-		case !s.isDelta && !s.coll.typ.Partial:
+		case !s.delta && !s.partial:
 			others = append(others, e)
 		}
 	}
-	b := &body{}
-	if len(mortal) > 0 {
-		b.add(encode(mortal, f, true), len(mortal))
-		b.add(encode(others, f, false), len(others))
+	if len(mortal) == 0 {
+		return nil
 	}
-	return b
+	beats := encodeRun(mortal, f, true)
+	if s.delta || s.partial {
+		return beats.bodies([]span{{0, len(mortal)}}, nil)
+	}
+	b := &body{}
+	b.add(newEncoded(beats.bytes), len(mortal))
+	b.add(encode(others, f, false), len(others))
+	return []*body{b}
 }

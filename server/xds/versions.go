@@ -10,36 +10,20 @@ import (
 )
 
 // versions are the initial_resource_versions of a request, of which a client that resumes may bring along a hundred
-// thousand. They stay encoded, so that a name costs nothing of its own. The nil value is empty.
+// thousand. They stay encoded, so that a name costs nothing of its own.
 type versions struct {
-	request []byte              // that has them; it was decoded without an error
-	void    map[string]struct{} // names to be taken for absent
-}
-
-// forget has all not yield name.
-func (v *versions) forget(name string) {
-	if v == nil {
-		return
-	}
-	if v.void == nil {
-		v.void = make(map[string]struct{})
-	}
-	v.void[name] = struct{}{}
+	request []byte // that has them; it was decoded without an error
 }
 
 // all yields names and versions as they were given. Of a name that is given twice the last counts.
 func (v *versions) all() iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, version []byte) bool) {
-		if v == nil {
-			return
-		}
 		for b := v.request; len(b) > 0; {
 			entry, rest, ok := nextInitial(b)
 			if b = rest; !ok {
 				continue
 			}
-			name, version, _ := mapEntry(entry)
-			if _, void := v.void[string(name)]; !void && !yield(name, version) {
+			if name, version, _ := mapEntry(entry); !yield(name, version) {
 				return
 			}
 		}
@@ -116,32 +100,31 @@ func (x *index) search(name []byte) (place int, ok bool) {
 	return slices.BinarySearchFunc(x.entries, name, func(e *Entry, name []byte) int { return cmp.Compare(e.Name, string(name)) })
 }
 
-// resume compares to with what the client brought along from an earlier stream.
-func (s *subscription) resume(to *state) (puts []*Entry, removed []string) {
-	if s.wildcard {
-		puts, removed = s.resumeAll(to)
-	} else {
-		puts = s.resumeNames(to)
+// said yields what the client said it had, apart from what it lacks all the same.
+func (h *holding) said() iter.Seq2[[]byte, []byte] {
+	if len(h.lacks) == 0 {
+		return h.brought.all()
 	}
-	for name := range s.names { // what is missing is said to be, whether or not the client had it
-		if to.get(name) == nil {
-			removed = append(removed, name)
+	return func(yield func(name, version []byte) bool) {
+		for name, version := range h.brought.all() {
+			if _, lacks := h.lacks[string(name)]; !lacks && !yield(name, version) {
+				return
+			}
 		}
 	}
-	slices.Sort(removed)
-	return puts, slices.Compact(removed)
 }
 
-func (s *subscription) resumeAll(to *state) (puts []*Entry, removed []string) {
+// compareAll returns what a client that wants everything has yet to be sent, and what it has that is gone, in order of name.
+func (h *holding) compareAll(to *state) (puts []*Entry, gone []string) {
 	index := to.index()
 	current := make([]bool, to.len) // what the client has as it is
-	for name, version := range s.initial.all() {
+	for name, version := range h.said() {
 		if place, ok := index.find(name, version); ok {
 			current[place] = true
 		} else if place, ok := index.search(name); ok {
 			current[place] = false // it may have been given twice
 		} else {
-			removed = append(removed, string(name))
+			gone = append(gone, string(name))
 		}
 	}
 	for i, e := range index.entries {
@@ -149,23 +132,27 @@ func (s *subscription) resumeAll(to *state) (puts []*Entry, removed []string) {
 			puts = append(puts, e)
 		}
 	}
-	return puts, removed
+	slices.Sort(gone)
+	return puts, slices.Compact(gone)
 }
 
-func (s *subscription) resumeNames(to *state) (puts []*Entry) {
+// compareNames is compareAll for a client that wants names.
+func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone []string) {
 	have := make(map[string]string)
-	for name, version := range s.initial.all() {
-		if _, ok := s.names[string(name)]; ok {
+	for name, version := range h.said() {
+		if _, ok := w.names[string(name)]; ok {
 			have[string(name)] = string(version)
 		}
 	}
-	for name := range s.names {
-		if e := to.get(name); e != nil {
-			if version, ok := have[name]; !ok || version != e.Version {
-				puts = append(puts, e)
-			}
+	for name := range w.names {
+		version, had := have[name]
+		if e := to.get(name); e != nil && version != e.Version {
+			puts = append(puts, e)
+		} else if e == nil && had {
+			gone = append(gone, name)
 		}
 	}
 	sortEntries(puts)
-	return puts
+	slices.Sort(gone)
+	return puts, gone
 }

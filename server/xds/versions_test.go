@@ -24,13 +24,13 @@ func TestResumingAgainstAModel(t *testing.T) {
 			changes = append(changes, change{e.Name, e})
 		}
 		to := (&state{}).with(changes)
-		sub := &subscription{isDelta: true, wildcard: r.IntN(2) == 0, names: map[string]struct{}{}}
+		wants := wants{all: r.IntN(2) == 0}
 		for range r.IntN(20) {
-			sub.names[name()] = struct{}{}
+			wants.add(name())
 		}
 		had := map[string]string{}
 		var wire []byte
-		for range r.IntN(80) {
+		for range 1 + r.IntN(80) {
 			n, v := name(), version()
 			had[n] = v // given twice, the last counts
 			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{n: v}})
@@ -39,21 +39,22 @@ func TestResumingAgainstAModel(t *testing.T) {
 		}
 		req := request{delta: true}
 		require.NoError(t, req.decode(wire))
-		sub.initial = req.initial
-		if n := name(); r.IntN(3) == 0 {
-			sub.initial.forget(n)
+		has := holding{at: nothing, brought: req.initial}
+		if n := name(); r.IntN(3) == 0 && wants.cover(n) {
+			has.owe(n)
 			delete(had, n)
+			wants.add(n)
 		}
 
 		var wantPuts, wantRemoved, gotPuts []string
 		for i := range 80 {
 			n := fmt.Sprintf("n%02d", i)
-			if !sub.covers(n) {
+			if !wants.cover(n) {
 				continue
 			}
 			now, there := served[n]
 			before, knew := had[n]
-			_, asked := sub.names[n]
+			_, asked := wants.names[n]
 			switch {
 			case there && (!knew || before != now):
 				wantPuts = append(wantPuts, n)
@@ -61,11 +62,12 @@ func TestResumingAgainstAModel(t *testing.T) {
 				wantRemoved = append(wantRemoved, n)
 			}
 		}
-		puts, removed := sub.resume(to)
-		for _, e := range puts {
+		p := plan(variant{delta: true}, &has, &wants, to, false)
+		for _, e := range p.puts {
 			gotPuts = append(gotPuts, e.Name)
 		}
 		require.Equal(t, wantPuts, gotPuts)
-		require.ElementsMatch(t, wantRemoved, removed)
+		require.ElementsMatch(t, wantRemoved, p.removed)
+		require.Equal(t, holding{at: to}, p.has)
 	}
 }

@@ -1,0 +1,262 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// Rules of the protocol that hold one by one and were broken together.
+
+// together makes changes while the only stream does not look.
+func (w *world) together(change func()) {
+	st := w.onlyStream()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	change()
+}
+
+// A client by name that acknowledges everything gets what was removed and what was changed in a later type, and then rest.
+func TestRemovalByNameAndAChangeOfALaterType(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "a", "b")
+	w.set(EndpointURL, "a", "b")
+	c := w.sotw(ClusterURL)
+	both := []string{"a", "b"}
+	c.ask(ClusterURL, both...)
+	c.expectAck(ClusterURL, both, "a@1", "b@1")
+	c.ask(EndpointURL, both...)
+	c.expectAck(EndpointURL, both, "a@1", "b@1")
+	w.together(func() {
+		w.set(ClusterURL, "-b")
+		w.set(EndpointURL, "a@2")
+	})
+	c.expectAck(EndpointURL, both, "a@2")
+	c.expectAck(ClusterURL, both, "a@1")
+	c.silence()
+}
+
+func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a", "b", "c")
+	c := w.delta(testType)
+	c.ask(testType, "a", "b")
+	c.expectAck(testType, nil, "a@1", "b@1")
+	w.together(func() {
+		w.set(testType, "-a")
+		st := w.onlyStream()
+		st.apply(st.find(testType), &request{delta: true, typeURL: testType, subscribe: []string{"*"}}, false, time.Now())
+		st.bell.ring()
+	})
+	c.expectAck(testType, nil, "-a", "b@1", "c@1")
+	c.silence()
+}
+
+func TestNamesChangeBeforeTheFirstAnswerOfAResumedStream(t *testing.T) {
+	resume := func(c *client, initial map[string]string, names ...string) {
+		require.NoError(c.t, c.send(&discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: testType, InitialResourceVersions: initial, ResourceNamesSubscribe: names,
+		}))
+	}
+	t.Run("dropped and asked for again", func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.delta(testType)
+		resume(c, map[string]string{"a": "1"}, "a")
+		c.ask(testType, "-a")
+		c.ask(testType, "a")
+		c.ask(testType, "b")
+		w.until(false, 2)
+		w.set(testType, "a", "b")
+		c.expectAck(testType, nil, "a@1", "b@1")
+		c.silence()
+	})
+	t.Run("dropped under a wildcard", func(t *testing.T) {
+		w := newWorld(t, Options{})
+		c := w.delta(testType)
+		resume(c, map[string]string{"a": "1", "b": "1"})
+		c.ask(testType, "-a")
+		c.ask(testType, "x") // answered in order, so that the one before it was taken
+		w.until(true, 1)
+		w.set(testType, "a", "b")
+		c.expectAck(testType, nil, "a@1", "-x")
+		c.silence()
+	})
+}
+
+func TestNackOfAnyChunkIsKept(t *testing.T) {
+	w := newWorld(t, Options{})
+	var commit Commit
+	for i := range 60 {
+		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100<<10)))
+	}
+	w.coll(testType).Apply(commit)
+	w.coll(testType).MarkSynced()
+	c := w.delta(testType)
+	c.ask(testType)
+	var chunks []answer
+	for len(chunks) == 0 || chunks[len(chunks)-1].version == "" {
+		chunks = append(chunks, c.next())
+	}
+	require.Greater(t, len(chunks), 2)
+	c.nack(chunks[0], "cannot digest the first")
+	for _, chunk := range chunks[1:] {
+		c.ack(chunk)
+	}
+	status := func() TypeStatus { return w.server.Clients()[0].Types[0] }
+	eventually(t, func() bool { return status().AckedNonce == chunks[len(chunks)-1].nonce })
+	require.Equal(t, "cannot digest the first", status().NackError)
+	require.Equal(t, chunks[0].nonce, status().NackNonce)
+	require.EqualValues(t, 1, status().Nacks)
+	require.False(t, status().Synced)
+	w.set(testType, "n0000@2")
+	c.expectAck(testType, nil, "n0000@2")
+	eventually(t, func() bool { return status().Synced })
+}
+
+func TestResumedStreamWithNothingToSendIsSynced(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a")
+	version := w.coll(testType).Version()
+	c := w.sotw(testType)
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: version}))
+	eventually(t, func() bool {
+		cs := w.server.Clients()
+		return len(cs) == 1 && len(cs[0].Types) == 1 && cs[0].Types[0].Synced
+	})
+	d := w.delta(testType)
+	require.NoError(t, d.send(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: testType, InitialResourceVersions: map[string]string{"a": "1"}, ResourceNamesSubscribe: []string{"a"},
+	}))
+	eventually(t, func() bool {
+		cs := w.server.Clients()
+		return len(cs) == 2 && len(cs[1].Types) == 1 && cs[1].Types[0].Synced
+	})
+	require.False(t, slices.ContainsFunc(w.server.Clients(), func(c ClientStatus) bool { return c.Types[0].Responses > 0 }))
+}
+
+// A debounce holds back what was not announced from every request, too.
+func TestDebounceIsNotUndoneByRequests(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.mu.Lock()
+		w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: time.Hour})
+		w.mu.Unlock()
+		w.set(testType, "a")
+		c := dial(testType)
+		c.ask(testType)
+		c.expectAck(testType, nil, "a@1")
+		w.set(testType, "a@2")
+		c.request(testType, "no nonce of ours", nil)
+		other := dial(testType)
+		other.ask(testType)
+		other.expectAck(testType, nil, "a@1")
+		c.silence()
+		other.silence()
+	})
+}
+
+func TestDebounce(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: 20 * time.Millisecond, Max: 60 * time.Millisecond})
+	w.set(testType, "a")
+	c := w.delta(testType)
+	c.ask(testType)
+	c.expectAck(testType, nil, "a@1")
+	const commits = 100
+	for i := range commits {
+		w.set(testType, fmt.Sprintf("a@%d", i+2))
+		time.Sleep(time.Millisecond) // commits that go on are the subject
+	}
+	responses := 0
+	for a := (answer{}); !slices.Contains(a.puts, fmt.Sprintf("a@%d", commits+1)); responses++ {
+		a = c.next()
+		c.ack(a)
+	}
+	require.Greater(t, responses, 1, "the longest delay counts")
+	require.Less(t, responses, commits/4)
+	c.silence()
+}
+
+// nilCatalog breaks its contract.
+type nilCatalog struct{}
+
+func (nilCatalog) Collection(context.Context, *corev3.Node, string) (*Collection, func(), error) {
+	return nil, nil, nil
+}
+
+func TestACatalogThatGivesNothingEndsTheStream(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.server.catalog = nilCatalog{}
+	c := w.sotw(testType)
+	c.ask(testType)
+	require.Equal(t, codes.Internal, grpcstatus.Code(c.ended()))
+}
+
+// swap replaces cluster old by new in one commit: the route, the cluster, its endpoints.
+func (w *world) swap(t *testing.T, old, new string, n int) {
+	put := func(name, version string) *Commit { return &Commit{Put: []*Entry{thing(t, name, version, "")}} }
+	clusters := put(new, "1")
+	clusters.Remove = []string{old}
+	endpoints := put(new, "1")
+	endpoints.Remove = []string{old}
+	w.group.Apply(map[*Collection]*Commit{
+		w.coll(ClusterURL): clusters, w.coll(EndpointURL): endpoints, w.coll(RouteURL): put("route", fmt.Sprint(n)),
+	})
+}
+
+// The route that leads to a new cluster waits until the client has the cluster and its endpoints; the old cluster goes
+// when the client has the route.
+func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.set(ClusterURL, "c0")
+		w.set(EndpointURL, "c0")
+		w.set(RouteURL, "route@0")
+		c := dial(ClusterURL)
+		all := []string{"*"}
+		c.ask(ClusterURL, all...)
+		c.expectAck(ClusterURL, all, "c0@1")
+		c.ask(EndpointURL, "c0")
+		c.expectAck(EndpointURL, []string{"c0"}, "c0@1")
+		c.ask(RouteURL, "route")
+		c.expectAck(RouteURL, []string{"route"}, "route@0")
+		for i := 1; i < 4; i++ {
+			old, new := fmt.Sprintf("c%d", i-1), fmt.Sprintf("c%d", i)
+			w.swap(t, old, new, i)
+			var clusters answer
+			if c.delta {
+				clusters = c.expect(ClusterURL, new+"@1")
+			} else {
+				clusters = c.expect(ClusterURL, old+"@1", new+"@1")
+			}
+			c.silence() // not acknowledged
+			c.ack(clusters, all...)
+			c.silence() // the endpoints are to be asked for
+			if c.delta {
+				c.ask(EndpointURL, new)
+			} else {
+				c.ask(EndpointURL, old, new)
+			}
+			endpoints := c.expect(EndpointURL, new+"@1")
+			c.silence()
+			c.ack(endpoints, old, new)
+			route := c.expect(RouteURL, fmt.Sprintf("route@%d", i))
+			c.silence()
+			c.ack(route, "route")
+			if c.delta {
+				c.expectAck(EndpointURL, nil, "-"+old)
+				c.expectAck(ClusterURL, nil, "-"+old)
+			} else {
+				c.expectAck(ClusterURL, all, new+"@1")
+			}
+			c.silence()
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package xds
+
+import (
+	"sync"
+	"time"
+)
+
+// Group is collections that change together: a commit to several of them is seen whole or not at all. It is safe for
+// concurrent use; commits take their turns, and readers never wait for them.
+type Group struct {
+	debounce Debounce
+
+	commits sync.Mutex // held by the one who commits
+
+	mu     sync.RWMutex // held for writing while what clients see is replaced
+	hidden map[*Collection]struct{}
+	timer  *time.Timer // non-nil while an announcement is due
+	oldest time.Time   // of the commits that wait for it
+}
+
+// Debounce delays the announcement of a commit until none followed for Quiet, but by no more than Max. Zero announces at
+// once. Until then clients see, and are answered from, what was there before.
+type Debounce struct{ Quiet, Max time.Duration }
+
+// NewGroup returns a group without collections.
+func NewGroup(debounce Debounce) *Group {
+	return &Group{debounce: debounce, hidden: make(map[*Collection]struct{})}
+}
+
+// Collection adds an empty collection to the group, of which nothing is sent until its MarkSynced is called.
+func (g *Group) Collection(typ Type) *Collection {
+	c := &Collection{typ: typ, group: g, bells: make(map[bell]int)}
+	s := &state{revision: 1}
+	s.version = s.sum.String()
+	c.current.Store(s)
+	c.shown.Store(s)
+	return c
+}
+
+// Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if one
+// of them is not of the group.
+func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
+	g.commits.Lock()
+	defer g.commits.Unlock()
+	next := make(map[*Collection]*state, len(commits))
+	for c, commit := range commits {
+		if c.group != g {
+			panic("xds: commit to a collection of another group")
+		}
+		if s := c.after(commit); s != c.current.Load() {
+			next[c] = s
+		}
+	}
+	if len(next) == 0 {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c, s := range next {
+		c.current.Store(s)
+		g.hidden[c] = struct{}{}
+	}
+	g.announce()
+	return true
+}
+
+// announce shows what is hidden as soon as the debounce allows; g.mu is held.
+func (g *Group) announce() {
+	if g.debounce.Quiet <= 0 {
+		g.show()
+		return
+	}
+	now := time.Now()
+	if g.timer == nil {
+		g.oldest = now
+		g.timer = time.AfterFunc(g.debounce.Quiet, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.show()
+		})
+		return
+	}
+	wait := g.debounce.Quiet
+	if g.debounce.Max > 0 {
+		wait = min(wait, g.debounce.Max-now.Sub(g.oldest))
+	}
+	if g.timer.Stop() { // else it is about to announce this commit too
+		g.timer.Reset(max(wait, 0))
+	}
+}
+
+// show lets clients see what is hidden, and wakes the streams that are concerned; g.mu is held. Waking never waits.
+func (g *Group) show() {
+	if g.timer != nil {
+		g.timer.Stop()
+		g.timer = nil
+	}
+	for c := range g.hidden {
+		c.shown.Store(c.current.Load())
+		c.ring()
+	}
+	clear(g.hidden)
+}

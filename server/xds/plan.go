@@ -1,0 +1,320 @@
+package xds
+
+import (
+	"cmp"
+	"slices"
+)
+
+// What a client has, what it wants, and the one function that says what it is to be sent.
+
+// variant is how a type is spoken of on a stream: by differences, by a part of its resources at a time, or in full.
+type variant struct {
+	delta   bool
+	partial bool // SotW: absence from a response says nothing
+}
+
+// inFull says whether each response to a client that wants w is everything again.
+func (v variant) inFull(w *wants) bool { return !v.delta && (!v.partial || w.all) }
+
+// takes says whether a response can take something away from a client that wants w.
+func (v variant) takes(w *wants) bool { return v.delta || v.inFull(w) }
+
+// wants is what a client asked for of a type.
+type wants struct {
+	all   bool // a wildcard
+	names map[string]struct{}
+}
+
+func (w *wants) add(name string) {
+	if w.names == nil {
+		w.names = make(map[string]struct{})
+	}
+	w.names[name] = struct{}{}
+}
+
+// cover says whether the client wants name.
+func (w *wants) cover(name string) bool {
+	_, ok := w.names[name]
+	return ok || w.all
+}
+
+// holding is what a client has of a type: of what it wants, what is in the state at, but for what it lacks. A client that
+// has had no response has the state with nothing in it, and what it brought along from an earlier stream.
+type holding struct {
+	at      *state
+	brought *versions // delta: initial_resource_versions; nil if there are none
+	version string    // SotW: version_info, of everything; empty if there is none
+	// lacks are names of which the client has nothing, whatever the rest says, each with whether that was said.
+	lacks map[string]told
+	asks  bool // the next response is due even if there is nothing in it
+}
+
+// told is whether a client that lacks a resource knows that there is none. If not, the next response has to speak of it.
+type told bool
+
+// owe makes the next response speak of name.
+func (h *holding) owe(name string) {
+	if h.lacks == nil {
+		h.lacks = make(map[string]told)
+	}
+	h.lacks[name] = false
+}
+
+// forget is for a name that the client no longer wants.
+func (h *holding) forget(name string) { delete(h.lacks, name) }
+
+// fresh says whether the client has nothing, as far as is known: it is not one that comes back.
+func (h *holding) fresh() bool { return h.at == nothing && h.brought == nil && h.version == "" }
+
+// asked says whether the next response answers a request, not only a change.
+func (h *holding) asked() bool {
+	for _, told := range h.lacks {
+		if !told {
+			return true
+		}
+	}
+	return h.asks || h.brought != nil
+}
+
+// keepOnly takes from the client all but names, which are what it wanted until now.
+func (h *holding) keepOnly(names map[string]struct{}) {
+	var kept []change
+	for name := range names {
+		if e := h.get(name); e != nil {
+			kept = append(kept, change{name, e})
+		}
+	}
+	h.at = nothing.apart(kept)
+}
+
+// get returns what the client has under name, if it wants it, or nil.
+func (h *holding) get(name string) *Entry {
+	if _, lacks := h.lacks[name]; lacks {
+		return nil
+	}
+	return h.at.get(name)
+}
+
+// step is what to send to a client, and where that brings it.
+type step struct {
+	adds    bool // something is new or newer to the client, is said to be missing, or was asked for
+	removes bool // something that the client has goes
+	to      *state
+	has     holding // afterwards
+
+	say     say
+	diff    *diff
+	news    []*Entry // what is new or newer to the client, unless it is the difference
+	puts    []*Entry // what is listed
+	removed []string
+	spans   []span // where puts stand in diff.puts, if they are to be sent from its encoding; else nil
+}
+
+// say is what a response consists of.
+type say int
+
+const (
+	sayList  say = iota // what is listed
+	sayDiff             // all of the difference, which all streams on the same way share
+	sayState            // all of the state
+)
+
+func (p *step) due() bool { return p.adds || p.removes }
+
+// plan says what to send to a client that has h and wants w, to bring it to goal. If keep, it loses nothing yet: the step
+// leads to the goal and what it has besides. Neither h nor w is changed.
+func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
+	switch {
+	case h.version != "" && h.version == goal.version && !goal.given && w.all:
+		return step{to: goal, has: holding{at: goal}} // it has it all from an earlier stream
+	case h.brought != nil:
+		return planResumed(h, w, goal, keep)
+	}
+	p := step{to: goal, diff: noDiff}
+	if w.all || h.at != nothing { // else all that is wanted is lacking
+		p.diff = goal.since(h.at)
+	}
+	if keep && v.takes(w) {
+		p.to, p.diff = p.diff.before(goal)
+	}
+	p.has = holding{at: p.to, lacks: h.untold(p.to, goal)}
+	switch {
+	case v.delta && w.all && len(h.lacks) == 0:
+		p.say, p.adds, p.removes = sayDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
+	case !v.delta && w.all:
+		p.say, p.removes = sayState, len(p.diff.removed) > 0
+		p.adds = len(h.lacks) > 0 || len(p.diff.puts) > 0 || p.to.version != h.at.version && !p.removes
+	default:
+		p.list(v, h, w, goal)
+	}
+	p.adds = p.adds || h.asks
+	return p
+}
+
+// list fills in what is to be said to a client that wants names, or lacks some.
+func (p *step) list(v variant, h *holding, w *wants, goal *state) {
+	p.listPuts(h, w, goal)
+	p.news = p.puts
+	p.adds = len(p.puts) > 0
+	if v.takes(w) {
+		for _, e := range p.diff.removed {
+			if _, lacks := h.lacks[e.Name]; !lacks && w.cover(e.Name) {
+				p.removed, p.removes = append(p.removed, e.Name), true
+			}
+		}
+	}
+	if !v.delta {
+		if p.removed = nil; v.inFull(w) {
+			p.listAll(h, w, goal)
+		}
+		return
+	}
+	for name, told := range h.lacks {
+		if !bool(told) && goal.get(name) == nil {
+			p.removed, p.adds = append(p.removed, name), true
+		}
+	}
+	slices.Sort(p.removed)
+}
+
+// sharedShare is the part of a difference that a stream must want for the difference to be encoded for all streams: one in
+// so many of its entries.
+const sharedShare = 16
+
+// listPuts lists the changes that the client wants, and what it lacks, each name once.
+func (p *step) listPuts(h *holding, w *wants, goal *state) {
+	for i, e := range p.diff.puts {
+		if _, lacks := h.lacks[e.Name]; lacks || !w.cover(e.Name) {
+			continue
+		}
+		p.puts = append(p.puts, e)
+		if last := len(p.spans) - 1; last >= 0 && p.spans[last].end == i {
+			p.spans[last].end++
+		} else {
+			p.spans = append(p.spans, span{i, i + 1})
+		}
+	}
+	if len(h.lacks) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+		return
+	}
+	p.spans = nil
+	for name := range h.lacks {
+		if e := goal.get(name); e != nil {
+			p.puts = append(p.puts, e)
+		}
+	}
+	sortEntries(p.puts)
+}
+
+// listAll lists all that a client by name has afterwards.
+func (p *step) listAll(h *holding, w *wants, goal *state) {
+	p.puts, p.spans = make([]*Entry, 0, len(w.names)), nil
+	for name := range w.names {
+		from := p.to
+		if _, lacks := h.lacks[name]; lacks {
+			from = goal
+		}
+		if e := from.get(name); e != nil {
+			p.puts = append(p.puts, e)
+		}
+	}
+	sortEntries(p.puts)
+}
+
+// untold returns what a client lacks of the state to when it has been brought there: if that holds more than goal, for the
+// sake of what the client has, the client does not get what it had asked for and is gone.
+func (h *holding) untold(to, goal *state) map[string]told {
+	if to == goal {
+		return nil
+	}
+	var lacks map[string]told
+	for name := range h.lacks {
+		if goal.get(name) == nil && to.get(name) != nil {
+			if lacks == nil {
+				lacks = make(map[string]told)
+			}
+			lacks[name] = true
+		}
+	}
+	return lacks
+}
+
+// planResumed is the plan for the first response to a client that brought versions along.
+func planResumed(h *holding, w *wants, goal *state, keep bool) step {
+	p := step{to: goal, has: holding{at: goal}, diff: noDiff}
+	var gone []string
+	if w.all {
+		p.puts, gone = h.compareAll(goal)
+	} else {
+		p.puts, gone = h.compareNames(w, goal)
+	}
+	p.news = p.puts
+	missing := func(name string) {
+		if _, brought := slices.BinarySearch(gone, name); !brought && goal.get(name) == nil {
+			p.removed = append(p.removed, name)
+		}
+	}
+	for name := range w.names {
+		missing(name)
+	}
+	for name := range h.lacks {
+		if _, named := w.names[name]; !named {
+			missing(name)
+		}
+	}
+	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.asks
+	if len(gone) > 0 && keep { // for the client has, it is enough to know the names
+		had := make([]change, len(gone))
+		for i, name := range gone {
+			had[i] = change{name, &Entry{Name: name}}
+		}
+		p.to = goal.apart(had)
+		p.has.at = p.to
+	} else if len(gone) > 0 {
+		p.removed, p.removes = append(p.removed, gone...), true
+	}
+	slices.Sort(p.removed)
+	return p
+}
+
+// bodies encodes what is said: one body for SotW, one or more for delta.
+func (p *step) bodies(v variant, f form) []*body {
+	if p.to.minTTL == 0 {
+		f = f.withoutTTL()
+	}
+	switch {
+	case p.say == sayState:
+		return []*body{p.to.sotwBody(f)}
+	case !v.delta:
+		return []*body{sotwBodyOf(p.puts, f)}
+	case p.say == sayDiff && p.diff.whole:
+		return p.to.deltaBodiesAll(f)
+	case p.say == sayDiff:
+		return p.diff.deltaIn(f).wildcard
+	case p.spans != nil:
+		return p.diff.deltaIn(f).bodies(p.spans, p.removed)
+	default:
+		return deltaBodies(p.puts, p.removed, f)
+	}
+}
+
+// changed returns the entries that are new or newer to the client, in order of name.
+func (p *step) changed() []*Entry {
+	if p.say == sayList {
+		return p.news
+	}
+	return p.diff.puts
+}
+
+// speaks says whether the response says something about name.
+func (p *step) speaks(name string) bool {
+	_, removed := slices.BinarySearch(p.removed, name)
+	_, changed := slices.BinarySearchFunc(p.changed(), name, compareName)
+	return removed || changed
+}
+
+func compareName(e *Entry, name string) int { return cmp.Compare(e.Name, name) }
+
+func sortEntries(es []*Entry) {
+	slices.SortFunc(es, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+}
