@@ -3,7 +3,6 @@ package adsc
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/internal/flock"
 )
 
 // cache keeps on disk what was last received, a file for each type. A file is a list of JSON objects, one a line: a header,
@@ -26,6 +27,7 @@ import (
 type cache struct {
 	dir   string
 	log   *slog.Logger
+	lock  *os.File
 	files map[string]*cacheFile // by type; nil for those that failed
 }
 
@@ -55,8 +57,26 @@ type (
 // sparse is how many outdated lines a file may have beyond as many as are in force.
 const sparse = 1000
 
-func newCache(dir string, log *slog.Logger) *cache {
-	return &cache{dir: dir, log: log, files: make(map[string]*cacheFile)}
+// errShared says that another client has the cache directory: of two that write the same files neither could resume.
+var errShared = errors.New("it is in use by another client; give each one of its own")
+
+// openCache makes a directory if need be, and takes it for this client alone.
+func openCache(dir string, log *slog.Logger) (*cache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock.Lock(lock); err != nil {
+		_ = lock.Close() // nothing was written to it
+		if errors.Is(err, flock.ErrLocked) {
+			err = errShared
+		}
+		return nil, err
+	}
+	return &cache{dir: dir, log: log, lock: lock, files: make(map[string]*cacheFile)}, nil
 }
 
 func (c *cache) path(typeURL string) string {
@@ -89,9 +109,6 @@ func (c *cache) write(f *cacheFile, r *Response, first bool, live int) (err erro
 	case first:
 		if f != nil {
 			_ = f.Close() // it is replaced
-		}
-		if err := os.MkdirAll(c.dir, 0o700); err != nil {
-			return err
 		}
 		file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -304,37 +321,5 @@ func (c *cache) close() {
 			_ = f.Close() // each write was flushed and checked
 		}
 	}
-	clear(c.files)
-}
-
-// restore hands the handlers what the cache has. What cannot be read is logged and comes from the server.
-func (c *Client) restore(ctx context.Context) error {
-	c.mu.Lock()
-	subs := slices.Clone(c.subs)
-	c.mu.Unlock()
-	for _, sub := range subs {
-		if len(sub.versions) > 0 {
-			continue // the caller has more than that, and may have newer
-		}
-		r, err := c.cache.load(sub.typeURL)
-		if err != nil {
-			c.cfg.Log.Warn("cached responses cannot be read", "type_url", sub.typeURL, "err", err)
-			continue
-		}
-		if r == nil {
-			continue
-		}
-		_, handler := c.handlerOf(sub.typeURL)
-		rejected := handler(ctx, r)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		sub.take(r, rejected)
-		sub.version = "" // a server that hears the version may answer nothing, and we would never be synced
-		c.note(sub, r, true)
-		if hook := c.cfg.Hooks.Response; hook != nil {
-			hook(r, rejected)
-		}
-	}
-	return nil
+	_ = c.lock.Close() // nothing was written to it
 }

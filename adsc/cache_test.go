@@ -1,6 +1,7 @@
 package adsc_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -170,4 +171,46 @@ func TestCacheThatCannotBeWrittenIsNoReasonToStop(t *testing.T) {
 	run(t, cfg)
 	assert.Equal(t, "a@1 complete ", receive(t, heard))
 	assert.Equal(t, "a@2 ", receive(t, heard))
+}
+
+func TestACacheDirectoryIsThatOfOneClient(t *testing.T) {
+	silent := serve(t, func(_ int, s stream) error {
+		<-s.Context().Done()
+		return nil
+	})
+	cfg := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg.CacheDir = t.TempDir()
+	opened := make(chan string, 1)
+	cfg.Hooks.Opened = func(server string) { opened <- server }
+	stop, first := run(t, cfg)
+	receive(t, opened)
+	_, second := run(t, cfg)
+	require.ErrorContains(t, receive(t, second), cfg.CacheDir+": it is in use by another client")
+	stop()
+	require.ErrorIs(t, receive(t, first), context.Canceled)
+	run(t, cfg)
+	receive(t, opened)
+}
+
+// TestWhatWasRejectedIsNotCached: a client that starts from the cache has what its handler took last.
+func TestWhatWasRejectedIsNotCached(t *testing.T) {
+	dir := t.TempDir()
+	requests := make(chan *deltaRequest, 10)
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		return chat(s, requests, deltaResponse(t, "n1", "v", "a@1", "b@1"), deltaResponse(t, "n2", "v", "a@2", "x@1", "-b"))
+	})
+	handler, heard := teller()
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	cfg.Mode, cfg.CacheDir = adsc.Delta, dir
+	_, ended := run(t, cfg)
+	finished(t, ended)
+	receive(t, heard)
+	receive(t, heard)
+	cfg.Addresses = []string{"127.0.0.1:1"}
+	_, ended = run(t, cfg)
+	finished(t, ended)
+	assert.Equal(t, "a@1 b@1 complete cached ", receive(t, heard))
 }

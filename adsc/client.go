@@ -19,16 +19,27 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
+// How often a server is asked whether it is there. One of grpc-go that does not say otherwise ends connections that ask more
+// often than every five minutes; each time it does, the time is doubled, as gRPC has clients do.
+const (
+	minPing = 30 * time.Second
+	maxPing = 6 * time.Minute
+)
+
 // Client keeps a stream to one of several equal servers. Make it with New and let it work with Run. The other methods
 // are safe for concurrent use, and may be called by handlers.
 type Client struct {
 	cfg   Config        // read-only
-	cache *cache        // owned by Run; nil for none
 	wake  chan struct{} // rung when there is something else to ask for
 	again chan struct{} // rung when the stream is to be exchanged
 
-	mu   sync.Mutex
-	subs []*subscription // in the order in which they are requested
+	// Owned by Run.
+	cache *cache        // nil for none
+	ping  time.Duration // how often a server is asked whether it is there
+
+	mu      sync.Mutex
+	running bool
+	subs    []*subscription // in the order in which they are requested
 }
 
 // New makes a client of cfg, which is taken over. It does not connect yet.
@@ -36,30 +47,59 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("ads client: %w", err)
 	}
-	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), again: make(chan struct{}, 1), ping: minPing}
 	for _, s := range cfg.Subscriptions {
 		c.subs = append(c.subs, newSubscription(s))
-	}
-	if cfg.CacheDir != "" {
-		c.cache = newCache(cfg.CacheDir, cfg.Log)
 	}
 	return c, nil
 }
 
-// Subscribe asks for a type, or for other names of one that is asked for already, whose handler then changes, too.
+// Subscribe asks for a type, or for other names of one that is asked for already, whose handler then changes, too. What is
+// not asked for any more is forgotten without a word to the handler, and comes anew if it is asked for again; Versions are
+// of no use for a type that is asked for already.
 func (c *Client) Subscribe(s Subscription) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("ads client: %w", err)
 	}
 	c.mu.Lock()
 	if sub := c.find(s.TypeURL); sub != nil {
-		sub.handler, sub.follow, sub.names = s.Handler, s.Follow, sortedSet(s.Names)
+		sub.change(s)
 	} else {
 		c.subs = append(c.subs, newSubscription(s))
 	}
 	c.mu.Unlock()
 	ring(c.wake)
 	return nil
+}
+
+// Unsubscribe asks for nothing of a type any more. Its handler is not called again, but may be at work. A type that is not
+// asked for is none of its business.
+func (c *Client) Unsubscribe(typeURL string) {
+	c.mu.Lock()
+	c.subs = slices.DeleteFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
+	if child, _ := childrenOf(typeURL); child != "" {
+		if follower := c.find(child); follower != nil && follower.follow {
+			follower.want(wants{}) // nothing refers to anything
+		}
+	}
+	c.mu.Unlock()
+	ring(c.wake)
+}
+
+// Resources returns the conditions of those resources of a type that are asked for by name, in order of name. In a state of
+// the world the names of resources must be known for that; see Subscription.NameOf.
+func (c *Client) Resources(typeURL string) []ResourceStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sub := c.find(typeURL)
+	if sub == nil {
+		return nil
+	}
+	list := make([]ResourceStatus, len(sub.wants.names))
+	for i, name := range sub.wants.names {
+		list[i] = *sub.resources[name]
+	}
+	return list
 }
 
 // Reconnect has the client exchange its stream for a new one to the same server, which gets to know the node and the
@@ -75,7 +115,7 @@ func (c *Client) Synced(typeURL string) bool {
 	if sub == nil {
 		return false
 	}
-	if sub.follow && len(sub.names) == 0 { // there is nothing to ask for, if that is known
+	if sub.follow && sub.wants.nothing() { // there is nothing to ask for, if that is known
 		parent := c.find(parentOf(typeURL))
 		return parent != nil && parent.synced
 	}
@@ -99,11 +139,21 @@ func ring(bell chan<- struct{}) {
 }
 
 // Run keeps a stream up until ctx ends, and then returns ctx's error. It returns another error only if the backoff gives
-// up; it is then that of the last stream. When Run returns, every goroutine and connection of the client has ended. Run
-// must not be called twice at the same time.
+// up, and then that of the last stream, or if the cache directory cannot be used or the client runs already. When Run
+// returns, every goroutine and connection of the client has ended, and it may be called again.
 func (c *Client) Run(ctx context.Context) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.openCache(); err != nil {
+		return err
+	}
 	if c.cache != nil {
-		defer c.cache.close()
+		defer func() {
+			c.cache.close()
+			c.cache = nil
+		}()
 		if err := c.restore(ctx); err != nil {
 			return err
 		}
@@ -148,6 +198,37 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
+func (c *Client) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running {
+		return errors.New("ads client: Run was called while it runs")
+	}
+	c.running = true
+	return nil
+}
+
+// openCache opens the cache, if there is to be one. A directory that cannot be written is no reason not to run.
+func (c *Client) openCache() (err error) {
+	if c.cfg.CacheDir == "" {
+		return nil
+	}
+	c.cache, err = openCache(c.cfg.CacheDir, c.cfg.Log)
+	if errors.Is(err, errShared) {
+		return fmt.Errorf("ads client: cache directory %s: %w", c.cfg.CacheDir, err)
+	}
+	if err != nil {
+		c.cfg.Log.Warn("responses are not cached", "err", err)
+	}
+	return nil
+}
+
+func (c *Client) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = false
+}
+
 // connect connects to address and works on one stream until it ends. It reports whether the stream was of use.
 func (c *Client) connect(ctx context.Context, address string) (stable bool, err error) {
 	opts, err := c.dialOptions(address)
@@ -162,7 +243,6 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	}
 	defer func() { _ = conn.Close() }() // it fails only if it was closed before
 
-	start := time.Now()
 	s := newStream(ctx, c, address)
 	if c.cfg.Mode != SotW {
 		err = s.run(conn, openDelta)
@@ -174,7 +254,10 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	} else {
 		err = s.run(conn, openSotW)
 	}
-	return s.answered && time.Since(start) >= c.cfg.StableAfter, fmt.Errorf("xDS stream to %s: %w", address, err)
+	if tooManyPings(err) {
+		c.ping = min(2*c.ping, maxPing)
+	}
+	return s.stood(err), fmt.Errorf("xDS stream to %s: %w", address, err)
 }
 
 func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
@@ -191,9 +274,8 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 			Backoff:           grpcbackoff.DefaultConfig,
 			MinConnectTimeout: c.cfg.ConnectTimeout,
 		}),
-		// A peer that vanished without a word is noticed in 40 seconds. Servers of grpc-go that do not say otherwise
-		// refuse pings more often than every five minutes without a stream, hence only with one.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		// A peer that vanished without a word is noticed in 40 seconds, unless servers will not have it.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.ping, Timeout: 10 * time.Second}),
 	}
 	if c.cfg.TokenFile != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(tokenFile(c.cfg.TokenFile)))

@@ -1,6 +1,7 @@
 package adsc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Defaults of a Config.
@@ -23,11 +25,14 @@ const (
 	DefaultConnectTimeout = 10 * time.Second
 	// DefaultAnswerTimeout is how long the first answer on a stream may take if there are other servers to ask.
 	DefaultAnswerTimeout = 30 * time.Second
-	// DefaultStableAfter is how long a stream must have lived for the next reconnect to be an early one. A server that
-	// accepts and then refuses is thereby backed off from like one that is down.
+	// DefaultStableAfter is how long a stream must have stood for the next reconnect to be an early one. A server that
+	// accepts and then refuses is thereby backed off from like one that is down, also if it takes a while to refuse.
 	DefaultStableAfter = 10 * time.Second
 	// DefaultExhaustedWait is how long to leave a server alone, at least, that said ResourceExhausted.
 	DefaultExhaustedWait = 5 * time.Second
+	// DefaultAbsentAfter is how long a resource that was asked for by name may take to come before it counts as one that
+	// does not exist: that of gRPC's clients.
+	DefaultAbsentAfter = 15 * time.Second
 )
 
 // Mode is the variant of the protocol.
@@ -51,7 +56,7 @@ type Config struct {
 	Mode Mode
 	// Node introduces the client. It is sent with the first request of each stream and is not modified.
 	Node *corev3.Node
-	// NodeOf, if set, is called for each stream and takes the place of Node.
+	// NodeOf, if set, is called for each stream, on the goroutine of Run, and takes the place of Node.
 	NodeOf func() *corev3.Node
 	// Subscriptions are the types asked for from the start, each type once, in the order in which they are requested.
 	Subscriptions []Subscription
@@ -75,13 +80,21 @@ type Config struct {
 	// Backoff makes the policy of waiting between rounds; nil means exponential, from half a second to a minute, with
 	// jitter, without end. When it says backoff.Stop, Run returns the last error.
 	Backoff func() backoff.BackOff
-	// StableAfter is how long a stream that was answered must live for the backoff to start afresh; 0 means
-	// DefaultStableAfter.
+	// StableAfter is how long a stream must stand for the backoff to start afresh, and to count as connected if the server
+	// says nothing; 0 means DefaultStableAfter.
 	StableAfter time.Duration
 	// ExhaustedWait is the least wait after ResourceExhausted; 0 means DefaultExhaustedWait.
 	ExhaustedWait time.Duration
 
-	// CacheDir, if set, is a directory that keeps what was last received, a file for each type. Run begins by handing its
+	// AbsentAfter is how long a resource that was asked for by name may take to come before it counts as one that does not
+	// exist; 0 means DefaultAbsentAfter, and less than that never. See Subscription.Absent.
+	AbsentAfter time.Duration
+	// CompareAfter is how long a client goes on from versions that it brought along, in delta mode, before it has everything
+	// sent once more and compares: a server that takes no note of the versions does not say what has gone. At most one
+	// compare follows each reconnect. 0 means never. See Hooks.Compared.
+	CompareAfter time.Duration
+
+	// CacheDir, if set, is a directory, of this client alone, that keeps what was last received, a file for each type. Run begins by handing its
 	// content to the handlers, but for subscriptions that have Versions, and in delta mode asks only for what differs.
 	CacheDir string
 
@@ -94,12 +107,15 @@ type Config struct {
 type Hooks struct {
 	// Opened is called when a stream was opened and everything was asked for. The server need not have noticed.
 	Opened func(server string)
-	// Connected is called once for a stream, when it was answered for the first time or has stood for a second: a
-	// client that resumes may have nothing to be told.
+	// Connected is called once for a stream, when it was answered for the first time or has stood for StableAfter: a
+	// client that resumes may have nothing to be told, and a server may take a while to refuse one.
 	Connected func(server string)
 	// Failed is called when every server has failed in a row, with the error of the last and the wait before the next
 	// round. See Denied and Exhausted.
 	Failed func(err error, wait time.Duration)
+	// Compared is called when a type was compared in full, with how many of its resources were not what the client had, or had
+	// gone. What changed while the stream was exchanged is among them.
+	Compared func(typeURL string, healed int)
 	// Response is called after each response was handled, with the handler's error.
 	Response func(r *Response, rejected error)
 }
@@ -107,11 +123,18 @@ type Hooks struct {
 // Subscription is a type that is asked for.
 type Subscription struct {
 	TypeURL string
-	Names   []string // none means wildcard: all resources of the type
+	Names   []string // none means wildcard, all resources of the type, as does "*"
 	// Follow has the client ask for those names that the parents of the type refer to, as Envoy does: for routes those
 	// of listeners, for endpoints those of clusters. The parents must be subscribed to, too. Names must be empty.
 	Follow  bool
 	Handler Handler
+	// Absent, if set, is called with names that were asked for and do not exist, once until they are there again: the server
+	// said so, or leaves out of a complete set what was in earlier ones, or said nothing for AbsentAfter. It is called like
+	// the handler. See also Client.Resources.
+	Absent func(ctx context.Context, names []string)
+	// NameOf tells the name of a resource that came without, as they do in a state of the world; "" if it has none. It need
+	// not be set for Envoy's types. Without it nothing is known of single resources in that mode.
+	NameOf func(body *anypb.Any) string
 	// Versions are those of resources, by name, that the caller has already: in delta mode only what differs is sent.
 	// The client takes them over.
 	Versions map[string]string
@@ -186,6 +209,7 @@ func (c *Config) setDefaults() {
 		{&c.AnswerTimeout, DefaultAnswerTimeout},
 		{&c.StableAfter, DefaultStableAfter},
 		{&c.ExhaustedWait, DefaultExhaustedWait},
+		{&c.AbsentAfter, DefaultAbsentAfter},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard

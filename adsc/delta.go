@@ -50,7 +50,7 @@ func (w deltaWire) recv() (*answer, error) {
 		removed:      m.GetRemovedResources(),
 	}
 	for i, r := range m.GetResources() {
-		a.resources[i] = Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource()}
+		a.resources[i] = Resource{Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource()}
 	}
 	if a.version == "" {
 		header, err := w.Header() // is there, since a message is

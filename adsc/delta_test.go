@@ -139,7 +139,7 @@ func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
 	again := receive(t, requests)
 	assert.Equal(t, "n1", again.GetNode().GetId())
 	assert.Empty(t, again.GetResponseNonce())
-	assert.Equal(t, map[string]string{"a": "2", "c": "1", "x": "1"}, again.GetInitialResourceVersions(), "what was refused is known, too")
+	assert.Equal(t, map[string]string{"a": "1", "c": "1"}, again.GetInitialResourceVersions(), "what was rejected is not known")
 	assert.Equal(t, "a@3 ", receive(t, heard), "not complete: it was resumed")
 }
 
@@ -307,4 +307,36 @@ func TestAutoFallsBack(t *testing.T) {
 		assert.True(t, adsc.Denied(err))
 		assert.False(t, adsc.Exhausted(err))
 	})
+}
+
+// TestAResponseCanBeRejectedInPart: what is rejected by name is not known, and all else is.
+func TestAResponseCanBeRejectedInPart(t *testing.T) {
+	requests := make(chan *deltaRequest, 100)
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- first
+		if n > 0 {
+			<-s.Context().Done()
+			return nil
+		}
+		if err := chat(s, requests, deltaResponse(t, "n1", "v", "a@1", "x@1"), deltaResponse(t, "n2", "v", "a@2", "b@1", "x@2", "-c")); err != nil {
+			return err
+		}
+		return errRestart
+	})
+	rejecting := false
+	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		if !rejecting {
+			rejecting = true
+			return nil
+		}
+		return fmt.Errorf("wrapped: %w", &adsc.RejectedError{Names: []string{"x"}, Err: errRefused})
+	}}))
+	receive(t, requests)
+	assert.Nil(t, receive(t, requests).GetErrorDetail())
+	assert.Contains(t, receive(t, requests).GetErrorDetail().GetMessage(), errRefused.Error())
+	assert.Equal(t, map[string]string{"a": "2", "b": "1", "x": "1"}, receive(t, requests).GetInitialResourceVersions())
 }

@@ -26,6 +26,12 @@ func Denied(err error) bool {
 // exceeded a limit of either side.
 func Exhausted(err error) bool { return codeOf(err) == codes.ResourceExhausted }
 
+// tooManyPings reports whether err means that the server ended the connection since it was asked too often whether it is
+// there. gRPC has it in words only.
+func tooManyPings(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "too_many_pings")
+}
+
 // codeOf returns the gRPC code of err, which may be wrapped, or OK if it has none.
 func codeOf(err error) codes.Code {
 	var s interface{ GRPCStatus() *status.Status }

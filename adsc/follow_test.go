@@ -51,7 +51,7 @@ func TestFollowsParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		parent, child string
 		steps         [][]*anypb.Any // what the parent's responses have
-		want          [][]string     // what the child's requests are for
+		want          [][]string     // what the child's requests are for that follow the last of the steps
 	}{
 		"clusters": {
 			adsc.ClusterType, adsc.EndpointType,
@@ -80,16 +80,18 @@ func TestFollowsParents(t *testing.T) {
 					if err := s.Send(r); err != nil {
 						return err
 					}
-				}
-				for {
-					r, err := s.Recv()
-					if err != nil {
-						return err
+					for asked := i < len(c.steps)-len(c.want); !asked; {
+						r, err := s.Recv()
+						if err != nil {
+							return err
+						}
+						if asked = r.GetTypeUrl() == c.child; asked {
+							children <- r.GetResourceNames()
+						}
 					}
-					if r.GetTypeUrl() == c.child {
-						children <- r.GetResourceNames()
-					}
 				}
+				<-s.Context().Done()
+				return nil
 			})
 			client, err := adsc.New(quiet(
 				address,

@@ -9,8 +9,8 @@ import (
 // Handler takes a response. It is called on the goroutine of Client.Run, one response at a time, and while it works no
 // more than one other is read: a slow handler slows the server down, and nothing queues. The response is acknowledged
 // when the handler returns nil; its error is sent to the server as the reason why the response was rejected, so it
-// should name the resources that are at fault. The handler is expected to keep the others: what it was given counts as
-// known either way, and does not come again before it changes. ctx is that of Run.
+// should name the resources that are at fault. Nothing of a rejected response counts as known, and all of it comes again on
+// the next stream; a handler that took it in part returns a RejectedError. ctx is that of Run.
 type Handler func(ctx context.Context, r *Response) error
 
 // Response is what a server sent of one type. The handler owns it.
@@ -39,8 +39,10 @@ type Response struct {
 
 // Resource is one element of a response.
 type Resource struct {
-	// Name and Version are set in delta mode only: in the other they are inside the body, if anywhere.
+	// Name and Version are set in delta mode only: in the other they are inside the body, if anywhere. So are Aliases, other
+	// names that it can be asked for by.
 	Name, Version string
+	Aliases       []string
 	// Body is what the server sent, not checked; nil if it sent nothing.
 	Body *anypb.Any
 }

@@ -9,13 +9,11 @@ import (
 	"sync"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 )
-
-// settled is how long a stream must stand to count as connected if the server says nothing.
-const settled = time.Second
 
 // stream is one stream to one server. Three goroutines work on it: the one of Client.Run owns all that is here, and one
 // each reads and writes, so that neither ever waits for the other: a server that reads nothing more before it has written
@@ -24,39 +22,45 @@ type stream struct {
 	client   *Client
 	life     context.Context // of Client.Run, which outlives the stream; handlers get it
 	server   string
-	requests chan *request // to the writer
 	answers  chan *answer  // from the reader; unbuffered, so that a slow handler holds the reader back
+	requests chan *request // to the writer; it never blocks if the writer is idle
+	wrote    chan struct{} // from the writer, which is idle then
+	idle     bool
 
-	asked     map[string]*asked // by type
-	connected bool
-	answered  bool
-	delta     bool
-}
-
-// asked is what a stream knows of a type that it asked for.
-type asked struct {
-	names []string
-	nonce string // of the last response
-	// fresh says that the client brought nothing along, and that everything is still to come.
-	fresh, begun bool
+	node     *corev3.Node // for the first request; nil once that is written
+	asked    map[string]*asked
+	due      []string  // types of which something may be to be written, each once
+	waits    []wait    // for resources that were asked for by name, the oldest first
+	opened   time.Time // zero before
+	told     bool      // everything was asked for
+	stands   bool      // Connected was called, or there is nobody to call
+	answered bool
+	delta    bool
 }
 
 // The reasons of our own to end a stream.
 var (
 	errUnversioned = errors.New("the server's delta has no versions of resources") // in Auto
 	errReconnect   = errors.New("reconnecting")
+	errSilent      = errors.New("no answer")
 )
 
 func newStream(life context.Context, c *Client, server string) *stream {
 	return &stream{
-		client: c, life: life, server: server, asked: make(map[string]*asked),
-		requests: make(chan *request, 64), answers: make(chan *answer),
+		client: c, life: life, server: server, node: c.cfg.NodeOf(), asked: make(map[string]*asked), idle: true,
+		answers: make(chan *answer), requests: make(chan *request, 1), wrote: make(chan struct{}, 1),
 	}
 }
 
 // wantsFallback reports whether the stream, having ended with err, should be tried in the other variant.
 func (s *stream) wantsFallback(err error) bool {
 	return errors.Is(err, errUnversioned) || !s.answered && codeOf(err) == codes.Unimplemented
+}
+
+// stood reports whether the stream, having ended with err, was there for long enough to be no failure, be it that the
+// server had nothing to say.
+func (s *stream) stood(err error) bool {
+	return !s.opened.IsZero() && time.Since(s.opened) >= s.client.cfg.StableAfter && !errors.Is(err, errSilent)
 }
 
 // run asks for every subscription and works on the answers until the stream ends. The error is never nil.
@@ -69,6 +73,7 @@ func (s *stream) run(conn *grpc.ClientConn, open opener) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
+	s.opened = time.Now()
 	_, s.delta = w.(deltaWire)
 	workers.Go(func() { s.read(ctx, w, cancel) })
 	workers.Go(func() { s.write(ctx, w, cancel) })
@@ -106,50 +111,91 @@ func (s *stream) write(ctx context.Context, w wire, end context.CancelCauseFunc)
 				end(fmt.Errorf("request %s: %w", r.typeURL, err))
 				return
 			}
+			s.wrote <- struct{}{}
 		}
 	}
 }
 
 // work is the loop of the stream.
 func (s *stream) work(ctx context.Context) error {
-	if err := s.ask(ctx); err != nil {
-		return err
-	}
-	if opened := s.client.cfg.Hooks.Opened; opened != nil {
-		opened(s.server)
-	}
-	stands := time.NewTimer(settled)
-	defer stands.Stop()
+	stable := time.NewTimer(s.client.cfg.StableAfter)
+	defer stable.Stop()
 	var late <-chan time.Time
-	if wait := s.client.cfg.AnswerTimeout; len(s.client.cfg.Addresses) > 1 {
-		timer := time.NewTimer(wait)
+	if len(s.client.cfg.Addresses) > 1 {
+		timer := time.NewTimer(s.client.cfg.AnswerTimeout)
 		defer timer.Stop()
 		late = timer.C
 	}
+	alarm := time.NewTimer(0)
+	defer alarm.Stop()
+	s.look()
 	for {
+		if err := s.proceed(); err != nil {
+			return err
+		}
+		s.set(alarm)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-s.wrote:
+			s.idle = true
 		case a := <-s.answers:
 			late = nil
-			if err := s.handle(ctx, a); err != nil {
+			if err := s.handle(a); err != nil {
 				return err
 			}
 		case <-s.client.wake:
-			if err := s.ask(ctx); err != nil {
-				return err
-			}
+			s.look()
 		case <-s.client.again:
 			return errReconnect
-		case <-stands.C:
+		case <-stable.C:
 			s.established()
 		case <-late:
 			if !s.resumes() {
-				return fmt.Errorf("no answer within %s", s.client.cfg.AnswerTimeout)
+				return fmt.Errorf("%w within %s", errSilent, s.client.cfg.AnswerTimeout)
 			}
 			late = nil
+		case now := <-alarm.C:
+			s.expire(now)
+			if s.client.compare(now) {
+				return errReconnect
+			}
 		}
 	}
+}
+
+// proceed hands the writer what is due if it is idle.
+func (s *stream) proceed() error {
+	if !s.idle {
+		return nil
+	}
+	r, err := s.next()
+	if err != nil {
+		return err
+	}
+	if r != nil {
+		s.idle = false
+		s.requests <- r
+		return nil
+	}
+	if opened := s.client.cfg.Hooks.Opened; !s.told && opened != nil {
+		opened(s.server)
+	}
+	s.told = true
+	return nil
+}
+
+// set has the alarm ring when the next wait is over or the next compare is due.
+func (s *stream) set(alarm *time.Timer) {
+	at := s.client.compareAt()
+	if len(s.waits) > 0 && (at.IsZero() || s.waits[0].until.Before(at)) {
+		at = s.waits[0].until
+	}
+	if at.IsZero() {
+		alarm.Stop()
+		return
+	}
+	alarm.Reset(max(0, time.Until(at)))
 }
 
 // resumes reports whether there was an answer to each type on an earlier stream: that there is none on this one may then
@@ -161,158 +207,8 @@ func (s *stream) resumes() bool {
 }
 
 func (s *stream) established() {
-	if hook := s.client.cfg.Hooks.Connected; !s.connected && hook != nil {
+	if hook := s.client.cfg.Hooks.Connected; !s.stands && hook != nil {
 		hook(s.server)
 	}
-	s.connected = true
-}
-
-// ask brings what the server was asked for in line with the subscriptions.
-func (s *stream) ask(ctx context.Context) error {
-	c := s.client
-	c.mu.Lock()
-	var requests []*request
-	for _, sub := range c.subs {
-		if r := s.update(sub); r != nil {
-			requests = append(requests, r)
-		}
-	}
-	c.mu.Unlock()
-	for _, r := range requests {
-		if err := s.send(ctx, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// update returns the request by which the server gets to know what is wanted of a type, or nil if it knows. The caller
-// holds the client's mu.
-func (s *stream) update(sub *subscription) *request {
-	a := s.asked[sub.typeURL]
-	r := &request{typeURL: sub.typeURL, names: sub.names, version: sub.version}
-	switch {
-	case a == nil && sub.follow && len(sub.names) == 0:
-		return nil // to ask for no names would be to ask for all
-	case a == nil:
-		a = &asked{}
-		if s.delta {
-			r.versions = sub.resume(sub.names)
-		}
-		a.fresh = len(r.versions) == 0
-		r.subscribe = sub.names
-		if len(s.asked) == 0 {
-			r.node = s.client.cfg.NodeOf()
-		}
-		s.asked[sub.typeURL] = a
-	case slices.Equal(a.names, sub.names):
-		return nil
-	default:
-		r.nonce = a.nonce
-		if s.delta {
-			r.nonce = ""
-		}
-		r.subscribe, r.unsubscribe = without(sub.names, a.names), without(a.names, sub.names)
-		if len(a.names) == 0 && !sub.follow {
-			r.unsubscribe = []string{"*"}
-		}
-		if len(sub.names) == 0 && !sub.follow {
-			r.subscribe = []string{"*"}
-		}
-	}
-	a.names = sub.names
-	return r
-}
-
-// without returns the names of a sorted list that another does not have.
-func without(names, others []string) []string {
-	var left []string
-	for _, name := range names {
-		if _, found := slices.BinarySearch(others, name); !found {
-			left = append(left, name)
-		}
-	}
-	return left
-}
-
-// send hands a request to the writer.
-func (s *stream) send(ctx context.Context, r *request) error {
-	select {
-	case s.requests <- r:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// handle passes a response to its handler and answers it.
-func (s *stream) handle(ctx context.Context, in *answer) error {
-	c := s.client
-	log := c.cfg.Log.With("address", s.server, "type_url", in.typeURL, "nonce", in.nonce)
-	a := s.asked[in.typeURL]
-	if a == nil { // to answer it would be to ask for the type
-		log.Warn("response of a type that was not asked for ignored")
-		return nil
-	}
-	unversioned := func(r Resource) bool { return r.Version == "" }
-	if in.delta && c.cfg.Mode == Auto && slices.ContainsFunc(in.resources, unversioned) {
-		return errUnversioned
-	}
-	s.answered = true
-	s.established()
-	r := &Response{
-		TypeURL: in.typeURL, Version: in.version, Resources: in.resources, Removed: in.removed, Delta: in.delta,
-		Complete: a.fresh, More: in.more, Server: s.server, ControlPlane: in.controlPlane,
-	}
-	if !in.delta {
-		r.Complete = !partialTypes[in.typeURL]
-	}
-	first := r.Complete && !a.begun
-	a.nonce, a.begun = in.nonce, in.more
-	a.fresh = a.fresh && in.more
-
-	sub, handler := c.handlerOf(in.typeURL)
-	rejected := handler(s.life, r)
-	if err := s.life.Err(); err != nil {
-		return err
-	}
-	// It was handled, even if the stream has ended in the meantime: the next one has to tell the server of it.
-	if rejected != nil {
-		log.Warn("response rejected", "version", in.version, "err", rejected)
-	}
-	sub.take(r, rejected)
-	if c.cache != nil {
-		c.cache.store(r, first, len(sub.versions))
-	}
-	c.note(sub, r, first)
-	if hook := c.cfg.Hooks.Response; hook != nil {
-		hook(r, rejected)
-	}
-
-	answer := &request{typeURL: in.typeURL, nonce: in.nonce, rejected: rejected, names: a.names, version: sub.version}
-	if err := s.send(ctx, answer); err != nil {
-		return err
-	}
-	return s.ask(ctx)
-}
-
-// handlerOf returns a subscription and its handler as it is now.
-func (c *Client) handlerOf(typeURL string) (*subscription, Handler) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sub := c.find(typeURL)
-	return sub, sub.handler
-}
-
-// note takes what follows from a response that was handled: that its type is synced, and what it refers to.
-func (c *Client) note(sub *subscription, r *Response, first bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !r.More && !r.Cached {
-		sub.synced = true
-	}
-	child, refers := childrenOf(r.TypeURL)
-	if follower := c.find(child); follower != nil && follower.follow {
-		follower.names = sub.refer(r, first, refers)
-	}
+	s.stands = true
 }

@@ -1,78 +1,131 @@
 package adsc
 
 import (
-	"slices"
+	"context"
+	"maps"
+	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// subscription is a Subscription and how far it got. What is remembered lives as long as the client: versions survive a
-// reconnect, nonces do not.
+// subscription is a Subscription and how far it got. It lives as long as the client: versions survive a reconnect, nonces
+// do not. All of it is guarded by Client.mu.
 type subscription struct {
-	typeURL string // read-only
-
-	// Guarded by Client.mu.
+	typeURL string
 	handler Handler
+	absent  func(ctx context.Context, names []string) // nil for none
+	nameOf  func(Resource) string
 	follow  bool
-	names   []string // sorted, each once; none means all, or nothing if follow
-	synced  bool
 
-	// Owned by Run.
-	version string // SotW: of the last response that the handler took
-	// versions are those of the resources that were received, by name; delta only.
+	wants wants
+	// kept is what was wanted all the time since the server was last told of what is wanted.
+	kept   wants
+	synced bool
+
+	version string // SotW: what to resume with: the version of the last response that the handler took
+	// versions are those of the resources that the handler took, by name; delta only.
 	versions map[string]string
 	// partial says that versions are those of a first response whose end never came: they are of no use then, since it
 	// is not known what has gone.
-	partial  bool
-	children map[string][]string // of a type that others follow: the names that each resource refers to
+	partial bool
+
+	// unverified is since when versions rely on it that a server took note of them; zero while they do not.
+	unverified time.Time
+	// compared are the versions of before a full compare, without those that turned out to be right; nil while there is none.
+	compared  map[string]string
+	comparing bool // the next stream is to begin with nothing
+	healed    int  // what differed so far
+
+	resources resources           // by name
+	children  map[string][]string // of a type that others follow: the names that each resource refers to
 }
 
 func newSubscription(s Subscription) *subscription {
-	return &subscription{
-		typeURL: s.TypeURL, handler: s.Handler, follow: s.Follow, names: sortedSet(s.Names), versions: s.Versions,
+	sub := &subscription{typeURL: s.TypeURL, versions: s.Versions, resources: make(resources)}
+	if !s.Follow {
+		sub.wants = wantsOf(s.Names)
 	}
+	sub.change(s)
+	return sub
 }
 
-// resume returns the versions to begin a delta stream with.
-func (s *subscription) resume(names []string) map[string]string {
-	if s.partial {
-		s.versions, s.partial = nil, false
-	}
-	if len(names) > 0 && !slices.Contains(names, "*") {
-		for name := range s.versions {
-			if _, asked := slices.BinarySearch(names, name); !asked {
-				delete(s.versions, name)
-			}
+// change takes over what another Subscription of the type says.
+func (s *subscription) change(to Subscription) {
+	s.handler, s.absent, s.nameOf = to.Handler, to.Absent, namer(to)
+	w := wantsOf(to.Names)
+	if to.Follow {
+		if w = s.wants; !s.follow {
+			w = wants{}
 		}
 	}
-	return s.versions
+	s.follow = to.Follow
+	s.want(w)
 }
 
-// take notes what was received.
-func (s *subscription) take(r *Response, rejected error) {
+// want has other resources asked for, and forgets those that are wanted no more: the caller is to do the same, and to be
+// given them anew if it changes its mind.
+func (s *subscription) want(w wants) {
+	s.kept = s.kept.and(w)
+	if !w.equal(s.wants) {
+		s.version = "" // with it a server may think that we have everything
+	}
+	s.wants = w
+	covers := w.covers()
+	for _, versions := range []map[string]string{s.versions, s.compared} {
+		maps.DeleteFunc(versions, func(name, _ string) bool { return !covers(name) })
+	}
+	s.resources.want(w.names)
+}
+
+// due reports whether a server that was told this is to be told something else.
+func (s *subscription) due(told wants) bool { return !told.equal(s.wants) || !told.equal(s.kept) }
+
+// tell returns what to tell a server next of what is wanted, given what it was told. What was dropped in the meantime and
+// is wanted again has been forgotten, and a server that never heard of that would not send it again: it is dropped first.
+func (s *subscription) tell(told wants) wants {
+	if s.kept.equal(told.and(s.wants)) {
+		s.kept = s.wants
+	}
+	return s.kept
+}
+
+// open returns the names that a stream is to answer which has just been asked for them: those without an answer, and all
+// of them if the client brings nothing along.
+func (s *subscription) open(fresh bool) []string {
+	if fresh {
+		return s.wants.names
+	}
+	return s.resources.open()
+}
+
+// take notes a response, of which something may have been rejected. first says that it begins a complete set.
+func (s *subscription) take(r *Response, first bool, rejected rejection) {
 	if !r.Delta {
-		s.versions = nil
-		if rejected == nil {
+		s.versions, s.partial = nil, false
+		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // it has everything
+		if rejected.err == nil {
 			s.version = r.Version
 		}
 		return
 	}
 	s.version = ""
-	if s.versions == nil {
+	if s.versions == nil || first {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
-	for i := range r.Resources {
-		s.versions[r.Resources[i].Name] = r.Resources[i].Version
-	}
-	for _, name := range r.Removed {
-		delete(s.versions, name)
+	if taken := rejected.taken(r); taken != nil {
+		for i := range taken.Resources {
+			s.versions[taken.Resources[i].Name] = taken.Resources[i].Version
+		}
+		for _, name := range taken.Removed {
+			delete(s.versions, name)
+		}
 	}
 	s.partial = r.Complete && r.More
 }
 
 // refer notes what the resources of a response refer to, and returns all that is referred to. first says that r begins a
 // complete set.
-func (s *subscription) refer(r *Response, first bool, childrenOf func(*anypb.Any) (parent string, children []string)) []string {
+func (s *subscription) refer(r *Response, first bool, childrenOf func(*anypb.Any) (parent string, children []string)) wants {
 	if s.children == nil || first {
 		s.children = make(map[string][]string)
 	}
@@ -87,12 +140,5 @@ func (s *subscription) refer(r *Response, first bool, childrenOf func(*anypb.Any
 	for _, children := range s.children {
 		all = append(all, children...)
 	}
-	return sortedSet(all)
-}
-
-// sortedSet returns names in order, each once.
-func sortedSet(names []string) []string {
-	set := slices.Clone(names)
-	slices.Sort(set)
-	return slices.Compact(set)
+	return wantsNames(all)
 }

@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"tributary/internal/flock"
 )
 
 // Dir is a state directory, which this process alone uses.
@@ -28,9 +30,6 @@ type Dir struct {
 	lock *os.File
 	log  *slog.Logger
 }
-
-// errLocked says that another process has the lock.
-var errLocked = errors.New("locked")
 
 // Open makes the directory at path if need be, and locks it. The error names the process that uses it, if one does.
 func Open(path string, log *slog.Logger) (*Dir, error) {
@@ -41,10 +40,10 @@ func Open(path string, log *slog.Logger) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	if err := acquire(lock); err != nil {
+	if err := flock.Lock(lock); err != nil {
 		other, _ := io.ReadAll(io.LimitReader(lock, 20))
 		_ = lock.Close()
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, flock.ErrLocked) {
 			return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
 		}
 		pid := strings.TrimSpace(string(other))

@@ -117,7 +117,10 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 		refused = r.sink.ReplaceAll(contents)
 		t.refuse(refused)
 	}
-	return errors.Join(append(faults, refused)...)
+	if err := errors.Join(append(faults, refused)...); err != nil {
+		return &adsc.RejectedError{Names: t.rejectedOf(resp), Err: err}
+	}
+	return nil
 }
 
 // onResponse follows up a response that was published.

@@ -166,6 +166,16 @@ func (t *typeState) refuse(err error) {
 	}
 }
 
+// rejectedOf returns the names of what is quarantined of a response, as the server has them.
+func (t *typeState) rejectedOf(r *adsc.Response) (names []string) {
+	for _, res := range r.Resources {
+		if t.refused[nameIn(t.schema, res)] != nil {
+			names = append(names, res.Name)
+		}
+	}
+	return names
+}
+
 func (t *typeState) hash(body *anypb.Any) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)

@@ -1,6 +1,6 @@
 //go:build unix && !aix && !solaris
 
-package lastgood
+package flock
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acquire locks f until it is closed, be it by the end of the process.
-func acquire(f *os.File) error {
+// Lock locks f until it is closed, be it by the end of the process.
+func Lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errLocked
+		return ErrLocked
 	}
 	return err
 }

@@ -1,0 +1,45 @@
+package adsc_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"tributary/adsc"
+)
+
+// bubbled runs a server in memory, for tests in a bubble of synctest, where time is not that of the clock, and has cfg
+// connect to it.
+func bubbled(t *testing.T, cfg adsc.Config, run script, delta deltaScript) adsc.Config {
+	t.Helper()
+	lis := bufconn.Listen(1 << 20)
+	s := &scriptedServer{run: run, delta: delta, streams: make(chan int, 1)}
+	s.streams <- 0
+	g := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(lis) }()
+	t.Cleanup(func() {
+		g.Stop()
+		require.NoError(t, <-ended)
+	})
+	cfg.Addresses = []string{"127.0.0.1:1"}
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return lis.DialContext(ctx)
+	}))
+	return cfg
+}
+
+// pause is how a server waits in a bubble.
+func pause(s interface{ Context() context.Context }, d time.Duration) {
+	select {
+	case <-s.Context().Done():
+	case <-time.After(d):
+	}
+}

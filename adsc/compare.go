@@ -1,0 +1,74 @@
+package adsc
+
+import (
+	"maps"
+	"time"
+)
+
+// A client that resumes relies on it that the server takes note of its versions. One that does not says nothing of what has
+// gone, and the client keeps that for good. So what was resumed is compared in full after a while: the stream is exchanged
+// for one that brings no versions along, which a server begins with all there is.
+
+// resume returns the versions to begin a delta stream with.
+func (s *subscription) resume(now time.Time) map[string]string {
+	if s.comparing {
+		if s.compared == nil {
+			s.compared = make(map[string]string, len(s.versions))
+		}
+		maps.Copy(s.compared, s.versions) // what a compare that broke off has already healed counts once
+	}
+	if s.partial || s.comparing {
+		s.versions, s.partial = nil, false
+	}
+	if len(s.versions) > 0 && s.unverified.IsZero() {
+		s.unverified = now
+	}
+	return maps.Clone(s.versions) // the writer has it while responses come in
+}
+
+// verify notes a part of a complete set, and reports whether that ends a compare, and how much was not as it should be.
+func (s *subscription) verify(r *Response, rejected rejection) (done bool, healed int) {
+	if s.comparing {
+		for _, res := range r.Resources {
+			version, known := s.compared[res.Name]
+			delete(s.compared, res.Name)
+			if !rejected.of(res.Name) && (!known || version != res.Version) {
+				s.healed++
+			}
+		}
+	}
+	if r.More {
+		return false, 0
+	}
+	done, healed = s.comparing, s.healed+len(s.compared)
+	s.unverified, s.comparing, s.compared, s.healed = time.Time{}, false, nil, 0
+	return done, healed
+}
+
+// compare has everything that is unverified for longer than a time be compared on the next stream, and reports whether
+// there is any.
+func (c *Client) compare(now time.Time) (any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sub := range c.subs {
+		if !sub.unverified.IsZero() && now.Sub(sub.unverified) >= c.cfg.CompareAfter {
+			sub.comparing, any = true, true
+		}
+	}
+	return any
+}
+
+// compareAt returns when the next compare is due, or the zero time.
+func (c *Client) compareAt() (at time.Time) {
+	if c.cfg.CompareAfter <= 0 {
+		return at
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sub := range c.subs {
+		if u := sub.unverified; !u.IsZero() && !sub.comparing && (at.IsZero() || u.Add(c.cfg.CompareAfter).Before(at)) {
+			at = u.Add(c.cfg.CompareAfter)
+		}
+	}
+	return at
+}

@@ -1,0 +1,97 @@
+package adsc_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"tributary/adsc"
+)
+
+// A server that reads nothing before it has written everything must not meet a client that does the same.
+func TestAServerMayWriteAsMuchAsItLikesBeforeItReads(t *testing.T) {
+	const responses = 3000
+	nonce := func(i int) string { return fmt.Sprintf("%0100d", i) } // so that acknowledgements fill the windows
+	last := nonce(responses - 1)
+	t.Run("SotW", func(t *testing.T) {
+		acknowledged := make(chan string, 1)
+		address := serve(t, func(_ int, s stream) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			for i := range responses {
+				if err := s.Send(response(t, typeA, fmt.Sprint(i), nonce(i), "a")); err != nil {
+					return err
+				}
+			}
+			for n := 1; ; n++ {
+				r, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				if r.GetResponseNonce() == last {
+					acknowledged <- r.GetVersionInfo()
+				}
+			}
+		}, grpc.StaticStreamWindowSize(1<<16))
+		run(t, quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept}))
+		assert.Equal(t, fmt.Sprint(responses-1), receive(t, acknowledged))
+	})
+	t.Run("delta", func(t *testing.T) {
+		requests := make(chan *deltaRequest, responses)
+		address := serveBoth(t, nil, func(_ int, s deltaStream) error {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			for i := range responses {
+				if err := s.Send(deltaResponse(t, nonce(i), "v", fmt.Sprintf("a@%d", i))); err != nil {
+					return err
+				}
+			}
+			for range responses {
+				r, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				requests <- r
+			}
+			<-s.Context().Done()
+			return nil
+		}, grpc.StaticStreamWindowSize(1<<16))
+		handled := 0
+		run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+			if handled++; handled == responses/2 {
+				return errRefused
+			}
+			return nil
+		}}))
+		for i := range responses {
+			r := receive(t, requests)
+			require.Equal(t, nonce(i), r.GetResponseNonce(), "each is answered, in order")
+			require.Equal(t, i == responses/2-1, r.GetErrorDetail() != nil, "and the rejection is that of its response")
+		}
+	})
+}
+
+// TestNodeIsAskedForWithoutLocks has NodeOf use the client.
+func TestNodeIsAskedForWithoutLocks(t *testing.T) {
+	nodes := make(chan *discoveryv3.DiscoveryRequest, 1)
+	address := serve(t, func(_ int, s stream) error {
+		r, err := s.Recv()
+		nodes <- r
+		return err
+	})
+	var client *adsc.Client
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg.NodeOf = func() *corev3.Node { return &corev3.Node{Id: fmt.Sprint("synced: ", client.Synced(typeA))} }
+	client, err := adsc.New(cfg)
+	require.NoError(t, err)
+	start(t, client)
+	assert.Equal(t, "synced: false", receive(t, nodes).GetNode().GetId())
+}

@@ -1,0 +1,167 @@
+package adsc
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// wait is for resources that were asked for by name.
+type wait struct {
+	until time.Time
+	sub   *subscription
+	names []string
+}
+
+// await has the server answer for names within a time, or else they do not exist: state of the world has no way to say that,
+// and some servers of delta do not, either.
+func (s *stream) await(sub *subscription, names []string) {
+	if after := s.client.cfg.AbsentAfter; after > 0 && len(names) > 0 {
+		s.waits = append(s.waits, wait{time.Now().Add(after), sub, names})
+	}
+}
+
+// expire ends the waits that are over.
+func (s *stream) expire(now time.Time) {
+	for len(s.waits) > 0 && !s.waits[0].until.After(now) {
+		w := s.waits[0]
+		s.waits = s.waits[1:]
+		s.client.expire(s.life, w.sub, w.names)
+	}
+}
+
+// handle passes a response to its handler and has it replied to.
+func (s *stream) handle(in *answer) error {
+	c := s.client
+	log := c.cfg.Log.With("address", s.server, "type_url", in.typeURL, "nonce", in.nonce)
+	a := s.asked[in.typeURL]
+	if a == nil { // to answer it would be to ask for the type
+		log.Warn("response of a type that was not asked for ignored")
+		return nil
+	}
+	if in.delta && c.cfg.Mode == Auto && slices.ContainsFunc(in.resources, func(r Resource) bool { return r.Version == "" }) {
+		return errUnversioned
+	}
+	if !s.answered {
+		s.answered = true
+		s.established()
+	}
+	a.nonce = in.nonce
+	sub, handler, covers := c.current(in.typeURL, a)
+	var r *Response
+	if sub != nil {
+		r = s.response(a, in, covers)
+	}
+	if r == nil { // all of it was dropped in the meantime, but the server waits for a reply
+		a.owe(nil)
+		s.mark(in.typeURL)
+		return nil
+	}
+	first := r.Complete && !a.begun
+	a.begun = in.more
+	a.fresh = a.fresh && in.more
+
+	rejected := handler(s.life, r)
+	if err := s.life.Err(); err != nil {
+		return err
+	}
+	// It was handled, even if the stream has ended in the meantime: the next one has to tell the server of it.
+	if rejected != nil {
+		log.Warn("response rejected", "version", in.version, "err", rejected)
+	} else if !in.delta {
+		a.version = in.version
+	}
+	c.note(s.life, sub, r, first, rejected)
+	a.owe(rejected)
+	s.mark(in.typeURL)
+	s.look()
+	return nil
+}
+
+// response makes of an answer what the handler is told, without what was dropped since the server was asked; nil if nothing
+// is left of it.
+func (s *stream) response(a *asked, in *answer, covers func(name string) bool) *Response {
+	r := &Response{
+		TypeURL: in.typeURL, Version: in.version, Resources: in.resources, Removed: in.removed, Delta: in.delta,
+		Complete: a.fresh, More: in.more, Server: s.server, ControlPlane: in.controlPlane,
+	}
+	if !in.delta {
+		r.Complete = !partialTypes[in.typeURL]
+		return r
+	}
+	r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool {
+		return !covers(res.Name) && !slices.ContainsFunc(res.Aliases, covers)
+	})
+	r.Removed = slices.DeleteFunc(slices.Clone(r.Removed), func(name string) bool { return !covers(name) })
+	if before := len(in.resources) + len(in.removed); before > 0 && len(r.Resources)+len(r.Removed) == 0 && !r.Complete {
+		return nil
+	}
+	return r
+}
+
+// current returns the subscription that a response is for, its handler, and which resources it is to have; nil if the
+// type was dropped.
+func (c *Client) current(typeURL string, a *asked) (*subscription, Handler, func(name string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sub := c.find(typeURL)
+	if sub == nil || sub != a.sub {
+		return nil, nil, nil
+	}
+	return sub, sub.handler, sub.wants.covers()
+}
+
+// note takes note of a response that was handled, and tells everybody what follows from it. first says that it begins a
+// complete set.
+func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first bool, err error) {
+	rejected := rejectionOf(err)
+	c.mu.Lock()
+	if c.find(sub.typeURL) != sub { // its own handler may have dropped it
+		c.mu.Unlock()
+		return
+	}
+	sub.take(r, first, rejected)
+	done, healed := false, 0
+	if r.Delta && r.Complete && !r.Cached {
+		done, healed = sub.verify(r, rejected)
+	}
+	gone, absent := sub.resources.note(r, first, sub.nameOf, rejected), sub.absent
+	if !r.More && !r.Cached {
+		sub.synced = true
+	}
+	child, refers := childrenOf(r.TypeURL)
+	if follower := c.find(child); follower != nil && follower.follow {
+		follower.want(sub.refer(r, first, refers))
+	}
+	live := len(sub.versions)
+	c.mu.Unlock()
+
+	if c.cache != nil && !r.Cached {
+		if taken := rejected.taken(r); taken != nil {
+			c.cache.store(taken, first, live)
+		}
+	}
+	if absent != nil && len(gone) > 0 {
+		absent(ctx, gone)
+	}
+	if hook := c.cfg.Hooks.Compared; done && hook != nil {
+		hook(r.TypeURL, healed)
+	}
+	if hook := c.cfg.Hooks.Response; hook != nil {
+		hook(r, err)
+	}
+}
+
+// expire notes that those of names that still have no answer do not exist.
+func (c *Client) expire(ctx context.Context, sub *subscription, names []string) {
+	c.mu.Lock()
+	var gone []string
+	if c.find(sub.typeURL) == sub {
+		gone = sub.resources.expire(names)
+	}
+	absent := sub.absent
+	c.mu.Unlock()
+	if absent != nil && len(gone) > 0 {
+		absent(ctx, gone)
+	}
+}

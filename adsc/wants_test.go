@@ -1,0 +1,87 @@
+package adsc_test
+
+import (
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+// TestNamesCanBeChangedInAStateOfTheWorld: on a stream that was once given a name, no names means nothing.
+func TestNamesCanBeChangedInAStateOfTheWorld(t *testing.T) {
+	all := []string(nil)
+	for name, c := range map[string]struct {
+		steps [][]string // what is wanted, one after the other
+		want  [][]string // what is asked for
+	}{
+		"others":                {[][]string{{"b", "a"}, {"c", "b"}}, [][]string{{"a", "b"}, {"b", "c"}}},
+		"from all to some":      {[][]string{all, {"a"}}, [][]string{nil, {"a"}}},
+		"from some to all":      {[][]string{{"a"}, all}, [][]string{{"a"}, {"*"}}},
+		"to all and back":       {[][]string{all, {"a"}, all, {"a"}}, [][]string{nil, {"a"}, {"*"}, {"a"}}},
+		"all, and some by name": {[][]string{{"*", "a"}, {"*"}}, [][]string{{"*", "a"}, {"*"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := make(chan *discoveryv3.DiscoveryRequest, 10)
+			address := serve(t, func(_ int, s stream) error {
+				for {
+					r, err := s.Recv()
+					if err != nil {
+						return err
+					}
+					requests <- r
+				}
+			})
+			client, err := adsc.New(quiet(address, adsc.Subscription{TypeURL: typeA, Names: c.steps[0], Handler: accept}))
+			require.NoError(t, err)
+			start(t, client)
+			assert.Equal(t, c.want[0], receive(t, requests).GetResourceNames())
+			for i, names := range c.steps[1:] {
+				require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: names, Handler: accept}))
+				assert.Equal(t, c.want[i+1], receive(t, requests).GetResourceNames())
+			}
+		})
+	}
+}
+
+// TestAVersionIsNotThatOfOtherNames: to a server that heard it there would be nothing to tell.
+func TestAVersionIsNotThatOfOtherNames(t *testing.T) {
+	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
+	change := make(chan struct{})
+	address := serve(t, func(n int, s stream) error {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		firsts <- r
+		if n > 0 {
+			<-s.Context().Done()
+			return nil
+		}
+		if err := s.Send(response(t, typeA, "v7", "n7", "a")); err != nil {
+			return err
+		}
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		<-change
+		return errRestart
+	})
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a"}, Handler: accept})
+	cfg.Backoff = retries(1)
+	var client *adsc.Client
+	cfg.Hooks.Failed = func(error, time.Duration) {
+		assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept}))
+	}
+	client, err := adsc.New(cfg)
+	require.NoError(t, err)
+	start(t, client)
+	receive(t, firsts)
+	close(change)
+	again := receive(t, firsts)
+	assert.Equal(t, []string{"a", "b"}, again.GetResourceNames())
+	assert.Empty(t, again.GetVersionInfo())
+}
