@@ -47,6 +47,11 @@ var arrows = map[string][]string{
 	"sources/dubbo":          {"resource", "sources", "adsc", "sources/dubbo/"},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/dubbo/provider"},
+	"sources/dubbo/registry": {},
+	"sources/dubbo/metadata": {"sources/dubbo/provider"},
+
+	"sources/dubbo/zookeeper":        {"sources/dubbo/registry"},
+	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},

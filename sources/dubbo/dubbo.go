@@ -1,0 +1,181 @@
+// Package dubbo reads services from the registries of Apache Dubbo.
+//
+// The group of what it publishes is the name of the interface, with all its services: those of each group and version. Providers register
+// at two levels, interfaces and (since Dubbo 3) applications, mostly at both; they are merged. See README.md for what it does in which
+// situation.
+//
+// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Package zookeeper reads a registry,
+// behind the interface of package registry. Here, state.go and judge.go hold what is known and decide what of it counts, run.go is told by
+// the registry, resolve.go finds out what instances of applications serve, and publish.go hands on what is believed.
+package dubbo
+
+import (
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/adsc"
+	"tributary/sources"
+	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/zookeeper"
+)
+
+// Scheme is that of addresses of ZooKeeper.
+const Scheme = zookeeper.Scheme
+
+// Settings are the options of a Dubbo source. Zero values stand for the defaults.
+type Settings struct {
+	// RegisterMode says which registrations to read: interface, instance, or all. Default: all.
+	RegisterMode string
+	// Interfaces and Applications are names, or patterns with *, of what to read. Default: all.
+	Interfaces, Applications []string
+	// SkipInterfaces and SkipApplications are those to leave out.
+	SkipInterfaces, SkipApplications []string
+	// AskProviders says whether providers that keep their metadata themselves, which is Dubbo's default, are asked for it. Default: true.
+	AskProviders *bool
+	// Delay is how long changes are collected after some were published. Default: 1s, as Dubbo's delay-notification.
+	Delay time.Duration
+	// Resync is how often everything is read once more and compared. Default: 10m.
+	Resync time.Duration
+	// Hold is how long providers stay that are not listed after the registry could not be reached, or after a start. Default: 2m.
+	Hold time.Duration
+	// KeepEmpty is how long a service without providers stays, without endpoints. Default: 24h.
+	KeepEmpty time.Duration
+	// Grace is the same for an interface that was removed from the registry. Default: 30s.
+	Grace time.Duration
+
+	TLS *adsc.TLS
+
+	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
+	Mapping mapping.Options
+	VIPs    mapping.VIPs
+
+	// Registerer takes the metrics of the source, and names the source. Default: none.
+	Registerer prometheus.Registerer
+}
+
+// The defaults. Providers register anew within seconds of the registry's return, those that were cut off with it included; the
+// libraries try again after half a minute at most. Two minutes cover that twice over.
+const (
+	defaultDelay     = time.Second
+	maxDelay         = 10 * time.Second
+	defaultResync    = 10 * time.Minute
+	defaultHold      = 2 * time.Minute
+	defaultKeepEmpty = 24 * time.Hour
+	defaultGrace     = 30 * time.Second
+)
+
+// The values of Settings.RegisterMode.
+const (
+	modeAll       = "all"
+	modeInterface = "interface"
+	modeInstance  = "instance"
+)
+
+// Source is a sources.Source of a Dubbo registry. Between runs it keeps its counters.
+type Source struct {
+	settings Settings
+	registry registry.Registry
+	mapper   *mapping.Mapper
+	asker    asker
+	place    string // of interfaces, for people
+	counters *counters
+}
+
+var _ sources.Source = (*Source)(nil)
+
+// New returns a source of the registry at address. An error begins with the key at fault.
+func New(address string, settings Settings) (*Source, error) {
+	a, err := zookeeper.ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.complete(); err != nil {
+		return nil, err
+	}
+	var secure zookeeper.TLS
+	if t := settings.TLS; t != nil {
+		if err := t.Check(); err != nil {
+			return nil, fmt.Errorf("tlsSettings: %w", err)
+		}
+		if t.Secure() {
+			secure = t.Config
+			if _, err := secure(""); err != nil {
+				return nil, fmt.Errorf("tlsSettings: %w", err)
+			}
+		}
+	}
+	return newSource(zookeeper.New(a, secure, settings.Resync), "zookeeper "+a.Root+"/"+a.Group+"/", settings)
+}
+
+func newSource(r registry.Registry, place string, settings Settings) (*Source, error) {
+	m, err := mapping.New(settings.Mapping, settings.VIPs)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: &counters{}}, nil
+}
+
+// complete checks the settings and fills in the defaults.
+func (s *Settings) complete() error {
+	for _, l := range []struct {
+		key      string
+		patterns []string
+	}{
+		{"interfaces", s.Interfaces},
+		{"applications", s.Applications},
+		{"skipInterfaces", s.SkipInterfaces},
+		{"skipApplications", s.SkipApplications},
+	} {
+		for _, p := range l.patterns {
+			if _, err := path.Match(p, ""); err != nil || p == "" {
+				return fmt.Errorf("%s: %q is no name or pattern", l.key, p)
+			}
+		}
+	}
+	for _, d := range []struct {
+		key      string
+		value    *time.Duration
+		standard time.Duration
+		min, max time.Duration
+	}{
+		{"delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay},
+		{"resync", &s.Resync, defaultResync, time.Second, 24 * time.Hour},
+		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
+		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
+		{"grace", &s.Grace, defaultGrace, time.Millisecond, 24 * time.Hour},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.min || *d.value > d.max {
+			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
+		}
+	}
+	switch s.RegisterMode {
+	case "":
+		s.RegisterMode = modeAll
+	case modeAll, modeInterface, modeInstance:
+	default:
+		return fmt.Errorf("registerMode: want %s, %s or %s, got %q", modeAll, modeInterface, modeInstance, s.RegisterMode)
+	}
+	return nil
+}
+
+func (s *Settings) asks() bool { return s.AskProviders == nil || *s.AskProviders }
+
+// selects reports whether a name is among what is wanted, and not among what is skipped.
+func selects(name string, wanted, skipped []string) bool {
+	any := func(patterns []string) bool {
+		for _, p := range patterns {
+			if ok, _ := path.Match(p, name); ok {
+				return true
+			}
+		}
+		return false
+	}
+	return (len(wanted) == 0 || any(wanted)) && !any(skipped)
+}

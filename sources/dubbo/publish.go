@@ -1,0 +1,316 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/dubbo/registry"
+)
+
+// quiet is how long a change waits for others that belong to it: a provider that goes does so at two levels.
+const quiet = 50 * time.Millisecond
+
+// patience is how long a start waits for instances of which is not known what they serve, after all else was read.
+const patience = 5 * time.Second
+
+// publish hands the sink what changed, until ctx ends. What comes alone is published at once; while there is more, every delay.
+func (r *run) publish(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := r.gather(time.Now())
+		if len(now.contents) > 0 {
+			_ = r.sink.ReplaceAll(now.contents) // what is refused is shown by the status, and not ours to mend
+		}
+		if now.synced {
+			r.sink.Synced()
+		}
+		r.sink.Report(now.health)
+		if len(now.contents) > 0 {
+			sleep(ctx, r.settings.Delay)
+		}
+		timer.Reset(now.next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.bell:
+			sleep(ctx, min(quiet, r.settings.Delay))
+		case <-timer.C:
+		}
+	}
+}
+
+// gathered is what there is to hand on at one moment.
+type gathered struct {
+	contents []sources.Content
+	synced   bool // with these, the first full read is in
+	health   sources.Health
+	next     time.Duration // there is nothing more before, unless somebody rings
+}
+
+func (r *run) gather(now time.Time) (g gathered) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.next = time.Hour
+	if !r.started {
+		if wait, ok := r.ready(now); !ok {
+			g.health, g.next = r.health(now), wait
+			return g
+		}
+		r.started, g.synced = true, true
+		for name := range r.state.restored {
+			r.state.dirty[name] = true
+		}
+	}
+	g.contents = r.contents(now)
+	g.next = r.expire(now)
+	g.health = r.health(now)
+	return g
+}
+
+// ready reports whether enough is known to begin, or when to look again.
+func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
+	s := r.state
+	if r.down != "" || !s.settled() || r.refused() {
+		r.asked = time.Time{}
+		return time.Hour, false
+	}
+	if r.asked.IsZero() {
+		r.asked = now
+	}
+	left := patience - now.Sub(r.asked)
+	if s.undecided() && left > 0 {
+		return left, false
+	}
+	return 0, true
+}
+
+// refused reports whether there is something to read, and we may not read anything of it.
+func (r *run) refused() bool {
+	all, denied := 0, 0
+	for _, i := range r.state.interfaces {
+		all++
+		if i.trouble != nil && !i.read {
+			denied++
+		}
+	}
+	for _, a := range r.state.applications {
+		all++
+		if a.trouble != nil {
+			denied++
+		}
+	}
+	return all > 0 && denied == all
+}
+
+// keep is how long a service without providers stays.
+func (r *run) keep(removed bool) time.Duration {
+	if removed {
+		return r.settings.Grace
+	}
+	return r.settings.KeepEmpty
+}
+
+// contents returns what changed, as the sink takes it. The caller holds mu.
+func (r *run) contents(now time.Time) []sources.Content {
+	s := r.state
+	if s.released {
+		s.released = false
+		s.reconsider()
+	}
+	unknown := s.unknown()
+	done := map[string][]string{} // by interface: warnings
+	believe := func() {
+		for name := range s.dirty {
+			if _, again := done[name]; !again && s.certain(name) {
+				done[name] = s.believe(name, now, unknown, r.keep)
+			}
+		}
+	}
+	believe()
+	s.rename()
+	believe() // what has another name now
+	var all []sources.Content
+	for _, name := range slices.Sorted(maps.Keys(done)) {
+		delete(s.dirty, name)
+		delete(s.restored, name)
+		all = append(all, r.content(name, done[name]))
+		if i := s.interfaces[name]; i != nil && i.removed && s.records[name] == nil && !i.there {
+			i.removed = false // it is forgotten
+		}
+	}
+	return all
+}
+
+func (r *run) content(name string, warnings []string) sources.Content {
+	c := sources.Content{Group: name, Warnings: warnings}
+	for _, service := range r.state.services(name) {
+		rs, warned, err := r.mapper.Entries(service)
+		if err != nil {
+			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
+		}
+		c.Resources = append(c.Resources, rs...)
+		c.Warnings = append(c.Warnings, warned...)
+	}
+	slices.Sort(c.Warnings)
+	c.Warnings = slices.Compact(c.Warnings)
+	return c
+}
+
+// expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
+func (r *run) expire(now time.Time) time.Duration {
+	s := r.state
+	over := !s.suspicion.until.IsZero() && !now.Before(s.suspicion.until)
+	var next time.Time
+	for name, services := range s.records {
+		i := s.interfaces[name]
+		keep := r.keep(i != nil && i.removed && len(s.served[name]) == 0)
+		for _, record := range services {
+			if at := record.next(keep); !at.IsZero() && !now.Before(at) {
+				s.dirty[name] = true
+			} else {
+				next = earlier(next, at)
+			}
+		}
+	}
+	if over {
+		s.suspicion = suspicion{}
+		s.reconsider()
+	} else {
+		next = earlier(next, s.suspicion.until)
+	}
+	for name := range s.dirty {
+		if s.certain(name) {
+			return time.Millisecond
+		}
+	}
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
+}
+
+// health says how the source is. The caller holds mu.
+func (r *run) health(now time.Time) sources.Health {
+	s := r.state
+	if r.down != "" {
+		return sources.Health{State: sources.Unreachable, Message: r.down}
+	}
+	for _, l := range s.listed {
+		if l.trouble != nil {
+			return sources.Health{State: stateOf(l.trouble), Message: l.trouble.Error()}
+		}
+	}
+	problems, denied := r.problems()
+	held := 0
+	for _, services := range s.records {
+		for _, record := range services {
+			held += record.held
+		}
+	}
+	if held > 0 {
+		text := fmt.Sprintf("%d endpoints are not listed and stay", held)
+		if now.Before(s.suspicion.until) {
+			text += ", those of before the connection was made until " + s.suspicion.until.UTC().Format(time.TimeOnly) + " UTC"
+		}
+		problems = append(problems, text)
+	}
+	ways := r.ways()
+	switch {
+	case r.refused() && denied:
+		return sources.Health{State: sources.Denied, Message: strings.Join(problems, "; ")}
+	case len(problems) > 0:
+		return sources.Health{State: sources.Degraded, Message: strings.Join(append(problems, ways...), "; ")}
+	case !r.started:
+		return sources.Health{State: sources.Starting, Message: "reading the registry"}
+	}
+	return sources.Health{State: sources.Healthy, Message: strings.Join(ways, "; ")}
+}
+
+func stateOf(err error) sources.State {
+	if errors.Is(err, registry.ErrDenied) {
+		return sources.Denied
+	}
+	return sources.Unreachable
+}
+
+// problems names what cannot be read, the first of each kind. The caller holds mu.
+func (r *run) problems() (all []string, denied bool) {
+	add := func(count int, what, first string) {
+		switch {
+		case count == 1:
+			all = append(all, first)
+		case count > 1:
+			all = append(all, fmt.Sprintf("%s, and %d more %s", first, count-1, what))
+		}
+	}
+	first, count := "", 0
+	note := func(text string) {
+		if count++; count == 1 {
+			first = text
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.state.interfaces)) {
+		if t := r.state.interfaces[name].trouble; t != nil {
+			denied = denied || errors.Is(t, registry.ErrDenied)
+			note(t.Error())
+		}
+	}
+	add(count, "interfaces", first)
+	first, count = "", 0
+	for _, name := range slices.Sorted(maps.Keys(r.state.applications)) {
+		a := r.state.applications[name]
+		if a.trouble != nil {
+			denied = denied || errors.Is(a.trouble, registry.ErrDenied)
+			note(a.trouble.Error())
+		}
+		for _, id := range slices.Sorted(maps.Keys(a.instances)) {
+			if p := a.instances[id].problem; p != "" {
+				note(p)
+			}
+		}
+	}
+	add(count, "of applications", first)
+	return all, denied
+}
+
+// ways says how it is known what applications serve. The caller holds mu.
+func (r *run) ways() []string {
+	by := map[string]map[string]bool{}
+	note := func(way, application string) {
+		if by[way] == nil {
+			by[way] = map[string]bool{}
+		}
+		by[way][application] = true
+	}
+	for name, a := range r.state.applications {
+		for _, i := range a.instances {
+			switch n := i.needs; {
+			case n == nil || !n.tried:
+			case n.metadata != nil:
+				note(n.how, name)
+			case len(i.providers) > 0:
+				note("the interfaces mapped to them, without group and version", name)
+			default:
+				note("what they register as interfaces, or were known to serve", name)
+			}
+		}
+	}
+	var all []string
+	for _, way := range slices.Sorted(maps.Keys(by)) {
+		names := slices.Sorted(maps.Keys(by[way]))
+		text := strings.Join(names[:min(3, len(names))], ", ")
+		if len(names) > 3 {
+			text += fmt.Sprintf(" and %d more", len(names)-3)
+		}
+		all = append(all, text+" by "+way)
+	}
+	return all
+}

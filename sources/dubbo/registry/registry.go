@@ -1,0 +1,52 @@
+// Package registry says what a registry of Dubbo's providers is to their source.
+package registry
+
+import (
+	"context"
+	"errors"
+)
+
+// Registry is where providers register.
+type Registry interface {
+	// Watch reads everything, and tells to of it and of each change, until ctx ends. It returns when everything that it started has
+	// ended: an error of ctx, or one that says why it could not begin.
+	Watch(ctx context.Context, to Listener) error
+	// Metadata returns what the metadata report has of a revision of an application, or ErrAbsent. It is called while Watch runs.
+	Metadata(ctx context.Context, application, revision string) ([]byte, error)
+	// Mapped returns the interfaces that applications are said to serve. It is called while Watch runs.
+	Mapped(ctx context.Context) (interfacesOf map[string][]string, err error)
+}
+
+// Listener is told what a registry has: state, not events, each time the whole of a part. An error in place of content says that the
+// part cannot be read; what was known of it stays. Its methods are safe for concurrent use, do not block, and take over what they are given;
+// what concerns one part comes in order.
+type Listener interface {
+	// Interfaces are the names of what may be interfaces, and Applications those of what may be applications.
+	Interfaces(names []string, err error)
+	Applications(names []string, err error)
+	// Providers are the nodes of the providers of an interface, as they are named. ErrAbsent says that there is no place for
+	// them: the name is not that of an interface, or no longer.
+	Providers(iface string, nodes []string, err error)
+	// Rules are the nodes of the configurators of an interface. There need not be a place for them.
+	Rules(iface string, nodes []string, err error)
+	// Instances are the ids of those of an application, and Instance is the content of one.
+	Instances(application string, ids []string, err error)
+	Instance(application, id string, content []byte, err error)
+	// Connection tells whether the registry can be reached, at the start and whenever that changes.
+	Connection(c Connection)
+	// Healed tells that a slow compare found something that had changed without a word.
+	Healed(path string)
+}
+
+// ErrAbsent says that something is not there, for certain.
+var ErrAbsent = errors.New("it is not there")
+
+// ErrDenied says that we may not read something.
+var ErrDenied = errors.New("we may not read it")
+
+// Connection is the state of that to the registry.
+type Connection struct {
+	Up      bool
+	Fresh   bool   // Up, and nothing that was known of earlier holds: the session is a new one
+	Message string // for people, of one that is not up
+}

@@ -1,0 +1,259 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+)
+
+// asker asks an instance itself for its metadata. how is for people.
+type asker interface {
+	Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error)
+}
+
+// revision is what metadata is of: instances with the same one serve the same.
+type revision struct{ application, revision string }
+
+// noServices is the revision of an instance that serves nothing.
+const noServices = "0"
+
+// resolver finds out what instances serve.
+type resolver struct {
+	// read-only
+	ctx context.Context
+
+	loops sync.WaitGroup
+	all   map[revision]*resolution // guarded by the mu of run
+
+	mu     sync.Mutex // for the mapping
+	mapped map[string][]string
+	asOf   time.Time
+}
+
+// resolution is what is found out about one revision. The mu of run guards it.
+type resolution struct {
+	of    revision
+	users map[*instance]bool
+	end   context.CancelFunc
+	ended bool // nobody needs it any more
+
+	tried    bool
+	metadata *provider.Metadata // nil while it is not known
+	how      string
+	err      error
+	guess    []string // the interfaces that the application is said to serve, if nothing better is known
+	warnings []string
+}
+
+// The pace at which it is tried again to find out what instances serve: Java writes an instance before its metadata, and a provider that cannot be
+// asked may be about to go.
+const (
+	firstTry = 500 * time.Millisecond
+	lastTry  = 10 * time.Second
+	perTry   = 8 * time.Second // for all that is done at one try
+
+)
+
+// takeInstance notes the content of an instance. The caller holds mu.
+func (r *run) takeInstance(application string, i *instance, content []byte, err error) {
+	i.settled = true
+	if errors.Is(err, registry.ErrAbsent) {
+		return // what lists it will tell
+	}
+	i.problem = ""
+	var now provider.Instance
+	ok := false
+	if err == nil {
+		now, ok, err = provider.ParseInstance(application, content)
+	}
+	if err != nil {
+		i.problem = fmt.Sprintf("instance %s of %s: %v", i.id, application, err)
+		return // what was known of it stays
+	}
+	i.Instance, i.dubbo = now, ok
+	if !ok {
+		r.state.drop(i)
+		return
+	}
+	r.need(i)
+}
+
+// need has it found out what an instance serves. The caller holds mu.
+func (r *run) need(i *instance) {
+	of := revision{i.Application, i.Revision}
+	if i.needs == nil || i.needs.of != of {
+		r.state.release(i)
+		n := r.resolver.all[of]
+		if n == nil || n.ended {
+			n = &resolution{of: of, users: map[*instance]bool{}}
+			r.resolver.all[of] = n
+			r.begin(n)
+		}
+		n.users[i] = true
+		i.needs = n
+	}
+	r.apply(i)
+}
+
+// release lets go of what an instance needed. The caller holds mu of run.
+func (s *state) release(i *instance) {
+	n := i.needs
+	i.needs = nil
+	if n == nil {
+		return
+	}
+	delete(n.users, i)
+	if len(n.users) == 0 {
+		n.ended = true
+		if n.end != nil {
+			n.end()
+		}
+	}
+}
+
+// begin finds out about a revision, until it is known or nobody needs it. The caller holds mu.
+func (r *run) begin(n *resolution) {
+	if n.of.revision == noServices {
+		n.tried, n.metadata, n.how = true, &provider.Metadata{}, "none: it serves nothing"
+		return
+	}
+	ctx, end := context.WithCancel(r.resolver.ctx)
+	n.end = end
+	r.resolver.loops.Go(func() {
+		defer end()
+		r.resolve(ctx, n)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.resolver.all[n.of] == n {
+			delete(r.resolver.all, n.of)
+		}
+	})
+}
+
+func (r *run) resolve(ctx context.Context, n *resolution) {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
+	for ctx.Err() == nil {
+		m, how, skipped, err := r.find(ctx, n)
+		if ctx.Err() != nil {
+			return
+		}
+		var guess []string
+		if err != nil {
+			guess = r.guess(ctx, n.of.application)
+			r.counters.unresolved.Add(1)
+		} else {
+			r.counters.resolved.Add(1)
+		}
+		r.change(func(s *state) {
+			n.tried, n.how, n.err, n.warnings, n.guess = true, how, err, skipped, guess
+			if err == nil {
+				n.metadata = &m
+				s.released = true
+			}
+			for i := range n.users {
+				r.apply(i)
+			}
+		})
+		if err == nil {
+			<-ctx.Done() // until nobody needs it
+			return
+		}
+		sleep(ctx, retry.NextBackOff())
+	}
+}
+
+// find looks for the metadata of a revision where it may be: in the metadata report, and with the instances themselves.
+func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how string, skipped []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, perTry)
+	defer cancel()
+	if n.of.revision == "" {
+		return m, "", nil, errors.New("its instances name no revision")
+	}
+	content, err := r.registry.Metadata(ctx, n.of.application, n.of.revision)
+	if err == nil {
+		if m, skipped, err = provider.ParseMetadata(content); err == nil {
+			return m, "the metadata report", skipped, nil
+		}
+	}
+	reasons := []error{fmt.Errorf("metadata report: %w", err)}
+	if r.asker != nil && r.settings.asks() {
+		r.mu.Lock()
+		instances := make([]provider.Instance, 0, len(n.users))
+		for i := range n.users {
+			if i.Service != nil {
+				instances = append(instances, i.Instance)
+			}
+		}
+		r.mu.Unlock()
+		for _, i := range instances[:min(3, len(instances))] {
+			if m, how, err = r.asker.Ask(ctx, i); err == nil {
+				return m, how, nil, nil
+			}
+			reasons = append(reasons, err)
+		}
+	}
+	return m, "", nil, errors.Join(reasons...)
+}
+
+// guess returns the interfaces that an application is said to serve.
+func (r *run) guess(ctx context.Context, application string) []string {
+	r.resolver.mu.Lock()
+	defer r.resolver.mu.Unlock()
+	if time.Since(r.resolver.asOf) > lastTry {
+		if all, err := r.registry.Mapped(ctx); err == nil {
+			r.resolver.mapped = all
+		}
+		r.resolver.asOf = time.Now()
+	}
+	return slices.Clone(r.resolver.mapped[application])
+}
+
+// apply works out what an instance serves, from what is known of its revision. While that is nothing, what it served before stays, and what
+// its interfaces say counts; if that is nothing too, it is what is said of its application. The caller holds mu.
+func (r *run) apply(i *instance) {
+	n := i.needs
+	switch {
+	case n.metadata != nil:
+		r.state.serve(i, i.Providers(*n.metadata))
+	case len(n.guess) > 0 && !r.state.knows(i):
+		r.state.serve(i, i.Guess(n.guess))
+	}
+}
+
+// knows reports whether anything is known that an instance serves.
+func (s *state) knows(i *instance) bool {
+	for _, f := range s.interfaces {
+		for _, p := range f.providers {
+			if p.Application == i.Application && p.Host == i.Host {
+				return true
+			}
+		}
+	}
+	for _, services := range s.records {
+		for _, r := range services {
+			for _, e := range r.endpoints {
+				if e.Labels["application"] == i.Application && e.Address == i.Host {
+					return true
+				}
+			}
+		}
+	}
+	return len(i.providers) > 0
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,202 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"tributary/sources"
+	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/registry"
+)
+
+// run is one run of a source. It is the registry.Listener.
+type run struct {
+	// read-only
+	settings Settings
+	sink     sources.Sink
+	registry registry.Registry
+	asker    asker
+	mapper   *mapping.Mapper
+	counters *counters
+	bell     chan struct{} // there is something to publish or report
+
+	resolver resolver
+
+	mu      sync.Mutex
+	state   *state
+	down    string    // why the registry cannot be reached; empty if it can
+	up      bool      // it could be, at some time
+	asked   time.Time // since when all is read but what instances serve
+	started bool      // something was published
+}
+
+// Run publishes what the registry has until ctx ends.
+func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	stop, err := s.counters.register(s.settings.Registerer)
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	defer stop()
+	r := newRun(s, sink)
+	return r.loop(ctx)
+}
+
+func newRun(s *Source, sink sources.Sink) *run {
+	r := &run{
+		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
+		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place), down: "not connected yet",
+	}
+	r.resolver.all = make(map[revision]*resolution)
+	return r
+}
+
+func (r *run) loop(ctx context.Context) error {
+	holder, _ := r.sink.(sources.Holder)
+	for _, group := range r.sink.Groups() {
+		var held []mapping.Restored
+		if holder != nil {
+			held = mapping.Restore(holder.Held(group))
+		}
+		r.state.restore(group, held)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.resolver.ctx = ctx
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.registry.Watch(ctx, r)
+		cancel() // if it gave up
+	}()
+	r.publish(ctx)
+	err := <-ended
+	r.resolver.loops.Wait()
+	return err
+}
+
+// ring has what changed published and reported.
+func (r *run) ring() {
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Interfaces implements registry.Listener.
+func (r *run) Interfaces(names []string, err error) {
+	r.change(func(s *state) {
+		if err != nil {
+			s.listed[ofInterfaces].trouble = err
+			return
+		}
+		s.takeInterfaces(r.selected(names, r.settings.RegisterMode != modeInstance, r.settings.Interfaces, r.settings.SkipInterfaces))
+	})
+}
+
+// Applications implements registry.Listener.
+func (r *run) Applications(names []string, err error) {
+	r.change(func(s *state) {
+		if err != nil {
+			s.listed[ofApplications].trouble = err
+			return
+		}
+		s.takeApplications(r.selected(names, r.settings.RegisterMode != modeInterface, r.settings.Applications, r.settings.SkipApplications))
+	})
+}
+
+// selected returns those of names that the settings select.
+func (r *run) selected(names []string, level bool, wanted, skipped []string) (all []string) {
+	for _, name := range names {
+		if level && selects(name, wanted, skipped) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// Providers implements registry.Listener.
+func (r *run) Providers(name string, nodes []string, err error) {
+	r.change(func(s *state) {
+		i := s.interfaces[name]
+		switch {
+		case i == nil:
+		case errors.Is(err, registry.ErrAbsent):
+			s.removed(name)
+		case err != nil:
+			i.settled, i.trouble = true, err
+		default:
+			s.takeProviders(name, nodes)
+		}
+	})
+}
+
+// Rules implements registry.Listener.
+func (r *run) Rules(name string, nodes []string, err error) {
+	r.change(func(s *state) {
+		i := s.interfaces[name]
+		switch {
+		case i == nil:
+		case err != nil:
+			i.ruled = true // without them it is served as it is; those that were known stay
+			i.trouble = err
+		default:
+			s.takeRules(name, nodes)
+		}
+	})
+}
+
+// Instances implements registry.Listener.
+func (r *run) Instances(name string, ids []string, err error) {
+	r.change(func(s *state) {
+		a := s.applications[name]
+		switch {
+		case a == nil:
+		case err != nil:
+			a.settled, a.trouble = true, err
+		default:
+			s.takeInstances(name, ids)
+		}
+	})
+}
+
+// Instance implements registry.Listener.
+func (r *run) Instance(application, id string, content []byte, err error) {
+	r.change(func(s *state) {
+		a := s.applications[application]
+		if a == nil || a.instances[id] == nil {
+			return
+		}
+		r.takeInstance(application, a.instances[id], content, err)
+	})
+}
+
+// Connection implements registry.Listener.
+func (r *run) Connection(c registry.Connection) {
+	r.change(func(s *state) {
+		if !c.Up {
+			r.down = c.Message
+			return
+		}
+		if r.down != "" { // also the first time: then it is the restart that proves nothing
+			now := time.Now()
+			s.suspicion = suspicion{now, now.Add(r.settings.Hold)}
+		}
+		if c.Fresh && r.up {
+			r.counters.sessions.Add(1)
+		}
+		r.down, r.up = "", true
+	})
+}
+
+// Healed implements registry.Listener.
+func (r *run) Healed(string) { r.counters.healed.Add(1) }
+
+func (r *run) change(f func(*state)) {
+	r.counters.told.Add(1)
+	r.mu.Lock()
+	f(r.state)
+	r.mu.Unlock()
+	r.ring()
+}

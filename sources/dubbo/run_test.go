@@ -1,0 +1,414 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/sources"
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/zookeeper"
+	"tributary/sources/dubbo/zookeeper/zktest"
+)
+
+// rig is a source that runs on a ZooKeeper of the test.
+type rig struct {
+	t          *testing.T
+	server     *zktest.Server
+	source     *Source
+	table      *memstore.Table
+	supervisor *sources.Supervisor
+	stop       func()
+}
+
+// start runs a source; change changes it before.
+func start(t *testing.T, server *zktest.Server, settings Settings, change ...func(*Source)) *rig {
+	t.Helper()
+	b := &rig{t: t, server: server, table: &memstore.Table{}}
+	b.source = sourceOf(t, server, settings)
+	for _, c := range change {
+		c(b.source)
+	}
+	b.supervisor = sources.NewSupervisor(sources.Options{
+		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
+	})
+	require.NoError(t, b.supervisor.Add(sources.Spec{Name: "dubbo", Source: b.source, Table: b.table}))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.supervisor.Run(ctx) }()
+	b.stop = func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}
+	t.Cleanup(func() { b.stop() })
+	return b
+}
+
+// restart runs a new source on what the old one published.
+func (b *rig) restart(settings Settings) {
+	b.t.Helper()
+	b.source = sourceOf(b.t, b.server, settings)
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source}))
+}
+
+func (b *rig) await(what string, ok func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		require.True(b.t, time.Now().Before(end), "waited in vain until %s: %v; status %+v", what, b.show(), b.status())
+	}
+}
+
+func (b *rig) status() sources.Status { return b.supervisor.Status()[0] }
+
+func (b *rig) awaitSync() {
+	b.t.Helper()
+	b.await("synced", b.table.Synced)
+}
+
+// show returns what is served: "name address:port*weight…".
+func (b *rig) show() (all []string) {
+	for r := range b.table.Snapshot().All() {
+		spec, err := r.Spec()
+		require.NoError(b.t, err)
+		line := r.Key().Name
+		for _, e := range spec.(*networking.ServiceEntry).Endpoints {
+			for _, port := range e.Ports {
+				line += fmt.Sprintf(" %s:%d*%d", e.Address, port, e.Weight)
+			}
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// awaitAll waits until exactly that is served.
+func (b *rig) awaitAll(want ...string) {
+	b.t.Helper()
+	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
+}
+
+// patiently are settings with which nothing that is in doubt goes while a test runs.
+func patiently() Settings {
+	s := quickly()
+	s.Hold, s.KeepEmpty, s.Grace = time.Hour, time.Hour, time.Hour
+	return s
+}
+
+// node is the path of a provider, at the time that it started.
+func node(iface, address, params string, started int) string {
+	text := fmt.Sprintf("dubbo://%s/%s?application=app&interface=%s&timestamp=%d", address, iface, iface, 1_700_000_000_000+started)
+	if params != "" {
+		text += "&" + params
+	}
+	return "/dubbo/" + iface + "/providers/" + url.QueryEscape(text)
+}
+
+const leaf = "127.0.0.1" // what Curator writes into nodes
+
+func TestLastProviderLeavesNoEndpoints(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // of this connection, and so not in doubt
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	s.Delete(node("a", "10.0.0.2:20880", "", 1))
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Delete(node("a", "10.0.0.1:20880", "", 1))
+	b.awaitAll("a")
+}
+
+func TestRule2OnlyWhatHasProvidersIsAnInterface(t *testing.T) {
+	s := zktest.New()
+	s.Put("/dubbo/config/dubbo", "x")
+	s.Put("/dubbo/metadata/a/provider/app", "{}")
+	s.Put("/dubbo/mapping/a", "app")
+	s.Put("/dubbo/later/configurators", leaf)
+	b := start(t, s, patiently())
+	b.awaitSync()
+	require.Empty(t, b.show())
+	s.Put(node("later", "10.0.0.1:20880", "", 1), leaf)
+	b.awaitAll("later 10.0.0.1:20880*100")
+}
+
+func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
+	for _, how := range []func(*zktest.Server){(*zktest.Server).Expire, (*zktest.Server).Cut} {
+		s := zktest.New()
+		one, two := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
+		s.Put(one, leaf)
+		s.Put(two, leaf)
+		settings := patiently()
+		b := start(t, s, settings)
+		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+		how(s)
+		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+		s.Delete(one) // its session has ended, and it has not come back yet
+		s.Mend()
+		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoints are not listed and stay") })
+		s.Delete(two) // late: after it was seen in the new session
+		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints") })
+		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
+		s.Put(node("a", "10.0.0.1:20880", "", 9), leaf)
+		s.Put(node("a", "10.0.0.2:20880", "", 9), leaf)
+		b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
+		s.Put(node("a", "10.0.0.3:20880", "", 9), leaf)
+		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
+		s.Delete(node("a", "10.0.0.3:20880", "", 9)) // new since then: not in doubt
+		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	}
+}
+
+func TestWhatStayedGoesWhenTheDoubtIsOver(t *testing.T) {
+	s := zktest.New()
+	one, two := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
+	s.Put(one, leaf)
+	s.Put(two, leaf)
+	settings := patiently()
+	settings.Hold = 50 * time.Millisecond
+	b := start(t, s, settings)
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	s.Expire()
+	s.Delete(one)
+	s.Mend()
+	b.awaitAll("a 10.0.0.2:20880*100")
+	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+}
+
+func TestARestartProvesNothing(t *testing.T) {
+	s := zktest.New()
+	one := node("a", "10.0.0.1:20880", "weight=7", 1)
+	s.Put(one, leaf)
+	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
+	s.Delete("/dubbo/a")
+	s.Delete(node("b", "10.0.0.1:20880", "", 1))
+	b.restart(patiently())
+	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints are not listed and stay") })
+	require.Equal(t, []string{"a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100"}, b.show())
+	b.restart(quickly())
+	b.awaitAll()
+}
+
+func TestRule10AMissedWatchIsHealedAndCounted(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	settings := patiently()
+	settings.Resync = time.Second
+	b := start(t, s, settings)
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Mute("/dubbo/a/providers")
+	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	require.EqualValues(t, 1, b.source.counters.healed.Load())
+}
+
+func TestRule3AfterACrashTheNewRegistrationCounts(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*50")
+	s.Put(node("a", "10.0.0.1:20880", "weight=70", 2), leaf)
+	b.awaitAll("a 10.0.0.1:20880*70")
+	s.Delete(node("a", "10.0.0.1:20880", "weight=50", 1))
+	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	b.awaitAll("a 10.0.0.1:20880*70 10.0.0.2:20880*100")
+}
+
+func TestRule5Configurators(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&weight=33")
+	s.Put(rule, leaf)
+	b.awaitAll("a 10.0.0.1:20880*33")
+	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
+	b.awaitAll("a")
+	s.Delete("/dubbo/a/configurators")
+	b.awaitAll("a 10.0.0.1:20880*100")
+}
+
+func TestWhatCannotBeReadHoldsUpNothing(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	s.Put("/dubbo/a/providers/%zz", leaf)
+	s.Put("/dubbo/a/providers/"+url.QueryEscape("dubbo://10.0.0.9:none/a"), leaf)
+	s.Put(node("denied", "10.0.0.1:20880", "", 1), leaf)
+	s.Deny("/dubbo/denied")
+	s.Put("/services/app/10.0.0.1:20880", "no JSON")
+	s.Put("/services/empty", leaf)
+	b := start(t, s, patiently())
+	b.awaitSync()
+	b.awaitAll("a 10.0.0.1:20880*100")
+	status := b.status()
+	require.Equal(t, sources.Degraded, status.State)
+	require.Contains(t, status.Message, "/dubbo/denied/")
+	require.Contains(t, status.Message, "instance 10.0.0.1:20880 of app")
+	require.Len(t, status.Warnings, 2)
+	s.Allow("/dubbo/denied")
+	b.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
+}
+
+// instanceOf writes an instance with metadata of that revision.
+func instanceOf(s *zktest.Server, app, address, revision string) {
+	host, port, _ := strings.Cut(address, ":")
+	s.Put("/services/"+app+"/"+address, fmt.Sprintf(
+		`{"name":%q,"id":%q,"address":%q,"port":%s,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","metadata":{"dubbo.endpoints":"[{\"port\":%s,\"protocol\":\"dubbo\"}]","dubbo.metadata-service.url-params":"{\"port\":\"%s\",\"protocol\":\"dubbo\",\"version\":\"1.0.0\"}","dubbo.metadata.revision":%q,"dubbo.metadata.storage-type":"local","timestamp":"1700000000001"}}}`,
+		app, address, host, port, port, port, revision))
+}
+
+func report(s *zktest.Server, root, app, revision string, services ...string) {
+	var all []string
+	for _, name := range services {
+		all = append(all, fmt.Sprintf(`"%s:dubbo":{"name":%q,"protocol":"dubbo","path":%q,"params":{}}`, name, name, name))
+	}
+	s.Put(root+"/"+app+"/"+revision, fmt.Sprintf(`{"app":%q,"revision":%q,"services":{%s}}`, app, revision, strings.Join(all, ",")))
+}
+
+func TestBothLevelsAreOneEndpoint(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "weight=7", 1), leaf)
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	b := start(t, s, patiently())
+	b.awaitSync()
+	b.awaitAll("a 10.0.0.1:20880*7")
+	b.await("it is said how", func() bool { return b.status().Message == "app by the metadata report" })
+}
+
+func TestRule11RevisionsChangeInPlace(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	instanceOf(s, "app", "10.0.0.2:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	report(s, "/dubbo", "app", "r2", "a", "b") // where dubbo-go has it
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	instanceOf(s, "app", "10.0.0.2:20880", "r2")
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
+	instanceOf(s, "app", "10.0.0.2:20880", "r3") // of which the metadata come later, as Java has it
+	b.await("unresolved", func() bool { return b.source.counters.unresolved.Load() > 0 })
+	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(), "what it served stays meanwhile")
+	report(s, "/dubbo/metadata", "app", "r3", "b")
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
+	instanceOf(s, "app", "10.0.0.2:20880", "0") // it serves nothing any more
+	b.awaitAll("a 10.0.0.1:20880*100", "b")
+}
+
+func TestAnInstanceThatIsWrittenAnewAtTheSamePath(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	report(s, "/dubbo/metadata", "app", "r2", "b")
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Delete("/services/app/10.0.0.1:20880")
+	instanceOf(s, "app", "10.0.0.1:20880", "r2")
+	b.awaitAll("a", "b 10.0.0.1:20880*100")
+}
+
+// asked is an asker that knows some revisions.
+type asked map[string][]string
+
+func (a asked) Ask(_ context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
+	for _, name := range a[i.Revision] {
+		m.Services = append(m.Services, provider.Service{Name: name, Protocol: "dubbo", Port: i.Port})
+	}
+	if len(m.Services) == 0 {
+		return m, "", errors.New("no answer")
+	}
+	return m, "themselves", nil
+}
+
+func TestProvidersAreAskedForTheirMetadata(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	b := start(t, s, patiently(), func(s *Source) { s.asker = asked{"r1": {"a", "b"}} })
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
+	b.await("it is said how", func() bool { return b.status().Message == "app by themselves" })
+}
+
+func TestOfWhatNothingIsKnownTheMappingSaysSomething(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	s.Put("/dubbo/mapping/a", "other,app")
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	require.Contains(t, b.status().Message, "mapped")
+}
+
+func TestWhatAnInstanceServedOutlivesARestartWithoutItsMetadata(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Delete("/dubbo/metadata")
+	settings := quickly() // no doubt lasts
+	b.restart(settings)
+	b.await("unresolved", func() bool { return b.source.counters.unresolved.Load() > 1 })
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
+	s.Delete("/services/app/10.0.0.1:20880")
+	b.awaitAll()
+}
+
+func TestNamesThatDifferByCase(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("x.Demo", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("x-demo 10.0.0.1:20880*100")
+	s.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
+	b.await("the other one makes way", func() bool {
+		all := b.show()
+		return len(all) == 2 && all[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(all[1], "x-demo-") && strings.HasSuffix(all[1], " 10.0.0.1:20880*100")
+	})
+}
+
+func TestSettings(t *testing.T) {
+	for key, s := range map[string]Settings{
+		"interfaces":   {Interfaces: []string{"["}},
+		"delay":        {Delay: time.Minute},
+		"registerMode": {RegisterMode: "both"},
+		"hold":         {Hold: -1},
+	} {
+		_, err := New("zookeeper://127.0.0.1", s)
+		require.ErrorContains(t, err, key+": ")
+	}
+	for _, address := range []string{"zookeeper://", "http://x", "zookeeper://h:port", "zookeeper://h?timeout=x", "zookeeper://h?session=1"} {
+		_, err := New(address, Settings{})
+		require.ErrorContains(t, err, "address: ")
+	}
+	source, err := New("zookeeper://u:p@[::1]:2182/root?backup=h2,h3:2183&group=g&timeout=3000&session=6000&check=false", Settings{})
+	require.NoError(t, err)
+	require.Equal(t, "zookeeper /root/g/", source.place)
+}
+
+func TestRule12AGroupMovesEverything(t *testing.T) {
+	s := zktest.New()
+	s.Put("/g/a/providers/"+url.QueryEscape("dubbo://10.0.0.1:20880/a?application=x&interface=a"), leaf)
+	s.Put("/g/mapping/b", "app")
+	instanceOf(s, "app", "10.0.0.2:20880", "r1")
+	b := start(t, s, patiently(), func(source *Source) { source.registry = inGroup(s, "g") })
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Put("/g/app/10.0.0.3:20880", `{"name":"app","address":"10.0.0.3","port":20880,"payload":{"metadata":{"dubbo.metadata.revision":"r1"}}}`)
+	report(s, "/g/metadata", "app", "r1", "b")
+	s.Put("/g/metadata/app/r1", `{"app":"app","revision":"r1","services":{"b:dubbo":{"name":"b","protocol":"dubbo","port":20880}}}`)
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
+}
+
+func inGroup(s *zktest.Server, group string) registry.Registry {
+	return zookeeper.WithDial(s.Dial, zookeeper.Address{Group: group}, time.Minute)
+}

@@ -1,0 +1,104 @@
+package zookeeper
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Scheme is that of addresses of ZooKeeper.
+const Scheme = "zookeeper"
+
+// Address is where a registry is, as Dubbo's users write it:
+// zookeeper://[user:password@]host:2181[/root]?backup=host:2181,host:2181&group=dubbo&timeout=30000&session=60000.
+type Address struct {
+	Servers        []string // host:port
+	User, Password string
+	Root           string // before all paths, for those that share a ZooKeeper; empty, or /path
+	Group          string // the registry's: the node under which everything is
+	Timeout        time.Duration
+	Session        time.Duration
+}
+
+// The defaults, which are Dubbo's.
+const (
+	DefaultGroup   = "dubbo"
+	defaultPort    = "2181"
+	defaultTimeout = 30 * time.Second
+	defaultSession = 60 * time.Second
+)
+
+// ParseAddress reads an address. Parameters that are for consumers and providers are let pass, as they stand in the same URL.
+func ParseAddress(address string) (a Address, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Address{}, fmt.Errorf("address: want %s://host:2181?backup=host:2181, got %q", Scheme, address)
+	}
+	if u.Scheme != Scheme || u.Host == "" {
+		return Address{}, fmt.Errorf("address: want %s://host:2181?backup=host:2181, got %q", Scheme, u.Redacted())
+	}
+	q := u.Query()
+	a = Address{Root: strings.TrimRight(u.Path, "/"), Group: DefaultGroup, Timeout: defaultTimeout, Session: defaultSession}
+	for _, list := range append([]string{u.Host}, q["backup"]...) {
+		for server := range strings.SplitSeq(list, ",") {
+			if server, err = withPort(strings.TrimSpace(server)); err != nil {
+				return Address{}, fmt.Errorf("address: %w", err)
+			}
+			if !slices.Contains(a.Servers, server) {
+				a.Servers = append(a.Servers, server)
+			}
+		}
+	}
+	if u.User != nil {
+		a.User = u.User.Username()
+		a.Password, _ = u.User.Password()
+	}
+	if a.User == "" {
+		a.User, a.Password = q.Get("username"), q.Get("password")
+	}
+	if g := strings.Trim(q.Get("group"), "/"); g != "" {
+		a.Group = g
+	}
+	for _, d := range []struct {
+		key   string
+		value *time.Duration
+		min   time.Duration
+	}{{"timeout", &a.Timeout, 100 * time.Millisecond}, {"session", &a.Session, time.Second}} {
+		if text := q.Get(d.key); text != "" {
+			n, err := strconv.ParseInt(text, 10, 32)
+			*d.value = time.Duration(n) * time.Millisecond
+			if err != nil || *d.value < d.min {
+				return Address{}, fmt.Errorf("address: %s: want milliseconds, at least %d, got %q", d.key, d.min.Milliseconds(), text)
+			}
+		}
+	}
+	return a, nil
+}
+
+// withPort adds the usual port to a server that names none.
+func withPort(server string) (string, error) {
+	if host, port, err := net.SplitHostPort(server); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
+			return "", fmt.Errorf("want host:port, got %q", server)
+		}
+		return server, nil
+	}
+	host := strings.Trim(server, "[]")
+	if host == "" {
+		return "", fmt.Errorf("a server without a host")
+	}
+	return net.JoinHostPort(host, defaultPort), nil
+}
+
+// TLS gives what a connection to a host needs; nil is a connection without TLS. It is asked each time, since certificates change.
+type TLS func(host string) (*tls.Config, error)
+
+// New returns the registry at an address.
+func New(a Address, config TLS, resync time.Duration) *Registry {
+	return WithDial(dialer(a, config), a, resync)
+}

@@ -1,0 +1,228 @@
+// Package zookeeper reads what Dubbo's providers register in ZooKeeper.
+//
+// conn.go is the connection, address.go where it goes, loop.go how one node is followed, and zookeeper.go what is read of which nodes.
+package zookeeper
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"tributary/sources/dubbo/registry"
+)
+
+// Conn is a connection to ZooKeeper, which goes on by itself from one session to the next. All calls but Close wait until there is a session, or
+// end with an error of the connection after all servers were tried.
+type Conn interface {
+	// Children and Data read a node, and ChildrenW and DataW also set a watch, which fires once. The error of a node that is not there is
+	// zk.ErrNoNode.
+	Children(path string) ([]string, error)
+	ChildrenW(path string) ([]string, <-chan zk.Event, error)
+	Data(path string) ([]byte, error)
+	DataW(path string) ([]byte, <-chan zk.Event, error)
+	// ExistsW sets a watch for the creation of a node, or its deletion if it exists.
+	ExistsW(path string) (bool, <-chan zk.Event, error)
+	// AddAuth makes the connection known as somebody, in this session and later ones.
+	AddAuth(scheme, auth string) error
+	// Close ends the connection, and returns when everything that it started has ended.
+	Close()
+}
+
+// Dial makes a connection, of which state is told whenever it changes. state must not block.
+type Dial func(state func(registry.Connection)) (Conn, error)
+
+// dialer returns the Dial of an address.
+func dialer(a Address, config TLS) Dial {
+	return func(state func(registry.Connection)) (Conn, error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		s := &session{tell: state, servers: strings.Join(a.Servers, ", ")}
+		conn, events, err := zk.Connect(a.Servers, a.Session,
+			zk.WithHostProvider(&servers{}),
+			zk.WithEventCallback(s.event),
+			zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
+				return s.dial(ctx, network, address, a, config)
+			}),
+			zk.WithLogger(silence{}), zk.WithLogInfo(false))
+		if err != nil {
+			cancel()
+			return nil, fmt.Errorf("connect to %s: %w", s.servers, err)
+		}
+		return &client{conn: conn, events: events, root: a.Root, hangUp: cancel}, nil
+	}
+}
+
+// silence takes the library's log: what it says is reported as the state of the connection.
+type silence struct{}
+
+func (silence) Printf(string, ...any) {}
+
+// session makes the library's events the state of the connection.
+type session struct {
+	tell    func(registry.Connection)
+	servers string
+
+	mu      sync.Mutex
+	had     bool // a session, at some time
+	expired bool // and it has ended
+	failed  error
+}
+
+func (s *session) event(e zk.Event) {
+	if e.Type != zk.EventSession {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e.State {
+	case zk.StateHasSession:
+		c := registry.Connection{Up: true, Fresh: !s.had || s.expired}
+		s.had, s.expired, s.failed = true, false, nil
+		s.tell(c)
+	case zk.StateExpired:
+		s.expired = true
+	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
+		why := "no connection to " + s.servers
+		if s.failed != nil {
+			why += ": " + s.failed.Error()
+		}
+		s.tell(registry.Connection{Message: why})
+	}
+}
+
+// maxDial is how long one server is waited for: there are others.
+const maxDial = 5 * time.Second
+
+// dial makes a connection, which ends with ctx.
+func (s *session) dial(ctx context.Context, network, address string, a Address, config TLS) (net.Conn, error) {
+	begin, cancel := context.WithTimeout(ctx, min(a.Timeout, maxDial))
+	defer cancel()
+	var conn net.Conn
+	var err error
+	if config == nil {
+		conn, err = (&net.Dialer{}).DialContext(begin, network, address)
+	} else {
+		conn, err = dialTLS(begin, network, address, config)
+	}
+	s.mu.Lock()
+	s.failed = err
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return &impatient{conn, a.Session * 2 / 3}, nil
+}
+
+func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	config, err := of(host)
+	if err != nil {
+		return nil, err
+	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+}
+
+// impatient is a connection on which no answer is waited for longer than patience. The library would wait ten times as long for the first one,
+// from a server that takes the connection and says nothing.
+type impatient struct {
+	net.Conn
+
+	patience time.Duration
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *impatient) SetReadDeadline(t time.Time) error {
+	if last := time.Now().Add(c.patience); t.After(last) {
+		t = last
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// servers gives the library the servers in turn, by name: the library's own way looks names up once, and servers move.
+type servers struct {
+	mu      sync.Mutex
+	names   []string
+	current int
+	last    int // that took us
+}
+
+// Init implements zk.HostProvider.
+func (s *servers) Init(names []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names, s.current, s.last = names, -1, -1
+	return nil
+}
+
+// Len implements zk.HostProvider.
+func (s *servers) Len() int { return len(s.names) }
+
+// Next implements zk.HostProvider.
+func (s *servers) Next() (server string, retryStart bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = (s.current + 1) % len(s.names)
+	retryStart = s.current == s.last
+	if s.last == -1 {
+		s.last = 0
+	}
+	return s.names[s.current], retryStart
+}
+
+// Connected implements zk.HostProvider.
+func (s *servers) Connected() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = s.current
+}
+
+// client is a Conn of the library.
+type client struct {
+	conn   *zk.Conn
+	events <-chan zk.Event
+	root   string // before all paths
+	hangUp func() // ends the connection, and the making of one
+}
+
+func (c *client) Children(path string) ([]string, error) {
+	names, _, err := c.conn.Children(c.root + path)
+	return names, err
+}
+
+func (c *client) ChildrenW(path string) ([]string, <-chan zk.Event, error) {
+	names, _, watch, err := c.conn.ChildrenW(c.root + path)
+	return names, watch, err
+}
+
+func (c *client) Data(path string) ([]byte, error) {
+	data, _, err := c.conn.Get(c.root + path)
+	return data, err
+}
+
+func (c *client) DataW(path string) ([]byte, <-chan zk.Event, error) {
+	data, _, watch, err := c.conn.GetW(c.root + path)
+	return data, watch, err
+}
+
+func (c *client) ExistsW(path string) (bool, <-chan zk.Event, error) {
+	there, _, watch, err := c.conn.ExistsW(c.root + path)
+	return there, watch, err
+}
+
+func (c *client) AddAuth(scheme, auth string) error { return c.conn.AddAuth(scheme, []byte(auth)) }
+
+func (c *client) Close() {
+	c.conn.Close()
+	c.hangUp()
+	for range c.events { // the library closes it when it has ended
+	}
+}

@@ -1,0 +1,147 @@
+package zookeeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/go-zookeeper/zk"
+
+	"tributary/sources/dubbo/registry"
+)
+
+// node is a way to read one kind of content of a node.
+type node[T any] struct {
+	read  func(path string) (T, error)
+	watch func(path string) (T, <-chan zk.Event, error)
+	same  func(a, b T) bool
+}
+
+func (w *watch) children() node[[]string] {
+	return node[[]string]{w.conn.Children, w.conn.ChildrenW, func(a, b []string) bool {
+		a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+		return slices.Equal(a, b)
+	}}
+}
+
+func (w *watch) data() node[[]byte] {
+	return node[[]byte]{w.conn.Data, w.conn.DataW, bytes.Equal}
+}
+
+// follow reads a node and tells of it, each time that it may have changed, until ctx ends. A watch fires once: it is set anew
+// with the read that follows, so that no change falls between the two. gone is what to do about a node that is not there.
+func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error), tell func(T, error)) {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
+	for ctx.Err() == nil {
+		content, fired, err := read(ctx, w, path, n, gone)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil || errors.Is(err, registry.ErrAbsent):
+			retry.Reset()
+			tell(content, err)
+			w.await(ctx, fired, func() (changed bool) { return compare(ctx, w, path, n, content, err, fired) })
+		case errors.Is(err, errConnection):
+			w.reconnected(ctx, retry.NextBackOff())
+		default:
+			tell(content, err)
+			w.pause(ctx, retry.NextBackOff())
+		}
+	}
+}
+
+// errConnection says that a read failed for a reason that has nothing to do with what was read.
+var errConnection = errors.New("the connection failed")
+
+// read reads a node, and sets a watch for the next change of it.
+func read[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error)) (content T, fired <-chan zk.Event, err error) {
+	done, ok := w.turn(ctx)
+	if !ok {
+		return content, nil, ctx.Err()
+	}
+	defer done()
+	content, fired, err = n.watch(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		if fired, err = gone(path); err == nil {
+			err = registry.ErrAbsent
+		}
+	}
+	return content, fired, explain(path, err)
+}
+
+// explain says what an error of the library means.
+func explain(path string, err error) error {
+	switch {
+	case err == nil || errors.Is(err, registry.ErrAbsent):
+		return err
+	case errors.Is(err, zk.ErrNoNode):
+		return registry.ErrAbsent
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed):
+		return fmt.Errorf("%s: %w (%w)", path, registry.ErrDenied, err)
+	case errors.Is(err, zk.ErrInvalidPath):
+		return fmt.Errorf("%q: %w", path, err)
+	case errors.Is(err, errAgain):
+		return errConnection
+	}
+	// All others are of the connection: closed, no server, session expired or moved.
+	return errConnection
+}
+
+// errAgain says that a node came into being between two reads.
+var errAgain = errors.New("it is there by now")
+
+// exists waits for a node that is not there to be made: a watch on its children cannot be set before.
+func (w *watch) exists(path string) (<-chan zk.Event, error) {
+	there, fired, err := w.conn.ExistsW(path)
+	if err == nil && there {
+		return nil, errAgain
+	}
+	return fired, err
+}
+
+// await waits until a watch fires, and from time to time has the node compared with what was read.
+func (w *watch) await(ctx context.Context, fired <-chan zk.Event, changed func() bool) {
+	for {
+		// Spread, so that not everything is read at one moment.
+		timer := time.NewTimer(w.resync/2 + rand.N(w.resync)) //nolint:gosec // no secret
+		select {
+		case <-ctx.Done():
+		case <-fired:
+		case <-timer.C:
+			if !changed() {
+				continue
+			}
+		}
+		timer.Stop()
+		return
+	}
+}
+
+// compare reads a node without a watch, and reports whether it is not as it was read before although no watch fired, which must not
+// happen. ZooKeeper sends a watch before any answer that has the change in it.
+func compare[T any](ctx context.Context, w *watch, path string, n node[T], before T, beforeErr error, fired <-chan zk.Event) bool {
+	done, ok := w.turn(ctx)
+	if !ok {
+		return false
+	}
+	defer done()
+	now, err := n.read(path)
+	if err = explain(path, err); err != nil && !errors.Is(err, registry.ErrAbsent) {
+		return false
+	}
+	select {
+	case <-fired:
+		return true
+	default:
+	}
+	if errors.Is(err, registry.ErrAbsent) == errors.Is(beforeErr, registry.ErrAbsent) && n.same(before, now) {
+		return false
+	}
+	w.to.Healed(path)
+	return true
+}

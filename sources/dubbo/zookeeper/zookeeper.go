@@ -1,0 +1,348 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"tributary/sources/dubbo/registry"
+)
+
+// Registry is a ZooKeeper in which Dubbo's providers register.
+type Registry struct {
+	dial    Dial
+	address Address
+	resync  time.Duration
+
+	mu   sync.Mutex
+	conn Conn // while Watch runs
+}
+
+var _ registry.Registry = (*Registry)(nil)
+
+// WithDial returns a registry with connections of that making.
+func WithDial(dial Dial, a Address, resync time.Duration) *Registry {
+	return &Registry{dial: dial, address: a, resync: resync}
+}
+
+// maxReads is how many reads may be under way at the same time. More would only wait in ZooKeeper.
+const maxReads = 64
+
+// applications is where instances are if the registry has no group of its own.
+const applications = "/services"
+
+// watch is one Watch of a Registry.
+type watch struct {
+	// read-only
+	conn   Conn
+	to     registry.Listener
+	group  string // path
+	apps   string // path
+	resync time.Duration
+	turns  chan struct{}
+	loops  sync.WaitGroup
+
+	mu sync.Mutex
+	up chan struct{} // closed when there is a session again
+}
+
+// Watch implements registry.Registry.
+func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
+	w := &watch{
+		to: to, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
+	}
+	if r.address.Group != DefaultGroup {
+		w.apps = w.group
+	}
+	conn, err := r.dial(w.state)
+	if err != nil {
+		return err
+	}
+	w.conn = conn
+	r.keep(conn)
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // which ends calls that wait
+		defer close(closed)
+		conn.Close()
+	})
+	if w.authenticate(ctx, r.address) {
+		w.loops.Go(func() { w.interfaces(ctx) })
+		w.loops.Go(func() { w.applications(ctx) })
+	}
+	<-ctx.Done()
+	w.loops.Wait()
+	if stop() { // it cannot be any more
+		conn.Close()
+	} else {
+		<-closed
+	}
+	r.keep(nil)
+	return ctx.Err()
+}
+
+func (r *Registry) keep(c Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conn = c
+}
+
+// authenticate makes the connection known before anything is read; ok is false when ctx ended first.
+func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
+	for a.User != "" && ctx.Err() == nil {
+		if w.conn.AddAuth("digest", a.User+":"+a.Password) == nil {
+			break
+		}
+		w.reconnected(ctx, time.Second)
+	}
+	return ctx.Err() == nil
+}
+
+// state is told of the connection.
+func (w *watch) state(c registry.Connection) {
+	w.mu.Lock()
+	if c.Up {
+		close(w.up)
+		w.up = make(chan struct{})
+	}
+	w.mu.Unlock()
+	w.to.Connection(c)
+}
+
+// reconnected waits for a new session, at most for d.
+func (w *watch) reconnected(ctx context.Context, d time.Duration) {
+	w.mu.Lock()
+	up := w.up
+	w.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-up:
+	case <-timer.C:
+	}
+}
+
+func (w *watch) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// turn waits for the right to read.
+func (w *watch) turn(ctx context.Context) (done func(), ok bool) {
+	select {
+	case <-ctx.Done():
+		return nil, false
+	case w.turns <- struct{}{}:
+		return func() { <-w.turns }, true
+	}
+}
+
+// branches are loops that each follow something with a name.
+type branches struct {
+	w     *watch
+	start func(ctx context.Context, name string)
+	ends  map[string]context.CancelFunc
+}
+
+func (w *watch) branches(start func(ctx context.Context, name string)) *branches {
+	return &branches{w: w, start: start, ends: make(map[string]context.CancelFunc)}
+}
+
+// are says what there is to follow.
+func (b *branches) are(ctx context.Context, names []string) {
+	there := make(map[string]bool, len(names))
+	for _, name := range names {
+		there[name] = true
+	}
+	for name, end := range b.ends {
+		if !there[name] {
+			end()
+			delete(b.ends, name)
+		}
+	}
+	for _, name := range names {
+		if b.ends[name] == nil {
+			ctx, end := context.WithCancel(ctx)
+			b.ends[name] = end
+			b.w.loops.Go(func() { b.start(ctx, name) })
+		}
+	}
+}
+
+func (b *branches) end() {
+	for _, end := range b.ends {
+		end()
+	}
+}
+
+// interfaces follows the interfaces.
+func (w *watch) interfaces(ctx context.Context) {
+	all := w.branches(w.iface)
+	defer all.end()
+	follow(ctx, w, w.group, w.children(), w.exists, func(nodes []string, err error) {
+		if errors.Is(err, registry.ErrAbsent) {
+			nodes, err = nil, nil // nobody has registered yet
+		}
+		if err != nil {
+			w.to.Interfaces(nil, err)
+			return
+		}
+		nodes = slices.DeleteFunc(nodes, func(n string) bool { return n == "config" || n == "mapping" || n == "metadata" })
+		names := make([]string, len(nodes))
+		for i, node := range nodes {
+			names[i] = decode(node)
+		}
+		w.to.Interfaces(names, nil)
+		all.are(ctx, nodes)
+	})
+}
+
+// decode returns the name of a node without its form encoding, or as it is if there is none.
+func decode(node string) string {
+	if name, err := url.QueryUnescape(node); err == nil {
+		return name
+	}
+	return node
+}
+
+// iface follows what is below an interface's node.
+func (w *watch) iface(ctx context.Context, node string) {
+	name, path := decode(node), w.group+"/"+node
+	w.loops.Go(func() {
+		follow(ctx, w, path+"/configurators", w.children(), w.exists, func(rules []string, err error) {
+			if errors.Is(err, registry.ErrAbsent) {
+				rules, err = nil, nil
+			}
+			w.to.Rules(name, rules, err)
+		})
+	})
+	follow(ctx, w, path+"/providers", w.children(), w.exists, func(nodes []string, err error) { w.to.Providers(name, nodes, err) })
+}
+
+// applications follows the applications.
+func (w *watch) applications(ctx context.Context) {
+	all := w.branches(w.application)
+	defer all.end()
+	follow(ctx, w, w.apps, w.children(), w.exists, func(names []string, err error) {
+		if errors.Is(err, registry.ErrAbsent) {
+			names, err = nil, nil
+		}
+		if err != nil {
+			w.to.Applications(nil, err)
+			return
+		}
+		if w.apps == w.group {
+			names = slices.DeleteFunc(names, func(n string) bool { return n == "config" || n == "mapping" || n == "metadata" })
+		}
+		w.to.Applications(slices.Clone(names), nil)
+		all.are(ctx, names)
+	})
+}
+
+// application follows the instances of an application.
+func (w *watch) application(ctx context.Context, name string) {
+	path := w.apps + "/" + name
+	instances := w.branches(func(ctx context.Context, id string) {
+		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
+			w.to.Instance(name, id, content, err)
+		})
+	})
+	defer instances.end()
+	follow(ctx, w, path, w.children(), w.exists, func(ids []string, err error) {
+		if errors.Is(err, registry.ErrAbsent) {
+			ids, err = nil, nil
+		}
+		if err != nil {
+			w.to.Instances(name, nil, err)
+			return
+		}
+		if w.apps == w.group { // where interfaces are, too
+			ids = slices.DeleteFunc(ids, func(id string) bool { return !isAddress(id) })
+		}
+		w.to.Instances(name, slices.Clone(ids), nil)
+		instances.are(ctx, ids)
+	})
+}
+
+func isAddress(id string) bool {
+	_, _, err := net.SplitHostPort(id)
+	return err == nil
+}
+
+// vanishedFor is how long a node that went is left alone. What lists it tells soon that it has gone, or else it is there again.
+const vanishedFor = time.Second
+
+// vanished is for nodes that go for good as a rule: a watch for their return would be left behind in ZooKeeper each time.
+func (w *watch) vanished(string) (<-chan zk.Event, error) {
+	fired := make(chan zk.Event)
+	time.AfterFunc(vanishedFor, func() { close(fired) })
+	return fired, nil
+}
+
+// maxMapping is how many interfaces are looked at to find those of applications without metadata.
+const maxMapping = 20_000
+
+// Metadata implements registry.Registry. dubbo-go keeps it in another place than Java.
+func (r *Registry) Metadata(_ context.Context, application, revision string) ([]byte, error) {
+	conn := r.current()
+	if conn == nil {
+		return nil, errConnection
+	}
+	group := "/" + r.address.Group
+	for _, path := range []string{group + "/metadata/" + application + "/" + revision, group + "/" + application + "/" + revision} {
+		content, err := conn.Data(path)
+		if err = explain(path, err); err == nil && strings.HasPrefix(strings.TrimSpace(string(content)), "{") {
+			return content, nil
+		}
+		if err != nil && !errors.Is(err, registry.ErrAbsent) {
+			return nil, err
+		}
+	}
+	return nil, registry.ErrAbsent
+}
+
+// Mapped implements registry.Registry.
+func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
+	conn := r.current()
+	if conn == nil {
+		return nil, errConnection
+	}
+	path := "/" + r.address.Group + "/mapping"
+	nodes, err := conn.Children(path)
+	if err = explain(path, err); err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for _, node := range nodes[:min(len(nodes), maxMapping)] {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		content, err := conn.Data(path + "/" + node)
+		if err = explain(path+"/"+node, err); errors.Is(err, errConnection) {
+			return nil, err
+		}
+		for app := range strings.SplitSeq(string(content), ",") {
+			if app = strings.TrimSpace(app); err == nil && app != "" {
+				all[app] = append(all[app], decode(node))
+			}
+		}
+	}
+	return all, nil
+}
+
+func (r *Registry) current() Conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conn
+}
