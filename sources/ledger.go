@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tributary/resource"
+	"tributary/sources/lastgood"
 )
 
 // ledger is the bookkeeping of one source: what each group holds, which of the candidates for a key is in force, and
@@ -36,6 +37,7 @@ type group struct {
 	warned     map[resource.Key][]string // those of the warnings that validation gave
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // objects that were passed over
+	print      lastgood.Print            // by which it can be confirmed, or none
 	restored   bool                      // it is as an earlier run left it, and was not found valid by this one
 }
 
@@ -123,7 +125,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	held, repeated := split(content.Resources)
 	held, unsure := keepLastGood(held, old.held, content.Rejects)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
-	g.foreign = content.Foreign
+	g.foreign, g.print = content.Foreign, content.print
 	g.quarantine = quarantine(content, held, unsure, old.quarantine, now)
 	g.held = l.settle(g, old.held, held, before)
 

@@ -24,7 +24,7 @@ func TestRestartHistories(t *testing.T) {
 	state, err := lastgood.Open(t.TempDir(), nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
-	n := 0
+	n, confirmed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		w := &restartable{
@@ -42,7 +42,9 @@ func TestRestartHistories(t *testing.T) {
 			}
 			w.check(t)
 		}
+		confirmed += w.confirmed
 	})
+	require.Positive(t, confirmed, "what is unchanged need not be read again")
 }
 
 var restartGroups = []string{"a", "b", "c"}
@@ -66,12 +68,13 @@ func drawContent(t *rapid.T, group string) Content {
 
 // restartable is a source in process after process.
 type restartable struct {
-	name   string
-	memory *lastgood.Store
-	table  *memstore.Table
-	sink   *sink
-	said   map[string]Content                             // what the source says of each group
-	model  map[string]map[resource.Key]*resource.Resource // what each group holds
+	name             string
+	memory           *lastgood.Store
+	table            *memstore.Table
+	sink             *sink
+	said             map[string]Content // what the source says of each group
+	marks, confirmed int
+	model            map[string]map[resource.Key]*resource.Resource // what each group holds
 }
 
 func (w *restartable) start(t *rapid.T) {
@@ -79,14 +82,16 @@ func (w *restartable) start(t *rapid.T) {
 	spec := Spec{Name: w.name, Table: w.table, Memory: w.memory, Guard: guard.Settings{Off: true}}
 	kept, err := restore(spec)
 	require.NoError(t, err)
-	w.sink = newSink(spec, Options{Validate: allValid}, slog.New(slog.DiscardHandler))
+	w.sink = newSink(spec, Options{Validate: allValid}, kept, slog.New(slog.DiscardHandler))
 	if kept != nil {
 		w.sink.resume(kept)
 	}
 }
 
 func (w *restartable) publish(c Content) {
-	_ = w.sink.Replace(c.Group, c.Resources, c.Rejects...)
+	w.marks++
+	c.Mark = fmt.Sprint(w.marks)
+	_ = w.sink.ReplaceAll([]Content{c})
 	w.said[c.Group] = c
 	w.model[c.Group] = modelOf(c, w.model[c.Group])
 }
@@ -117,7 +122,13 @@ func (w *restartable) restart(t *rapid.T) {
 			continue
 		}
 		c.Group = name
-		contents = append(contents, c)
+		require.False(t, w.sink.Confirm(name, "other"))
+		if w.sink.Confirm(name, c.Mark) {
+			require.Empty(t, c.Rejects)
+			w.confirmed++
+		} else {
+			contents = append(contents, c)
+		}
 		w.model[name] = modelOf(c, w.model[name])
 	}
 	_ = w.sink.ReplaceAll(contents)

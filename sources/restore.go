@@ -24,7 +24,10 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 	if kept != nil {
 		spec.Memory.SetHold(kept.Hold)
 		spec.Memory.SetNote(kept.Note)
-		spec.Table.Apply(kept.Resources, nil)
+		empty := spec.Table.Snapshot().Len() == 0
+		if _, now := spec.Table.Apply(kept.Resources, nil); empty {
+			spec.Memory.Continue(kept, now.Revision())
+		}
 		spec.Table.MarkSynced()
 	}
 	return kept, err
@@ -33,7 +36,7 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 // restore makes the groups hold what the table has from an earlier run: so the source can withdraw what is gone, what is
 // unchanged is no commit, and what has turned bad meanwhile has a last good version. Of keys that several groups had, only
 // the winner is known.
-func (l *ledger) restore(from memstore.Snapshot) {
+func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 	byGroup := make(map[string][]*resource.Resource)
 	for r := range from.All() {
 		name := r.Origin().Group
@@ -44,6 +47,14 @@ func (l *ledger) restore(from memstore.Snapshot) {
 		contents = append(contents, admitted{Content: Content{Group: name, Resources: rs}})
 	}
 	l.replace(contents, time.Time{})
+	if kept != nil {
+		for name, print := range kept.Prints {
+			if l.groups[name] == nil { // it had no resources
+				l.groups[name] = &group{name: name}
+			}
+			l.groups[name].print = print
+		}
+	}
 	for _, g := range l.groups {
 		g.restored = true
 	}

@@ -46,7 +46,7 @@ func newRunner(spec Spec, opts Options) *runner {
 	}
 	r := &runner{
 		name: spec.Name, address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
-		sink: newSink(spec, opts, log), log: log, newBackOff: opts.NewBackOff,
+		sink: newSink(spec, opts, kept, log), log: log, newBackOff: opts.NewBackOff,
 	}
 	if kept != nil {
 		r.sink.resume(kept)

@@ -16,6 +16,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources/guard"
+	"tributary/sources/lastgood"
 	"tributary/sources/transform"
 )
 
@@ -44,13 +45,15 @@ type sink struct {
 	since       time.Time // of health.State
 	synced      bool      // by the source itself
 	restored    *Restored
-	note        []byte            // of the source, for its next run
-	remember    func(note []byte) // keeps it on disk; nil if nothing does
+	note        []byte                               // of the source, for its next run
+	remember    func(note []byte)                    // keeps it on disk; nil if nothing does
+	setPrint    func(group string, p lastgood.Print) // the same of prints
 	publishes   int
 	lastPublish time.Time
 }
 
-func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
+// newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
+func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
 	guarded := guard.Options{Settings: spec.Guard, Log: log}
 	if spec.Memory != nil {
 		guarded.Remember = spec.Memory.SetHold
@@ -60,9 +63,9 @@ func newSink(spec Spec, opts Options, log *slog.Logger) *sink {
 		transform: spec.Transform, ledger: newLedger(), since: time.Now(),
 	}
 	if spec.Memory != nil {
-		s.remember = spec.Memory.SetNote
+		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
 	}
-	s.ledger.restore(spec.Table.Snapshot())
+	s.ledger.restore(spec.Table.Snapshot(), kept)
 	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {
 		s.failed = controller.ReportError
 	}
@@ -161,6 +164,7 @@ type admitted struct {
 	Content
 	warned   map[resource.Key][]string // what validation had to say all the same
 	excluded []Excluded                // what the transforms left out
+	print    lastgood.Print
 }
 
 // admit transforms the resources, and turns those that are not valid then into rejects. It leaves the caller's slices as
@@ -243,6 +247,7 @@ func (s *sink) admitOne(c Content, before group, rules *transform.Rules) admitte
 			a.Warnings = append(a.Warnings, v.warnings...)
 		}
 	}
+	a.print = a.fingerprint(rules)
 	return a
 }
 
@@ -256,6 +261,11 @@ func (s *sink) commit(contents []admitted) change {
 		if changes, _ := s.guard.Apply(c.puts, c.deletes); len(changes) > 0 {
 			s.publishes++
 			s.lastPublish = now
+		}
+	}
+	if s.setPrint != nil {
+		for _, content := range contents { // after the table: prints of what is not there yet would be of no use
+			s.setPrint(content.Group, content.print)
 		}
 	}
 	return c

@@ -44,7 +44,10 @@ type Sink interface {
 
 // Content is the whole of one group.
 type Content struct {
-	Group     string
+	Group string
+	// Mark identifies what the content was made of and how, such as by a hash of the file and of the options; empty if
+	// nothing does. See Confirmer.
+	Mark      string
 	Resources []*resource.Resource
 	Rejects   []Reject
 	Warnings  []string // for people, each naming the place and reason; what they are about was published all the same

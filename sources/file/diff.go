@@ -17,7 +17,7 @@ type stamp struct {
 // known is what is known of a file that was read, or, as the zero value, of a group that an earlier run published.
 type known struct {
 	stamp stamp
-	sum   uint64 // hash of its content; see loader
+	sum   digest
 	// doubtful says that the file may have changed since without its stamp showing it, or was not read.
 	doubtful bool
 }

@@ -97,6 +97,7 @@ func duration(key string, d, standard, least time.Duration) (time.Duration, erro
 type Source struct {
 	disk     disk
 	blind    bool   // do without events
+	parse    parser // of what is in a file
 	root     string // absolute
 	shown    string // as in the address
 	settings Settings
@@ -118,7 +119,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if settings, err = settings.withDefaults(); err != nil {
 		return nil, err
 	}
-	return &Source{disk: osDisk{}, root: root, shown: shown, settings: settings}, nil
+	return &Source{disk: osDisk{}, parse: sources.Decode, root: root, shown: shown, settings: settings}, nil
 }
 
 // parse returns the path in an address. As in every URL, % begins an escape.

@@ -18,6 +18,8 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/lastgood"
+	"tributary/sources/transform"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,7 +50,11 @@ type live struct {
 	root       string
 	disk       *testDisk
 	table      *table
+	memory     *lastgood.Store // or nil
+	transform  *transform.Rules
+	parse      parser
 	supervisor *sources.Supervisor
+	stop       func() // ends the supervisor; may be called twice
 }
 
 // prepare makes an empty root and a live that does not run yet.
@@ -71,15 +77,20 @@ func (l *live) startWith(settings Settings) {
 	source, err := New("fs://"+l.root, settings)
 	require.NoError(l.t, err)
 	source.disk = l.disk
+	if l.parse != nil {
+		source.parse = l.parse
+	}
 	l.supervisor = sources.NewSupervisor(sources.Options{})
-	require.NoError(l.t, l.supervisor.Add(sources.Spec{Name: "rules", Source: source, Table: l.table}))
+	spec := sources.Spec{Name: "rules", Source: source, Table: l.table, Memory: l.memory, Transform: l.transform}
+	require.NoError(l.t, l.supervisor.Add(spec))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- l.supervisor.Run(ctx) }()
-	l.t.Cleanup(func() {
+	l.stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(l.t, <-ended)
 	})
+	l.t.Cleanup(l.stop)
 }
 
 func (l *live) startSynced() {

@@ -2,9 +2,9 @@ package file
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -26,8 +26,22 @@ type loader struct {
 	single  bool   // the root is a file, and the only one
 	shown   string // the root, as people call it
 	decode  resource.Options
+	parse   parser
 	maxSize int64 // bytes
-	seed    maphash.Seed
+	// confirm reports whether a group holds what was made of the input of that mark.
+	confirm func(group, mark string) bool
+}
+
+// parser makes the text of a file, which people call place, the content of a group.
+type parser func(group, place string, text []byte, o resource.Options) sources.Content
+
+// digest identifies the content of a file; the zero value is that of none.
+type digest [16]byte
+
+func digestOf(data []byte) (d digest) {
+	sum := sha256.Sum256(data)
+	copy(d[:], sum[:])
+	return d
 }
 
 // loaded is what became of one file.
@@ -93,11 +107,23 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	}
 	f.changed = changed
 	f.known.doubtful = changed || fi.ModTime().After(at.Add(-doubt))
-	f.known.sum = maphash.Bytes(l.seed, data) | 1 // so that it is not zero, which stands for none
-	if f.known.sum != before.sum {
-		f.content = l.parse(f.path, data)
+	f.known.sum = digestOf(data)
+	if f.known.sum == before.sum {
+		return data[:0]
 	}
+	mark := l.mark(f.path, f.known.sum)
+	if before.sum == (digest{}) && l.confirm(f.path, mark) {
+		return data[:0]
+	}
+	content := l.parse(f.path, l.in(l.shown, f.path), data, l.decode)
+	content.Mark = mark
+	f.content = &content
 	return data[:0]
+}
+
+// mark identifies all that a content is made of: of which text, of which file, and how that is read.
+func (l *loader) mark(path string, sum digest) string {
+	return fmt.Sprintf("%s %+v %s", sum[:], l.decode, l.in(l.shown, path))
 }
 
 // rejected is the content of a file that could not be read.
@@ -150,10 +176,4 @@ func (l *loader) in(root, path string) string {
 		return root
 	}
 	return under(root, filepath.FromSlash(path))
-}
-
-// parse turns the text of a file into the content of its group.
-func (l *loader) parse(path string, data []byte) *sources.Content {
-	c := sources.Decode(path, l.in(l.shown, path), data, l.decode)
-	return &c
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io/fs"
 	"maps"
 	"slices"
@@ -23,10 +22,13 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r := &run{
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
 		loader: &loader{
-			disk: s.disk, root: s.root, shown: s.shown, decode: s.decodeOptions(),
-			maxSize: s.settings.MaxFileBytes, seed: maphash.MakeSeed(),
+			disk: s.disk, root: s.root, shown: s.shown, decode: s.decodeOptions(), parse: s.parse,
+			maxSize: s.settings.MaxFileBytes, confirm: func(string, string) bool { return false },
 		},
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
+	}
+	if sink, ok := sink.(sources.Confirmer); ok {
+		r.loader.confirm = sink.Confirm
 	}
 	for _, group := range sink.Groups() {
 		r.files.Set(group, known{doubtful: true})

@@ -68,7 +68,7 @@ func BenchmarkRebuild(b *testing.B) {
 			_, table, w := filled(b, n)
 			defer w.close()
 			for b.Loop() {
-				require.NoError(b, w.rebuild(table.Snapshot(), besides{}))
+				require.NoError(b, w.rebuild(table.Snapshot(), besides{prints: new(prints)}))
 			}
 		})
 	}

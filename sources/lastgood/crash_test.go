@@ -41,7 +41,8 @@ func writeForever(path string) {
 	table := new(memstore.Table)
 	next := 1
 	if kept != nil {
-		table.Apply(kept.Resources, nil)
+		_, now := table.Apply(kept.Resources, nil)
+		s.Continue(kept, now.Revision())
 		for _, r := range kept.Resources {
 			next = max(next, numberOf(r)+1)
 		}

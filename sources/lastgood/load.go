@@ -31,7 +31,11 @@ type Kept struct {
 	Resources []*resource.Resource // by key; origins have the group
 	Hold      time.Time            // since when losses are held, or zero
 	Note      []byte               // what the source itself wants to know, or nil
+	Prints    map[string]Print     // of groups; they may be those of another state than Resources
 	Stored    time.Time            // when this was written
+
+	state    state
+	reusable bool // the file can be written to as it is
 }
 
 // Load returns what the store has, or nil if it has nothing. A file that cannot be read, is damaged or is of a newer
@@ -46,6 +50,7 @@ func (s *Store) Load() (*Kept, error) {
 		kept, err = parse(data, s.source)
 	}
 	if err == nil {
+		s.prints.restore(kept.Prints)
 		return kept, nil
 	}
 	suffix := "damaged"
@@ -80,7 +85,12 @@ func parse(data []byte, source string) (*Kept, error) {
 	if objects == nil {
 		return nil, damaged("it has no bucket %s", bucketObjects)
 	}
-	kept := &Kept{Hold: want.hold, Note: note, Stored: want.stored}
+	kept := &Kept{Hold: want.hold, Note: note, Stored: want.stored, state: want}
+	if prints := buckets[string(bucketPrints)]; prints != nil {
+		if kept.Prints, err = readPrints(prints); err != nil {
+			return nil, err
+		}
+	}
 	var have state
 	err = objects(func(key, record []byte) error {
 		message, err := unseal(key, record)
@@ -105,7 +115,20 @@ func parse(data []byte, source string) (*Kept, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept.reusable = p.reusable() && known(buckets)
 	return kept, nil
+}
+
+// known reports whether all that there is was read.
+func known(buckets map[string]content) bool {
+	for name := range buckets {
+		switch name {
+		case string(bucketMeta), string(bucketObjects), string(bucketPrints):
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // readMeta reads the first bucket, and checks that the format is known.

@@ -27,6 +27,8 @@ const (
 	boltMagic   = 0xED0CDAED
 	boltVersion = 2
 	metaSum     = 56 // offset of the checksum in a meta
+
+	noFreelist = ^uint64(0) // in the place of its page: which pages are free is found out by looking
 )
 
 // native is the byte order of the file: that of the machine. A file from another kind of machine has a wrong magic number.
@@ -35,8 +37,12 @@ var native = binary.NativeEndian
 // pages is a bbolt file in memory.
 type pages struct {
 	data []byte
-	end  uint64 // the first page that is not in use
+	end  uint64 // the first page behind those of the file
 	seen map[uint64]bool
+	used uint64 // pages that were read
+	// trusting says that bbolt would take something on trust that is not read here, or that is wrong: a list of the pages
+	// that are free, or keys of a branch that do not lead to what is below.
+	trusting bool
 }
 
 // openPages returns the file, and the root page of its newest valid state.
@@ -50,7 +56,7 @@ func openPages(data []byte) (*pages, uint64, error) {
 	if best == nil {
 		return nil, 0, damaged("neither of its first two pages is a valid beginning")
 	}
-	p := &pages{data: data, end: native.Uint64(best[40:]), seen: make(map[uint64]bool)}
+	p := &pages{data: data, end: native.Uint64(best[40:]), seen: make(map[uint64]bool), trusting: native.Uint64(best[32:]) != noFreelist}
 	if p.end > uint64(len(data)/pageSize) {
 		return nil, 0, damaged("it has %d bytes, and must have at least %d pages of %d", len(data), p.end, pageSize)
 	}
@@ -79,17 +85,22 @@ type content func(f func(key, value []byte) error) error
 // buckets returns the buckets in the tree at root.
 func (p *pages) buckets(root uint64) (map[string]content, error) {
 	all := make(map[string]content)
-	err := p.walk(root, func(flags uint32, key, value []byte) error {
+	err := p.walk(root, bounds{}, func(flags uint32, key, value []byte) error {
 		if flags&bucketLeaf == 0 || len(value) < bucketSize {
 			return damaged("%q is no bucket", key)
 		}
 		top, inline := native.Uint64(value), value[bucketSize:]
 		all[string(key)] = func(f func(key, value []byte) error) error {
-			visit := func(_ uint32, key, value []byte) error { return f(key, value) }
-			if top == 0 {
-				return p.page(inline, visit)
+			visit := func(flags uint32, key, value []byte) error {
+				if flags != 0 {
+					return damaged("%q is no record", key)
+				}
+				return f(key, value)
 			}
-			return p.walk(top, visit)
+			if top == 0 {
+				return p.page(inline, bounds{}, visit)
+			}
+			return p.walk(top, bounds{}, visit)
 		}
 		return nil
 	})
@@ -99,25 +110,43 @@ func (p *pages) buckets(root uint64) (map[string]content, error) {
 // visitor is called for each element of a leaf, in order of the keys.
 type visitor func(flags uint32, key, value []byte) error
 
+// bounds are those of the keys below a page: from the first to the one before the second. Nil is no bound.
+type bounds struct{ from, to []byte }
+
+func (b bounds) have(key []byte) bool {
+	return bytes.Compare(b.from, key) <= 0 && (b.to == nil || bytes.Compare(key, b.to) < 0)
+}
+
 // walk visits the tree below page id.
-func (p *pages) walk(id uint64, visit visitor) error {
+func (p *pages) walk(id uint64, b bounds, visit visitor) error {
 	if id < 2 || id >= p.end {
 		return damaged("it refers to page %d of %d", id, p.end)
 	}
-	if p.seen[id] {
-		return damaged("it refers to page %d twice", id)
-	}
-	p.seen[id] = true
 	page := p.data[id*pageSize:]
-	size := (uint64(native.Uint32(page[12:])) + 1) * pageSize
+	count := uint64(native.Uint32(page[12:])) + 1
+	size := count * pageSize
 	if native.Uint64(page) != id || id*pageSize+size > p.end*pageSize {
 		return damaged("page %d has a wrong header", id)
 	}
-	return p.page(page[:size], visit)
+	for n := id; n < id+count; n++ {
+		if p.seen[n] {
+			return damaged("it refers to page %d twice", n)
+		}
+		p.seen[n] = true
+	}
+	p.used += count
+	return p.page(page[:size], b, visit)
 }
 
+// reusable reports whether the file, of which everything was read and found whole, can be written to as it is: nothing in
+// it is taken on trust, and not most of it is empty.
+func (p *pages) reusable() bool { return !p.trusting && p.end <= 2*p.used+slack }
+
+// slack is how many pages a file may have that are empty, however small it is.
+const slack = 64
+
 // page visits what is in, or below, one page.
-func (p *pages) page(page []byte, visit visitor) error {
+func (p *pages) page(page []byte, b bounds, visit visitor) error {
 	if len(page) < pageHeader {
 		return damaged("a page has no header")
 	}
@@ -126,6 +155,7 @@ func (p *pages) page(page []byte, visit visitor) error {
 		return damaged("a page has too many elements")
 	}
 	var last []byte
+	var below uint64 // the page that last leads to
 	for i := range count {
 		at := pageHeader + i*element
 		e := page[at:]
@@ -143,16 +173,21 @@ func (p *pages) page(page []byte, visit visitor) error {
 		if !ok || i > 0 && bytes.Compare(last, key) >= 0 {
 			return damaged("a page has a wrong element")
 		}
-		last = key
+		p.trusting = p.trusting || !b.have(key)
 		var err error
-		if flags == branchPage {
-			err = p.walk(native.Uint64(e[8:]), visit)
-		} else {
+		switch {
+		case flags == leafPage:
 			err = visit(native.Uint32(e), key, value)
+		case i > 0:
+			err = p.walk(below, bounds{last, key}, visit)
 		}
 		if err != nil {
 			return err
 		}
+		last, below = key, native.Uint64(e[8:])
+	}
+	if flags == branchPage && count > 0 {
+		return p.walk(below, bounds{last, b.to}, visit)
 	}
 	return nil
 }

@@ -30,12 +30,22 @@ type Store struct {
 	log          *slog.Logger
 	now          func() time.Time
 	maxSize      int           // of the file in bytes, for tests; 0 for any
-	wake         chan struct{} // for Run, for a hold or a note; holds one
+	wake         chan struct{} // for Run, for a hold, a note or a print; holds one
+	prints       prints
 
 	mu     sync.Mutex
 	hold   time.Time
 	note   []byte
 	status Status
+	whole  *whole // for Run to begin with, or nil
+}
+
+// whole is a file that was read, found whole, and can be gone on with.
+type whole struct {
+	file  os.FileInfo
+	at    memstore.Revision
+	state state
+	note  []byte
 }
 
 // Status is the state of a store at one moment. It is a copy, and may be encoded as JSON.
@@ -93,12 +103,34 @@ func (s *Store) SetNote(note []byte) {
 	}
 }
 
+// SetPrint has the store keep p as the print of group; a zero one is forgotten. It does not block.
+func (s *Store) SetPrint(group string, p Print) {
+	if s.prints.set(group, p) {
+		select {
+		case s.wake <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+}
+
+// Continue says that at revision at the table of the source is what Load returned: then the file is gone on with, and not
+// made anew. It is not called while Run runs.
+func (s *Store) Continue(kept *Kept, at memstore.Revision) {
+	fi, err := os.Stat(s.path)
+	if err != nil || !kept.reusable {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.whole = &whole{file: fi, at: at, state: kept.state, note: kept.Note}
+}
+
 // Run has the file follow table, once that is synced, until ctx ends; what changed by then is still written. A disk that
 // fails is reported, once, and tried again: nobody waits for it. It is not called twice at once.
 func (s *Store) Run(ctx context.Context, table memstore.Reader) {
 	// bbolt maps the file: where the disk fails under it, that is a fault in memory, which can then be recovered from.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	w := &writer{path: s.path, maxSize: s.maxSize, now: s.now}
+	w := s.writer()
 	defer w.close()
 	retry := firstRetry
 	for {
@@ -124,6 +156,18 @@ func (s *Store) Run(ctx context.Context, table memstore.Reader) {
 	}
 }
 
+// writer returns one that goes on with the file that was found whole, if there is one, or else makes a new one.
+func (s *Store) writer() *writer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &writer{path: s.path, maxSize: s.maxSize, now: s.now}
+	if s.whole != nil {
+		w.file, w.at, w.state, w.note = s.whole.file, s.whole.at, s.whole.state, s.whole.note
+		s.whole = nil
+	}
+	return w
+}
+
 // pause waits, but not longer than ctx.
 func pause(ctx context.Context, d time.Duration) {
 	select {
@@ -144,7 +188,7 @@ func (s *Store) write(w *writer, table memstore.Reader) (err error) {
 		return nil // what there is may be a part
 	}
 	s.mu.Lock()
-	besides := besides{hold: s.hold, note: s.note}
+	besides := besides{hold: s.hold, note: s.note, prints: &s.prints}
 	s.mu.Unlock()
 	wrote, err := w.follow(table, besides)
 	s.mu.Lock()

@@ -176,6 +176,64 @@ func (b busy) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapsho
 }
 
 // TestLastChangesAreWritten stops a store as it is told of a change, often enough for it to notice either first.
+// What is unchanged at a restart costs the disk nothing, and what changes is written to the same file.
+func TestAWholeFileIsGoneOnWith(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	table := synced(made(1, "one"), made(2, "two"))
+	save(t, path, table)
+	first, err := os.Stat(path)
+	require.NoError(t, err)
+	for round := range 3 {
+		s := newStore(path, "rules", nil)
+		kept, err := s.Load()
+		require.NoError(t, err)
+		next := synced(kept.Resources...)
+		s.Continue(kept, next.Snapshot().Revision())
+		w := s.writer()
+		require.NoError(t, s.write(w, next))
+		require.Nil(t, w.db, "there is nothing to write")
+		require.Nil(t, s.Status().Stored)
+		next.Apply([]*resource.Resource{made(1, fmt.Sprint("changed", round))}, nil)
+		require.NoError(t, s.write(w, next))
+		w.close()
+		now, err := os.Stat(path)
+		require.NoError(t, err)
+		require.True(t, os.SameFile(first, now))
+		kept, err = s.Load()
+		require.NoError(t, err)
+		requireKept(t, next, kept)
+	}
+}
+
+// A file that is mostly empty is made anew.
+func TestFilesDoNotGrowForEver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	table := synced()
+	w := &writer{path: path, now: time.Now}
+	s := newStore(path, "rules", nil)
+	for i := range 200 {
+		table.Apply([]*resource.Resource{made(i, strings.Repeat("x", 1000))}, nil)
+	}
+	require.NoError(t, s.write(w, table))
+	for i := range 199 {
+		table.Apply(nil, []resource.Key{key(i)})
+	}
+	require.NoError(t, s.write(w, table))
+	w.close()
+	before, err := os.Stat(path)
+	require.NoError(t, err)
+	kept, err := s.Load()
+	require.NoError(t, err)
+	next := synced(kept.Resources...)
+	s.Continue(kept, next.Snapshot().Revision())
+	w = s.writer()
+	defer w.close()
+	require.NoError(t, s.write(w, next))
+	after, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Less(t, after.Size(), before.Size())
+}
+
 func TestLastChangesAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	for i := range 20 {
@@ -315,7 +373,7 @@ func TestHistories(t *testing.T) {
 		w := &writer{path: s.path, now: time.Now}
 		defer func() { w.close() }()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "hold"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "hold", "print"}).Draw(t, "what") {
 			case "change":
 				var puts []*resource.Resource
 				var deletes []resource.Key
@@ -329,21 +387,33 @@ func TestHistories(t *testing.T) {
 				table.Apply(puts, deletes)
 			case "hold":
 				s.SetHold(time.Unix(int64(rapid.IntRange(1, 5).Draw(t, "since")), 0))
+			case "print":
+				p := Print{Said: strings.Repeat("y", rapid.IntRange(0, 5000).Draw(t, "said"))}
+				if p.Said != "" {
+					p.Sum[0] = 1
+				}
+				s.SetPrint(fmt.Sprint("g", rapid.IntRange(1, 5).Draw(t, "group")), p)
 			case "write":
 				require.NoError(t, s.write(w, table))
 				kept, err := s.Load()
 				require.NoError(t, err)
 				requireKept(t, table, kept)
 				require.True(t, s.hold.Equal(kept.Hold))
+				require.Len(t, kept.Prints, len(s.prints.all))
+				for group, p := range s.prints.all {
+					require.Equal(t, p, kept.Prints[group])
+				}
 			case "restart":
 				w.close()
 				kept, err := s.Load()
 				require.NoError(t, err)
 				table = synced()
 				if kept != nil {
-					table.Apply(kept.Resources, nil)
+					_, now := table.Apply(kept.Resources, nil)
+					s.Continue(kept, now.Revision())
+					s.SetHold(kept.Hold)
 				}
-				w = &writer{path: s.path, now: time.Now}
+				w = s.writer()
 			}
 		}
 	})

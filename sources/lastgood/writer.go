@@ -14,24 +14,26 @@ import (
 	"tributary/resource"
 )
 
-// writer writes one file. It begins with a new one, made of the whole table, in the place of what is there: so it never
-// writes to a file of unknown condition, and files do not grow forever. From then on it writes what changes.
+// writer writes one file. It begins with a new one, made of the whole table, in the place of what is there, unless that was
+// just read and found whole: so it never writes to a file of unknown condition. From then on it writes what changes.
 type writer struct {
 	path    string
 	maxSize int
 	now     func() time.Time
 
-	db    *bbolt.DB   // nil until the file is made
-	file  os.FileInfo // of db
+	db    *bbolt.DB   // nil until it is written to
+	file  os.FileInfo // of the file that has what follows; nil if there is none
 	at    memstore.Revision
 	state state  // as it is in the file
 	note  []byte // the same
 }
 
-// besides is what is kept besides the table: since when losses are held, and what the source wants to know.
+// besides is what is kept besides the table: since when losses are held, what the source wants to know, and by what the
+// groups are known.
 type besides struct {
-	hold time.Time
-	note []byte
+	hold   time.Time
+	note   []byte
+	prints *prints
 }
 
 // rebuildBatch is how many resources one transaction writes while a file is made, which bounds the memory that it takes.
@@ -40,12 +42,24 @@ const rebuildBatch = 10_000
 // follow brings the file up to the table, and reports whether that took writing.
 func (w *writer) follow(table memstore.Reader, b besides) (wrote bool, err error) {
 	keys, now, ok := table.Changes(w.at)
-	if w.db == nil || !ok || !w.inPlace() {
+	defer func() {
+		if err != nil {
+			b.prints.again()
+		}
+	}()
+	if !ok || !w.inPlace() {
 		return true, w.rebuild(now, b)
 	}
-	news := !b.hold.Equal(w.state.hold) || !bytes.Equal(b.note, w.note)
+	prints := b.prints.take()
+	news := !b.hold.Equal(w.state.hold) || !bytes.Equal(b.note, w.note) || len(prints) > 0
 	if len(keys) == 0 && !news {
 		return false, nil
+	}
+	if w.db == nil {
+		if w.db, err = w.open(w.path, false); err != nil {
+			w.abandon()
+			return false, fmt.Errorf("open %s: %w", w.path, err)
+		}
 	}
 	next := w.state
 	next.hold, next.stored = b.hold, w.now()
@@ -61,6 +75,9 @@ func (w *writer) follow(table memstore.Reader, b besides) (wrote bool, err error
 		}
 		if !changed && !news {
 			return errNothing
+		}
+		if err := writePrints(tx, prints); err != nil {
+			return err
 		}
 		return next.enterMeta(tx.Bucket(bucketMeta), b.note)
 	})
@@ -117,7 +134,7 @@ func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 	}
 	next := state{hold: b.hold, stored: w.now()}
 	made := w.path + ".new"
-	if err := w.make(made, now, &next, b.note); err != nil {
+	if err := w.make(made, now, &next, b); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", made, err), ignoreMissing(os.Remove(made)))
 	}
 	if err := os.Rename(made, w.path); err != nil {
@@ -138,7 +155,7 @@ func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 }
 
 // make writes all of now to a file of its own, and syncs it.
-func (w *writer) make(path string, now memstore.Snapshot, next *state, note []byte) (err error) {
+func (w *writer) make(path string, now memstore.Snapshot, next *state, b besides) (err error) {
 	if err := ignoreMissing(os.Remove(path)); err != nil {
 		return err
 	}
@@ -174,7 +191,12 @@ func (w *writer) make(path string, now memstore.Snapshot, next *state, note []by
 	if err := write(batch); err != nil {
 		return err
 	}
+	b.prints.again()
+	prints := b.prints.take()
 	err = db.Update(func(tx *bbolt.Tx) error {
+		if err := writePrints(tx, prints); err != nil {
+			return err
+		}
 		meta, err := tx.CreateBucket(bucketMeta)
 		if err != nil {
 			return err
@@ -182,7 +204,7 @@ func (w *writer) make(path string, now memstore.Snapshot, next *state, note []by
 		if err := meta.Put(keyFormat, seal(keyFormat, []byte(format))); err != nil {
 			return err
 		}
-		return next.enterMeta(meta, note)
+		return next.enterMeta(meta, b.note)
 	})
 	if err != nil {
 		return err
@@ -194,12 +216,15 @@ func (w *writer) make(path string, now memstore.Snapshot, next *state, note []by
 func (w *writer) open(path string, making bool) (*bbolt.DB, error) {
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: time.Second, PageSize: pageSize, NoSync: making, NoGrowSync: making, MaxSize: w.maxSize,
-		FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+		FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoStatistics: true,
 	})
 }
 
 // inPlace reports whether the file is still where it was made, and nobody has removed or replaced it.
 func (w *writer) inPlace() bool {
+	if w.file == nil {
+		return false
+	}
 	fi, err := os.Stat(w.path)
 	return err == nil && os.SameFile(fi, w.file)
 }
@@ -208,12 +233,13 @@ func (w *writer) inPlace() bool {
 func (w *writer) close() {
 	if w.db != nil {
 		_ = w.db.Close() // all that counts is written
-		w.db = nil
 	}
+	w.abandon()
 }
 
-// abandon forgets a file that bbolt panicked on: its locks may be held for good, so that closing would wait forever.
-func (w *writer) abandon() { w.db = nil }
+// abandon forgets a file, such as one that bbolt panicked on: its locks may be held for good, so that closing would wait
+// forever.
+func (w *writer) abandon() { w.db, w.file = nil, nil }
 
 func syncDir(path string) error {
 	d, err := os.Open(path)

@@ -4,6 +4,7 @@ package transform
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,6 +50,7 @@ type Change struct {
 
 // Rules are settings that were found right. They are safe for concurrent use; nil changes nothing.
 type Rules struct {
+	identity         string
 	include, exclude []selector
 	namespaces       map[string]string
 	otherNamespaces  string // what becomes of those that namespaces does not have; empty if they stay
@@ -57,10 +59,21 @@ type Rules struct {
 	annotations      change
 }
 
+// Identity tells rules apart: those of which it is the same do the same.
+func (r *Rules) Identity() string {
+	if r == nil {
+		return ""
+	}
+	return r.identity
+}
+
 // New checks s. The error begins with the key that is wrong, a colon and a space.
 func New(s Settings) (*Rules, error) {
-	r := &Rules{namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
-	var err error
+	identity, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rules{identity: string(identity), namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
 	if r.include, err = compileSelectors("include", s.Include); err != nil {
 		return nil, err
 	}

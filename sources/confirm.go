@@ -1,0 +1,143 @@
+package sources
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+
+	"tributary/resource"
+	"tributary/sources/lastgood"
+	"tributary/sources/transform"
+)
+
+// Confirmer is what a Sink is besides, for sources that can tell that an input is what it was without making sense of it.
+type Confirmer interface {
+	// Confirm reports whether the group of that name holds exactly what was published with this mark, by this run of the
+	// source or an earlier one, also of an earlier process, and would be found as good today. Then the source need not
+	// publish it.
+	Confirm(group, mark string) bool
+}
+
+// Confirm implements Confirmer.
+func (s *sink) Confirm(group, mark string) bool {
+	s.mu.Lock()
+	g := s.ledger.groups[group]
+	if g == nil || g.print.Sum == (lastgood.Print{}).Sum {
+		s.mu.Unlock()
+		return false
+	}
+	held, print, rules := g.held, g.print, s.transform
+	s.mu.Unlock()
+	if sumOf(mark, rules, held, print.Said) != print.Sum {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ledger.groups[group] != g || g.print != print || s.transform != rules { // somebody published meanwhile
+		return false
+	}
+	if g.restored { // the print says that this program found it valid
+		s.ledger.confirm(g, s.source)
+	}
+	return true
+}
+
+// fingerprint returns what content is known by later. It is none if the content cannot be confirmed: a group with rejects
+// may hold what the content does not say, and what is there more than once is not kept.
+func (a *admitted) fingerprint(rules *transform.Rules) lastgood.Print {
+	held, repeated := split(a.Resources)
+	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
+		return lastgood.Print{}
+	}
+	said := a.saying()
+	return lastgood.Print{Sum: sumOf(a.Mark, rules, held, said), Said: said}
+}
+
+// sumOf identifies resources, which are in order of their keys, and what else is known of them, and what made them so: what
+// they were read from, the transforms, and the rules by which this program reads and judges. It is zero if that cannot be
+// told.
+func sumOf(mark string, rules *transform.Rules, rs []*resource.Resource, said string) (sum [16]byte) {
+	program := resource.Rules()
+	if mark == "" || program == "" {
+		return sum
+	}
+	h := sha256.New()
+	buf := make([]byte, 0, 512)
+	add := func(texts ...string) {
+		buf = buf[:0]
+		for _, t := range texts {
+			buf = append(binary.AppendUvarint(buf, uint64(len(t))), t...)
+		}
+		h.Write(buf)
+	}
+	add(program, mark, rules.Identity(), said)
+	for _, r := range rs {
+		key, origin := r.Key(), r.Origin()
+		add(string(key.Kind), key.Namespace, key.Name, r.Version(), origin.Place, origin.Rules)
+	}
+	copy(sum[:], h.Sum(buf[:0]))
+	return sum
+}
+
+// said is what is known of the content of a group besides the resources, as it is kept with the print.
+type said struct {
+	Warnings []string   `json:"warnings,omitempty"`
+	Warned   []warned   `json:"warned,omitempty"`
+	Excluded []excluded `json:"excluded,omitempty"`
+	Foreign  int        `json:"foreign,omitempty"`
+}
+
+// excluded is an object that the transforms left out.
+type excluded struct {
+	Key   resource.Key `json:"key"`
+	Place string       `json:"place"`
+}
+
+// warned are those of the warnings that validation gave about one resource.
+type warned struct {
+	Key      resource.Key `json:"key"`
+	Warnings []string     `json:"warnings"`
+}
+
+// saying returns what there is to say besides the resources; nothing, mostly.
+func (a *admitted) saying() string {
+	if len(a.Warnings)+len(a.excluded)+a.Foreign == 0 {
+		return ""
+	}
+	s := said{Warnings: a.Warnings, Foreign: a.Foreign}
+	for _, e := range a.excluded {
+		s.Excluded = append(s.Excluded, excluded{e.Key, e.Place})
+	}
+	for _, r := range a.Resources {
+		if ws := a.warned[r.Key()]; len(ws) > 0 {
+			s.Warned = append(s.Warned, warned{r.Key(), ws})
+		}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "" // texts and numbers can be encoded
+	}
+	return string(text)
+}
+
+// confirm makes a restored group of source what it was when its print was made.
+func (l *ledger) confirm(g *group, source string) {
+	g.restored = false
+	if g.print.Said == "" {
+		return
+	}
+	var s said
+	if err := json.Unmarshal([]byte(g.print.Said), &s); err != nil {
+		return // its sum says that it is what was written
+	}
+	g.warnings, g.foreign = s.Warnings, s.Foreign
+	for _, e := range s.Excluded {
+		g.excluded = append(g.excluded, Excluded{Source: source, Key: e.Key, Place: e.Place})
+	}
+	g.warned = make(map[resource.Key][]string, len(s.Warned))
+	for _, w := range s.Warned {
+		g.warned[w.Key] = w.Warnings
+	}
+	l.warnings += len(g.warnings)
+	l.foreign += g.foreign
+}

@@ -1,0 +1,135 @@
+package file
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/lastgood"
+	"tributary/sources/transform"
+)
+
+// restarting is a live whose state is kept on disk, and that notes which files are parsed.
+type restarting struct {
+	*live
+	state *lastgood.Dir
+
+	mu     sync.Mutex
+	parsed []string
+}
+
+func prepareRestarting(t *testing.T) *restarting {
+	state, err := lastgood.Open(filepath.Join(t.TempDir(), "state"), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, state.Close()) })
+	r := &restarting{live: prepare(t), state: state}
+	r.parse = func(group, place string, text []byte, o resource.Options) sources.Content {
+		r.mu.Lock()
+		r.parsed = append(r.parsed, group)
+		r.mu.Unlock()
+		return sources.Decode(group, place, text, o)
+	}
+	return r
+}
+
+// restart stops what runs, if anything does, starts anew from what is on disk, and returns which files were parsed for it.
+func (r *restarting) restart(settings Settings) []string {
+	r.t.Helper()
+	if r.stop != nil {
+		r.stop()
+	}
+	r.mu.Lock()
+	r.parsed = nil
+	r.mu.Unlock()
+	r.table, r.memory = &table{}, r.state.Source("rules")
+	r.startWith(settings)
+	r.await("it has read everything", func() bool { return r.status().Synced })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.Sort(r.parsed)
+	return r.parsed
+}
+
+func TestRestartParsesOnlyWhatChanged(t *testing.T) {
+	r := prepareRestarting(t)
+	r.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
+	r.write("sub/c.yaml", entry("c", "c1.example.com"))
+	r.write("broken.yaml", entry("d", "d1.example.com"), brokenYAML)
+	r.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	r.write("twice.yaml", entry("t", "t1.example.com"), entry("t", "t2.example.com"))
+	all := []string{"a.yaml", "broken.yaml", "pod.yaml", "sub/c.yaml", "twice.yaml"}
+	require.Equal(t, all, r.restart(Settings{}))
+	before := r.status()
+
+	same := func() {
+		t.Helper()
+		now := r.status()
+		require.Equal(t, before.Objects, now.Objects)
+		require.Equal(t, before.Groups, now.Groups)
+		require.Equal(t, before.Conflicts, now.Conflicts)
+		require.Equal(t, before.Warnings, now.Warnings)
+		require.Equal(t, before.Foreign, now.Foreign)
+		require.Len(t, now.Quarantined, len(before.Quarantined))
+	}
+	unsound := []string{"broken.yaml", "twice.yaml"} // they say more than what is kept
+	require.Equal(t, unsound, r.restart(Settings{}))
+	same()
+	require.Equal(t, unsound, r.restart(Settings{}), "once more, from a file that was not written to")
+	same()
+
+	r.stop()
+	r.write("sub/c.yaml", entry("c", "c2.example.com"))
+	require.Equal(t, []string{"broken.yaml", "sub/c.yaml", "twice.yaml"}, r.restart(Settings{}))
+	require.Equal(t, "c2.example.com", r.host("c"))
+	same()
+
+	require.Equal(t, all, r.restart(Settings{DefaultNamespace: "default", UnknownFields: UnknownFieldsWarn}), "it might be read differently")
+	require.Equal(t, unsound, r.restart(Settings{UnknownFields: UnknownFieldsWarn}))
+
+	rules, err := transform.New(transform.Settings{Labels: transform.Change{Add: map[string]string{"x": "y"}}, Exclude: []transform.Selector{{Names: []string{"b"}}}})
+	require.NoError(t, err)
+	r.transform = rules
+	require.Equal(t, all, r.restart(Settings{UnknownFields: UnknownFieldsWarn}), "other transforms")
+	require.Empty(t, r.host("b"))
+	require.Equal(t, unsound, r.restart(Settings{UnknownFields: UnknownFieldsWarn}))
+	require.Len(t, r.supervisor.Excluding(keyOf("b")), 1, "what was left out is known")
+
+	moved := r.root + ".moved"
+	r.stop()
+	r.rename("", "../rules.moved")
+	r.root = moved
+	require.Equal(t, all, r.restart(Settings{UnknownFields: UnknownFieldsWarn}), "places are others")
+	require.True(t, strings.HasPrefix(r.place("a"), moved))
+}
+
+func TestRestartKnowsWarnings(t *testing.T) {
+	r := prepareRestarting(t)
+	r.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
+	settings := Settings{UnknownFields: UnknownFieldsWarn}
+	require.Equal(t, []string{"a.yaml"}, r.restart(settings))
+	before := r.status().Warnings
+	require.Len(t, before, 1)
+	require.Empty(t, r.restart(settings))
+	require.Equal(t, before, r.status().Warnings)
+	r.write("a.yaml", entry("a", "a1.example.com"))
+	r.await("the warning is gone", func() bool { return len(r.status().Warnings) == 0 })
+}
+
+// What another file has a better claim to is not in what is kept of a source, so the file that lost is read again.
+func TestRestartReadsFilesThatLostAKey(t *testing.T) {
+	r := prepareRestarting(t)
+	r.write("a.yaml", entry("x", "a.example.com"))
+	r.write("b.yaml", entry("x", "b.example.com"), entry("other", "b.example.com"))
+	require.Equal(t, []string{"a.yaml", "b.yaml"}, r.restart(Settings{}))
+	require.Equal(t, []string{"b.yaml"}, r.restart(Settings{}))
+	require.Len(t, r.status().Conflicts, 1)
+	r.remove("a.yaml")
+	r.awaitHost("x", "b.example.com")
+	require.Empty(t, r.restart(Settings{}))
+}
