@@ -11,7 +11,8 @@ import (
 type ConsulKV struct {
 	Connection
 	Documents
-	Wait Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
+	Wait      Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
+	ResetHold Duration `json:"resetHold,omitempty" jsonschema:"How long what is missing stays after Consul lost its data, from the first key on that is written then. Default: 5m."`
 }
 
 // Source returns the settings as package consulkv takes them.
@@ -21,6 +22,7 @@ func (s *ConsulKV) Source() consulkv.Settings {
 		DefaultNamespace: s.DefaultNamespace,
 		UnknownFields:    s.UnknownFields,
 		Wait:             time.Duration(s.Wait),
+		ResetHold:        time.Duration(s.ResetHold),
 	}
 }
 

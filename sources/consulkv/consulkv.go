@@ -33,20 +33,26 @@ type Settings struct {
 	UnknownFields string
 	// Wait is how long a blocking query waits for news. Default: 5m.
 	Wait time.Duration
+	// ResetHold is how long what Consul has no more stays after it lost its data, from the first key on that is written then.
+	// Default: 5m.
+	ResetHold time.Duration
 }
 
 const (
-	defaultWait = 5 * time.Minute
-	maxWait     = 10 * time.Minute // Consul's own limit
+	defaultWait      = 5 * time.Minute
+	maxWait          = 10 * time.Minute // Consul's own limit
+	defaultResetHold = 5 * time.Minute
+	maxResetHold     = 24 * time.Hour
 )
 
 // place is a prefix in a Consul, and how to read what is there.
 type place struct {
-	client *dial.Client
-	prefix string // ends with a slash
-	shown  string // what messages and origins begin with: "consul-kv 127.0.0.1:8500"
-	decode resource.Options
-	wait   time.Duration
+	client    *dial.Client
+	prefix    string // ends with a slash
+	shown     string // what messages and origins begin with: "consul-kv 127.0.0.1:8500"
+	decode    resource.Options
+	wait      time.Duration
+	resetHold time.Duration
 
 	newBackOff func() backoff.BackOff
 	gap        time.Duration // between reads: a prefix under steady change is not read without end
@@ -76,6 +82,12 @@ func newPlace(address string, s Settings) (*place, error) {
 	if p.wait < time.Second || p.wait > maxWait {
 		return nil, fmt.Errorf("wait: want 1s to %s, got %s", maxWait, p.wait)
 	}
+	if p.resetHold = s.ResetHold; p.resetHold == 0 {
+		p.resetHold = defaultResetHold
+	}
+	if p.resetHold < time.Millisecond || p.resetHold > maxResetHold {
+		return nil, fmt.Errorf("resetHold: want 1ms to %s, got %s", maxResetHold, p.resetHold)
+	}
 	p.decode.DefaultNamespace = s.DefaultNamespace
 	switch s.UnknownFields {
 	case "", "error":
@@ -97,6 +109,9 @@ type FilteredError struct{ prefix string }
 func (e *FilteredError) Error() string {
 	return fmt.Sprintf("the token sees only part of the keys under %s", e.prefix)
 }
+
+// errForeign says that what answered was not Consul, or not all that it answered arrived.
+var errForeign = errors.New("something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away")
 
 // stateOf is how a source or store is after err, and what there is to say about it.
 func (p *place) stateOf(err error) sources.Health {

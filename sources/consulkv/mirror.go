@@ -31,13 +31,13 @@ func newMirror(table *memstore.Table) *mirror {
 
 // take makes the mirror what a listing says, except for what was written after it. entryOf decodes the value at i.
 func (m *mirror) take(l listing, entryOf func(i int) entry) {
-	if l.index < m.index && !l.reset {
+	if l.Index < m.index && !l.reset {
 		return // an older one, that was overtaken
 	}
 	if l.reset {
 		clear(m.deleted)
 	}
-	m.index = l.index
+	m.index = l.Index
 	changed := make(map[resource.Key]bool)
 	seen := make(map[string]bool, len(l.pairs))
 	for i, pair := range l.pairs {
@@ -49,8 +49,14 @@ func (m *mirror) take(l listing, entryOf func(i int) entry) {
 		m.set(pair.Key, entryOf(i), changed)
 	}
 	for key, e := range m.entries {
-		if !seen[key] && (e.index <= l.index || l.reset) {
+		if !seen[key] && !l.held[key] && (e.index <= l.Index || l.reset) {
 			m.set(key, entry{}, changed)
+		}
+	}
+	for key := range l.held { // whatever is written there now is newer
+		if e, ok := m.entries[key]; ok {
+			e.index = 0
+			m.entries[key] = e
 		}
 	}
 	for key := range m.deleted {

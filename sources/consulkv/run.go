@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"time"
 
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 )
 
 // Source is a sources.Source of a prefix. It has no state between runs.
@@ -27,11 +29,33 @@ func New(address string, settings Settings) (*Source, error) {
 // and asked again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer s.place.client.Close()
-	r := &run{place: s.place, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed()}
+	r := &run{place: s.place, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
 	for _, group := range sink.Groups() {
 		r.known[group] = 0
 	}
-	return s.place.follow(ctx, sink.Groups(), r.take, func(err error) { sink.Report(s.place.stateOf(err)) })
+	r.recall()
+	return s.place.follow(ctx, r.memory, r.take, func(err error) { sink.Report(s.place.stateOf(err)) })
+}
+
+// recall takes over what an earlier run knew of the prefix.
+func (r *run) recall() {
+	var record judge.Record
+	if k, ok := r.sink.(sources.Keeper); ok {
+		records, err := judge.Decode(k.Kept(), r.place.origin(r.place.prefix))
+		if err == nil { // without it we know as much as the first time
+			record = records.Parts[r.place.prefix]
+		}
+	}
+	r.memory.recall(r.sink.Groups(), record)
+}
+
+// keep has what is known kept for the next run.
+func (r *run) keep() {
+	if k, ok := r.sink.(sources.Keeper); ok {
+		k.Keep(judge.Records{
+			Of: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
+		}.Encode())
+	}
 }
 
 // run is the state of one run.
@@ -41,16 +65,12 @@ type run struct {
 	known  map[string]uint64 // sums of the values published; 0 for what an earlier run published
 	seed   maphash.Seed
 	synced bool
+	memory *memory
 }
 
 // take publishes what has changed, in one commit.
 func (r *run) take(l listing) {
-	if l.wiped && len(r.known) > 0 {
-		r.sink.Report(sources.Health{State: sources.Degraded, Message: fmt.Sprintf(
-			"%s: Consul has lost its data: its index went backwards and nothing is left under %s; what was read stays until something is written there",
-			r.place.shown, r.place.prefix)})
-		return
-	}
+	r.keep() // before what it explains
 	var contents []sources.Content
 	seen := make(map[string]bool, len(l.pairs))
 	for _, pair := range l.pairs {
@@ -63,7 +83,7 @@ func (r *run) take(l listing) {
 		contents = append(contents, r.place.parse(pair.Key, pair.Value))
 	}
 	for key := range r.known {
-		if !seen[key] {
+		if !seen[key] && !l.held[key] {
 			contents = append(contents, sources.Content{Group: key})
 			delete(r.known, key)
 		}
@@ -75,7 +95,20 @@ func (r *run) take(l listing) {
 		r.synced = true
 		r.sink.Synced()
 	}
-	r.sink.Report(sources.Health{State: sources.Healthy})
+	r.sink.Report(r.place.healthOf(l))
+}
+
+// healthOf is how a source is that has read l.
+func (p *place) healthOf(l listing) sources.Health {
+	if l.suspicion.Why == "" || len(l.held) == 0 {
+		return sources.Health{State: sources.Healthy}
+	}
+	until := "something is written there, and then for " + p.resetHold.String()
+	if !l.suspicion.Until.IsZero() {
+		until = l.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
+	}
+	return sources.Health{State: sources.Degraded, Message: fmt.Sprintf("%s: read %s: %s; %d keys that are missing stay until %s",
+		p.shown, p.prefix, l.suspicion.Why, len(l.held), until)}
 }
 
 // parse turns the value of a key into the content of its group.

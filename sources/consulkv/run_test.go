@@ -28,10 +28,18 @@ type running struct {
 func runSource(t *testing.T, consul *kvtest.Consul, settings Settings) *running {
 	t.Helper()
 	r := &running{t: t, consul: consul, table: new(memstore.Table)}
+	r.run(settings)
+	return r
+}
+
+// run starts the source, on a table that has what an earlier run left, if anything.
+func (r *running) run(settings Settings) {
+	t := r.t
+	t.Helper()
 	r.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: newSource(t, consul, settings), Table: r.table}))
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: newSource(t, r.consul, settings), Table: r.table}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()
@@ -39,7 +47,6 @@ func runSource(t *testing.T, consul *kvtest.Consul, settings Settings) *running 
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	return r
 }
 
 func (r *running) await(what string, ok func() bool) {
@@ -105,10 +112,10 @@ func TestOneQueryWaits(t *testing.T) {
 func TestAWipedConsulIsNotBelieved(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
-	r := runSource(t, c, Settings{})
+	r := runSource(t, c, Settings{ResetHold: time.Second})
 	r.await("sync", r.table.Synced)
 	c.Wipe()
-	r.awaitHealth(sources.Degraded, "Consul has lost its data", "mesh/")
+	r.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
 	require.True(t, r.has("a"))
 	c.Set("other/x", "") // does not end it
 	c.Set("mesh/b", entryText("b", 80))
@@ -196,7 +203,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	c := kvtest.New(t)
 	c.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")
 	r := runSource(t, c, Settings{})
-	r.awaitHealth(sources.Unreachable, "to be asked again after 1h0m0s")
+	r.awaitHealth(sources.Unreachable, "to be asked again after 1m0s")
 	c.Restore()
 	require.Never(t, r.table.Synced, 100*time.Millisecond, 10*time.Millisecond) // in 5 ms it would be otherwise
 }

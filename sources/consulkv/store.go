@@ -12,6 +12,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 )
 
 // Store is a ConfigStoreController that keeps its objects in Consul, where several programs can write at the same time:
@@ -60,7 +61,7 @@ func (s *Store) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		_ = s.place.follow(ctx, nil, s.take, func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) })
+		_ = s.place.follow(ctx, newMemory(s.place.resetHold), s.take, func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) })
 	})
 	s.Controller.Run(ctx)
 	cancel()
@@ -70,9 +71,14 @@ func (s *Store) Run(ctx context.Context) {
 
 // Refresh reads everything, for those who do not Run the store.
 func (s *Store) Refresh(ctx context.Context) error {
+	m := newMemory(s.place.resetHold)
 	l, err := s.place.all(ctx)
-	if err == nil {
-		err = s.place.believable(ctx, l, nil)
+	switch {
+	case err != nil:
+	case judge.Judge(m.compare(l, false, time.Now()), l.Answer) == judge.Foreign:
+		err = errForeign
+	case len(l.pairs) == 0:
+		err = s.place.mayRead(ctx, nil)
 	}
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)
@@ -83,9 +89,8 @@ func (s *Store) Refresh(ctx context.Context) error {
 
 // take takes up a listing.
 func (s *Store) take(l listing) {
-	if l.wiped && s.table.Snapshot().Len() > 0 {
-		s.ReportError(fmt.Errorf("%s: Consul has lost its data; what was read stays", s))
-		return
+	if h := s.place.healthOf(l); h.State != sources.Healthy {
+		s.ReportError(errors.New(h.Message))
 	}
 	s.mu.Lock()
 	s.mirror.take(l, func(i int) entry { return s.entryOf(l.pairs[i].Key, l.pairs[i].Value, l.pairs[i].ModifyIndex) })

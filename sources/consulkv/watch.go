@@ -3,56 +3,49 @@ package consulkv
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
 // listing is everything under the prefix at one moment.
 type listing struct {
+	judge.Answer
 	pairs api.KVPairs // in order of keys
-	index uint64
-	// reset says that the index went backwards: Consul was restored or wiped, or has forgotten deletions.
+	// reset says that the indexes of before mean nothing: Consul was restored or wiped, or has forgotten deletions.
 	reset bool
-	// wiped says that the index went backwards and nothing is left, and nothing was written since. Nobody has deleted
-	// anything: that would have moved the index forward.
-	wiped bool
+	// held are the keys that Consul does not have, and that stay because of the suspicion.
+	held      map[string]bool
+	suspicion judge.Suspicion
 }
 
 // follow hands on the state of the prefix, first as it is and then each time it changes, and every failure, until ctx ends.
-// It returns ctx's error. known are the keys that were there before.
-func (p *place) follow(ctx context.Context, known []string, took func(listing), failed func(error)) error {
+// It returns ctx's error.
+func (p *place) follow(ctx context.Context, m *memory, took func(listing), failed func(error)) error {
 	retry := p.newBackOff()
-	var index, seen uint64 // to ask with, and of the last answer
-	lost := false          // the index went backwards, and there was nothing since
+	var index uint64 // to ask with
+	outage := false
 	for {
-		l, err := p.read(ctx, index)
-		if err == nil {
-			err = p.believable(ctx, l, known)
-		}
-		l.reset = l.index < seen
+		l, c, err := p.believed(ctx, m, index, outage)
 		wait := p.gap
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			failed(err)
+			outage = true
 			index = 0 // so that it is known at once when it is over, and not only when something changes
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		default:
 			retry.Reset()
-			l.reset = l.reset || lost // what is there now was not there before
-			lost = len(l.pairs) == 0 && l.reset
-			l.wiped = lost
+			outage = false
+			m.take(&l, c, time.Now())
 			took(l)
-			if !l.wiped {
-				known = keysOf(l.pairs)
-			}
-			index = dial.NextIndex(0, l.index)
-			seen = l.index
+			index = dial.NextIndex(0, l.Index)
 		}
 		if err := pause(ctx, wait); err != nil {
 			return err
@@ -60,36 +53,48 @@ func (p *place) follow(ctx context.Context, known []string, took func(listing), 
 	}
 }
 
-// read waits until the prefix has changed since index, or for some minutes, and returns what is there.
-func (p *place) read(ctx context.Context, index uint64) (listing, error) {
-	l, err := p.list(ctx, p.wait+p.wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: p.wait})
-	if err != nil || len(l.pairs) > 0 {
-		return l, err
+// believed waits until the prefix has changed since index, or for some minutes, and returns what is there, when that is
+// certain, and how it differs from what was believed before.
+func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, err error) {
+	wait := m.wait(p.wait, time.Now())
+	if l, err = p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}); err != nil {
+		return l, c, err
 	}
-	// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
-	// waited, or a server that lags behind, is found out by it.
-	return p.all(ctx)
+	c = m.compare(l, outage, time.Now())
+	if judge.Judge(c, l.Answer) == judge.Doubt {
+		// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
+		// waited, or a server that lags behind, is found out by it.
+		if l, err = p.all(ctx); err != nil {
+			return l, c, err
+		}
+		c = m.compare(l, outage, time.Now())
+	}
+	switch judge.Judge(c, l.Answer) {
+	case judge.Foreign:
+		return l, c, errForeign
+	case judge.Partial, judge.Denied:
+		return l, c, &FilteredError{p.prefix}
+	}
+	if c.Missing > 0 || len(l.pairs) == 0 {
+		err = p.mayRead(ctx, m.missing(l))
+	}
+	return l, c, err
 }
 
-// believable makes sure that what is missing in l is not only hidden. From those who have no token Consul hides what they may
-// not see without a word (observed in 1.22), but it refuses them a key by name, whether the key is there or not.
-func (p *place) believable(ctx context.Context, l listing, known []string) error {
-	seen := make(map[string]bool, len(l.pairs))
-	for _, pair := range l.pairs {
-		seen[pair.Key] = true
-	}
-	missing := slices.DeleteFunc(slices.Clone(known), func(key string) bool { return seen[key] })
-	if len(l.pairs) > 0 && len(missing) == 0 {
-		return nil
-	}
+// mayRead makes sure that what is missing is not only hidden. From those who have no token Consul hides what they may not
+// see without a word (observed in 1.22), but it refuses them a key by name, whether the key is there or not.
+func (p *place) mayRead(ctx context.Context, missing []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	for _, key := range append([]string{p.prefix}, missing[:min(len(missing), maxProbes)]...) {
-		if _, _, err := p.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx)); err != nil {
-			if errors.Is(context.Cause(ctx), errNoAnswer) {
-				err = errNoAnswer
-			}
+		pair, _, err := p.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+		switch {
+		case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
+			return errNoAnswer
+		case err != nil:
 			return err
+		case pair != nil && key != p.prefix:
+			return fmt.Errorf("key %s is there, and not in the list: %w", key, errForeign)
 		}
 	}
 	return nil
@@ -97,13 +102,6 @@ func (p *place) believable(ctx context.Context, l listing, known []string) error
 
 // maxProbes is how many keys are asked for by name that are missing at once. The deletion guard looks after more.
 const maxProbes = 16
-
-func keysOf(pairs api.KVPairs) (keys []string) {
-	for _, pair := range pairs {
-		keys = append(keys, pair.Key)
-	}
-	return keys
-}
 
 // all asks for everything under the prefix, plainly.
 func (p *place) all(ctx context.Context) (listing, error) {
@@ -126,7 +124,9 @@ func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOpti
 	if meta.ResultsFilteredByACLs {
 		return listing{}, &FilteredError{p.prefix}
 	}
-	return listing{pairs: pairs, index: meta.LastIndex}, nil
+	return listing{pairs: pairs, Answer: judge.Answer{
+		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
+	}}, nil
 }
 
 // errNoAnswer takes the place of the error of a context, which could be that of the caller.

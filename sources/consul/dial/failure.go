@@ -104,15 +104,19 @@ func (e *LimitError) Error() string {
 	return s
 }
 
+// longestRefrain is how long we let an answer keep us from asking. The hour that a page for maintenance names is for people; an
+// end of it that comes sooner is to be seen soon.
+const longestRefrain = time.Minute
+
 // retryAfter reads the header of that name, in either of its forms.
 func retryAfter(value string, now time.Time) time.Duration {
+	var wait time.Duration
 	if seconds, err := strconv.Atoi(value); err == nil {
-		return max(0, time.Duration(seconds)*time.Second)
+		wait = time.Duration(min(seconds, int(longestRefrain/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = at.Sub(now)
 	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(0, at.Sub(now))
-	}
-	return 0
+	return min(max(0, wait), longestRefrain)
 }
 
 // NextIndex is the index for the next blocking query, after one with index asked was answered with index got. An index that

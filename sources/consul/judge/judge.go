@@ -128,6 +128,7 @@ func Reset(c Compared, a Answer) bool {
 
 // Suspicion is that Consul lost its data, and that what is missing means nothing for now. The zero value is none.
 type Suspicion struct {
+	// Until is when it ends; zero if it lasts until something happens.
 	Until time.Time `json:"until,omitzero"`
 	// Why is for people.
 	Why string `json:"why,omitempty"`
@@ -140,4 +141,6 @@ func Suspect(c Compared, a Answer, what string, until time.Time) Suspicion {
 }
 
 // Holds reports whether it lasts.
-func (s Suspicion) Holds(now time.Time) bool { return now.Before(s.Until) }
+func (s Suspicion) Holds(now time.Time) bool {
+	return s.Why != "" && (s.Until.IsZero() || now.Before(s.Until))
+}

@@ -132,6 +132,7 @@ func TestSuspicion(t *testing.T) {
 	assert.Equal(t, "Consul seems to have lost its data: it had 20 services at index 31, and has 12 of them at index 12", s.Why)
 	assert.True(t, s.Holds(now))
 	assert.False(t, s.Holds(now.Add(time.Minute)))
+	assert.True(t, Suspicion{Why: s.Why}.Holds(now), "without an end")
 }
 
 func TestRecordsAreKept(t *testing.T) {

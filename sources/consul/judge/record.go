@@ -12,6 +12,8 @@ type Record struct {
 	// Names are those of the things that there were, and Made when some of them, or of what they are on, were created.
 	Names []string `json:"names,omitempty"`
 	Made  Made     `json:"made,omitempty"`
+	// Held are the names of what stays although Consul does not list it, because of the suspicion.
+	Held []string `json:"held,omitempty"`
 	Suspicion
 }
 

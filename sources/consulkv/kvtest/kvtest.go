@@ -38,14 +38,18 @@ type Consul struct {
 	filtered bool
 	readOnly bool
 	deceives bool
+	replay   uint64   // all but consistent questions are answered from what there was at this index; 0 for from all
 	hidden   string   // keys that begin so are hidden from who asks, who has no token
 	waiting  int      // queries that wait for the next change
 	reads    []string // queries of reads
 }
 
+// first is the index before anything is written.
+const first = 10
+
 // New starts a server that ends with the test.
 func New(t testing.TB) *Consul {
-	c := &Consul{index: 10, pairs: make(map[string]Pair), deleted: make(map[string]uint64), changed: make(chan struct{})}
+	c := &Consul{index: first, pairs: make(map[string]Pair), deleted: make(map[string]uint64), changed: make(chan struct{})}
 	c.server = httptest.NewServer(c)
 	t.Cleanup(func() {
 		c.Answer(http.StatusInternalServerError, "shutting down") // lets go of who waits
@@ -141,10 +145,25 @@ func (c *Consul) Hide(prefix string) {
 	c.wake()
 }
 
-// Restore ends Answer, HangUp, Filter, Deceive and Hide.
+// Replay makes it answer as a leader that has replayed its log up to the nth write only: in part, unless asked for consistency.
+func (c *Consul) Replay(n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.replay = first + n
+	c.wake()
+}
+
+// Overtake has the index go on by n, as others write elsewhere.
+func (c *Consul) Overtake(n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.index += n
+}
+
+// Restore ends Answer, HangUp, Filter, Deceive, Hide and Replay.
 func (c *Consul) Restore() {
 	c.mu.Lock()
-	c.deceives, c.hidden = false, ""
+	c.deceives, c.hidden, c.replay = false, "", 0
 	c.mu.Unlock()
 	c.become(nil, false)
 }
@@ -244,9 +263,10 @@ func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // query is what a read asks for.
 type query struct {
-	recurse bool
-	index   uint64
-	wait    time.Duration
+	recurse    bool
+	consistent bool
+	index      uint64
+	wait       time.Duration
 }
 
 func parse(values url.Values) (q query, err error) {
@@ -261,6 +281,7 @@ func parse(values url.Values) (q query, err error) {
 		case "wait":
 			q.wait, err = time.ParseDuration(value)
 		case "consistent":
+			q.consistent = true
 		default:
 			err = fmt.Errorf("unknown parameter %s", name)
 		}
@@ -287,6 +308,12 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			trouble := c.trouble
 			c.mu.Unlock()
 			trouble(w)
+			return
+		}
+		if c.replay > 0 && !q.consistent {
+			at := c.replay
+			c.mu.Unlock()
+			answer(w, slices.DeleteFunc(pairs, func(p Pair) bool { return p.ModifyIndex > at }), at)
 			return
 		}
 		if c.hidden != "" {

@@ -1,0 +1,138 @@
+package consulkv
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/sources"
+	"tributary/sources/consulkv/kvtest"
+)
+
+// reload swaps the source for another one, as a reload does.
+func (r *running) reload(settings Settings) {
+	r.t.Helper()
+	require.NoError(r.t, r.supervisor.Swap(sources.Spec{Name: "kv", Source: newSource(r.t, r.consul, settings), Table: r.table}))
+}
+
+// filled writes rules from one number to another.
+func filled(c *kvtest.Consul, from, to int) {
+	for i := from; i < to; i++ {
+		name := fmt.Sprint("r", i)
+		c.Set("mesh/"+name, entryText(name, 80))
+	}
+}
+
+// count is how many of n rules are served.
+func (r *running) count(n int) (served int) {
+	for i := range n {
+		if r.has(fmt.Sprint("r", i)) {
+			served++
+		}
+	}
+	return served
+}
+
+// A leader that was killed and started again answers before it has replayed its log.
+func TestALeaderThatReplaysItsLog(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 9)
+	r := runSource(t, c, Settings{})
+	r.await("sync", r.table.Synced)
+	c.Set("mesh/r0", entryText("r0", 81))
+	r.await("the newest", func() bool { return r.status().Publishes == 2 })
+	for _, n := range []uint64{4, 1, 9} {
+		before := len(c.Reads())
+		c.Replay(n)
+		r.await("it asked again", func() bool { return len(c.Reads()) > before+3 })
+		require.Equal(t, 9, r.count(9), "%d of the writes were replayed", n)
+		require.Equal(t, 2, r.status().Publishes)
+	}
+	c.Restore()
+	r.awaitHealth(sources.Healthy)
+	require.Equal(t, 2, r.status().Publishes)
+}
+
+// What answers is not Consul, or only in part, just when tributary starts again.
+func TestAWrongAnswerAtARestart(t *testing.T) {
+	for _, a := range []struct {
+		status int
+		body   string
+		header []string
+	}{
+		{http.StatusNotFound, "", nil},
+		{http.StatusNotFound, "<html>no such page</html>", nil},
+		{http.StatusOK, "[]", nil},
+		{http.StatusOK, "null", nil},
+		{http.StatusOK, "[]", []string{"X-Consul-Index", "7"}}, // a proxy that takes the others away
+	} {
+		t.Run(fmt.Sprint(a), func(t *testing.T) {
+			c := kvtest.New(t)
+			filled(c, 0, 9)
+			before := runSource(t, c, Settings{})
+			before.await("sync", before.table.Synced)
+			table := &memstore.Table{}
+			_, _ = table.Apply(slices.Collect(before.table.Snapshot().All()), nil)
+			c.Answer(a.status, a.body, a.header...)
+			r := &running{t: t, consul: c, table: table}
+			r.run(Settings{})
+			r.awaitHealth(sources.Unreachable, "not Consul's")
+			require.Equal(t, 9, r.count(9))
+			c.Restore()
+			r.awaitHealth(sources.Healthy)
+			require.Equal(t, 9, r.count(9))
+		})
+	}
+}
+
+// After a wipe the rules are applied again, one after the other.
+func TestRulesThatAreAppliedAgainAfterAWipe(t *testing.T) {
+	for what, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
+		t.Run(what, func(t *testing.T) {
+			c := kvtest.New(t)
+			filled(c, 0, 9)
+			r := runSource(t, c, Settings{})
+			r.await("sync", r.table.Synced)
+			c.HangUp()
+			r.awaitHealth(sources.Unreachable)
+			c.Wipe()
+			c.Overtake(overtaken)
+			if overtaken > 0 {
+				filled(c, 0, 1) // so soon that nobody saw it without any
+			}
+			c.Restore()
+			r.awaitHealth(sources.Degraded, "lost its data")
+			require.Equal(t, 9, r.count(9))
+			c.Set("mesh/r0", entryText("r0", 81))
+			before := r.status().Publishes
+			c.Set("mesh/new", entryText("new", 80))
+			r.await("what is new", func() bool { return r.has("new") && r.status().Publishes > before })
+			require.Equal(t, 9, r.count(9), "the others are not written yet")
+			r.reload(Settings{})
+			reads := len(c.Reads())
+			r.await("it is read anew", func() bool { return len(c.Reads()) > reads })
+			r.awaitHealth(sources.Degraded, "lost its data")
+			c.Set("mesh/r1", entryText("r1", 81))
+			c.Delete("mesh/new")
+			r.await("one that was written and deleted since", func() bool { return !r.has("new") })
+			require.Equal(t, 9, r.count(9))
+		})
+	}
+}
+
+func TestRulesThatAreNotAppliedAgainGo(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 9)
+	r := runSource(t, c, Settings{ResetHold: 2 * time.Second})
+	r.await("sync", r.table.Synced)
+	c.Wipe()
+	r.awaitHealth(sources.Degraded, "lost its data")
+	filled(c, 0, 7)
+	r.await("the others have gone", func() bool { return r.count(9) == 7 })
+	r.awaitHealth(sources.Healthy)
+}
