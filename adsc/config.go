@@ -13,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -107,6 +108,9 @@ type Config struct {
 type Hooks struct {
 	// Opened is called when a stream was opened and everything was asked for. The server need not have noticed.
 	Opened func(server string)
+	// Accept is called with the header of a stream before its first response is handled. An error ends the stream as if the
+	// server had refused the client.
+	Accept func(server string, header metadata.MD) error
 	// Connected is called once for a stream, when it was answered for the first time or has stood for StableAfter: a
 	// client that resumes may have nothing to be told, and a server may take a while to refuse one.
 	Connected func(server string)

@@ -42,9 +42,8 @@ func (s *stream) handle(in *answer) error {
 	if in.delta && c.cfg.Mode == Auto && slices.ContainsFunc(in.resources, func(r Resource) bool { return r.Version == "" }) {
 		return errUnversioned
 	}
-	if !s.answered {
-		s.answered = true
-		s.established()
+	if err := s.accept(); err != nil {
+		return err
 	}
 	a.nonce = in.nonce
 	sub, handler, covers := c.current(in.typeURL, a)
@@ -75,6 +74,25 @@ func (s *stream) handle(in *answer) error {
 	a.owe(rejected)
 	s.mark(in.typeURL)
 	s.look()
+	return nil
+}
+
+// accept looks at a stream when it is answered for the first time.
+func (s *stream) accept() error {
+	if s.answered {
+		return nil
+	}
+	if accept := s.client.cfg.Hooks.Accept; accept != nil {
+		header, err := s.wire.Header()
+		if err != nil {
+			return err
+		}
+		if err := accept(s.server, header); err != nil {
+			return err
+		}
+	}
+	s.answered = true
+	s.established()
 	return nil
 }
 

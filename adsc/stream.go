@@ -22,6 +22,7 @@ type stream struct {
 	client   *Client
 	life     context.Context // of Client.Run, which outlives the stream; handlers get it
 	server   string
+	wire     wire
 	answers  chan *answer  // from the reader; unbuffered, so that a slow handler holds the reader back
 	requests chan *request // to the writer; it never blocks if the writer is idle
 	wrote    chan struct{} // from the writer, which is idle then
@@ -73,7 +74,7 @@ func (s *stream) run(conn *grpc.ClientConn, open opener) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	s.opened = time.Now()
+	s.wire, s.opened = w, time.Now()
 	_, s.delta = w.(deltaWire)
 	workers.Go(func() { s.read(ctx, w, cancel) })
 	workers.Go(func() { s.write(ctx, w, cancel) })

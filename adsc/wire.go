@@ -7,6 +7,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 )
 
 // wire is a stream in one of the variants of the protocol: it translates, and decides nothing. send and recv may be
@@ -14,6 +15,7 @@ import (
 type wire interface {
 	send(r *request) error
 	recv() (*answer, error)
+	Header() (metadata.MD, error) // of the server; it is there once a message is
 }
 
 // opener opens a stream, which lives as long as ctx.

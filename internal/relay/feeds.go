@@ -23,7 +23,7 @@ type feeds struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
 	state      *lastgood.Dir // where what they publish is kept; nil for nowhere
-	hops       *mcp.Hops     // what reads from this program
+	hops       *mcp.Hops     // through which instances what is read comes
 	metrics    prometheus.Registerer
 	vips       *vip.Table // nil for none
 	all        []*feed    // in order of precedence

@@ -11,16 +11,18 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"tributary/server/mcp"
 	"tributary/server/xds"
 )
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
-func newGRPC(engine *xds.Server, h *health.Server) *grpc.Server {
+func newGRPC(engine *xds.Server, hops *mcp.Hops, h *health.Server) *grpc.Server {
 	s := grpc.NewServer(append(xds.ServerOptions(),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.ChainStreamInterceptor(hops.Intercept),
 	)...)
 	engine.Register(s)
 	healthpb.RegisterHealthServer(s, h)

@@ -1,11 +1,8 @@
 package relay
 
 import (
-	"cmp"
-	"crypto/rand"
 	"encoding/json"
 	"os"
-	"strings"
 )
 
 // identifier names this server in every response, in the form that istioctl reads (istio.io/istio/pilot/pkg/xds,
@@ -24,11 +21,4 @@ func identifier(version string) string {
 		return "tributary"
 	}
 	return string(text)
-}
-
-// instance names this process among those that read from each other: by its host, for people, and by chance, since a host
-// may have several.
-func instance() string {
-	host, _ := os.Hostname()
-	return cmp.Or(strings.ReplaceAll(host, "/", "-"), "tributary") + "-" + rand.Text()[:6]
 }

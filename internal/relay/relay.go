@@ -4,6 +4,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,7 +102,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry})
 	r.view = aggregate.New()
-	hops := mcp.NewHops(instance())
+	hops := mcp.NewHops(rand.Text())
 	var err error
 	if r.vips, err = openVIPs(cfg, state, opts.Log); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	r.engine = xds.NewServer(r.catalog, xds.Options{
 		Identifier: identifier(opts.Version), Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
 	})
-	r.grpc = newGRPC(r.engine, r.health)
+	r.grpc = newGRPC(r.engine, hops, r.health)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, Registry: registry, Log: opts.Log,

@@ -15,7 +15,7 @@ import (
 	upstream "tributary/sources/xds"
 )
 
-// newSource makes a source of its configuration. hops are those of this program, metrics takes those of the source, and
+// newSource makes a source of its configuration. hops are told through which instances it reads, metrics takes those of the source, and
 // addresses gives services addresses, or is nil.
 func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {
 	switch of := s.Settings.(type) {
@@ -23,7 +23,7 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 		return file.New(s.Address, of.Source())
 	case *config.XDS:
 		settings := of.Source()
-		settings.Instance, settings.Readers = hops.Instance(), hops
+		settings.Hops = hops
 		return upstream.New(s.Address, settings)
 	case *config.ConsulKV:
 		return consulkv.New(s.Address, of.Source())

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/hops"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/xds"
@@ -23,7 +24,7 @@ import (
 // Options of a Catalog. The zero value is usable.
 type Options struct {
 	Debounce xds.Debounce // of every collection
-	Hops     *Hops        // who reads from us; loops are not detected if nil
+	Hops     *Hops        // through which instances what is served came; nobody is told if nil
 	Log      *slog.Logger // slog.Default if nil
 }
 
@@ -186,19 +187,15 @@ func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL strin
 	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
 		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
 	}
-	leave, err := c.opts.Hops.join(node)
-	if err != nil {
-		return nil, nil, err
+	if typeURL == hops.TypeURL && c.opts.Hops != nil {
+		return c.opts.Hops.coll, nil, nil
 	}
 	schema, ok := resource.SchemaOf(resource.Kind(parts[2]))
 	if !ok || schema.Group != parts[0] {
-		return c.none, leave, nil
+		return c.none, nil, nil
 	}
 	fam := c.acquire(filterOf(node))
-	return fam.kinds[schema.Kind], func() {
-		c.release(fam)
-		leave()
-	}, nil
+	return fam.kinds[schema.Kind], func() { c.release(fam) }, nil
 }
 
 // acquire returns the family of f, making it if need be.

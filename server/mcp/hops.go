@@ -6,102 +6,95 @@ import (
 	"strings"
 	"sync"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"tributary/internal/hops"
+	"tributary/server/xds"
 )
 
-// metadataHops is the key of node metadata by which an instance of tributary that reads from another tells who reads from
-// it in turn: a list of chains "instance/its reader/that one's reader…", of which the first is the client itself.
-const metadataHops = "TRIBUTARY_HOPS"
-
-// What is remembered of one client, so that none can fill the memory.
-const (
-	maxChains      = 10_000
-	maxChainLength = 4096 // bytes
-)
-
-// Hops knows which instances of tributary read from this one, be it through others, and refuses those that this one reads
-// from: in a loop of instances nothing that is deleted would ever go away. It is safe for concurrent use.
+// Hops knows through which instances of tributary what this one serves has come, and tells that those who read from it, so
+// that one that is among them does not: in a loop of instances nothing that is deleted would ever go away. Nothing is
+// taken from clients. It is safe for concurrent use.
 type Hops struct {
-	instance string
+	self string
+	coll *xds.Collection // of one entry: the list
 
-	mu      sync.Mutex
-	chains  map[string]int // with how many subscriptions told of each
-	changed chan struct{}  // closed and replaced when chains come or go
+	mu    sync.Mutex
+	above map[any][]string // by source
 }
 
-// NewHops returns the hops of an instance, which must have a name of its own, without slashes.
+// NewHops returns the hops of an instance, which must have a name of its own.
 func NewHops(instance string) *Hops {
-	return &Hops{instance: instance, chains: make(map[string]int), changed: make(chan struct{})}
+	h := &Hops{self: hops.ID(instance), coll: xds.NewCollection(xds.Type{URL: hops.TypeURL}, xds.Debounce{}), above: make(map[any][]string)}
+	h.publish()
+	h.coll.MarkSynced()
+	return h
 }
 
-// Instance returns the name of this instance.
-func (h *Hops) Instance() string { return h.instance }
+// Self returns what identifies this instance to others.
+func (h *Hops) Self() string { return h.self }
 
-// List returns the chains of instances that read from this one, in order.
-func (h *Hops) List() []string {
+// Reads says through which instances what a source has comes. None are for one that reads nothing.
+func (h *Hops) Reads(source any, instances []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Sorted(maps.Keys(h.chains))
-}
-
-// Changed returns a channel that is closed when the list has changed.
-func (h *Hops) Changed() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.changed
-}
-
-// join takes note of a client and returns a function that undoes that, or the reason why it is refused. On nil it does
-// nothing.
-func (h *Hops) join(node *corev3.Node) (leave func(), err error) {
-	if h == nil {
-		return func() {}, nil
-	}
-	var chains []string
-	for _, v := range node.GetMetadata().GetFields()[metadataHops].GetListValue().GetValues() {
-		chain := v.GetStringValue()
-		if chain == "" || len(chain) > maxChainLength || len(chains) == maxChains {
-			continue
-		}
-		if hops := strings.Split(chain, "/"); slices.Contains(hops, h.instance) {
-			return nil, status.Error(codes.FailedPrecondition, loop(hops[:slices.Index(hops, h.instance)+1]))
-		}
-		chains = append(chains, chain)
-	}
-	h.count(chains, 1)
-	return sync.OnceFunc(func() { h.count(chains, -1) }), nil
-}
-
-func (h *Hops) count(chains []string, by int) {
-	if len(chains) == 0 {
+	if slices.Equal(h.above[source], instances) {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before := len(h.chains)
-	for _, chain := range chains {
-		if h.chains[chain] += by; h.chains[chain] == 0 {
-			delete(h.chains, chain)
-		}
+	if len(instances) == 0 {
+		delete(h.above, source)
+	} else {
+		h.above[source] = slices.Clone(instances)
 	}
-	if len(h.chains) != before { // all that is done here is to add or to remove
-		close(h.changed)
-		h.changed = make(chan struct{})
-	}
+	h.publish()
 }
 
-// loop describes what would be one: the first of hops wants to read from the last, which reads from the one before it.
-func loop(hops []string) string {
-	first, last := hops[0], hops[len(hops)-1]
-	if len(hops) == 1 {
-		return "a loop: " + first + " would read from itself"
+// list returns all instances, this one first. The caller holds mu.
+func (h *Hops) list() string {
+	set := make(map[string]bool)
+	for _, instances := range h.above {
+		for _, id := range instances {
+			set[id] = true
+		}
 	}
-	var b strings.Builder
-	b.WriteString("a loop: " + first + " would read from " + last)
-	for i := len(hops) - 1; i > 0; i-- {
-		b.WriteString(", " + hops[i] + " reads from " + hops[i-1])
+	delete(set, h.self)
+	return hops.Format(append([]string{h.self}, slices.Sorted(maps.Keys(set))...))
+}
+
+// publish has clients that ask told of the list. The caller holds mu, or is the only one there is.
+func (h *Hops) publish() {
+	text := h.list()
+	// An Any of a google.protobuf.StringValue.
+	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), text)
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "type.googleapis.com/google.protobuf.StringValue")
+	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
+	h.coll.Apply(xds.Commit{Put: []*xds.Entry{{Name: "instances", Version: hops.ID(text), Any: b}}})
+}
+
+// Intercept is a grpc.StreamServerInterceptor that has the first response of each xDS stream say what the list is.
+func (h *Hops) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if strings.HasPrefix(info.FullMethod, "/envoy.service.") {
+		ss = &telling{ServerStream: ss, hops: h}
 	}
-	return b.String()
+	return handler(srv, ss)
+}
+
+// telling is a stream whose first message brings the list along.
+type telling struct {
+	grpc.ServerStream
+	hops *Hops
+	told sync.Once
+}
+
+// SendMsg implements grpc.ServerStream.
+func (t *telling) SendMsg(m any) error {
+	t.told.Do(func() {
+		t.hops.mu.Lock()
+		list := t.hops.list()
+		t.hops.mu.Unlock()
+		_ = t.SetHeader(metadata.Pairs(hops.Header, list)) // it fails only once a header was sent
+	})
+	return t.ServerStream.SendMsg(m)
 }

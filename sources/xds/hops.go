@@ -3,66 +3,65 @@ package xds
 import (
 	"context"
 	"slices"
-	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/adsc"
+	"tributary/internal/hops"
 )
 
-// The pace at which the server is told of other readers: it costs a new stream, on which only versions are compared.
-const (
-	quietHops    = 2 * time.Second
-	intervalHops = 30 * time.Second
-)
-
-// hops are the chains of instances that read from a server if this one does.
-func (s *Source) hops() []string {
-	if s.settings.Instance == "" {
+// accept looks at what the server says of the way of what it has, and refuses it if that leads through this program: what
+// has gone would come back.
+func (r *run) accept(server string, header metadata.MD) error {
+	told := header.Get(hops.Header)
+	if r.hops == nil {
 		return nil
 	}
-	hops := []string{s.settings.Instance}
-	if s.settings.Readers != nil {
-		for _, chain := range s.settings.Readers.List() {
-			hops = append(hops, s.settings.Instance+"/"+chain)
+	if len(told) == 0 { // it is no tributary
+		r.through(nil)
+		r.client.Unsubscribe(hops.TypeURL)
+		return nil
+	}
+	instances := hops.Parse(told[0])
+	if slices.Contains(instances, r.hops.Self()) {
+		r.through(nil)
+		return status.Errorf(codes.FailedPrecondition,
+			"a loop: %s reads from this tributary, be it through others; remove one of the sources", server)
+	}
+	// It may have restarted and not know yet all that it reads from, which it then says in an answer to the subscription.
+	for _, id := range r.instances {
+		if !slices.Contains(instances, id) {
+			instances = append(instances, id)
 		}
 	}
-	return hops
+	r.through(instances)
+	return r.client.Subscribe(adsc.Subscription{TypeURL: hops.TypeURL, Handler: r.takeInstances})
 }
 
-// announce has a server that is a tributary told who reads from us when that changes, until ctx ends. Without it a loop
-// would go unnoticed in which each was connected before its own reader was.
-func (s *Source) announce(ctx context.Context, r *run) {
-	if s.settings.Readers == nil {
-		return
-	}
-	select {
-	case <-ctx.Done():
-		return
-	case <-r.ours:
-	}
-	for {
-		changed := s.settings.Readers.Changed()
-		if said := r.said.Load(); !slices.Equal(*said, s.hops()) {
-			if !pause(ctx, s.quietHops) {
-				return
-			}
-			r.client.Reconnect()
-			if !pause(ctx, s.intervalHops) {
-				return
-			}
-			continue
+// takeInstances takes what has become of what the server said at first.
+func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
+	for _, body := range resp.Bodies() {
+		var text wrapperspb.StringValue
+		if err := body.UnmarshalTo(&text); err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
+		instances := hops.Parse(text.GetValue())
+		if slices.Contains(instances, r.hops.Self()) {
+			r.client.Reconnect() // which accept looks at
+			return nil
 		}
+		r.through(instances)
 	}
+	return nil
 }
 
-// pause waits, and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
+// through notes through which instances what is read comes.
+func (r *run) through(instances []string) {
+	if r.hops != nil {
+		r.instances = instances
+		r.hops.Reads(r, instances)
 	}
 }

@@ -14,24 +14,16 @@ import (
 const (
 	metadataGenerator = "GENERATOR"      // what istiod is to send: "api" for objects, not Envoy's configuration
 	metadataRevision  = "ISTIO_REVISION" // leaves out what is labelled for other revisions
-	metadataHops      = "TRIBUTARY_HOPS" // who reads from us, directly or not; see server/mcp
 )
 
 // node introduces the source.
-func (s *Source) node(hops []string) *corev3.Node {
+func (s *Source) node() *corev3.Node {
 	fields := map[string]*structpb.Value{metadataGenerator: structpb.NewStringValue("api")}
 	if s.settings.Revision != "" {
 		fields[metadataRevision] = structpb.NewStringValue(s.settings.Revision)
 	}
 	for k, v := range s.settings.NodeMetadata {
 		fields[k] = structpb.NewStringValue(v)
-	}
-	if len(hops) > 0 {
-		list := &structpb.ListValue{}
-		for _, hop := range hops {
-			list.Values = append(list.Values, structpb.NewStringValue(hop))
-		}
-		fields[metadataHops] = structpb.NewListValue(list)
 	}
 	n := &corev3.Node{
 		Id:            cmp.Or(s.settings.NodeID, defaultNodeID()),

@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"tributary/adsc"
 	"tributary/sources"
@@ -20,15 +16,13 @@ import (
 // tried again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r := &run{
-		sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState), ours: make(chan struct{}),
+		sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState),
+		hops: s.settings.Hops,
 	}
+	defer r.through(nil)
 	cfg := s.config
-	cfg.NodeOf = func() *corev3.Node {
-		hops := s.hops()
-		r.said.Store(&hops)
-		return s.node(hops)
-	}
-	cfg.Hooks = adsc.Hooks{Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	cfg.Node = s.node()
+	cfg.Hooks = adsc.Hooks{Accept: r.accept, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
 			r.types[url] = newTypeState(url, k.schema, r.revision)
@@ -44,11 +38,6 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return err
 	}
 	r.client = client
-	ctx, cancel := context.WithCancel(ctx)
-	var announcer sync.WaitGroup
-	defer announcer.Wait()
-	defer cancel()
-	announcer.Go(func() { s.announce(ctx, r) })
 	return client.Run(ctx)
 }
 
@@ -60,17 +49,16 @@ type run struct {
 	kinds    []kind
 	revision string
 	several  bool // servers, so that it is worth saying which one is in use
-
-	said atomic.Pointer[[]string] // the hops that the server was told of last
-	ours chan struct{}            // closed when the server turns out to be a tributary
+	hops     Hops // nil for none
 
 	// Owned by the goroutine of the client.
 	types   map[string]*typeState // by type URL, those not asked for included
 	asked   []string              // type URLs
 	foreign []string              // groups of an earlier run that was configured otherwise
 	server  string                // that we are connected to
-	known   bool                  // ours is closed
 	synced  bool
+
+	instances []string // that what is read comes through
 }
 
 // recall takes up what an earlier run published.
@@ -128,12 +116,10 @@ func (r *run) onResponse(resp *adsc.Response, _ error) {
 	if resp.Cached || resp.More {
 		return
 	}
-	if isTributary(resp.ControlPlane) {
-		if !r.known {
-			r.known = true
-			close(r.ours)
-		}
-	} else {
+	if r.types[resp.TypeURL] == nil {
+		return // it is about instances
+	}
+	if !isTributary(resp.ControlPlane) {
 		r.tryAliases(resp)
 	}
 	if !r.synced && len(r.unanswered()) == 0 {

@@ -182,19 +182,14 @@ func TestSettings(t *testing.T) {
 
 func TestNodeIntroducesTheSource(t *testing.T) {
 	s, err := New("xds://a:1", Settings{
-		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"}, Instance: "me", Readers: readers{"x", "x/y"},
+		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"},
 	})
 	require.NoError(t, err)
-	n := s.node(s.hops())
+	n := s.node()
 	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.default~default\.svc\.cluster\.local$`, n.GetId())
 	require.Equal(t, map[string]any{
-		"GENERATOR": "api", "ISTIO_REVISION": "blue", "NAMESPACES": "a,b", "TRIBUTARY_HOPS": []any{"me", "me/x", "me/x/y"},
+		"GENERATOR": "api", "ISTIO_REVISION": "blue", "NAMESPACES": "a,b",
 	}, n.GetMetadata().AsMap())
 	require.Equal(t, "r", n.GetLocality().GetRegion())
 	require.Equal(t, "z", n.GetLocality().GetZone())
 }
-
-type readers []string
-
-func (r readers) List() []string         { return r }
-func (readers) Changed() <-chan struct{} { return nil }

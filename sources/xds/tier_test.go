@@ -37,6 +37,7 @@ const patience = 30 * time.Second
 type server struct {
 	t       testing.TB
 	engine  *xds.Server
+	tell    grpc.StreamServerInterceptor
 	address string
 	noDelta bool // like a server that has state of the world only
 
@@ -69,6 +70,12 @@ func newServer(t testing.TB, view memstore.Reader, hops *mcp.Hops) *server {
 	s := &server{t: t, address: "127.0.0.1:0", streams: make(map[*breakable]struct{}), engine: xds.NewServer(catalog, xds.Options{
 		Identifier: `{"Component":"tributary"}`, Limits: xds.Limits{RefusalDelay: -1}, Log: slog.New(slog.DiscardHandler),
 	})}
+	s.tell = func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return handler(srv, ss)
+	}
+	if hops != nil {
+		s.tell = hops.Intercept
+	}
 	goUntilEnd(t, catalog.Run)
 	t.Cleanup(func() {
 		s.stop()
@@ -81,7 +88,7 @@ func (s *server) start() {
 	lis, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
 	require.NoError(s.t, err)
 	s.address = lis.Addr().String()
-	s.grpc = grpc.NewServer(append(xds.ServerOptions(), grpc.ChainStreamInterceptor(s.intercept))...)
+	s.grpc = grpc.NewServer(append(xds.ServerOptions(), grpc.ChainStreamInterceptor(s.intercept, s.tell))...)
 	s.engine.Register(s.grpc)
 	s.done = make(chan error, 1)
 	go func(g *grpc.Server, done chan<- error) { done <- g.Serve(lis) }(s.grpc, s.done)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
-	"tributary/server/mcp"
 	"tributary/sources"
 	"tributary/sources/lastgood"
 )
@@ -178,71 +176,6 @@ func TestFailingOverToAnEqualReplicaSendsOnlyDifferences(t *testing.T) {
 			require.Equal(t, 5000, r.table.Snapshot().Len())
 		})
 	}
-}
-
-// looped is a tributary among several that read from each other.
-type looped struct {
-	hops   *mcp.Hops
-	table  *memstore.Table
-	server *server
-	reader *reader
-}
-
-func newLooped(t *testing.T, name string) *looped {
-	l := &looped{hops: mcp.NewHops(name), table: store()}
-	l.server = serveView(t, l.table, l.hops)
-	return l
-}
-
-func (l *looped) read(t *testing.T, from *looped) {
-	l.reader = read(t, Settings{Instance: l.hops.Instance(), Readers: l.hops}, from.server.address)
-}
-
-func (l *looped) refused() string {
-	if st := l.reader.status(); st.State == sources.Denied {
-		return st.Message
-	}
-	return ""
-}
-
-func TestLoopsAreRefused(t *testing.T) {
-	t.Run("with itself", func(t *testing.T) {
-		a := newLooped(t, "a")
-		a.read(t, a)
-		await(t, "it is refused", func() bool { return a.refused() != "" })
-		require.Contains(t, a.refused(), "a loop: a would read from itself")
-		require.False(t, a.reader.status().Synced)
-	})
-	t.Run("of two", func(t *testing.T) {
-		a, b := newLooped(t, "a"), newLooped(t, "b")
-		a.read(t, b)
-		await(t, "a reads", func() bool { return a.reader.table.Synced() })
-		b.read(t, a)
-		await(t, "it is refused", func() bool { return b.refused() != "" })
-		require.Contains(t, b.refused(), "a loop: b would read from a, a reads from b")
-	})
-	t.Run("of four, connected before anybody could know", func(t *testing.T) {
-		all := []*looped{newLooped(t, "a"), newLooped(t, "b"), newLooped(t, "c"), newLooped(t, "d")}
-		for i, l := range slices.Backward(all) { // each reads from the next
-			l.reader = readQuickly(t, l, all[(i+1)%len(all)])
-			await(t, "it reads, or is refused", func() bool { return l.reader.table.Synced() || l.refused() != "" })
-		}
-		await(t, "one of them is refused", func() bool {
-			for _, l := range all {
-				if l.refused() != "" {
-					return true
-				}
-			}
-			return false
-		})
-	})
-}
-
-// readQuickly is read, but that news of other readers are passed on at once.
-func readQuickly(t *testing.T, l, from *looped) *reader {
-	return readWith(t, Settings{Instance: l.hops.Instance(), Readers: l.hops}, func(s *Source) {
-		s.quietHops, s.intervalHops = time.Millisecond, time.Millisecond
-	}, from.server.address)
 }
 
 // BenchmarkOneChange is what a change costs that comes in among n objects, from the response to the store.

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
@@ -49,21 +48,19 @@ type Settings struct {
 	// MaxMessageBytes is how large one response may be. Default: adsc.DefaultMaxMessage.
 	MaxMessageBytes int64
 
-	// Instance is the name of this program among the instances of tributary that read each other, and Readers who reads
-	// from it, as mcp.Hops tells. They are what loops are detected by.
-	Instance string
-	Readers  Readers
+	// Hops are told through which instances of tributary what is read comes. Loops go unnoticed if nil.
+	Hops Hops
 }
 
 // TLS says how to secure connections.
 type TLS = adsc.TLS
 
-// Readers tells who reads from this program.
-type Readers interface {
-	// List returns chains of instances, each "reader/reader of that/…".
-	List() []string
-	// Changed returns a channel that is closed when the list has changed.
-	Changed() <-chan struct{}
+// Hops knows through which instances of tributary what this program has comes. It is safe for concurrent use.
+type Hops interface {
+	// Self identifies this program among them.
+	Self() string
+	// Reads says through which instances what a source has comes. None are for one that reads nothing.
+	Reads(source any, instances []string)
 }
 
 // Source is a sources.Source of an xDS server. It has no state between runs.
@@ -71,8 +68,6 @@ type Source struct {
 	settings Settings
 	kinds    []kind
 	config   adsc.Config // all but what belongs to one run
-
-	quietHops, intervalHops time.Duration
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -84,7 +79,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
-	s := &Source{settings: settings, quietHops: quietHops, intervalHops: intervalHops, config: adsc.Config{
+	s := &Source{settings: settings, config: adsc.Config{
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile, CacheDir: settings.CacheDir,
 		MaxMessage: int(settings.MaxMessageBytes),
 		Log:        slog.New(slog.DiscardHandler), // what matters is reported
