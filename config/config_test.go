@@ -42,7 +42,8 @@ configSources: # JSON is YAML, too
 - {address: fs:///c, merge: endpoints, guard: off, transform: {namespaces: {shop: mesh}, labels: {add: {a: b}, drop: [c]}}}
 `))
 	require.NoError(t, err)
-	assert.Equal(t, guard.Settings{Share: 0.125, Min: 3, Window: 2 * time.Minute, HoldFor: time.Hour}, c.ConfigSources[1].Guard.Settings())
+	three := 3
+	assert.Equal(t, guard.Settings{Share: 0.125, Min: &three, Window: 2 * time.Minute, HoldFor: time.Hour}, c.ConfigSources[1].Guard.Settings())
 	assert.Equal(t, &transform.Settings{
 		Namespaces: map[string]string{"shop": "mesh"}, Labels: transform.Change{Add: map[string]string{"a": "b"}, Drop: []string{"c"}},
 	}, c.ConfigSources[2].Transform)

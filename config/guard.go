@@ -11,14 +11,14 @@ import (
 	"tributary/sources/transform"
 )
 
-// Guard says which losses of a source are held. It is written as a mapping, or as off. What is zero has the default of
-// package guard.
+// Guard says which losses of a source are held. It is written as a mapping, or as off. What is zero or nil has the default
+// of package guard.
 type Guard struct {
 	Off     bool     `json:"-"`
-	Share   Percent  `json:"share,omitempty" jsonschema:"A loss is held if it is more than this share of the source's objects or endpoints, and more than min. Default: 50%."`
-	Min     int      `json:"min,omitempty" jsonschema:"How many objects or endpoints may always be lost. Default: 10."`
+	Share   Percent  `json:"share,omitempty" jsonschema:"A loss is held if it is more than this share of the source's objects (of a kind, or in all) or endpoints, and more than min. Default: 50%."`
+	Min     *int     `json:"min,omitempty" jsonschema:"How many objects or endpoints may always be lost, if that is not all of a kind. Default: 10."`
 	Window  Duration `json:"window,omitempty" jsonschema:"Over how long losses are summed. Default: 1m."`
-	HoldFor Duration `json:"holdFor,omitempty" jsonschema:"After how long a hold ends by itself. Default: never; a person releases it."`
+	HoldFor Duration `json:"holdFor,omitempty" jsonschema:"After how long a hold ends by itself. Default: never."`
 }
 
 // UnmarshalText reads the form that is not a mapping.
@@ -38,8 +38,8 @@ func (g Guard) Settings() guard.Settings {
 }
 
 func (d *decoder) checkGuard(g Guard, key string) {
-	if g.Min < 0 {
-		d.problem(key+".min", "want 0 or more, got %d", g.Min)
+	if g.Min != nil && *g.Min < 0 {
+		d.problem(key+".min", "want 0 or more, got %d", *g.Min)
 	}
 	if g.Window < 0 {
 		d.problem(key+".window", "want more than 0, got %s", g.Window)

@@ -158,13 +158,13 @@ func TestRestartKeepsTheHold(t *testing.T) {
 			})
 		}
 		lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
-			_, _, err := s.Release("b")
+			_, _, err := s.Release("b", "", "me")
 			require.ErrorIs(t, err, ErrNotFound)
-			objects, _, err := s.Release("a")
+			objects, _, err := s.Release("a", "", "me")
 			require.NoError(t, err)
 			require.Equal(t, 100, objects)
 			require.Zero(t, table.Snapshot().Len())
-			_, _, err = s.Release("a")
+			_, _, err = s.Release("a", "", "me")
 			require.ErrorIs(t, err, ErrNothingHeld)
 		})
 		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, table *memstore.Table) {

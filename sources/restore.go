@@ -22,7 +22,6 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 	}
 	kept, err = spec.Memory.Load()
 	if kept != nil {
-		spec.Memory.SetHold(kept.Hold)
 		spec.Memory.SetNote(kept.Note)
 		empty := spec.Table.Snapshot().Len() == 0
 		if _, now := spec.Table.Apply(kept.Resources, nil); empty {
@@ -62,8 +61,8 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 
 // resume notes that the source begins with what an earlier run left.
 func (s *sink) resume(kept *lastgood.Kept) {
-	if !kept.Hold.IsZero() {
-		s.guard.Resume(kept.Hold)
+	if err := s.guard.Resume(kept.Guard); err != nil {
+		s.log.Error("what was held before the restart is not known", "err", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -106,6 +106,9 @@ func (r *runner) swap(spec Spec) {
 	r.sink.configure(spec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.address != spec.Address {
+		r.sink.guard.Moved()
+	}
 	r.address, r.lastError = spec.Address, ""
 }
 

@@ -56,7 +56,7 @@ type sink struct {
 func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
 	guarded := guard.Options{Settings: spec.Guard, Log: log}
 	if spec.Memory != nil {
-		guarded.Remember = spec.Memory.SetHold
+		guarded.Changed = spec.Memory.Touch
 	}
 	s := &sink{
 		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
@@ -64,6 +64,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
+		spec.Memory.Guard(s.guard.State)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), kept)
 	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {
@@ -105,8 +106,8 @@ func (s *sink) Synced() {
 	first := !s.synced
 	s.synced = true
 	s.mu.Unlock()
+	s.guard.MarkSynced()
 	if first {
-		s.guard.MarkSynced()
 		s.log.Info("source synced")
 	}
 	s.report(Health{State: Healthy}, func(now State) bool { return now == Starting })

@@ -59,7 +59,8 @@ var (
 	ErrNotFound  = errors.New("no source of this name")
 	ErrStopped   = errors.New("the supervisor has stopped")
 
-	ErrNothingHeld = errors.New("nothing is held")
+	ErrNothingHeld = guard.ErrNothingHeld
+	ErrOtherHold   = guard.ErrOtherHold
 )
 
 // NewSupervisor returns a supervisor without sources.
@@ -189,6 +190,10 @@ func (s *Supervisor) Remove(name string, data Removal) error {
 		return fmt.Errorf("remove source %q: %w", name, err)
 	}
 	r.stop()
+	if held := r.sink.guard.Status(); held != nil { // who edits the configuration means it, but may not have known
+		r.log.Warn("the source is removed, and what was held of it is let go",
+			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
+	}
 	if data == Withdraw {
 		r.sink.withdraw()
 	}
@@ -224,17 +229,17 @@ func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 	return all
 }
 
-// Release lets a source lose what is held of it, and says how much that was. The error is ErrNotFound or ErrNothingHeld.
-func (s *Supervisor) Release(name string) (objects, endpoints int, err error) {
+// Release lets a source lose what is held of it, on behalf of somebody, and says how much that was. hold is the identity of
+// what is meant, or empty. The error is ErrNotFound, ErrNothingHeld or ErrOtherHold.
+func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err error) {
 	s.mu.Lock()
 	r := s.find(name)
 	s.mu.Unlock()
 	if r == nil {
 		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrNotFound)
 	}
-	objects, endpoints, ok := r.sink.guard.Release()
-	if !ok {
-		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrNothingHeld)
+	if objects, endpoints, err = r.sink.guard.Release(hold, by); err != nil {
+		return 0, 0, fmt.Errorf("release source %q: %w", name, err)
 	}
 	return objects, endpoints, nil
 }

@@ -194,6 +194,25 @@ func TestRemove(t *testing.T) {
 	})
 }
 
+func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
+	var log bytes.Buffer
+	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+			if err := sink.Replace("g", []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}); err != nil {
+				return err
+			}
+			return publish("g")(ctx, sink)
+		})}))
+		synctest.Wait()
+		held := s.Status()[0].Held
+		require.Equal(t, 2, held.Objects)
+		require.NoError(t, s.Remove("a", Withdraw))
+		require.Zero(t, table.Snapshot().Len())
+		require.Contains(t, log.String(), `msg="the source is removed, and what was held of it is let go" source=a hold=`+held.ID+" objects=2 endpoints=0")
+	})
+}
+
 func TestSwapKeepsTheDataUntilItIsReplaced(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)

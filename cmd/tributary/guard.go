@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"net/url"
+	"os"
+	"os/user"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,17 +56,19 @@ func newGuardList() *cobra.Command {
 
 func newGuardRelease() *cobra.Command {
 	var flags adminFlags
+	var hold string
 	cmd := &cobra.Command{
 		Use:   "release SOURCE",
 		Short: "Let a source lose what is held of it",
-		Long: `Release has clients told of the loss at once. Look at it first with tributary guard list. It exits with 1 if nothing is
-held.`,
-		Example: `  tributary guard release rules`,
-		Args:    cobra.ExactArgs(1),
+		Long: `Release has clients told of the loss at once. Look at it first with tributary guard list. With --hold it
+is released only if it is the one that you looked at. It exits with 1 if nothing is held. The server logs who released it.`,
+		Example: `  tributary guard release rules
+  tributary guard release rules --hold mi9x2k1c`,
+		Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			done, err := flags.client().Post(ctx, "/-/guard/release", url.Values{"source": args})
+			done, err := flags.client().Post(ctx, "/-/guard/release", url.Values{"source": args, "hold": {hold}, "by": {whoAmI()}})
 			if err != nil {
 				return err
 			}
@@ -72,6 +76,19 @@ held.`,
 			return err
 		}),
 	}
+	cmd.Flags().StringVar(&hold, "hold", "", "which hold, as guard list shows it")
 	flags.add(cmd)
 	return cmd
+}
+
+// whoAmI returns the user and the machine, as far as they are known.
+func whoAmI() string {
+	name, host := "somebody", "somewhere"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
 }

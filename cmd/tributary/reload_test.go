@@ -72,6 +72,7 @@ func TestReload(t *testing.T) {
 	_, body = s.post(t, "/-/reload")
 	assert.Equal(t, dir+"/tributary.yaml is in force\nremoved: second\n", body)
 	s.serves(t, "a", "b")
+	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/c\n") })
 
 	_, body = s.post(t, "/-/reload")
 	assert.Equal(t, dir+"/tributary.yaml is in force\nno source is added, changed or removed\n", body)

@@ -30,7 +30,7 @@ var arrows = map[string][]string{
 	"sources/consul":      {"resource", "sources", "adsc", "sources/consul/"},
 	"sources/kube":        {"resource", "sources"},
 	"sources/internal/":   {"resource", "sources"},
-	"sources/sourcetest":  {"resource", "memstore", "sources"},
+	"sources/sourcetest":  {"resource", "memstore", "sources", "sources/guard"},
 	"config":              {"sources", "sources/"},
 	"aggregate":           {"resource", "memstore", "aggregate/conflicts"},
 	"server/xds":          {},

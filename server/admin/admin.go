@@ -46,8 +46,9 @@ type Sources interface {
 	Excluding(key resource.Key) []sources.Excluded
 	// Holding returns the names of the sources that hold a loss of key.
 	Holding(key resource.Key) []string
-	// Release lets go what is held of a source; the error is sources.ErrNotFound or sources.ErrNothingHeld.
-	Release(source string) (objects, endpoints int, err error)
+	// Release lets go what is held of a source, on behalf of somebody; hold is the identity of what is meant, or empty. The
+	// error is sources.ErrNotFound, sources.ErrNothingHeld or sources.ErrOtherHold.
+	Release(source, hold, by string) (objects, endpoints int, err error)
 }
 
 // Clients are to whom it is served.
@@ -105,7 +106,7 @@ func (s *Server) pages() []page {
 		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
-		{"/debug/guard", "the losses that are held back, until POST /-/guard/release?source=", s.json(s.guard)},
+		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(s.guard)},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
 		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is everything that the server looks at.
 type world struct {
+	released []string // by whom
 	memstore.Table
 	shadows []aggregate.Shadow
 	sources []sources.Status

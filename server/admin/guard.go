@@ -25,18 +25,19 @@ func (s *Server) guard() any {
 	return all
 }
 
-// release lets what is held of ?source= go: 404 if there is no such source, 409 if nothing of it is held.
+// release lets what is held of ?source= go, if it is ?hold= or that is not given, on behalf of ?by=: 404 if there is no such
+// source, 409 if nothing of it is held, or another loss.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("source")
 	if name == "" {
 		http.Error(w, "want ?source=NAME", http.StatusBadRequest)
 		return
 	}
-	objects, endpoints, err := s.opts.Sources.Release(name)
+	objects, endpoints, err := s.opts.Sources.Release(name, r.URL.Query().Get("hold"), releaser(r))
 	switch {
 	case errors.Is(err, sources.ErrNotFound):
 		http.Error(w, err.Error(), http.StatusNotFound)
-	case errors.Is(err, sources.ErrNothingHeld):
+	case errors.Is(err, sources.ErrNothingHeld), errors.Is(err, sources.ErrOtherHold):
 		http.Error(w, err.Error(), http.StatusConflict)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -45,6 +46,22 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 			"%d objects and %d endpoints of %s are let go\n", objects, endpoints, name)
 		s.logWrite(r.URL.Path, err)
 	}
+}
+
+// longestName is how much of a name that a request gives is logged.
+const longestName = 200
+
+// releaser says who asks, as far as is known, and from where.
+func releaser(r *http.Request) string {
+	by := r.URL.Query().Get("by")
+	if by == "" {
+		by = "somebody"
+	}
+	by = by[:min(len(by), longestName)] + ", from " + r.RemoteAddr
+	if via := r.Header.Get("X-Forwarded-For"); via != "" {
+		by += " on behalf of " + via[:min(len(via), longestName)]
+	}
+	return by
 }
 
 // held says which sources hold a loss of an object.

@@ -16,13 +16,16 @@ import (
 )
 
 // Release implements admin.Sources.
-func (w *world) Release(name string) (objects, endpoints int, err error) {
+func (w *world) Release(name, hold, by string) (objects, endpoints int, err error) {
 	for i, src := range w.sources {
 		switch {
 		case src.Name != name:
 		case src.Held == nil:
 			return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrNothingHeld)
+		case hold != "" && hold != src.Held.ID:
+			return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrOtherHold)
 		default:
+			w.released = append(w.released, by)
 			w.sources[i].Held = nil
 			return src.Held.Objects, src.Held.Endpoints, nil
 		}
@@ -32,7 +35,7 @@ func (w *world) Release(name string) (objects, endpoints int, err error) {
 
 func TestGuard(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	hold := &guard.Status{Since: since, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
+	hold := &guard.Status{ID: "h1", Since: since, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}, holding: []string{"a"}}
 	s := newServer(w)
 
@@ -48,19 +51,23 @@ func TestGuard(t *testing.T) {
 	assert.Equal(t, 1, st.Holds)
 	assert.Equal(t, &admin.Hold{Since: since, Why: hold.Why, Objects: 60, Endpoints: 120}, st.Sources[0].Hold)
 
-	for path, want := range map[string]struct {
+	for _, want := range []struct {
+		query  string
 		status int
 		body   string
 	}{
-		"/-/guard/release":          {http.StatusBadRequest, "want ?source=NAME\n"},
-		"/-/guard/release?source=c": {http.StatusNotFound, "release source \"c\": no source of this name\n"},
-		"/-/guard/release?source=b": {http.StatusConflict, "release source \"b\": nothing is held\n"},
-		"/-/guard/release?source=a": {http.StatusOK, "60 objects and 120 endpoints of a are let go\n"},
+		{"", http.StatusBadRequest, "want ?source=NAME\n"},
+		{"?source=c", http.StatusNotFound, "release source \"c\": no source of this name\n"},
+		{"?source=b", http.StatusConflict, "release source \"b\": nothing is held\n"},
+		{"?source=a&hold=h0", http.StatusConflict, "release source \"a\": another loss is held by now\n"},
+		{"?source=a&hold=h1&by=anna@bastion", http.StatusOK, "60 objects and 120 endpoints of a are let go\n"},
 	} {
-		status, body := post(t, s, path, http.Header{})
-		assert.Equal(t, want.status, status, path)
-		assert.Equal(t, want.body, body, path)
+		status, body := post(t, s, "/-/guard/release"+want.query, http.Header{"X-Forwarded-For": {"10.0.0.9"}})
+		assert.Equal(t, want.status, status, want.query)
+		assert.Equal(t, want.body, body, want.query)
 	}
+	require.Len(t, w.released, 1)
+	assert.Regexp(t, `^anna@bastion, from 192\.0\.2\.1:\d+ on behalf of 10\.0\.0\.9$`, w.released[0])
 	_, body = get(t, s, "/debug/guard")
 	require.Equal(t, "[]\n", body)
 }

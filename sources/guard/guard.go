@@ -3,9 +3,10 @@
 package guard
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,33 +15,12 @@ import (
 	"tributary/resource"
 )
 
-// Settings say what is a mass loss. What is zero has its default.
-//
-// A loss is an object deleted, or an endpoint that a ServiceEntry has no longer. Losses are summed over a window, so that
-// a directory that is removed file by file is one loss; what comes back meanwhile is none. A loss is held if it is more
-// than Share of what there would be without it and more than Min, by the number of objects or by that of endpoints.
-type Settings struct {
-	Off     bool          // lets everything through
-	Share   float64       // of all, from 0 to 1; default 0.5
-	Min     int           // as many may always be lost; default 10
-	Window  time.Duration // default 1 minute
-	HoldFor time.Duration // after which a hold ends by itself; default: never, a person decides
-}
-
-// The defaults of Settings.
-const (
-	DefaultShare  = 0.5
-	DefaultMin    = 10
-	DefaultWindow = time.Minute
-)
-
 // Options configure a Guard. The zero value is ready to use.
 type Options struct {
 	Settings
 	Log *slog.Logger // default: none
-	// Remember is told, by Run, when a hold has begun, and with the zero time when none is left, for whoever keeps that
-	// for Resume. It must not block.
-	Remember func(since time.Time)
+	// Changed is called when a hold begins or ends, for whoever keeps State. It must not block.
+	Changed func()
 }
 
 // Table is what is guarded: the table of one source, into which nobody else writes.
@@ -51,56 +31,49 @@ type Table interface {
 }
 
 // Guard is a Table in front of another. What adds passes at once. When a loss is too large it is held: the objects stay
-// in the table as they are, and the guard remembers what the source says of them. While it holds, all further losses join.
-// A hold ends when a person releases it, after Settings.HoldFor, or when all of it has come back.
+// in the table, and the guard remembers what the source says of them. While it holds, all further losses join.
+// A hold ends when a person releases it, after Settings.HoldFor, when all of it has come back, or when what is left of it has
+// been below the limits for a window.
 //
 // The guard also keeps creation times: a put without one gets the time at which its key was first seen.
 //
 // All methods are safe for concurrent use.
 type Guard struct {
-	table    Table
-	log      *slog.Logger
-	remember func(since time.Time)
-	now      func() time.Time
-	wake     chan struct{} // for Run; holds one
+	table   Table
+	log     *slog.Logger
+	changed func()
+	now     func() time.Time
+	wake    chan struct{} // for Run; holds one
 
-	mu        sync.Mutex // held by who commits, so that commits are in order
-	settings  Settings
-	endpoints int    // in the table
-	recent    window // the losses that were let through
-	hold      *hold  // nil if there is none
-	holds     int    // begun so far
-	why       string // the hold that began last did
-	how       ending // of the hold that ended last
-
-	// Owned by Run.
-	announced int // the hold of which the beginning was logged
-	finished  int // the hold of which the end was logged
+	mu       sync.Mutex // held by who commits, so that commits are in order
+	settings Settings
+	has      tally                 // what is in the table
+	most     map[resource.Kind]int // objects of a kind that there were since the first loss in recent
+	recent   window                // the losses that were let through; while there is a hold, none of them is forgotten
+	moved    bool                  // the source was moved by a person, and has not been read since
+	hold     *hold                 // nil if there is none
+	last     string                // the identity of the hold that began last
+	holds    int                   // begun so far
+	news     []news                // for Run
 }
 
 // New returns a guard of table and what it has already.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
-		table: table, log: opts.Log, remember: opts.Remember, now: time.Now, wake: make(chan struct{}, 1),
-		settings: opts.withDefaults(),
+		table: table, log: opts.Log, changed: opts.Changed, now: time.Now, wake: make(chan struct{}, 1),
+		settings: opts.withDefaults(), most: make(map[resource.Kind]int),
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
-	if g.remember == nil {
-		g.remember = func(time.Time) {}
+	if g.changed == nil {
+		g.changed = func() {}
 	}
 	for r := range table.Snapshot().All() {
-		g.endpoints += endpoints(r)
+		g.has.add(r.Key().Kind, 1, endpoints(r))
 	}
+	maps.Copy(g.most, g.has.kinds)
 	return g
-}
-
-func (s Settings) withDefaults() Settings {
-	return Settings{
-		Off: s.Off, Share: cmp.Or(s.Share, DefaultShare), Min: cmp.Or(s.Min, DefaultMin),
-		Window: cmp.Or(s.Window, DefaultWindow), HoldFor: s.HoldFor,
-	}
 }
 
 // Snapshot returns what is in the table.
@@ -115,144 +88,212 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	if g.settings.Off {
 		return g.commit(puts, deletes, now)
 	}
-	g.recent.forget(now.Add(-g.settings.Window))
-	losses := lossesOf(puts, deletes, before)
+	losses := lossesOf(puts, deletes, before, g.hold)
 	if g.hold == nil {
-		if why := g.tooMuch(losses, before.Len()); why != "" {
-			g.begin(&hold{since: now, why: why})
+		g.forget(now)
+		if why := g.tooMuch(losses, puts, before); why != "" {
+			g.begin(now, why, &hold{})
 		}
 	}
 	if g.hold == nil {
 		return g.commit(puts, deletes, now)
 	}
-	held := make(map[resource.Key]bool, len(losses))
-	for _, l := range losses {
-		g.hold.add(l)
-		held[l.key] = true
-	}
-	puts = slices.DeleteFunc(slices.Clone(puts), func(r *resource.Resource) bool { return held[r.Key()] })
-	deletes = slices.DeleteFunc(slices.Clone(deletes), func(k resource.Key) bool { return held[k] })
-	for _, r := range puts {
-		g.hold.cancel(r.Key())
-	}
-	if g.hold.size() == 0 && !g.hold.resumed {
-		g.end(cameBack)
-	}
-	return g.commit(puts, deletes, now)
+	puts, deletes = g.hold.take(losses, before, puts, deletes)
+	changes, after := g.commit(puts, deletes, now)
+	g.look(now)
+	return changes, after
 }
 
-// MarkSynced says that the source has been read as a whole: a hold that was resumed ends if nothing of it is lost.
+// MarkSynced says that the source has been read as a whole. What it then lacks of an earlier run's hold is known, and a source
+// that was moved is as guarded as any.
 func (g *Guard) MarkSynced() {
 	g.mu.Lock()
-	if h := g.hold; h != nil {
-		h.resumed = false
-		if h.size() == 0 {
-			g.end(cameBack)
-		}
+	if g.moved {
+		g.moved = false
+		g.forgive()
+	}
+	if g.hold != nil {
+		g.hold.resumed = false
+		g.look(g.now())
 	}
 	g.mu.Unlock()
 	g.table.MarkSynced()
 }
 
-// Resume takes up the hold of an earlier run, that began at since: what the source turns out to have lost is held, however
-// little it is. It is called before the source is read.
-func (g *Guard) Resume(since time.Time) {
+// Moved says that a person gave the source another address, and so means what changes by that: until it is read as a whole
+// no loss is too large, but for one that leaves nothing of a kind. A wrong address looks just like that.
+func (g *Guard) Moved() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.settings.Off && g.hold == nil {
-		g.begin(&hold{since: since, resumed: true, why: "it was held before the restart"})
-	}
+	g.moved = true
 }
-
-// Release lets go what is held, and says how much that was. It reports whether there was a hold.
-func (g *Guard) Release() (objects, endpoints int, ok bool) { return g.release(released) }
 
 // Configure changes the settings. If they are to let everything through, what is held goes, too.
 func (g *Guard) Configure(s Settings) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.settings = s.withDefaults()
-	g.mu.Unlock()
-	if s.Off {
-		g.release(released)
+	if g.hold == nil {
+		return
 	}
+	if s.Off {
+		g.release("the guard was turned off")
+		return
+	}
+	g.look(g.now())
 	g.ring() // the end of the hold may be another
 }
 
-func (g *Guard) release(how ending) (objects, endpoints int, ok bool) {
+// The errors of Release.
+var (
+	ErrNothingHeld = errors.New("nothing is held")
+	ErrOtherHold   = errors.New("another loss is held by now")
+)
+
+// Release lets go what is held, on behalf of somebody, and says how much that was. If id is not empty, it is that of the
+// hold that is meant.
+func (g *Guard) Release(id, by string) (objects, endpoints int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h := g.hold
-	if h == nil {
-		return 0, 0, false
+	switch {
+	case g.hold == nil:
+		return 0, 0, ErrNothingHeld
+	case id != "" && id != g.hold.id:
+		return 0, 0, fmt.Errorf("%w: %s, and not %s", ErrOtherHold, g.hold.id, id)
 	}
-	puts, deletes := h.desired()
-	g.end(how)
+	objects, endpoints = g.hold.sum.objects, g.hold.sum.endpoints
+	g.release("it was released by " + by)
+	return objects, endpoints, nil
+}
+
+// expire ends the hold if its time has come.
+func (g *Guard) expire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold == nil {
+		return
+	}
+	if at, why := g.hold.ends(g.settings); !at.IsZero() && !g.now().Before(at) {
+		g.release(why)
+	}
+}
+
+// release has the table be as the source says. The caller holds mu, and there is a hold.
+func (g *Guard) release(why string) {
+	puts, deletes := g.hold.desired()
+	g.end(why)
 	g.commit(puts, deletes, g.now())
-	g.recent = window{} // what was lost was meant to be
-	return h.objects, h.endpoints, true
+	g.forgive()
+}
+
+// forgive forgets what was lost: it was meant. The caller holds mu.
+func (g *Guard) forgive() {
+	g.recent = window{}
+	g.most = maps.Clone(g.has.kinds)
+	if g.most == nil {
+		g.most = make(map[resource.Kind]int)
+	}
+}
+
+// look ends the hold if nothing of it is left, and notes whether what is left is below the limits. What was let through
+// before it began belongs to the same loss. The caller holds mu, and there is a hold.
+func (g *Guard) look(now time.Time) {
+	h := g.hold
+	switch {
+	case h.resumed: // nobody knows what is lost
+	case h.size() == 0:
+		g.end("everything has come back")
+	case g.settings.tooMuch(question{now: h.sum, past: g.recent.sum, has: g.base(), most: g.most}) != "":
+		h.below = time.Time{}
+	case h.below.IsZero():
+		h.below = now
+		g.ring()
+	}
 }
 
 // begin starts a hold. The caller holds mu.
-func (g *Guard) begin(h *hold) {
-	g.hold, g.why = h, h.why
+func (g *Guard) begin(since time.Time, why string, h *hold) {
+	h.since, h.why = since, why
+	if h.id == "" {
+		h.id = identify(since, g.last)
+	}
+	g.hold, g.last = h, h.id
 	g.holds++
-	g.ring()
+	g.tell(news{began: true, id: h.id, why: why})
 }
 
 // end ends the hold. The caller holds mu.
-func (g *Guard) end(how ending) {
-	g.hold, g.how = nil, how
-	g.ring()
+func (g *Guard) end(why string) {
+	h := g.hold
+	g.hold = nil
+	g.tell(news{id: h.id, why: why, objects: h.sum.objects, endpoints: h.sum.endpoints})
 }
 
-func (g *Guard) ring() {
-	select {
-	case g.wake <- struct{}{}:
-	default: // it will look anyway
-	}
-}
-
-// commit applies, and enters the losses in the window. The caller holds mu.
+// commit applies, and enters the losses in the window: while there is a hold that is only what comes back, since what is
+// lost is held. The caller holds mu.
 func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now time.Time) ([]memstore.Change, memstore.Snapshot) {
 	changes, after := g.table.Apply(puts, deletes)
 	for _, c := range changes {
-		was, is := endpoints(c.Old), endpoints(c.New)
-		g.endpoints += is - was
-		if !g.settings.Off {
+		was, is, objects := endpoints(c.Old), endpoints(c.New), 0
+		switch {
+		case c.Old == nil:
+			objects = 1
+		case c.New == nil:
+			objects = -1
+		}
+		g.has.add(c.Key().Kind, objects, is-was)
+		if !g.settings.Off && (g.hold == nil || is >= was && c.New != nil) {
 			g.recent.note(c.Key(), c.New == nil, was, is, now)
+		}
+	}
+	for kind, n := range g.has.kinds {
+		if n > g.most[kind] || g.recent.sum.kinds[kind] == 0 {
+			g.most[kind] = n
 		}
 	}
 	return changes, after
 }
 
-// tooMuch says why losses, on top of the recent ones and of a table of size objects, are to be held, or nothing.
-func (g *Guard) tooMuch(losses []loss, size int) string {
+// forget forgets what was lost longer than a window ago. The caller holds mu, and there is no hold.
+func (g *Guard) forget(now time.Time) {
+	g.recent.forget(now.Add(-g.settings.Window))
+	for kind := range g.most {
+		if g.recent.sum.kinds[kind] == 0 {
+			g.most[kind] = g.has.kinds[kind]
+		}
+	}
+}
+
+// base is what there would be without a hold: what the table has, without the new endpoints of what is held.
+func (g *Guard) base() tally {
+	base := g.has
+	if g.hold != nil {
+		base.endpoints -= g.hold.surplus
+	}
+	return base
+}
+
+// tooMuch says why losses are to be held, or nothing. The caller holds mu, and there is no hold.
+func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstore.Snapshot) string {
 	if len(losses) == 0 {
 		return ""
 	}
-	objects, ends := g.recent.objects, g.recent.endpoints
-	size, all := size+objects, g.endpoints+ends
+	q := question{past: g.recent.sum, has: g.base(), most: g.most}
 	for _, l := range losses {
-		if l.desired == nil {
-			objects++
+		q.now.add(l.key.Kind, l.objects(), l.endpoints())
+	}
+	fresh := make(map[resource.Key]bool)
+	for _, r := range puts {
+		if !fresh[r.Key()] && before.Get(r.Key()) == nil {
+			fresh[r.Key()] = true
+			q.new.add(r.Key().Kind, 1, 0)
 		}
-		ends += l.endpoints
 	}
-	within := func(what string, lost, of int) string {
-		return fmt.Sprintf("%d of %d %s would go within %s, which is more than %d and more than %g %%",
-			lost, of, what, g.settings.Window, g.settings.Min, g.settings.Share*100)
+	limits := g.settings
+	if g.moved {
+		limits.Share = 1 // nothing is more
 	}
-	switch {
-	case g.exceeds(objects, size):
-		return within("objects", objects, size)
-	case g.exceeds(ends, all):
-		return within("endpoints", ends, all)
-	}
-	return ""
-}
-
-func (g *Guard) exceeds(lost, of int) bool {
-	return lost > g.settings.Min && float64(lost) > g.settings.Share*float64(of)
+	return limits.tooMuch(q)
 }
 
 // firstSeen gives those of puts that have no creation time that of the object in the table, or now.

@@ -26,7 +26,10 @@ func key(i int) resource.Key {
 
 // entry is a service with a number of endpoints.
 func entry(i, endpoints int) *resource.Resource {
-	spec := &networking.ServiceEntry{Hosts: []string{"a.example"}}
+	spec := &networking.ServiceEntry{
+		Hosts: []string{"a.example"}, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+	}
 	for e := range endpoints {
 		spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: fmt.Sprintf("10.0.0.%d", e)})
 	}
@@ -68,6 +71,15 @@ func newRig(s Settings, n, endpoints int) *rig {
 	return b
 }
 
+// restart has another guard take up where the one there is leaves off.
+func (b *rig) restart(t *testing.T) {
+	t.Helper()
+	state := b.State()
+	b.Guard = New(&b.table, Options{Settings: b.settings})
+	b.now = func() time.Time { return b.clock }
+	require.NoError(t, b.Resume(state))
+}
+
 func (b *rig) size() int { return b.table.Snapshot().Len() }
 
 func TestMassLossIsHeldAndReleased(t *testing.T) {
@@ -90,64 +102,38 @@ func TestMassLossIsHeldAndReleased(t *testing.T) {
 	b.Apply(nil, keys(51, 52))
 	require.Equal(t, 101, b.size(), "further losses join")
 
-	objects, endpoints, ok := b.Release()
-	require.True(t, ok)
+	objects, endpoints, err := b.Release("", "somebody")
+	require.NoError(t, err)
 	require.Equal(t, []int{52, 104}, []int{objects, endpoints})
 	require.Equal(t, 49, b.size())
 	require.False(t, b.Holds(key(50)))
 	require.Nil(t, b.Status())
-	_, _, ok = b.Release()
-	require.False(t, ok)
+	_, _, err = b.Release("", "somebody")
+	require.ErrorIs(t, err, ErrNothingHeld)
 
 	b.Apply(nil, keys(52, 62))
 	require.Equal(t, 39, b.size(), "what was released does not count against later losses")
 }
 
-func TestWhatIsNoMassLossPasses(t *testing.T) {
-	for name, c := range map[string]struct{ size, go_, stay int }{
-		"half":                      {100, 50, 50},
-		"as many as may always go":  {10, 10, 0},
-		"all of a few":              {3, 3, 0},
-		"many, but a small share":   {1000, 400, 600},
-		"one more than half":        {100, 51, 100},
-		"one more than may just go": {11, 11, 11},
-	} {
-		b := newRig(Settings{}, c.size, 0)
-		b.Apply(nil, keys(0, c.go_))
-		require.Equal(t, c.stay, b.size(), name)
-	}
-}
-
 func TestSettings(t *testing.T) {
-	b := newRig(Settings{Share: 0.1, Min: 1}, 20, 0)
+	b := newRig(Settings{Share: 0.1, Min: new(1)}, 20, 0)
 	b.Apply(nil, keys(0, 2))
 	require.Equal(t, 18, b.size())
 	b.Apply(nil, keys(2, 3))
 	require.Equal(t, 18, b.size())
 
+	b.Configure(Settings{HoldFor: time.Hour})
+	require.Equal(t, b.clock.Add(time.Minute), *b.Status().Until, "by these settings it is little")
+	b.Configure(Settings{HoldFor: time.Second})
+	require.Equal(t, b.clock.Add(time.Second), *b.Status().Until)
+
 	b = newRig(Settings{Off: true}, 100, 0)
 	b.Apply(nil, keys(0, 100))
 	require.Zero(t, b.size())
-}
-
-func TestDribbledLossIsOne(t *testing.T) {
-	b := newRig(Settings{}, 100, 0)
-	for i := range 100 {
-		b.Apply(nil, keys(i, i+1))
-		b.clock = b.clock.Add(500 * time.Millisecond)
-	}
-	require.Equal(t, 50, b.size())
-	require.Equal(t, 50, b.Status().Objects)
-}
-
-func TestSlowLossPasses(t *testing.T) {
-	b := newRig(Settings{}, 100, 0)
-	for i := range 100 {
-		b.Apply(nil, keys(i, i+1))
-		b.clock = b.clock.Add(10 * time.Second)
-	}
-	require.Zero(t, b.size())
+	require.Nil(t, b.State())
+	require.NoError(t, b.Resume([]byte(`{"hold":{"id":"x","since":"2026-01-01T00:00:00Z"}}`)))
 	require.Nil(t, b.Status())
+	require.Error(t, b.Resume([]byte(`{`)))
 }
 
 func TestWhatComesAndGoesIsNoLoss(t *testing.T) {
@@ -180,7 +166,7 @@ func TestHundredThousandRemovedInOneGo(t *testing.T) {
 	b.Apply(nil, keys(0, n))
 	require.Equal(t, n, b.size())
 	require.Len(t, b.Status().Held, listed)
-	b.Release()
+	_, _, _ = b.Release("", "somebody")
 	require.Zero(t, b.size())
 }
 
@@ -188,7 +174,7 @@ func TestEndpoints(t *testing.T) {
 	b := newRig(Settings{}, 4, 10)
 	b.Apply([]*resource.Resource{entry(0, 0), entry(1, 0)}, nil)
 	require.Nil(t, b.Status(), "half")
-	require.Equal(t, 20, b.endpoints)
+	require.Equal(t, 20, b.has.endpoints)
 	b.Apply([]*resource.Resource{entry(2, 9)}, nil)
 	require.Equal(t, "21 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %", b.Status().Why)
 	require.Equal(t, 10, endpoints(b.table.Snapshot().Get(key(2))))
@@ -202,22 +188,9 @@ func TestEndpoints(t *testing.T) {
 
 	b.Apply(nil, keys(2, 4))
 	require.Equal(t, 20, b.Status().Endpoints, "endpoints of objects that go count, too")
-	b.Release()
-	require.Zero(t, b.endpoints)
+	_, _, _ = b.Release("", "somebody")
+	require.Zero(t, b.has.endpoints)
 	require.Equal(t, 2, b.size())
-}
-
-func TestEndpointsThatMoveAreNoLoss(t *testing.T) {
-	b := newRig(Settings{}, 1, 100)
-	spec := &networking.ServiceEntry{Hosts: []string{"a.example"}}
-	for e := range 100 {
-		spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: fmt.Sprintf("10.1.0.%d", e)})
-	}
-	r, err := resource.New(resource.Meta{Key: key(0)}, spec)
-	require.NoError(t, err)
-	b.Apply([]*resource.Resource{r}, nil)
-	require.Nil(t, b.Status())
-	require.Equal(t, r.Version(), b.table.Snapshot().Get(key(0)).Version())
 }
 
 func TestEndpointsOfWhatIsNoMessage(t *testing.T) {
@@ -255,53 +228,14 @@ func TestClockStepsBack(t *testing.T) {
 	require.Equal(t, 100, b.size())
 }
 
-func TestRestartKeepsTheHold(t *testing.T) {
-	b := newRig(Settings{}, 20, 0)
-	b.Apply(nil, keys(0, 10))
-	b.Apply(nil, keys(10, 20))
-	since := b.Status().Since
-	require.Equal(t, 10, b.size())
-
-	again := New(&b.table, Options{})
-	again.Resume(since)
-	require.NotNil(t, again.Status(), "until the source is read nobody knows")
-	again.Apply(entries(0, 0), nil)
-	require.NotNil(t, again.Status())
-	again.Apply(nil, keys(10, 20))
-	again.MarkSynced()
-	require.Equal(t, 10, b.size(), "held, though these few would pass by themselves")
-	require.Equal(t, since, again.Status().Since)
-
-	again = New(&b.table, Options{})
-	again.Resume(since)
-	again.MarkSynced()
-	require.Nil(t, again.Status(), "all is there")
-	require.True(t, b.table.Synced())
-
-	off := New(&b.table, Options{Settings: Settings{Off: true}})
-	off.Resume(since)
-	require.Nil(t, off.Status())
-}
-
-func TestConfigure(t *testing.T) {
-	b := newRig(Settings{}, 100, 0)
-	b.Apply(nil, keys(0, 60))
-	b.Configure(Settings{HoldFor: time.Hour})
-	require.Equal(t, b.clock.Add(time.Hour), *b.Status().Until)
-	b.Configure(Settings{Off: true})
-	require.Equal(t, 40, b.size(), "what is held goes, too")
-	b.Apply(nil, keys(60, 100))
-	require.Zero(t, b.size())
-}
-
 func TestAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		var table memstore.Table
-		var remembered time.Time
+		changes := 0
 		g := New(&table, Options{
 			Settings: Settings{HoldFor: time.Hour}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Remember: func(since time.Time) { remembered = since },
+			Changed: func() { changes++ },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -315,7 +249,8 @@ func TestAlarm(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 		require.Contains(t, log.String(), "60 of 100 objects")
-		require.Equal(t, time.Now(), remembered)
+		require.Equal(t, 1, changes)
+		require.Contains(t, string(g.State()), g.Status().ID)
 		require.Equal(t, time.Now().Add(time.Hour), *g.Status().Until)
 
 		time.Sleep(time.Hour - time.Second)
@@ -326,7 +261,9 @@ func TestAlarm(t *testing.T) {
 		require.Equal(t, 30, table.Snapshot().Len(), "holdFor has passed")
 		require.Equal(t, 1, strings.Count(log.String(), "the hold has ended"))
 		require.Contains(t, log.String(), "holdFor has passed")
-		require.Zero(t, remembered)
+		require.Contains(t, log.String(), "objects_gone=70")
+		require.Equal(t, 2, changes)
+		require.Nil(t, g.State())
 
 		g.Apply(nil, keys(70, 100)) // one that begins and ends before Run looks
 		g.Apply(entries(100, 0), nil)
@@ -335,6 +272,21 @@ func TestAlarm(t *testing.T) {
 		require.Equal(t, 2, strings.Count(log.String(), "the hold has ended"), log.String())
 		_, _, holds := g.Counts()
 		require.Equal(t, 2, holds)
+
+		g.Apply(nil, keys(0, 60))
+		time.Sleep(time.Hour / 2)
+		_, _, err := g.Release(g.Status().ID, "anna@bastion, from 10.0.0.1:5000")
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Contains(t, log.String(), "it was released by anna@bastion, from 10.0.0.1:5000")
+
+		g.Apply(entries(60, 0), nil)
+		g.Apply(nil, keys(0, 60))
+		g.Apply(entries(59, 0), nil)
+		time.Sleep(DefaultWindow)
+		synctest.Wait()
+		require.Contains(t, log.String(), "what is left of it has been below the limits for 1m0s")
+		require.Equal(t, 99, table.Snapshot().Len())
 		cancel()
 		<-ended
 	})

@@ -18,7 +18,7 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table memstore.Table
 		clock := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		settings := Settings{Share: 0.5, Min: 3}
+		settings := Settings{Share: 0.5, Min: new(3)}
 		start := func() *Guard {
 			g := New(&table, Options{Settings: settings})
 			g.now = func() time.Time { return clock }
@@ -29,7 +29,7 @@ func TestHistories(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			clock = clock.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 			before, base := table.Snapshot(), g.Status()
-			switch rapid.SampledFrom([]string{"change", "change", "change", "all", "nothing", "release", "restart"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"change", "change", "change", "all", "nothing", "release", "restart", "wait"}).Draw(t, "what") {
 			case "change":
 				var puts []*resource.Resource
 				var deletes []resource.Key
@@ -59,14 +59,17 @@ func TestHistories(t *testing.T) {
 				clear(said)
 				g.Apply(nil, keys(0, names))
 			case "release":
-				g.Release()
+				_, _, _ = g.Release("", "somebody")
 				require.Nil(t, g.Status())
+			case "wait":
+				clock = clock.Add(time.Minute)
+				ends := base != nil && base.Until != nil
+				g.expire()
+				require.Equal(t, base != nil && !ends, g.Status() != nil)
 			case "restart": // the source is read as a whole, against what is in the table
-				held := g.Status()
+				held, state := g.Status(), g.State()
 				g = start()
-				if held != nil {
-					g.Resume(held.Since)
-				}
+				require.NoError(t, g.Resume(state))
 				var puts []*resource.Resource
 				var deletes []resource.Key
 				for r := range before.All() {
@@ -84,7 +87,7 @@ func TestHistories(t *testing.T) {
 				}
 			}
 			check(t, g, &table, said)
-			if base != nil && g.Status() != nil {
+			if base != nil && g.Status() != nil && base.ID == g.Status().ID {
 				require.Equal(t, base.Since, g.Status().Since, "one hold")
 				for r := range before.All() {
 					now := table.Snapshot().Get(r.Key())
@@ -93,7 +96,7 @@ func TestHistories(t *testing.T) {
 				}
 			}
 		}
-		g.Release()
+		_, _, _ = g.Release("", "somebody")
 		require.Equal(t, len(said), table.Snapshot().Len())
 		for k, r := range said {
 			require.True(t, resource.Equal(r, table.Snapshot().Get(k)), "after a release the table is what the source says")
@@ -132,7 +135,11 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*r
 	for k := range said {
 		require.NotNil(t, table.Snapshot().Get(k), "what the source says is there")
 	}
-	require.Equal(t, total, g.endpoints)
+	require.Equal(t, total, g.has.endpoints)
+	var earlier tally
+	for _, d := range g.recent.earlier {
+		earlier.add(d.Kind, d.Objects, d.Endpoints)
+	}
 	gone, ends := 0, 0
 	for _, l := range g.recent.lost {
 		ends += l.had - l.n
@@ -140,8 +147,8 @@ func check(t *rapid.T, g *Guard, table *memstore.Table, said map[resource.Key]*r
 			gone++
 		}
 	}
-	require.Equal(t, gone, g.recent.objects)
-	require.Equal(t, ends, g.recent.endpoints)
+	require.Equal(t, gone, g.recent.sum.objects-earlier.objects)
+	require.Equal(t, ends, g.recent.sum.endpoints-earlier.endpoints)
 }
 
 func requireSame(t *rapid.T, a, b memstore.Snapshot, what string) {

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -9,15 +11,32 @@ import (
 	"tributary/resource"
 )
 
-// loss is what the source says of a key that is to lose something.
+// loss is a key that is to lose something.
 type loss struct {
-	key       resource.Key
-	desired   *resource.Resource // nil if the object is to go
-	endpoints int                // that it loses
+	key     resource.Key
+	was     *resource.Resource // before it lost anything
+	desired *resource.Resource // what the source says; nil if the object is to go
+	served  *resource.Resource // what the table has meanwhile; nil until it is held
 }
 
-// lossesOf returns those of puts and deletes that would lose something of what was before, each key once.
-func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore.Snapshot) []loss {
+func (l loss) endpoints() int { return endpoints(l.was) - endpoints(l.desired) }
+
+func (l loss) objects() int {
+	if l.desired == nil {
+		return 1
+	}
+	return 0
+}
+
+// lossesOf returns those of puts and deletes that would lose something, each key once: of what is in the table or, where a
+// loss is held already, of what was before that.
+func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore.Snapshot, h *hold) []loss {
+	was := func(key resource.Key) *resource.Resource {
+		if l, ok := h.get(key); ok {
+			return l.was
+		}
+		return before.Get(key)
+	}
 	var losses []loss
 	last := make(map[resource.Key]*resource.Resource) // of several puts the last counts, and puts come after deletes
 	if len(deletes) > 0 || len(puts) > 1 {
@@ -29,13 +48,13 @@ func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore
 		if winner := last[r.Key()]; winner != nil && winner != r {
 			continue
 		}
-		if lost := endpoints(before.Get(r.Key())) - endpoints(r); lost > 0 {
-			losses = append(losses, loss{r.Key(), r, lost})
+		if l := (loss{key: r.Key(), was: was(r.Key()), desired: r}); l.endpoints() > 0 {
+			losses = append(losses, l)
 		}
 	}
 	for _, key := range deletes {
-		if old := before.Get(key); old != nil && last[key] == nil {
-			losses = append(losses, loss{key, nil, endpoints(old)})
+		if old := was(key); old != nil && last[key] == nil {
+			losses = append(losses, loss{key: key, was: old})
 			last[key] = old // once
 		}
 	}
@@ -44,41 +63,85 @@ func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore
 
 // hold is what is kept back.
 type hold struct {
-	since     time.Time
-	why       string
-	resumed   bool                // the source has not been read since the restart
-	held      *btree.BTreeG[loss] // by key; every key is in the table
-	objects   int                 // to go
-	endpoints int
+	id      string
+	since   time.Time
+	why     string
+	resumed bool      // the source has not been read since the restart
+	below   time.Time // since when what is held has been below the limits; zero if it is not
+
+	held    *btree.BTreeG[loss] // by key; every key is in the table
+	sum     tally               // over held
+	surplus int                 // endpoints of held that are in the table, and were not before the loss
 }
 
-// add holds l, in the place of what was held of its key.
-func (h *hold) add(l loss) {
+// identify returns the identity of a hold that began at since: short, and the same after a restart. last is that of the
+// hold before, which is another one even if both began at one time.
+func identify(since time.Time, last string) string {
+	n := since.UnixMilli()
+	if before, err := strconv.ParseInt(last, 36, 64); err == nil && before >= n && before-n < 1000 {
+		n = before + 1
+	}
+	return strconv.FormatInt(n, 36)
+}
+
+// take holds losses, and returns those of puts and deletes that pass, and what the table is to have in place of the
+// others. A key that loses nothing any longer has come back, and is no longer held.
+func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Resource, deletes []resource.Key) (
+	[]*resource.Resource, []resource.Key,
+) {
+	kept := make(map[resource.Key]bool, len(losses))
+	for _, l := range losses {
+		kept[l.key] = true
+	}
+	puts = slices.DeleteFunc(slices.Clone(puts), func(r *resource.Resource) bool { return kept[r.Key()] })
+	deletes = slices.DeleteFunc(slices.Clone(deletes), func(k resource.Key) bool { return kept[k] })
+	for _, r := range puts {
+		h.cancel(r.Key())
+	}
+	for _, l := range losses {
+		if r := h.add(l); r != before.Get(l.key) {
+			puts = append(puts, r)
+		}
+	}
+	return puts, deletes
+}
+
+// add holds l, in the place of what was held of its key, and returns what is served of it: what was, or as much of what is
+// as does not take away from that.
+func (h *hold) add(l loss) *resource.Resource {
+	h.cancel(l.key)
+	l.served = l.was
+	if l.desired != nil {
+		if both := union(l.desired, l.was); both != nil {
+			l.served = both
+		}
+	}
 	if h.held == nil {
 		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 }, btree.Options{NoLocks: true})
 	}
-	old, replaced := h.held.Set(l)
-	if replaced {
-		h.count(old, -1)
-	}
+	h.held.Set(l)
 	h.count(l, 1)
+	return l.served
 }
 
 // cancel forgets key: it has come back.
 func (h *hold) cancel(key resource.Key) {
-	if h.size() == 0 {
-		return
-	}
-	if old, ok := h.held.Delete(loss{key: key}); ok {
-		h.count(old, -1)
+	if l, ok := h.get(key); ok {
+		h.held.Delete(l)
+		h.count(l, -1)
 	}
 }
 
 func (h *hold) count(l loss, sign int) {
-	h.endpoints += sign * l.endpoints
-	if l.desired == nil {
-		h.objects += sign
+	h.sum.add(l.key.Kind, sign*l.objects(), sign*l.endpoints())
+	h.surplus += sign * (endpoints(l.served) - endpoints(l.was))
+}
+
+func (h *hold) get(key resource.Key) (loss, bool) {
+	if h.size() == 0 {
+		return loss{}, false
 	}
+	return h.held.Get(loss{key: key})
 }
 
 // size returns the number of keys held.

@@ -2,69 +2,77 @@ package guard
 
 import (
 	"context"
+	"log/slog"
 	"time"
 )
 
-// ending says how a hold ended, for people.
-type ending string
+// news is the beginning or the end of a hold, for people.
+type news struct {
+	began              bool
+	id, why            string
+	objects, endpoints int // that went when it ended
+}
 
-const (
-	released ending = "it was released"
-	expired  ending = "holdFor has passed"
-	cameBack ending = "everything has come back"
-)
+// maxNews is how many beginnings and ends wait for Run. A source that flips faster than that is told of in part.
+const maxNews = 100
+
+// tell has Run log news, and whoever keeps State look. The caller holds mu.
+func (g *Guard) tell(n news) {
+	if len(g.news) < maxNews {
+		g.news = append(g.news, n)
+	}
+	g.ring()
+	g.changed()
+}
+
+func (g *Guard) ring() {
+	select {
+	case g.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
 
 // Run logs the beginning and the end of each hold, and lets a hold go when its time has come, until ctx ends. It may be
 // called again then, but never twice at once.
 func (g *Guard) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		due := g.look()
+	for {
+		due := g.report()
 		select {
 		case <-ctx.Done():
+			g.report()
+			return
 		case <-g.wake:
 		case <-due:
-			g.release(expired)
+			g.expire()
 		}
 	}
 }
 
-// look tells what is new, and returns a channel for the time at which the hold ends by itself. Of holds that come and go
-// faster than it is called, the last stands for all.
-func (g *Guard) look() (due <-chan time.Time) {
-	now := g.Status()
+// report logs what is new, and returns a channel for the time at which the hold ends by itself.
+func (g *Guard) report() (due <-chan time.Time) {
 	g.mu.Lock()
-	begun, why, how := g.holds, g.why, g.how
+	all := g.news
+	g.news = nil
+	var at time.Time
+	if g.hold != nil {
+		at, _ = g.hold.ends(g.settings)
+	}
+	now := g.now()
 	g.mu.Unlock()
-	ended := begun
-	if now != nil {
-		ended--
+	for _, n := range all {
+		n.log(g.log)
 	}
-	g.tellEnd(min(g.announced, ended), how)
-	if g.announced < begun {
-		g.announced = begun
-		var objects, endpoints int
-		if now != nil {
-			objects, endpoints = now.Objects, now.Endpoints
-		}
-		g.log.Error("a loss is held back: what the source no longer has stays in force until the hold is released",
-			"why", why, "objects", objects, "endpoints", endpoints)
-	}
-	g.tellEnd(ended, how)
-	if now == nil {
-		g.remember(time.Time{})
+	if at.IsZero() {
 		return nil
 	}
-	g.remember(now.Since)
-	if now.Until == nil {
-		return nil
-	}
-	return time.After(now.Until.Sub(g.now()))
+	return time.After(at.Sub(now))
 }
 
-// tellEnd logs the end of a hold, unless it was logged before.
-func (g *Guard) tellEnd(number int, how ending) {
-	if g.finished < number {
-		g.finished = number
-		g.log.Warn("the hold has ended", "why", string(how))
+func (n news) log(log *slog.Logger) {
+	if n.began {
+		log.Error("a loss is held back: what the source no longer has stays in force until the hold ends or is released",
+			"hold", n.id, "why", n.why)
+		return
 	}
+	log.Warn("the hold has ended", "hold", n.id, "why", n.why, "objects_gone", n.objects, "endpoints_gone", n.endpoints)
 }

@@ -8,8 +8,9 @@ import (
 
 // Status is a hold at one moment. It is a copy, and may be encoded as JSON.
 type Status struct {
+	ID        string     `json:"id"` // stays the same over a restart
 	Since     time.Time  `json:"since"`
-	Until     *time.Time `json:"until,omitempty"` // when it ends by itself
+	Until     *time.Time `json:"until,omitempty"` // when it ends by itself, if nothing changes
 	Why       string     `json:"why"`
 	Objects   int        `json:"objects"`   // that the source no longer has
 	Endpoints int        `json:"endpoints"` // that it no longer has, with those of the objects
@@ -37,13 +38,12 @@ func (g *Guard) Status() *Status {
 	if h == nil {
 		return nil
 	}
-	st := &Status{Since: h.since, Why: h.why, Objects: h.objects, Endpoints: h.endpoints, Held: []Held{}}
-	if g.settings.HoldFor > 0 {
-		until := h.since.Add(g.settings.HoldFor)
+	st := &Status{ID: h.id, Since: h.since, Why: h.why, Objects: h.sum.objects, Endpoints: h.sum.endpoints, Held: []Held{}}
+	if until, _ := h.ends(g.settings); !until.IsZero() {
 		st.Until = &until
 	}
 	for _, l := range h.first(listed) {
-		st.Held = append(st.Held, Held{l.key.Kind, l.key.Namespace, l.key.Name, l.desired == nil, l.endpoints})
+		st.Held = append(st.Held, Held{l.key.Kind, l.key.Namespace, l.key.Name, l.desired == nil, l.endpoints()})
 	}
 	st.More = h.size() - len(st.Held)
 	return st
@@ -53,10 +53,7 @@ func (g *Guard) Status() *Status {
 func (g *Guard) Holds(key resource.Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.hold.size() == 0 {
-		return false
-	}
-	_, ok := g.hold.held.Get(loss{key: key})
+	_, ok := g.hold.get(key)
 	return ok
 }
 
@@ -65,7 +62,20 @@ func (g *Guard) Counts() (objects, endpoints, holds int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if h := g.hold; h != nil {
-		return h.objects, h.endpoints, g.holds
+		return h.sum.objects, h.sum.endpoints, g.holds
 	}
 	return 0, 0, g.holds
+}
+
+// ends says when the hold ends by itself, if nothing changes, and why; zero if it does not.
+func (h *hold) ends(s Settings) (at time.Time, why string) {
+	if s.HoldFor > 0 {
+		at, why = h.since.Add(s.HoldFor), "holdFor has passed"
+	}
+	if !h.below.IsZero() {
+		if end := h.below.Add(s.Window); at.IsZero() || end.Before(at) {
+			at, why = end, "what is left of it has been below the limits for "+s.Window.String()
+		}
+	}
+	return at, why
 }

@@ -29,7 +29,7 @@ var errNewer = errors.New("its format is newer than this version of tributary")
 // Kept is what a source published last.
 type Kept struct {
 	Resources []*resource.Resource // by key; origins have the group
-	Hold      time.Time            // since when losses are held, or zero
+	Guard     []byte               // the state of the deletion guard; nil if there was none
 	Note      []byte               // what the source itself wants to know, or nil
 	Prints    map[string]Print     // of groups; they may be those of another state than Resources
 	Stored    time.Time            // when this was written
@@ -85,7 +85,7 @@ func parse(data []byte, source string) (*Kept, error) {
 	if objects == nil {
 		return nil, damaged("it has no bucket %s", bucketObjects)
 	}
-	kept := &Kept{Hold: want.hold, Note: note, Stored: want.stored, state: want}
+	kept := &Kept{Guard: want.guard, Note: note, Stored: want.stored, state: want}
 	if prints := buckets[string(bucketPrints)]; prints != nil {
 		if kept.Prints, err = readPrints(prints); err != nil {
 			return nil, err

@@ -33,8 +33,8 @@ const (
 const (
 	fieldCount  = 1 // of resources
 	fieldSum    = 2 // of their checksums, modulo 2⁶⁴, so that the set is known to be whole
-	fieldHold   = 3 // since when losses are held, in nanoseconds since 1970
-	fieldStored = 4 // when this was written, the same
+	fieldStored = 4 // when this was written, in nanoseconds since 1970
+	fieldGuard  = 5 // the state of the deletion guard, which knows its form; 3 was another one
 )
 
 // The fields of a pair.
@@ -140,30 +140,31 @@ func decode(key resource.Key, message []byte, source string) (*resource.Resource
 
 // state is what is kept of the whole.
 type state struct {
-	count, sum   uint64
-	hold, stored time.Time
+	count, sum uint64
+	stored     time.Time
+	guard      []byte
 }
 
 func (s state) encode(key []byte) []byte {
 	var b []byte
 	b = appendNumber(b, fieldCount, s.count)
 	b = appendNumber(b, fieldSum, s.sum)
-	b = appendTime(b, fieldHold, s.hold)
 	b = appendTime(b, fieldStored, s.stored)
+	b = appendText(b, fieldGuard, string(s.guard))
 	return seal(key, b)
 }
 
 func decodeState(message []byte) (s state, err error) {
-	err = fields(message, func(field protowire.Number, number uint64, _ []byte) error {
+	err = fields(message, func(field protowire.Number, number uint64, data []byte) error {
 		switch field {
 		case fieldCount:
 			s.count = number
 		case fieldSum:
 			s.sum = number
-		case fieldHold:
-			s.hold = timeOf(number)
 		case fieldStored:
 			s.stored = timeOf(number)
+		case fieldGuard:
+			s.guard = bytes.Clone(data)
 		}
 		return nil
 	})

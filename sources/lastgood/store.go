@@ -30,11 +30,11 @@ type Store struct {
 	log          *slog.Logger
 	now          func() time.Time
 	maxSize      int           // of the file in bytes, for tests; 0 for any
-	wake         chan struct{} // for Run, for a hold, a note or a print; holds one
+	wake         chan struct{} // for Run; holds one
 	prints       prints
 
 	mu     sync.Mutex
-	hold   time.Time
+	guard  func() []byte
 	note   []byte
 	status Status
 	whole  *whole // for Run to begin with, or nil
@@ -63,7 +63,7 @@ func newStore(path, source string, log *slog.Logger) *Store {
 	}
 	return &Store{
 		path: path, source: source, log: log.With("source", source), now: time.Now,
-		wake: make(chan struct{}, 1), status: Status{File: path},
+		wake: make(chan struct{}, 1), guard: func() []byte { return nil }, status: Status{File: path},
 	}
 }
 
@@ -74,17 +74,18 @@ func (s *Store) Status() Status {
 	return s.status
 }
 
-// SetHold has the store keep since when losses are held; the zero time if they are not. It does not block.
-func (s *Store) SetHold(since time.Time) {
+// Guard has the store keep, with each write, what state then returns: that of the source's deletion guard.
+func (s *Store) Guard(state func() []byte) {
 	s.mu.Lock()
-	changed := !s.hold.Equal(since)
-	s.hold = since
-	s.mu.Unlock()
-	if changed {
-		select {
-		case s.wake <- struct{}{}:
-		default: // it will look anyway
-		}
+	defer s.mu.Unlock()
+	s.guard = state
+}
+
+// Touch has the store look whether there is something to write, though the table is as it was. It does not block.
+func (s *Store) Touch() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will look anyway
 	}
 }
 
@@ -96,20 +97,14 @@ func (s *Store) SetNote(note []byte) {
 	s.note = note
 	s.mu.Unlock()
 	if changed {
-		select {
-		case s.wake <- struct{}{}:
-		default: // it will look anyway
-		}
+		s.Touch()
 	}
 }
 
 // SetPrint has the store keep p as the print of group; a zero one is forgotten. It does not block.
 func (s *Store) SetPrint(group string, p Print) {
 	if s.prints.set(group, p) {
-		select {
-		case s.wake <- struct{}{}:
-		default: // it will look anyway
-		}
+		s.Touch()
 	}
 }
 
@@ -123,6 +118,14 @@ func (s *Store) Continue(kept *Kept, at memstore.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.whole = &whole{file: fi, at: at, state: kept.state, note: kept.Note}
+}
+
+// besides returns what is kept besides the table.
+func (s *Store) besides() besides {
+	s.mu.Lock()
+	guard, note := s.guard, s.note
+	s.mu.Unlock()
+	return besides{guard: guard(), note: note, prints: &s.prints}
 }
 
 // Run has the file follow table, once that is synced, until ctx ends; what changed by then is still written. A disk that
@@ -187,10 +190,7 @@ func (s *Store) write(w *writer, table memstore.Reader) (err error) {
 	if !table.Synced() {
 		return nil // what there is may be a part
 	}
-	s.mu.Lock()
-	besides := besides{hold: s.hold, note: s.note, prints: &s.prints}
-	s.mu.Unlock()
-	wrote, err := w.follow(table, besides)
+	wrote, err := w.follow(table, s.besides)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {

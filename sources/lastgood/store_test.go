@@ -72,7 +72,7 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	kept, err := newStore(path, "rules", nil).Load()
 	require.NoError(t, err)
 	requireKept(t, table, kept)
-	require.Zero(t, kept.Hold)
+	require.Nil(t, kept.Guard)
 	require.WithinDuration(t, time.Now(), kept.Stored, time.Minute)
 
 	kept, err = newStore(path+".missing", "rules", nil).Load()
@@ -147,8 +147,8 @@ func TestFollowsInBatches(t *testing.T) {
 		require.Equal(t, memstore.Revision(101), s.Status().Revision)
 		require.Equal(t, stored.Add(Delay), *s.Status().Stored)
 
-		since := time.Now()
-		s.SetHold(since)
+		s.Guard(func() []byte { return []byte("guarded") })
+		s.Touch()
 		time.Sleep(Delay)
 		synctest.Wait()
 		table.Apply(nil, []resource.Key{key(1)})
@@ -157,7 +157,7 @@ func TestFollowsInBatches(t *testing.T) {
 		kept, err := s.Load()
 		require.NoError(t, err)
 		requireKept(t, table, kept)
-		require.True(t, since.Equal(kept.Hold))
+		require.Equal(t, "guarded", string(kept.Guard))
 		require.NoError(t, s.Forget())
 		require.NoError(t, s.Forget())
 		require.NoFileExists(t, path)
@@ -373,7 +373,7 @@ func TestHistories(t *testing.T) {
 		w := &writer{path: s.path, now: time.Now}
 		defer func() { w.close() }()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "hold", "print"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "print"}).Draw(t, "what") {
 			case "change":
 				var puts []*resource.Resource
 				var deletes []resource.Key
@@ -385,8 +385,9 @@ func TestHistories(t *testing.T) {
 					}
 				}
 				table.Apply(puts, deletes)
-			case "hold":
-				s.SetHold(time.Unix(int64(rapid.IntRange(1, 5).Draw(t, "since")), 0))
+			case "guard":
+				state := rapid.SampledFrom([][]byte{nil, []byte("1"), []byte("2")}).Draw(t, "state")
+				s.Guard(func() []byte { return state })
 			case "print":
 				p := Print{Said: strings.Repeat("y", rapid.IntRange(0, 5000).Draw(t, "said"))}
 				if p.Said != "" {
@@ -398,7 +399,7 @@ func TestHistories(t *testing.T) {
 				kept, err := s.Load()
 				require.NoError(t, err)
 				requireKept(t, table, kept)
-				require.True(t, s.hold.Equal(kept.Hold))
+				require.Equal(t, s.guard(), kept.Guard)
 				require.Len(t, kept.Prints, len(s.prints.all))
 				for group, p := range s.prints.all {
 					require.Equal(t, p, kept.Prints[group])
@@ -411,7 +412,7 @@ func TestHistories(t *testing.T) {
 				if kept != nil {
 					_, now := table.Apply(kept.Resources, nil)
 					s.Continue(kept, now.Revision())
-					s.SetHold(kept.Hold)
+					s.Guard(func() []byte { return kept.Guard })
 				}
 				w = s.writer()
 			}

@@ -28,20 +28,20 @@ type writer struct {
 	note  []byte // the same
 }
 
-// besides is what is kept besides the table: since when losses are held, what the source wants to know, and by what the
+// besides is what is kept besides the table: the state of the deletion guard, what the source wants to know, and by what the
 // groups are known.
 type besides struct {
-	hold   time.Time
-	note   []byte
-	prints *prints
+	guard, note []byte
+	prints      *prints
 }
 
 // rebuildBatch is how many resources one transaction writes while a file is made, which bounds the memory that it takes.
 const rebuildBatch = 10_000
 
 // follow brings the file up to the table, and reports whether that took writing.
-func (w *writer) follow(table memstore.Reader, b besides) (wrote bool, err error) {
+func (w *writer) follow(table memstore.Reader, read func() besides) (wrote bool, err error) {
 	keys, now, ok := table.Changes(w.at)
+	b := read() // after the table: what that has lost is part of it
 	defer func() {
 		if err != nil {
 			b.prints.again()
@@ -51,7 +51,7 @@ func (w *writer) follow(table memstore.Reader, b besides) (wrote bool, err error
 		return true, w.rebuild(now, b)
 	}
 	prints := b.prints.take()
-	news := !b.hold.Equal(w.state.hold) || !bytes.Equal(b.note, w.note) || len(prints) > 0
+	news := !bytes.Equal(b.guard, w.state.guard) || !bytes.Equal(b.note, w.note) || len(prints) > 0
 	if len(keys) == 0 && !news {
 		return false, nil
 	}
@@ -62,7 +62,7 @@ func (w *writer) follow(table memstore.Reader, b besides) (wrote bool, err error
 		}
 	}
 	next := w.state
-	next.hold, next.stored = b.hold, w.now()
+	next.guard, next.stored = b.guard, w.now()
 	changed := false
 	err = w.db.Update(func(tx *bbolt.Tx) error {
 		objects := tx.Bucket(bucketObjects)
@@ -132,7 +132,7 @@ func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
 		return err
 	}
-	next := state{hold: b.hold, stored: w.now()}
+	next := state{guard: b.guard, stored: w.now()}
 	made := w.path + ".new"
 	if err := w.make(made, now, &next, b); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", made, err), ignoreMissing(os.Remove(made)))

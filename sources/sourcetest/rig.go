@@ -14,6 +14,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/guard"
 )
 
 // patience is how long the suite waits for something that must happen. It is no measure of speed.
@@ -33,6 +34,9 @@ type rig struct {
 	stop       func() // once; joins everything
 }
 
+// unguarded is how sources are run: what they publish and withdraw is under test, and not what is held of it.
+var unguarded = guard.Settings{Off: true}
+
 // newRig makes a rig that does not run yet.
 func newRig(t *testing.T, h Harness) *rig {
 	return &rig{Harness: h, t: t, table: &recorder{}}
@@ -46,7 +50,7 @@ func (b *rig) start() {
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
 	b.tap = newTap(b.Source())
-	require.NoError(b.t, b.supervisor.Add(sources.Spec{Name: name, Source: b.tap, Table: b.table}))
+	require.NoError(b.t, b.supervisor.Add(sources.Spec{Name: name, Source: b.tap, Table: b.table, Guard: unguarded}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.supervisor.Run(ctx) }()
@@ -69,11 +73,11 @@ func (b *rig) start() {
 func (b *rig) restart(meanwhile func()) {
 	b.t.Helper()
 	// A source that does nothing stands in, so that nothing runs while the system changes.
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: name, Source: idle{}}))
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: name, Source: idle{}, Guard: unguarded}))
 	require.ErrorIs(b.t, b.tap.last(), context.Canceled, "Run must return the error of its context")
 	meanwhile()
 	b.tap = newTap(b.Source())
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: name, Source: b.tap}))
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: name, Source: b.tap, Guard: unguarded}))
 }
 
 // await waits until ok holds.

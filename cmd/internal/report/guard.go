@@ -21,6 +21,7 @@ func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
 		}
 		t.line("%s", h.Source)
 		t.section("held", []string{count(h.Objects, "object", "objects") + " and " + count(h.Endpoints, "endpoint", "endpoints")})
+		t.section("hold", []string{h.ID})
 		t.section("since", []string{t.at(h.Since)})
 		if h.Until != nil {
 			t.section("until", []string{h.Until.UTC().Format(time.RFC3339)})
@@ -39,7 +40,7 @@ func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
 			lost = append(lost, fmt.Sprintf("and %d more", h.More))
 		}
 		t.section("lost", lost)
-		t.section("to let it go", []string{"tributary guard release " + h.Source})
+		t.section("to let it go", []string{"tributary guard release " + h.Source + " --hold " + h.ID})
 	}
 	return t.writeTo(w)
 }

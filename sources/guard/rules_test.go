@@ -1,0 +1,395 @@
+package guard
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// policies are the keys of n objects of a kind without endpoints.
+func policies(kind resource.Kind, n int) (ks []resource.Key) {
+	for i := range n {
+		ks = append(ks, resource.Key{Kind: kind, Namespace: "shop", Name: fmt.Sprintf("p%04d", i)})
+	}
+	return ks
+}
+
+// objects are empty objects of keys.
+func objects(ks []resource.Key) (rs []*resource.Resource) {
+	for _, k := range ks {
+		rs = append(rs, resource.FromBody(resource.Meta{Key: k}, nil))
+	}
+	return rs
+}
+
+// addressed is service 0 with endpoints of these addresses.
+func addressed(change func(*networking.ServiceEntry), addresses ...string) *resource.Resource {
+	spec := &networking.ServiceEntry{
+		Hosts: []string{"a.example"}, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+	}
+	for _, a := range addresses {
+		spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: a})
+	}
+	if change != nil {
+		change(spec)
+	}
+	r, err := resource.New(resource.Meta{Key: key(0)}, spec)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// subnet are n addresses.
+func subnet(prefix string, n int) (as []string) {
+	for i := range n {
+		as = append(as, fmt.Sprintf("%s.%d", prefix, i+1))
+	}
+	return as
+}
+
+// served are the addresses of service 0 in the table.
+func (b *rig) served(t *testing.T) (as []string) {
+	spec, err := b.table.Snapshot().Get(key(0)).Spec()
+	require.NoError(t, err)
+	for _, e := range spec.(*networking.ServiceEntry).Endpoints {
+		as = append(as, e.Address)
+	}
+	return as
+}
+
+// passes and holds say that all that was asked for has gone, or that nothing has.
+func (b *rig) passes(t *testing.T, size int) {
+	t.Helper()
+	require.Nil(t, b.Status())
+	require.Equal(t, size, b.size())
+}
+
+func (b *rig) holds(t *testing.T, size int, why string) {
+	t.Helper()
+	require.NotNil(t, b.Status(), "nothing is held")
+	require.Equal(t, why, b.Status().Why)
+	require.Equal(t, size, b.size())
+}
+
+// wait lets time pass, and what is due by then happen.
+func (b *rig) wait(d time.Duration) {
+	b.clock = b.clock.Add(d)
+	b.expire()
+}
+
+const ap, vs = resource.AuthorizationPolicy, resource.VirtualService
+
+// rules are the rules of the guard, by the name that they have in docs/failing-safely.md.
+var rules = map[string]func(t *testing.T){
+	"most of a kind": func(t *testing.T) {
+		b := newRig(Settings{}, 500, 0)
+		b.Apply(objects(policies(ap, 400)), nil)
+		b.Apply(nil, policies(ap, 399))
+		b.holds(t, 900, "399 of 400 objects of kind AuthorizationPolicy would go within 1m0s, which is more than 10 and more than 50 %")
+	},
+	"most of all objects": func(t *testing.T) {
+		b := newRig(Settings{}, 10, 0)
+		b.Apply(objects(slices.Concat(policies(ap, 10), policies(vs, 10))), nil)
+		b.Apply(nil, slices.Concat(policies(ap, 9), policies(vs, 9)))
+		b.holds(t, 30, "18 of 30 objects would go within 1m0s, which is more than 10 and more than 50 %")
+	},
+	"most endpoints": func(t *testing.T) {
+		b := newRig(Settings{}, 4, 10)
+		b.Apply([]*resource.Resource{entry(0, 3), entry(1, 3), entry(2, 3)}, nil)
+		b.holds(t, 4, "21 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %")
+	},
+	"all of a kind": func(t *testing.T) {
+		b := newRig(Settings{Share: 1, Min: new(1000)}, 6, 1)
+		b.Apply(nil, keys(0, 6))
+		b.holds(t, 6, "all 6 objects of kind ServiceEntry would go within 1m0s")
+		b = newRig(Settings{}, 500, 0)
+		b.Apply(objects(policies(ap, 2)), nil)
+		b.Apply(nil, policies(ap, 2))
+		b.holds(t, 502, "all 2 objects of kind AuthorizationPolicy would go within 1m0s")
+		b = newRig(Settings{}, 6, 0)
+		for i := range 6 {
+			b.Apply(nil, keys(i, i+1))
+		}
+		b.holds(t, 1, "all 6 objects of kind ServiceEntry would go within 1m0s")
+	},
+	"the only one of its kind": func(t *testing.T) {
+		b := newRig(Settings{}, 1, 3)
+		b.Apply(nil, keys(0, 1))
+		b.passes(t, 0)
+		b.Apply(entries(1, 3), nil)
+		b.Apply([]*resource.Resource{entry(1, 3)}, keys(0, 1))
+		b.Apply(nil, keys(1, 2))
+		b.passes(t, 0) // there were never two
+	},
+	"one of a few": func(t *testing.T) {
+		b := newRig(Settings{}, 6, 1)
+		b.Apply(nil, keys(0, 1))
+		b.passes(t, 5)
+		b.Apply(nil, keys(1, 3))
+		b.passes(t, 3)
+	},
+	"as much as may go": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		b.Apply(nil, keys(0, 50))
+		b.passes(t, 50)
+		b = newRig(Settings{}, 11, 0)
+		b.Apply(nil, keys(0, 10))
+		b.passes(t, 1)
+	},
+	"min: 0": func(t *testing.T) {
+		b := newRig(Settings{Min: new(0)}, 4, 0)
+		b.Apply(nil, keys(0, 2))
+		b.passes(t, 2)
+		b.Apply(nil, keys(2, 3))
+		b.holds(t, 2, "3 of 4 objects would go within 1m0s, which is more than 0 and more than 50 %")
+	},
+	"one by one": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		for i := range 60 {
+			b.Apply(nil, keys(i, i+1))
+			b.wait(900 * time.Millisecond)
+		}
+		b.holds(t, 50, "51 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %")
+	},
+	"slowly": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		for i := range 100 {
+			b.Apply(nil, keys(i, i+1))
+			b.wait(10 * time.Second)
+			if i < 89 {
+				b.passes(t, 99-i)
+			}
+		}
+	},
+	"there and back": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 3)
+		for range 10 {
+			b.Apply(nil, keys(0, 20))
+			b.Apply(entries(20, 3), nil)
+		}
+		b.passes(t, 100)
+	},
+	"others in their place": func(t *testing.T) {
+		b := newRig(Settings{}, 0, 0)
+		b.Apply([]*resource.Resource{addressed(nil, subnet("10.0.0", 40)...)}, nil)
+		b.Apply([]*resource.Resource{addressed(nil, subnet("10.1.0", 40)...)}, nil)
+		b.passes(t, 1)
+		require.Equal(t, subnet("10.1.0", 40), b.served(t))
+	},
+	"renamed": func(t *testing.T) {
+		b := newRig(Settings{}, 2, 1)
+		b.Apply([]*resource.Resource{entry(10, 1), entry(11, 1)}, keys(0, 2))
+		b.passes(t, 2)
+		b = newRig(Settings{}, 20, 0)
+		var renamed []*resource.Resource
+		for i := range 20 {
+			renamed = append(renamed, entry(100+i, 0))
+		}
+		b.Apply(renamed, keys(0, 20))
+		b.holds(t, 40, "20 of 20 objects would go within 1m0s, which is more than 10 and more than 50 %")
+	},
+	"further losses": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		b.Apply(objects(policies(ap, 5)), nil)
+		b.Apply(nil, keys(0, 60))
+		b.Apply(nil, policies(ap, 1))
+		require.Equal(t, 61, b.Status().Objects)
+		require.Equal(t, 105, b.size())
+	},
+	"what is new": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 1)
+		b.Apply([]*resource.Resource{entry(200, 1), entry(99, 5)}, keys(0, 60))
+		require.Equal(t, 101, b.size())
+		require.Equal(t, 5, endpoints(b.table.Snapshot().Get(key(99))))
+	},
+	"new endpoints beside old ones": func(t *testing.T) {
+		b := newRig(Settings{}, 0, 0)
+		b.Apply([]*resource.Resource{addressed(nil, subnet("10.0.0", 40)...)}, nil)
+		b.Apply([]*resource.Resource{addressed(nil)}, nil)
+		require.Equal(t, subnet("10.0.0", 40), b.served(t))
+		b.Apply([]*resource.Resource{addressed(nil, append(subnet("10.1.0", 38), "10.0.0.7")...)}, nil)
+		require.NotNil(t, b.Status())
+		require.Equal(t, 1, b.Status().Endpoints)
+		require.Equal(t, append(subnet("10.1.0", 38), "10.0.0.7"), b.served(t)[:39], "what is new first")
+		require.Len(t, b.served(t), 78)
+		require.ElementsMatch(t, append(subnet("10.1.0", 38), subnet("10.0.0", 40)...), b.served(t))
+		b.wait(time.Minute)
+		b.passes(t, 1)
+		require.Len(t, b.served(t), 39)
+		require.Equal(t, 39, b.has.endpoints)
+	},
+	"what cannot stand beside it": func(t *testing.T) {
+		b := newRig(Settings{}, 0, 0)
+		b.Apply([]*resource.Resource{addressed(nil, subnet("10.0.0", 40)...)}, nil)
+		dns := func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS }
+		b.Apply([]*resource.Resource{addressed(dns, "b.example")}, nil)
+		require.Equal(t, subnet("10.0.0", 40), b.served(t))
+		require.Equal(t, 39, b.Status().Endpoints)
+	},
+	"everything is back": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 1)
+		b.Apply(nil, keys(0, 60))
+		b.Apply(entries(60, 1), nil)
+		b.passes(t, 100)
+	},
+	"what is left is little": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 1)
+		b.Apply(nil, keys(0, 100))
+		b.wait(time.Hour)
+		require.NotNil(t, b.Status())
+		b.Apply(entries(99, 1), nil)
+		require.Equal(t, b.clock.Add(time.Minute), *b.Status().Until)
+		b.wait(30 * time.Second)
+		b.Apply(nil, keys(0, 1))
+		require.Equal(t, 2, b.Status().Objects, "it joins, and goes with the rest")
+		b.wait(30 * time.Second)
+		b.passes(t, 98)
+		b.Apply(nil, keys(1, 2))
+		b.passes(t, 97)
+	},
+	"what is left is little for a moment": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 1)
+		b.Apply(nil, keys(0, 100))
+		b.Apply(entries(99, 1), nil)
+		b.wait(30 * time.Second)
+		b.Apply(nil, keys(0, 80))
+		b.wait(30 * time.Second)
+		require.Equal(t, 81, b.Status().Objects)
+		require.Nil(t, b.Status().Until)
+	},
+	"what is left of a loss that began before": func(t *testing.T) {
+		b := newRig(Settings{}, 6, 0)
+		for i := range 6 {
+			b.Apply(nil, keys(i, i+1))
+		}
+		b.wait(time.Hour)
+		require.Equal(t, 1, b.size(), "the last is not let go for being only one")
+		b.Apply(entries(5, 0), nil)
+		b.wait(time.Minute)
+		b.passes(t, 5)
+	},
+	"released": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 2)
+		b.Apply(nil, keys(0, 60))
+		_, _, err := b.Release("another", "me")
+		require.ErrorIs(t, err, ErrOtherHold)
+		objects, endpoints, err := b.Release(b.Status().ID, "me")
+		require.NoError(t, err)
+		require.Equal(t, []int{60, 120}, []int{objects, endpoints})
+		b.passes(t, 40)
+		b.Apply(nil, keys(60, 70))
+		b.passes(t, 30)
+	},
+	"each hold is another": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		b.Apply(nil, keys(0, 60))
+		first := b.Status().ID
+		b.Apply(entries(60, 0), nil)
+		b.Apply(nil, keys(0, 60))
+		require.NotEqual(t, first, b.Status().ID)
+		_, _, err := b.Release(first, "me")
+		require.ErrorIs(t, err, ErrOtherHold)
+		b.holds(t, 100, "60 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %")
+	},
+	"holdFor": func(t *testing.T) {
+		b := newRig(Settings{HoldFor: time.Hour}, 100, 0)
+		b.Apply(nil, keys(0, 60))
+		b.wait(59 * time.Minute)
+		b.Apply(entries(60, 0), nil)
+		b.Apply(nil, keys(0, 70))
+		b.wait(time.Minute)
+		require.Equal(t, 100, b.size(), "this hold has just begun")
+		b.wait(59 * time.Minute)
+		b.passes(t, 30)
+	},
+	"guard: off": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		b.Apply(nil, keys(0, 60))
+		b.Configure(Settings{Off: true})
+		b.passes(t, 40)
+		b.Apply(nil, keys(60, 100))
+		b.passes(t, 0)
+	},
+	"a restart while it is held": func(t *testing.T) {
+		b := newRig(Settings{}, 20, 0)
+		b.Apply(nil, keys(0, 10))
+		b.Apply(nil, keys(10, 20))
+		before := b.Status()
+		b.restart(t)
+		require.NotNil(t, b.Status(), "until the source is read nobody knows")
+		b.Apply(nil, keys(10, 12))
+		b.MarkSynced()
+		b.holds(t, 10, "it was held before the restart")
+		require.Equal(t, before.Since, b.Status().Since)
+		require.Equal(t, before.ID, b.Status().ID)
+		b.restart(t)
+		b.MarkSynced()
+		b.passes(t, 10)
+	},
+	"a restart between losses": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 2)
+		b.Apply([]*resource.Resource{entry(99, 1)}, keys(0, 40))
+		b.wait(20 * time.Second)
+		b.restart(t)
+		require.Equal(t, 40, b.recent.sum.objects)
+		require.Equal(t, 81, b.recent.sum.endpoints)
+		b.MarkSynced()
+		b.wait(20 * time.Second)
+		b.Apply(nil, keys(40, 60))
+		b.holds(t, 60, "60 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %")
+
+		b = newRig(Settings{}, 100, 0)
+		b.Apply(nil, keys(0, 40))
+		b.restart(t)
+		b.wait(2 * time.Minute)
+		b.Apply(nil, keys(40, 60))
+		b.passes(t, 40)
+	},
+	"another address": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 1)
+		b.Apply(objects(policies(ap, 2)), nil)
+		b.Moved()
+		b.Apply(nil, keys(0, 60))
+		b.Apply(nil, keys(60, 99))
+		b.MarkSynced()
+		b.passes(t, 3)
+		b.Apply(nil, policies(ap, 1))
+		b.passes(t, 2)
+
+		b = newRig(Settings{}, 100, 1)
+		b.Moved()
+		b.Apply(nil, keys(0, 100))
+		b.holds(t, 100, "all 100 objects of kind ServiceEntry would go within 1m0s")
+	},
+}
+
+func TestRules(t *testing.T) {
+	for name, rule := range rules {
+		t.Run(name, rule)
+	}
+}
+
+// TestRulesAreInTheDocs holds that the table of rules in the docs and the tests are the same.
+func TestRulesAreInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/failing-safely.md")
+	require.NoError(t, err)
+	var rows []string
+	for _, m := range regexp.MustCompile(`(?m)\| TestRules/([^|]*) \|$`).FindAllStringSubmatch(string(text), -1) {
+		rows = append(rows, m[1])
+	}
+	var names []string
+	for name := range rules {
+		names = append(names, name)
+	}
+	require.ElementsMatch(t, names, rows)
+}
