@@ -42,8 +42,9 @@ type sink struct {
 	transform   *transform.Rules
 	ledger      *ledger
 	health      Health
-	since       time.Time // of health.State
-	synced      bool      // by the source itself
+	since       time.Time     // of health.State
+	synced      bool          // by the source itself
+	read        chan struct{} // closed when synced turns true
 	restored    *Restored
 	note        []byte                               // of the source, for its next run
 	remember    func(note []byte)                    // keeps it on disk; nil if nothing does
@@ -60,7 +61,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	}
 	s := &sink{
 		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
-		transform: spec.Transform, ledger: newLedger(), since: time.Now(),
+		transform: spec.Transform, ledger: newLedger(), since: time.Now(), read: make(chan struct{}),
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
@@ -108,6 +109,7 @@ func (s *sink) Synced() {
 	s.mu.Unlock()
 	s.guard.MarkSynced()
 	if first {
+		close(s.read)
 		s.log.Info("source synced")
 	}
 	s.report(Health{State: Healthy}, func(now State) bool { return now == Starting })

@@ -207,6 +207,17 @@ func (s *Supervisor) Remove(name string, data Removal) error {
 	return nil
 }
 
+// AwaitRead waits until every source that there is now has been read as a whole by this process, whatever earlier ones
+// left, but not longer than ctx.
+func (s *Supervisor) AwaitRead(ctx context.Context) {
+	for _, r := range s.list() {
+		select {
+		case <-ctx.Done():
+		case <-r.sink.read:
+		}
+	}
+}
+
 // Holding returns the names of the sources that hold a loss of key, in the order in which they were added.
 func (s *Supervisor) Holding(key resource.Key) []string {
 	var names []string

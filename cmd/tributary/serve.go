@@ -42,8 +42,10 @@ says why.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			log := flags.log.logger(cmd.ErrOrStderr())
+			limitMemory(log)
 			r, err := relay.Open(ctx, cfg, relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(), Log: flags.log.logger(cmd.ErrOrStderr()),
+				Version: thisBuild().Version, Origin: flags.origin(), Log: log,
 			})
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
 				return &failure{exitConfig, err}

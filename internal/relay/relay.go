@@ -47,6 +47,7 @@ type Relay struct {
 	health     *health.Server
 	admin      *admin.Server
 	vips       vips
+	started    func() // ends the start
 
 	xdsListener, adminListener net.Listener
 }
@@ -73,14 +74,17 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	if err != nil {
 		return nil, err
 	}
+	started := rarelyCollect()
 	r, err := assemble(cfg, state, opts)
 	if err == nil {
+		r.started = started
 		err = r.listen(ctx, cfg.Listen)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
 	}
 	if err != nil {
+		started()
 		return nil, err
 	}
 	return r, nil
@@ -162,7 +166,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.adminListener) },
 		"grpc":    r.serveGRPC,
 		"health":  r.followHealth,
-		"startup": r.startFast,
+		"startup": r.endStart,
 		"reload":  r.reloader.run,
 		"vips":    r.vips.run,
 	} {

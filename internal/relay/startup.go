@@ -8,26 +8,32 @@ import (
 )
 
 // While everything is read for the first time there is much garbage and little else, and memory that will be needed anyway:
-// to collect it seldom saves a third of the processor time (100,000 files). It ends when all is read, or after a
-// minute, since a source may take for ever.
+// to collect it seldom saves a third of the processor time (100,000 files). It ends when all sources were read by this
+// process, or after a minute, since one may take for ever. A memory limit (GOMEMLIMIT) counts meanwhile, as it always does:
+// the closer it is, the more often is collected.
 const (
 	startupGCPercent = 400
 	startupLimit     = time.Minute
 )
 
-// startFast makes garbage collection rare during the start, unless GOGC says what is wanted.
-func (r *Relay) startFast(ctx context.Context) error {
+// rarelyCollect makes garbage collection rare, unless GOGC says what is wanted, until the function is called that it returns.
+func rarelyCollect() (end func()) {
 	if os.Getenv("GOGC") != "" {
-		return nil
+		return func() {}
 	}
 	usual := debug.SetGCPercent(startupGCPercent)
-	defer func() {
+	return func() {
 		debug.SetGCPercent(usual)
 		debug.FreeOSMemory()
-	}()
+	}
+}
+
+// endStart makes garbage collection usual again when the start is over.
+func (r *Relay) endStart(ctx context.Context) error {
+	defer r.started()
 	ctx, cancel := context.WithTimeout(ctx, startupLimit)
 	defer cancel()
-	r.awaitSync(ctx)
+	r.supervisor.AwaitRead(ctx)
 	return nil
 }
 
