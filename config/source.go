@@ -16,6 +16,7 @@ import (
 	"tributary/internal/nearest"
 	"tributary/sources/consul"
 	"tributary/sources/consulkv"
+	"tributary/sources/dubbo"
 	"tributary/sources/file"
 	"tributary/sources/transform"
 	"tributary/sources/xds"
@@ -25,7 +26,7 @@ import (
 // address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
 	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store."`
+	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register."`
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
@@ -34,7 +35,7 @@ type Source struct {
 	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New see to it that there are some
 }
 
-// Settings are those of the sources of one scheme: a *File, *XDS, *Consul or *ConsulKV.
+// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV or *Dubbo.
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
@@ -53,6 +54,7 @@ func Schemes() []Scheme {
 	return []Scheme{
 		{[]string{consul.Scheme, consul.SecureScheme}, func() Settings { return new(Consul) }},
 		{[]string{consulkv.Scheme, consulkv.SecureScheme}, func() Settings { return new(ConsulKV) }},
+		{[]string{dubbo.Scheme}, func() Settings { return new(Dubbo) }},
 		{[]string{file.Scheme}, func() Settings { return new(File) }},
 		{[]string{xds.Scheme}, func() Settings { return new(XDS) }},
 	}

@@ -19,6 +19,7 @@ import (
 	"tributary/adsc"
 	"tributary/sources"
 	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/metadata"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 )
@@ -108,7 +109,12 @@ func New(address string, settings Settings) (*Source, error) {
 			}
 		}
 	}
-	return newSource(zookeeper.New(a, secure, settings.Resync), "zookeeper "+a.Root+"/"+a.Group+"/", settings)
+	source, err := newSource(zookeeper.New(a, secure, settings.Resync), "zookeeper "+a.Root+"/"+a.Group+"/", settings)
+	if err != nil {
+		return nil, err
+	}
+	source.asker = metadata.New()
+	return source, nil
 }
 
 func newSource(r registry.Registry, place string, settings Settings) (*Source, error) {

@@ -21,10 +21,11 @@ public class Main {
         app.setQosEnable(false);
         RegistryConfig registry = new RegistryConfig("zookeeper://" + get("zk", "127.0.0.1:2181") + "?session=3000");
         List<ProtocolConfig> protocols = new ArrayList<>();
-        int port = Integer.parseInt(get("port", "20880"));
-        for (String name : get("protocol", "dubbo").split(",")) {
-            ProtocolConfig p = new ProtocolConfig(name, port++);
-            p.setId(name);
+        String[] names = get("protocol", "dubbo").split(",");
+        String[] ports = get("port", "20880").split(",");
+        for (int i = 0; i < names.length; i++) {
+            ProtocolConfig p = new ProtocolConfig(names[i], Integer.parseInt(ports[i]));
+            p.setId(names[i]);
             protocols.add(p);
         }
         ServiceConfig<GreetService> service = new ServiceConfig<>();

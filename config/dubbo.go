@@ -1,0 +1,59 @@
+package config
+
+import (
+	"time"
+
+	"tributary/sources/dubbo"
+	"tributary/sources/dubbo/mapping"
+)
+
+// Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
+type Dubbo struct {
+	TLSSettings *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the registry, as in Istio."`
+
+	RegisterMode     string   `json:"registerMode,omitempty" jsonschema:"Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all."`
+	Interfaces       []string `json:"interfaces,omitempty" jsonschema:"Names of the interfaces to read at interface level, * for any characters. Default: all."`
+	SkipInterfaces   []string `json:"skipInterfaces,omitempty" jsonschema:"Names of interfaces to leave out at interface level, * for any characters."`
+	Applications     []string `json:"applications,omitempty" jsonschema:"Names of the applications to read at application level, * for any characters. Default: all."`
+	SkipApplications []string `json:"skipApplications,omitempty" jsonschema:"Names of applications to leave out at application level, * for any characters."`
+	AskProviders     *bool    `json:"askProviders,omitempty" jsonschema:"Whether providers that keep their metadata themselves, as Dubbo does by default, are asked for it. Default: true."`
+
+	Delay     Duration `json:"delay,omitempty" jsonschema:"How long changes are collected after some were published; at most 10s. Default: 1s."`
+	Resync    Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared. Default: 10m."`
+	Hold      Duration `json:"hold,omitempty" jsonschema:"How long providers stay that are not listed after the registry could not be reached, or after a start. Default: 2m."`
+	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints. Default: 24h."`
+	Grace     Duration `json:"grace,omitempty" jsonschema:"The same for an interface that was removed from the registry. Default: 30s."`
+
+	HostTemplate string           `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}."`
+	Namespace    string           `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: dubbo."`
+	ServicePorts map[string]int64 `json:"servicePorts,omitempty" jsonschema:"Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others."`
+	LabelParams  []string         `json:"labelParams,omitempty" jsonschema:"Parameters of providers that become labels of endpoints."`
+	VIPs         string           `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
+}
+
+// Source returns the settings as package dubbo takes them.
+func (s *Dubbo) Source() dubbo.Settings {
+	ports := make(map[string]int, len(s.ServicePorts))
+	for protocol, n := range s.ServicePorts {
+		ports[protocol] = int(n)
+	}
+	return dubbo.Settings{
+		RegisterMode: s.RegisterMode, Interfaces: s.Interfaces, SkipInterfaces: s.SkipInterfaces,
+		Applications: s.Applications, SkipApplications: s.SkipApplications, AskProviders: s.AskProviders,
+		Delay: time.Duration(s.Delay), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold),
+		KeepEmpty: time.Duration(s.KeepEmpty), Grace: time.Duration(s.Grace),
+		TLS: (&Connection{TLSSettings: s.TLSSettings}).tls(),
+		Mapping: mapping.Options{
+			HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs,
+		},
+	}
+}
+
+func (s *Dubbo) locate(dir, address string) string {
+	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
+}
+
+func (s *Dubbo) check(address string) error {
+	_, err := dubbo.New(address, s.Source())
+	return err
+}

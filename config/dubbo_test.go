@@ -1,0 +1,39 @@
+package config_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/config"
+)
+
+func TestDubbo(t *testing.T) {
+	c, err := config.Parse("t.yaml", []byte(`configSources:
+- address: zookeeper://zk1:2181?backup=zk2:2181&group=shop
+  interfaces: [com.acme.*]
+  hold: 1m
+  servicePorts: {dubbo: 20000}
+  labelParams: [owner]
+`))
+	require.NoError(t, err)
+	s := c.ConfigSources[0].Settings.(*config.Dubbo).Source()
+	require.Equal(t, []string{"com.acme.*"}, s.Interfaces)
+	require.Equal(t, time.Minute, s.Hold)
+	require.Equal(t, map[string]int{"dubbo": 20000}, s.Mapping.ServicePorts)
+
+	for text, want := range map[string]string{
+		"{address: 'zookeeper://a', hold: -1s}":                                   "hold",
+		"{address: 'zookeeper://a', registerMode: both}":                          "configSources[0].registerMode: want all, interface or instance",
+		"{address: 'zookeeper://a:b'}":                                            "configSources[0].address",
+		"{address: 'zookeeper://a', tlsSettings: {mode: SIMPLE, sni: a, xyz: 1}}": "xyz",
+		"{address: 'zookeeper://a', tlsSettings: {mode: MUTUAL}}":                 "configSources[0].tlsSettings",
+		"{address: 'zookeeper://a', tokenFile: t}":                                "tokenFile",
+		"{address: 'zookeeper://a', servicePorts: {dubbo: 70000}}":                "configSources[0].servicePorts: dubbo",
+		"{address: 'zookeeper://a', hostTemplate: '{service}'}":                   "configSources[0].hostTemplate",
+	} {
+		_, err := config.Parse("t.yaml", []byte("configSources: ["+text+"]"))
+		require.ErrorContains(t, err, want, text)
+	}
+}

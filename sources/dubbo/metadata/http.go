@@ -1,0 +1,41 @@
+package metadata
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"tributary/sources/dubbo/provider"
+)
+
+// client has no connections left when it is not in use: an instance is asked once a revision.
+var client = &http.Client{
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// overHTTP asks over HTTP, which Triple of Dubbo 3.3 serves on the same port.
+func overHTTP(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+	u := url.URL{Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo", RawQuery: url.Values{"revision": {i.Revision}}.Encode()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return m, err
+	}
+	req.Header.Set("Accept", "application/json")
+	res, err := client.Do(req)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return m, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return m, fmt.Errorf("HTTP %d: %s", res.StatusCode, provider.Shorten(string(body)))
+	}
+	m, _, err = provider.ParseMetadata(body)
+	return m, err
+}

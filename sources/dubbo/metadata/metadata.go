@@ -1,0 +1,87 @@
+// Package metadata asks Dubbo's instances for their metadata, as Dubbo's own consumers do. Instances that keep it themselves, which is the
+// default, serve it on one of their ports, in a way that depends on version and protocol: see README.md of package dubbo.
+//
+// hessian.go is the little that is needed of hessian2, and dubbo.go, triple.go and http.go are the three ways.
+package metadata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"tributary/sources/dubbo/provider"
+)
+
+// service is what instances serve their metadata as; its group is the name of the application.
+const service = "org.apache.dubbo.metadata.MetadataService"
+
+// Client asks instances. It is safe for concurrent use.
+type Client struct {
+	turns chan struct{}
+}
+
+const (
+	// maxAsked is how many instances are asked at the same time.
+	maxAsked = 16
+	// patience is for one way of asking one instance. A port that speaks another protocol than it should says nothing.
+	patience = 2 * time.Second
+	// maxAnswer is how much of an answer is read.
+	maxAnswer = 4 << 20
+)
+
+// New returns a client.
+func New() *Client { return &Client{turns: make(chan struct{}, maxAsked)} }
+
+// Ask asks an instance for its metadata. how says which way it answered.
+func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
+	if i.Service == nil {
+		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port, i.Application)
+	}
+	select {
+	case <-ctx.Done():
+		return m, "", ctx.Err()
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	}
+	address := net.JoinHostPort(i.Host, strconv.Itoa(i.Service.Port))
+	ways := []way{{"their own metadata (dubbo)", overDubbo}}
+	if i.Service.Protocol == "tri" {
+		ways = []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
+		if i.Service.V2 {
+			// dubbo-go 3.3.0 says that it has the second version, and has the first.
+			ways = append([]way{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, ways...)
+		}
+	}
+	var reasons []error
+	for _, w := range ways {
+		one, cancel := context.WithTimeout(ctx, patience)
+		m, err = w.ask(one, address, i)
+		cancel()
+		if err == nil && m.Revision != "" && m.Revision != i.Revision {
+			err = fmt.Errorf("it has revision %s by now", m.Revision)
+		}
+		if err == nil {
+			return m, w.name, nil
+		}
+		reasons = append(reasons, fmt.Errorf("%s at %s: %w", w.name, address, err))
+	}
+	return provider.Metadata{}, "", errors.Join(reasons...)
+}
+
+// way is one of asking.
+type way struct {
+	name string
+	ask  func(ctx context.Context, address string, i provider.Instance) (provider.Metadata, error)
+}
+
+// ofURLs makes metadata of a list of URLs. Instances that answer with one do not say of which revision it is.
+func ofURLs(i provider.Instance, urls []string) (provider.Metadata, error) {
+	m, skipped := provider.FromURLs(i.Application, i.Revision, urls)
+	if len(m.Services) == 0 && len(skipped) > 0 {
+		return m, fmt.Errorf("none of %d URLs can be read: %s", len(urls), skipped[0])
+	}
+	return m, nil
+}

@@ -1,0 +1,227 @@
+package metadata
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"tributary/sources/dubbo/provider"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func testdata(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	require.NoError(t, err)
+	return b
+}
+
+// instanceAt is one that says that it serves its metadata at an address.
+func instanceAt(t *testing.T, address, protocol, revision string, v2 bool) provider.Instance {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	return provider.Instance{
+		Application: "q", Host: host, Port: n, Revision: revision,
+		Service: &provider.MetadataService{Protocol: protocol, Port: n, V2: v2},
+	}
+}
+
+func requireGreeter(t *testing.T, m provider.Metadata, protocol string, port int) {
+	t.Helper()
+	require.Len(t, m.Services, 1)
+	s := m.Services[0]
+	require.Equal(t, "20", s.Params["weight"])
+	s.Params = nil
+	require.Equal(t, provider.Service{
+		Name: "demo.GreetService", Group: "g1", Version: "1.0.0", Protocol: protocol, Port: port, Path: "demo.GreetService",
+	}, s)
+}
+
+const revision330 = "c2b1ae1b368f295af9f158f1c2ca4efd"
+
+// The answer of Java 3.3.0.
+func TestOverHTTP(t *testing.T) {
+	body := testdata(t, "http-3.3.0.json")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") == "application/json" && r.URL.Path == "/org.apache.dubbo.metadata.MetadataService/getMetadataInfo" && r.URL.Query().Get("revision") == revision330 {
+			_, _ = w.Write(body)
+			return
+		}
+		_, _ = io.WriteString(w, "null")
+	}))
+	defer server.Close()
+	address := server.Listener.Addr().String()
+	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "tri", revision330, true))
+	require.NoError(t, err)
+	require.Equal(t, "their own metadata (http)", how)
+	requireGreeter(t, m, "tri", 28061)
+
+	_, err = overHTTP(t.Context(), address, instanceAt(t, address, "tri", "other", true))
+	require.ErrorIs(t, err, provider.ErrNoMetadata)
+}
+
+// tripleServer answers one method of gRPC.
+func tripleServer(t *testing.T, method string, answer []byte) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if called, _ := grpc.MethodFromServerStream(stream); called != method {
+			return fmt.Errorf("no method %s", called)
+		}
+		var request []byte
+		if err := stream.RecvMsg(&request); err != nil {
+			return err
+		}
+		return stream.SendMsg(&answer)
+	}))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+// The answer of Java 3.3.0.
+func TestOverTriple(t *testing.T) {
+	address := tripleServer(t, "/org.apache.dubbo.metadata.MetadataServiceV2/GetMetadataInfo", testdata(t, "tri-3.3.0-info.bin"))
+	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "tri", revision330, true))
+	require.NoError(t, err)
+	require.Equal(t, "their own metadata (tri)", how)
+	require.Equal(t, revision330, m.Revision)
+	requireGreeter(t, m, "tri", 28061)
+
+	_, _, err = New().Ask(t.Context(), instanceAt(t, address, "tri", "another", true))
+	require.ErrorContains(t, err, "it has revision "+revision330+" by now")
+}
+
+// The answer of Java 3.2.19.
+func TestOverWrappedTriple(t *testing.T) {
+	address := tripleServer(t, "/org.apache.dubbo.metadata.MetadataService/getExportedURLs", testdata(t, "tri-3.2.19-urls.bin"))
+	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "tri", "r", false))
+	require.NoError(t, err)
+	require.Equal(t, "their own metadata (tri, hessian2)", how)
+	requireGreeter(t, m, "tri", 28062)
+
+	// dubbo-go 3.3.0 says that it has the second version of the service.
+	_, how, err = New().Ask(t.Context(), instanceAt(t, address, "tri", "r", true))
+	require.NoError(t, err)
+	require.Equal(t, "their own metadata (tri, hessian2)", how)
+}
+
+// dubboServer sends a heartbeat, and answers one call.
+func dubboServer(t *testing.T, status byte, body []byte) (address string, asked chan string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	asked = make(chan string, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close() //nolint:errcheck // nothing is lost
+		head := make([]byte, headSize)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return
+		}
+		request := make([]byte, binary.BigEndian.Uint32(head[12:]))
+		if _, err := io.ReadFull(conn, request); err != nil {
+			return
+		}
+		asked <- string(request)
+		_, _ = conn.Write([]byte{0xda, 0xbb, 0xe2, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 'N'})
+		head[2], head[3] = 0x02, status
+		binary.BigEndian.PutUint32(head[12:], uint32(len(body)))
+		_, _ = conn.Write(append(head, body...))
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return l.Addr().String(), asked
+}
+
+// The answer of Java 3.3.6.
+func TestOverDubbo(t *testing.T) {
+	address, asked := dubboServer(t, statusFine, testdata(t, "dubbo-3.3.6-urls.bin"))
+	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "dubbo", "r", false))
+	require.NoError(t, err)
+	require.Equal(t, "their own metadata (dubbo)", how)
+	requireGreeter(t, m, "dubbo", 28063)
+	request := <-asked
+	require.True(t, strings.HasPrefix(request, "\x052.0.20\x29org.apache.dubbo.metadata.MetadataService\x051.0.0\x0fgetExportedURLs\x00H\x04path"), "%q", request)
+
+	address, _ = dubboServer(t, 70, appendString(nil, "Not found exported service"))
+	_, _, err = New().Ask(t.Context(), instanceAt(t, address, "dubbo", "r", false))
+	require.ErrorContains(t, err, "status 70: \"Not found exported service\"")
+}
+
+func TestAnInstanceThatSaysNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, protocol := range []string{"dubbo", "tri"} {
+		_, _, err = New().Ask(ctx, instanceAt(t, l.Addr().String(), protocol, "r", true))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, _, err = New().Ask(t.Context(), provider.Instance{Host: "127.0.0.1"})
+	require.ErrorContains(t, err, "does not say how")
+}
+
+func TestStrings(t *testing.T) {
+	for _, s := range []string{"", "a", strings.Repeat("x", 31), strings.Repeat("é", 32), strings.Repeat("中", 1023), strings.Repeat("y", 1024), "a😀b", strings.Repeat("😀", 600)} {
+		r := &reader{appendString(nil, s)}
+		got, err := r.string()
+		require.NoError(t, err)
+		require.Equal(t, s, got)
+		require.Empty(t, r.rest)
+	}
+	for body, want := range map[string][]string{
+		"\x79\x01a":                    {"a"},
+		"X\x92\x01a\x01b":              {"a", "b"},
+		"W\x01a\x01bZ":                 {"a", "b"},
+		"V\x04type\x91R\x00\x01a\x01b": {"ab"},
+		"r\x90\x01a\x01b":              {"a", "b"},
+		"N":                            nil,
+	} {
+		got, err := (&reader{[]byte(body)}).strings()
+		require.NoError(t, err, "%q", body)
+		require.Equal(t, want, got, "%q", body)
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	for _, name := range []string{"dubbo-3.3.6-urls.bin", "tri-3.2.19-urls.bin", "tri-3.3.0-info.bin"} {
+		b, err := os.ReadFile("testdata/" + name)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		_, _ = answerOf(b)
+		_, _ = parseInfo(b)
+		_, _ = (&reader{b}).strings()
+	})
+}

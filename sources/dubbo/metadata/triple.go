@@ -1,0 +1,172 @@
+package metadata
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcmetadata "google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"tributary/sources/dubbo/provider"
+)
+
+// raw carries messages as they are: there are five in all, of a few fields each, which are written and read by hand.
+type raw struct{}
+
+func (raw) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+
+func (raw) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = slices.Clone(b)
+	return nil
+}
+
+func (raw) Name() string { return "proto" }
+
+// call makes a call of gRPC, which Triple understands.
+func call(ctx context.Context, address, method string, message []byte) (answer []byte, err error) {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	err = conn.Invoke(ctx, method, &message, &answer)
+	return answer, err
+}
+
+// overTriple calls MetadataServiceV2/GetMetadataInfo: MetadataRequest{revision=1} gives MetadataInfoV2.
+func overTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), i.Revision)
+	answer, err := call(ctx, address, "/"+service+"V2/GetMetadataInfo", message)
+	if err != nil {
+		return m, err
+	}
+	return parseInfo(answer)
+}
+
+// overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf: TripleRequestWrapper{serializeType=1, args=2,
+// argTypes=3} gives TripleResponseWrapper{serializeType=1, data=2, type=3}, with the answer in hessian2.
+func overWrappedTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+	ctx = grpcmetadata.AppendToOutgoingContext(ctx, "tri-service-group", i.Application, "tri-service-version", "1.0.0")
+	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "hessian2")
+	answer, err := call(ctx, address, "/"+service+"/getExportedURLs", message)
+	if err != nil {
+		return m, err
+	}
+	var data []byte
+	if err := fields(answer, func(n protowire.Number, b []byte, _ uint64) error {
+		if n == 2 {
+			data = b
+		}
+		return nil
+	}); err != nil {
+		return m, err
+	}
+	urls, err := (&reader{data}).strings()
+	if err != nil {
+		return m, err
+	}
+	return ofURLs(i, urls)
+}
+
+// fields calls f for each field of a message, with its bytes or its number.
+func fields(message []byte, f func(n protowire.Number, b []byte, v uint64) error) error {
+	for len(message) > 0 {
+		n, t, size := protowire.ConsumeTag(message)
+		if size < 0 {
+			return fmt.Errorf("protobuf: %w", protowire.ParseError(size))
+		}
+		message = message[size:]
+		var b []byte
+		var v uint64
+		switch t {
+		case protowire.BytesType:
+			b, size = protowire.ConsumeBytes(message)
+		case protowire.VarintType:
+			v, size = protowire.ConsumeVarint(message)
+		default:
+			size = protowire.ConsumeFieldValue(n, t, message)
+		}
+		if size < 0 {
+			return fmt.Errorf("protobuf: %w", protowire.ParseError(size))
+		}
+		message = message[size:]
+		if err := f(n, b, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry reads an entry of a map: its key, and its value's bytes.
+func entry(message []byte) (key string, value []byte, err error) {
+	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
+		switch n {
+		case 1:
+			key = string(b)
+		case 2:
+			value = b
+		}
+		return nil
+	})
+	return key, value, err
+}
+
+// parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.
+func parseInfo(message []byte) (m provider.Metadata, err error) {
+	err = fields(message, func(n protowire.Number, b []byte, _ uint64) error {
+		switch n {
+		case 1:
+			m.Application = string(b)
+		case 2:
+			m.Revision = string(b)
+		case 3:
+			_, value, err := entry(b)
+			if err != nil {
+				return err
+			}
+			s, err := parseService(value)
+			if err != nil {
+				return err
+			}
+			m.Services = append(m.Services, s)
+		}
+		return nil
+	})
+	if err == nil && m.Application == "" && len(m.Services) == 0 {
+		err = provider.ErrNoMetadata
+	}
+	return m, err
+}
+
+// parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string> params=7}.
+func parseService(message []byte) (s provider.Service, err error) {
+	s.Params = map[string]string{}
+	err = fields(message, func(n protowire.Number, b []byte, v uint64) error {
+		switch n {
+		case 1:
+			s.Name = string(b)
+		case 2:
+			s.Group = string(b)
+		case 3:
+			s.Version = string(b)
+		case 4:
+			s.Protocol = string(b)
+		case 5:
+			s.Port = int(int32(v)) //nolint:gosec // it is one of 32 bits
+		case 6:
+			s.Path = string(b)
+		case 7:
+			key, value, err := entry(b)
+			if err != nil {
+				return err
+			}
+			s.Params[key] = string(value)
+		}
+		return nil
+	})
+	return s, err
+}
