@@ -95,7 +95,7 @@ func tripleServer(t *testing.T, method string, answer []byte) (address string) {
 	go func() { ended <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		<-ended
+		require.NoError(t, <-ended)
 	})
 	return l.Addr().String()
 }
