@@ -20,6 +20,7 @@ import (
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
+	"tributary/sources/guard"
 )
 
 // rig is a source that runs on a ZooKeeper of the test.
@@ -43,7 +44,7 @@ func start(t *testing.T, server *zktest.Server, settings Settings, change ...fun
 	b.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
 	})
-	require.NoError(t, b.supervisor.Add(sources.Spec{Name: "dubbo", Source: b.source, Table: b.table}))
+	require.NoError(t, b.supervisor.Add(sources.Spec{Name: "dubbo", Source: b.source, Table: b.table, Guard: guard.Settings{Off: true}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.supervisor.Run(ctx) }()
@@ -59,7 +60,7 @@ func start(t *testing.T, server *zktest.Server, settings Settings, change ...fun
 func (b *rig) restart(settings Settings) {
 	b.t.Helper()
 	b.source = sourceOf(b.t, b.server, settings)
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source}))
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source, Guard: guard.Settings{Off: true}}))
 }
 
 func (b *rig) await(what string, ok func() bool) {
