@@ -9,6 +9,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
 
 	"tributary/adsc"
@@ -16,12 +18,12 @@ import (
 
 // bubbled runs a server in memory, for tests in a bubble of synctest, where time is not that of the clock, and has cfg
 // connect to it.
-func bubbled(t *testing.T, cfg adsc.Config, run script, delta deltaScript) adsc.Config {
+func bubbled(t *testing.T, cfg adsc.Config, run script, delta deltaScript, opts ...grpc.ServerOption) adsc.Config {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	s := &scriptedServer{run: run, delta: delta, streams: make(chan int, 1)}
 	s.streams <- 0
-	g := grpc.NewServer()
+	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 	ended := make(chan error, 1)
 	go func() { ended <- g.Serve(lis) }()
@@ -35,6 +37,12 @@ func bubbled(t *testing.T, cfg adsc.Config, run script, delta deltaScript) adsc.
 	}))
 	return cfg
 }
+
+// allowPings is the option of a server that takes pings as often as our clients send them.
+var allowPings = grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})
+
+// chunked is the header of a server that marks the last response of several.
+var chunked = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
 // pause is how a server waits in a bubble.
 func pause(s interface{ Context() context.Context }, d time.Duration) {

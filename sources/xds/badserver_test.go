@@ -3,6 +3,7 @@ package xds
 import (
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -249,4 +250,32 @@ func (d *deltaServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscovery
 			d.nacks <- e.GetMessage()
 		}
 	}
+}
+
+// TestComplaintsOfADeltaServerEndWithTheirCause: a stream of changes is one that no complete set follows on.
+func TestComplaintsOfADeltaServerEndWithTheirCause(t *testing.T) {
+	nacks := make(chan string, 200)
+	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
+	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
+	fine := func(name string) *discoveryv3.Resource {
+		return &discoveryv3.Resource{Name: "shop/" + name, Version: "1", Resource: wrapped(t, "shop/"+name, name+".example.com")}
+	}
+	change := func(resources []*discoveryv3.Resource, removed ...string) {
+		send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "v", Nonce: "n", Resources: resources, RemovedResources: removed}
+	}
+	change([]*discoveryv3.Resource{fine("a"), fine("b")})
+	r.awaitNames(t, "a b")
+
+	for range 100 {
+		change([]*discoveryv3.Resource{fine("a"), fine("a"), fine("b"), fine("b"), {}})
+		<-nacks
+	}
+	r.awaitState(t, sources.Degraded, "shop/b: sent twice")
+	require.Equal(t, 2, strings.Count(r.status().Message, "sent twice"), "each complaint is made once: %s", r.status().Message)
+	change([]*discoveryv3.Resource{fine("a")})
+	await(t, "there is nothing to be said of a any more", func() bool { return !strings.Contains(r.status().Message, "shop/a") })
+	require.NotContains(t, r.status().Message, "no name", "it was about another response")
+	r.awaitState(t, sources.Degraded, "shop/b: sent twice")
+	change(nil, "shop/b")
+	r.awaitState(t, sources.Healthy, "")
 }

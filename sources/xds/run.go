@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -205,7 +206,10 @@ func (r *run) report() {
 	}
 	var complaints []string
 	for _, url := range r.asked {
-		complaints = append(complaints, r.types[url].complaints...)
+		t := r.types[url]
+		for _, name := range slices.Sorted(maps.Keys(t.complaints)) {
+			complaints = append(complaints, t.complaints[name])
+		}
 	}
 	if len(complaints) > 0 {
 		r.sink.Report(sources.Health{State: sources.Degraded, Message: some(complaints, "; ")})

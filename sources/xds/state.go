@@ -17,6 +17,9 @@ import (
 // unnamed is the name of the group of what is too broken to have a name.
 const unnamed = "(unnamed)"
 
+// unnamedChange is unnamed for complaints about the last change.
+const unnamedChange = "(unnamed in a change)"
+
 // typeState is what is known of one type URL. It does no I/O.
 type typeState struct {
 	typeURL  string
@@ -30,8 +33,9 @@ type typeState struct {
 	refused map[string]error
 	// set is what has come of a complete set; nil between sets.
 	set *set
-	// complaints are about the last complete set, where nothing else shows them.
-	complaints []string
+	// complaints are what nothing else shows, by the name of the resource that they are about. A resource that has none
+	// is only known to have been in the last complete set, or in the last change.
+	complaints map[string]string
 }
 
 // set is a complete set on its way.
@@ -43,7 +47,7 @@ type set struct {
 func newTypeState(typeURL string, schema *resource.Schema, revision string) *typeState {
 	return &typeState{
 		typeURL: typeURL, schema: schema, revision: revision, seed: maphash.MakeSeed(),
-		known: make(map[string]uint64), refused: make(map[string]error),
+		known: make(map[string]uint64), refused: make(map[string]error), complaints: make(map[string]string),
 	}
 }
 
@@ -51,8 +55,9 @@ func newTypeState(typeURL string, schema *resource.Schema, revision string) *typ
 func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults []error) {
 	if r.Complete && t.set == nil {
 		t.set = &set{names: make(map[string]struct{}, len(r.Resources))}
-		t.complaints = nil
+		clear(t.complaints)
 	}
+	delete(t.complaints, unnamedChange)
 	here := make(map[string]struct{}, len(r.Resources))
 	if r.Complete {
 		here = t.set.names
@@ -66,10 +71,11 @@ func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults [
 		if _, twice := here[name]; twice {
 			err := t.fault(name, errors.New("sent twice in one set; the first one counts"))
 			faults = append(faults, err)
-			t.complaints = append(t.complaints, err.Error())
+			t.complaints[name] = err.Error()
 			continue
 		}
 		here[name] = struct{}{}
+		delete(t.complaints, name)
 		hash := t.hash(res.Body)
 		if old, ok := t.known[name]; ok && old == hash && hash != 0 {
 			if err := t.refused[name]; err != nil {
@@ -85,6 +91,7 @@ func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults [
 		if t.schema.Bare {
 			name = bareName
 		}
+		delete(t.complaints, name)
 		contents = t.withdraw(contents, name)
 	}
 	if r.Complete && !r.More {
@@ -102,7 +109,7 @@ func (t *typeState) nameless(res adsc.Resource) error {
 	group := groupOf(t.typeURL, unnamed)
 	e := &resource.Error{Key: resource.Key{Kind: t.schema.Kind}, Origin: resource.Origin{Place: group}, Err: err}
 	if t.set == nil {
-		t.complaints = append(t.complaints, e.Error())
+		t.complaints[unnamedChange] = e.Error()
 	} else {
 		t.set.broken = append(t.set.broken, sources.Reject{Origin: e.Origin, Err: e})
 	}
@@ -134,8 +141,8 @@ func (t *typeState) conclude(contents []sources.Content) []sources.Content {
 	done := t.set
 	t.set = nil
 	if n := len(done.broken); n > 0 {
-		t.complaints = append(t.complaints, fmt.Sprintf(
-			"%s: %d resources cannot be read and have no name: nothing of the type is deleted while that is so", t.typeURL, n))
+		t.complaints[unnamed] = fmt.Sprintf(
+			"%s: %d resources cannot be read and have no name: nothing of the type is deleted while that is so", t.typeURL, n)
 		t.known[unnamed] = 0
 		return append(contents, sources.Content{Group: groupOf(t.typeURL, unnamed), Rejects: done.broken})
 	}

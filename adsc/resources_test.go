@@ -1,0 +1,187 @@
+package adsc_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/adsc"
+)
+
+// watched is a client in a bubble whose handler rejects what errs has, and what it said of resources that do not exist.
+type watched struct {
+	client *adsc.Client
+	absent [][]string
+	reject error
+}
+
+func (w *watched) states(typeURL string) map[string]string {
+	synctest.Wait()
+	states := map[string]string{}
+	for _, r := range w.client.Resources(typeURL) {
+		states[r.Name] = r.State.String()
+		if r.Version != "" {
+			states[r.Name] += " " + r.Version
+		}
+	}
+	return states
+}
+
+func watch(t *testing.T, mode adsc.Mode, typeURL string, run script, delta deltaScript, names ...string) *watched {
+	w := &watched{}
+	cfg := bubbled(t, quiet("", adsc.Subscription{
+		TypeURL: typeURL, Names: names,
+		Handler: func(context.Context, *adsc.Response) error { return w.reject },
+		Absent: func(_ context.Context, names []string) {
+			slices.Sort(names)
+			w.absent = append(w.absent, names)
+		},
+	}), run, delta)
+	cfg.Mode, cfg.Backoff = mode, retries(10)
+	client, err := adsc.New(cfg)
+	require.NoError(t, err)
+	w.client = client
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- client.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return w
+}
+
+func TestResourcesByStateOfTheWorld(t *testing.T) {
+	cluster := func(name string) *anypb.Any { return packed(t, &clusterv3.Cluster{Name: name}) }
+	endpoints := func(name string) *anypb.Any { return packed(t, &endpointv3.ClusterLoadAssignment{ClusterName: name}) }
+	serving := func(typeURL string, send <-chan []*anypb.Any) script {
+		return func(_ int, s stream) error {
+			for {
+				select {
+				case <-s.Context().Done():
+					return nil
+				case resources, more := <-send:
+					if !more {
+						return errRestart
+					}
+					if err := s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "v1", Nonce: "n", Resources: resources}); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	t.Run("of a type that comes as a whole", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			send := make(chan []*anypb.Any)
+			w := watch(t, adsc.SotW, adsc.ClusterType, serving(adsc.ClusterType, send), nil, "a", "b", "c")
+			assert.Equal(t, map[string]string{"a": "requested", "b": "requested", "c": "requested"}, w.states(adsc.ClusterType))
+			send <- []*anypb.Any{cluster("a"), cluster("b"), cluster("unasked")}
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1", "c": "requested"}, w.states(adsc.ClusterType), "c may have been asked for later")
+			time.Sleep(14 * time.Second)
+			synctest.Wait()
+			assert.Empty(t, w.absent)
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1", "c": "absent"}, w.states(adsc.ClusterType))
+			assert.Equal(t, [][]string{{"c"}}, w.absent)
+
+			send <- []*anypb.Any{cluster("c"), cluster("b")}
+			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "held v1"}, w.states(adsc.ClusterType))
+			assert.Equal(t, [][]string{{"c"}, {"a"}}, w.absent)
+
+			w.reject = errRefused
+			send <- []*anypb.Any{cluster("c")}
+			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "rejected v1"}, w.states(adsc.ClusterType), "nothing of it counts")
+			require.ErrorIs(t, w.client.Resources(adsc.ClusterType)[2].Err, errRefused)
+			w.reject = &adsc.RejectedError{Names: []string{"c"}, Err: errRefused}
+			send <- []*anypb.Any{cluster("c"), cluster("a")}
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "absent", "c": "rejected v1"}, w.states(adsc.ClusterType))
+			w.reject = nil
+
+			send <- nil
+			assert.Equal(t, map[string]string{"a": "absent", "b": "absent", "c": "absent"}, w.states(adsc.ClusterType))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, [][]string{{"c"}, {"a"}, {"b"}, {"a", "c"}}, w.absent, "each is told once")
+		})
+	})
+	t.Run("of a type of which parts come", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			send := make(chan []*anypb.Any)
+			w := watch(t, adsc.SotW, adsc.EndpointType, serving(adsc.EndpointType, send), nil, "a", "b")
+			send <- []*anypb.Any{endpoints("a")}
+			send <- []*anypb.Any{endpoints("b")}
+			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1"}, w.states(adsc.EndpointType), "absence says nothing")
+			assert.Empty(t, w.absent)
+		})
+	})
+	t.Run("the wait begins anew with a stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			send := make(chan []*anypb.Any)
+			streams := 0
+			w := watch(t, adsc.SotW, adsc.ClusterType, func(n int, s stream) error {
+				streams++
+				if n < 5 {
+					pause(s, 10*time.Second)
+					return errRestart
+				}
+				return serving(adsc.ClusterType, send)(n, s)
+			}, nil, "a")
+			time.Sleep(60 * time.Second)
+			assert.Equal(t, map[string]string{"a": "requested"}, w.states(adsc.ClusterType))
+			assert.Equal(t, 6, streams)
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, map[string]string{"a": "absent"}, w.states(adsc.ClusterType))
+		})
+	})
+}
+
+func TestResourcesByDelta(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		send := make(chan *discoveryv3.DeltaDiscoveryResponse)
+		w := watch(t, adsc.Delta, typeA, nil, func(_ int, s deltaStream) error {
+			for {
+				select {
+				case <-s.Context().Done():
+					return nil
+				case r := <-send:
+					if r == nil {
+						return errRestart
+					}
+					if err := s.Send(r); err != nil {
+						return err
+					}
+				}
+			}
+		}, "a", "b", "c")
+		send <- deltaResponse(t, "n1", "v", "a@1", "-b")
+		assert.Equal(t, map[string]string{"a": "held 1", "b": "absent", "c": "requested"}, w.states(typeA))
+		assert.Equal(t, [][]string{{"b"}}, w.absent)
+		time.Sleep(16 * time.Second)
+		assert.Equal(t, map[string]string{"a": "held 1", "b": "absent", "c": "absent"}, w.states(typeA))
+		assert.Equal(t, [][]string{{"b"}, {"c"}}, w.absent)
+
+		w.reject = &adsc.RejectedError{Names: []string{"a"}, Err: errRefused}
+		send <- deltaResponse(t, "n2", "v", "a@2", "b@1")
+		assert.Equal(t, map[string]string{"a": "rejected 1", "b": "held 1", "c": "absent"}, w.states(typeA), "it has what it took last")
+		w.reject = nil
+		send <- nil // the stream ends, and the next one is resumed
+		assert.Equal(t, map[string]string{"a": "rejected 1", "b": "held 1", "c": "absent"}, w.states(typeA))
+		send <- deltaResponse(t, "n1", "v", "a@3", "-b", "-c")
+		assert.Equal(t, map[string]string{"a": "held 3", "b": "absent", "c": "absent"}, w.states(typeA))
+
+		require.NoError(t, w.client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "d"}, Handler: accept}))
+		assert.Equal(t, map[string]string{"a": "held 3", "d": "requested"}, w.states(typeA))
+		assert.Equal(t, [][]string{{"b"}, {"c"}, {"b"}}, w.absent)
+		assert.Empty(t, w.client.Resources(typeB))
+	})
+}

@@ -1,0 +1,143 @@
+package adsc_test
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+// TestATypeCanBeDropped has a server whose last response crosses the request that drops the type: it is replied to, and
+// nobody is told of it.
+func TestATypeCanBeDropped(t *testing.T) {
+	t.Run("delta", func(t *testing.T) {
+		for name, c := range map[string]struct{ names, unsubscribe []string }{
+			"all":   {nil, []string{"*"}},
+			"names": {[]string{"a", "b"}, []string{"a", "b"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				requests, streams := make(chan *deltaRequest, 10), make(chan deltaStream, 2)
+				address := serveDelta(t, func(_ int, s deltaStream) error {
+					streams <- s
+					for {
+						r, err := s.Recv()
+						if err != nil {
+							return err
+						}
+						requests <- r
+					}
+				})
+				handler, heard := teller()
+				sub := adsc.Subscription{TypeURL: typeA, Names: c.names, Handler: handler}
+				client, err := adsc.New(deltaConfig(address, sub, adsc.Subscription{TypeURL: typeB, Handler: handler}))
+				require.NoError(t, err)
+				start(t, client)
+				s := receive(t, streams)
+				receive(t, requests)
+				receive(t, requests)
+				require.NoError(t, s.Send(deltaResponse(t, "n1", "v", "a@1")))
+				assert.Equal(t, "a@1 complete ", receive(t, heard))
+				assert.Equal(t, "n1", receive(t, requests).GetResponseNonce())
+				require.True(t, client.Synced(typeA))
+
+				client.Unsubscribe(typeA)
+				assert.False(t, client.Synced(typeA))
+				r := receive(t, requests)
+				assert.Equal(t, typeA, r.GetTypeUrl())
+				assert.Equal(t, c.unsubscribe, r.GetResourceNamesUnsubscribe())
+				assert.Empty(t, r.GetResourceNamesSubscribe())
+				require.NoError(t, s.Send(deltaResponse(t, "n2", "v", "a@2")))
+				assert.Equal(t, "n2", receive(t, requests).GetResponseNonce())
+				assert.Empty(t, heard)
+
+				// What is on its way cannot be told from the answer to another subscription on the same stream.
+				require.NoError(t, client.Subscribe(sub))
+				receive(t, streams)
+				for range 2 {
+					r := receive(t, requests)
+					assert.Empty(t, r.GetInitialResourceVersions())
+					assert.Empty(t, r.GetResponseNonce())
+				}
+			})
+		}
+	})
+	t.Run("state of the world", func(t *testing.T) {
+		for name, c := range map[string]struct {
+			names []string
+			want  [][]string
+		}{
+			"all":   {nil, [][]string{{"*"}, nil}},
+			"names": {[]string{"a"}, [][]string{nil}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				requests, streams := make(chan *discoveryv3.DiscoveryRequest, 10), make(chan stream, 2)
+				address := serve(t, func(_ int, s stream) error {
+					streams <- s
+					for {
+						r, err := s.Recv()
+						if err != nil {
+							return err
+						}
+						requests <- r
+					}
+				})
+				handler, heard := teller()
+				client, err := adsc.New(quiet(address, adsc.Subscription{TypeURL: typeA, Names: c.names, Handler: handler}))
+				require.NoError(t, err)
+				start(t, client)
+				s := receive(t, streams)
+				receive(t, requests)
+				client.Unsubscribe(typeA)
+				for _, want := range c.want {
+					assert.Equal(t, want, receive(t, requests).GetResourceNames())
+				}
+				require.NoError(t, s.Send(response(t, typeA, "v", "n", "a")))
+				late := receive(t, requests)
+				assert.Equal(t, "n", late.GetResponseNonce())
+				assert.Empty(t, late.GetResourceNames())
+				assert.Empty(t, heard)
+				require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeB, Handler: handler}))
+				assert.Equal(t, typeB, receive(t, requests).GetTypeUrl(), "the stream goes on")
+			})
+		}
+	})
+}
+
+// TestWhatWasDroppedAndIsWantedAgainComesAgain: the server has to be told of both.
+func TestWhatWasDroppedAndIsWantedAgainComesAgain(t *testing.T) {
+	requests, streams := make(chan *deltaRequest, 10), make(chan deltaStream, 2)
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		streams <- s
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			requests <- r
+		}
+	})
+	var client *adsc.Client
+	want := func(names ...string) {
+		assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: names, Handler: accept}))
+	}
+	cfg := deltaConfig(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept})
+	handled := 0
+	cfg.Hooks.Response = func(*adsc.Response, error) {
+		if handled++; handled == 1 { // while nothing can be written
+			want("b")
+			want("b", "a")
+		}
+	}
+	client, err := adsc.New(cfg)
+	require.NoError(t, err)
+	start(t, client)
+	s := receive(t, streams)
+	receive(t, requests)
+	require.NoError(t, s.Send(deltaResponse(t, "n1", "v", "a@1", "b@1")))
+	assert.Equal(t, "n1", receive(t, requests).GetResponseNonce())
+	assert.Equal(t, []string{"a"}, receive(t, requests).GetResourceNamesUnsubscribe())
+	assert.Equal(t, []string{"a"}, receive(t, requests).GetResourceNamesSubscribe())
+}
