@@ -1,6 +1,10 @@
 package config
 
-import "tributary/sources/xds"
+import (
+	"time"
+
+	"tributary/sources/xds"
+)
 
 // XDS has the settings of xds sources. What is zero has the default of package xds.
 type XDS struct {
@@ -12,6 +16,7 @@ type XDS struct {
 	Revision            string            `json:"revision,omitempty" jsonschema:"Leaves out what is labelled istio.io/rev for another revision."`
 	Locality            string            `json:"locality,omitempty" jsonschema:"Where the source runs, as region/zone/subzone."`
 	CacheDir            string            `json:"cacheDir,omitempty" jsonschema:"Directory that keeps what was last received, so that only differences are read after a restart. One for each source."`
+	Resync              Duration          `json:"resync,omitempty" jsonschema:"How long after a restart or a reconnect everything is read once more and compared, from 1s to 24h. Default: 1h."`
 	MaxMessageBytes     int64             `json:"maxMessageBytes,omitempty" jsonschema:"How large one response may be, in bytes. Default: 536870912."`
 }
 
@@ -20,7 +25,7 @@ func (s *XDS) Source() xds.Settings {
 	return xds.Settings{
 		Mode: s.Mode, SubscribedResources: s.SubscribedResources, TokenFile: s.TokenFile, TLS: s.tls(),
 		NodeID: s.NodeID, NodeMetadata: s.NodeMetadata, Revision: s.Revision, Locality: s.Locality,
-		CacheDir: s.CacheDir, MaxMessageBytes: s.MaxMessageBytes,
+		CacheDir: s.CacheDir, Resync: time.Duration(s.Resync), MaxMessageBytes: s.MaxMessageBytes,
 	}
 }
 

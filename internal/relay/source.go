@@ -25,6 +25,7 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 	case *config.XDS:
 		settings := of.Source()
 		settings.Hops = hops
+		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
 		return upstream.New(s.Address, settings)
 	case *config.ConsulKV:
 		return consulkv.New(s.Address, of.Source())

@@ -16,6 +16,11 @@ import (
 // Run publishes what the server has until ctx ends. It gives up on nothing: a server that cannot be used is reported and
 // tried again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	stop, err := s.collect()
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	defer stop()
 	r := &run{
 		sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState),
 		hops: s.settings.Hops,
@@ -24,6 +29,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	cfg := s.config
 	cfg.Node = s.node()
 	cfg.Hooks = adsc.Hooks{Accept: r.accept, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	cfg.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
 			r.types[url] = newTypeState(url, k.schema, r.revision)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -166,6 +167,7 @@ func TestSettings(t *testing.T) {
 		"ISTIO_MUTUAL":      {"xds://a:1", Settings{TLS: &TLS{Mode: "ISTIO_MUTUAL"}}, "tlsSettings.mode: ISTIO_MUTUAL takes certificates from an Istio agent"},
 		"token in the open": {"xds://a:1", Settings{TokenFile: "t"}, "tokenFile: a token must not be sent in plaintext"},
 		"locality":          {"xds://a:1", Settings{Locality: "a/b/c/d"}, "locality: want region/zone/subzone"},
+		"resync":            {"xds://a:1", Settings{Resync: 25 * time.Hour}, "resync: want 1s to 24h, got 25h0m0s"},
 		"size":              {"xds://a:1", Settings{MaxMessageBytes: -1}, "maxMessageBytes: want more than 0"},
 	} {
 		t.Run(name, func(t *testing.T) {

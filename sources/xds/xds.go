@@ -5,6 +5,7 @@
 package xds
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/adsc"
 	"tributary/sources"
@@ -45,9 +48,14 @@ type Settings struct {
 
 	// CacheDir keeps what was last received, so that after a restart only differences are read.
 	CacheDir string
+	// Resync is how long after a restart or a reconnect everything is read once more and compared, in case that the server did
+	// not take note of what was known. Default: an hour.
+	Resync time.Duration
 	// MaxMessageBytes is how large one response may be. Default: adsc.DefaultMaxMessage.
 	MaxMessageBytes int64
 
+	// Registerer takes the metrics of the source, and names the source. Default: none.
+	Registerer prometheus.Registerer
 	// Hops are told through which instances of tributary what is read comes. Loops go unnoticed if nil.
 	Hops Hops
 }
@@ -68,7 +76,11 @@ type Source struct {
 	settings Settings
 	kinds    []kind
 	config   adsc.Config // all but what belongs to one run
+	healed   prometheus.Counter
 }
+
+// defaultResync is an hour: what it costs is one full read at most, and none where the server is read from the start.
+const defaultResync = time.Hour
 
 var _ sources.Source = (*Source)(nil)
 
@@ -79,10 +91,10 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
-	s := &Source{settings: settings, config: adsc.Config{
+	s := &Source{settings: settings, healed: newHealed(), config: adsc.Config{
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile, CacheDir: settings.CacheDir,
-		MaxMessage: int(settings.MaxMessageBytes),
-		Log:        slog.New(slog.DiscardHandler), // what matters is reported
+		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
+		Log: slog.New(slog.DiscardHandler), // what matters is reported
 	}}
 	switch settings.Mode {
 	case "", "auto":
@@ -110,6 +122,9 @@ func New(address string, settings Settings) (*Source, error) {
 	}
 	if settings.MaxMessageBytes < 0 {
 		return nil, fmt.Errorf("maxMessageBytes: want more than 0, got %d", settings.MaxMessageBytes)
+	}
+	if d := settings.Resync; d != 0 && (d < time.Second || d > 24*time.Hour) {
+		return nil, fmt.Errorf("resync: want 1s to 24h, got %s", d)
 	}
 	return s, nil
 }

@@ -1,0 +1,58 @@
+package xds
+
+import (
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"tributary/memstore"
+	"tributary/sources"
+)
+
+// forgetful is a server of delta that begins every stream with what it has, and says nothing of what has gone.
+type forgetful struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	has chan []*discoveryv3.Resource
+}
+
+func (f *forgetful) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	has := <-f.has
+	f.has <- has
+	if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1", Resources: has}); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
+func TestAServerThatForgetsToSayWhatHasGone(t *testing.T) {
+	named := func(name string) *discoveryv3.Resource {
+		return &discoveryv3.Resource{Name: "shop/" + name, Version: "1", Resource: wrapped(t, "shop/"+name, name+".example.com")}
+	}
+	f := &forgetful{has: make(chan []*discoveryv3.Resource, 1)}
+	f.has <- []*discoveryv3.Resource{named("a"), named("b"), named("c")}
+	g := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, f)
+	address := serveGRPC(t, g)
+
+	registry := prometheus.NewRegistry()
+	source, err := New(Scheme+"://"+address, Settings{Mode: "delta", SubscribedResources: onlyEntries, Registerer: registry})
+	require.NoError(t, err)
+	source.config.CompareAfter = time.Millisecond
+	r := &reader{table: &memstore.Table{}, source: source.withBackoff(often), supervisor: sources.NewSupervisor(sources.Options{})}
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "up", Source: source, Table: r.table}))
+	goUntilEnd(t, r.supervisor.Run)
+	r.awaitNames(t, "a b c")
+
+	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: idle{}}))
+	<-f.has
+	f.has <- []*discoveryv3.Resource{named("b"), named("c")}
+	require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: source}))
+	r.awaitNames(t, "b c")
+	require.GreaterOrEqual(t, testutil.ToFloat64(source.healed), 1.0)
+}
