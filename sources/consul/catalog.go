@@ -20,8 +20,8 @@ type catalog interface {
 	services(ctx context.Context, d domain, q query) (listing, error)
 	// service reads the instances of one service.
 	service(ctx context.Context, d domain, name string, q query) (reading, error)
-	// strangersMay reports whether those who send no token have all of rights.
-	strangersMay(ctx context.Context, d domain, rights []dial.Right) (bool, error)
+	// mayRead reports whether somebody has all of rights.
+	mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error)
 }
 
 // query is how to ask.
@@ -137,12 +137,12 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	return reading{Answer: answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
 }
 
-func (c *client) strangersMay(ctx context.Context, d domain, rights []dial.Right) (bool, error) {
+func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded))
 	defer cancel()
-	may, err := c.StrangersMay(ctx, d.datacenter, d.namespace, d.partition, rights)
-	if err != nil {
+	may, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, who, rights)
+	if err != nil && who == dial.Strangers {
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
-	return may, nil
+	return may, err
 }

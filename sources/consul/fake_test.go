@@ -42,6 +42,7 @@ type world struct {
 	done      bool     // synced
 	old       []string // what an earlier run published
 	note      []byte   // what it kept
+	refused   error    // for every service
 }
 
 type fakeDomain struct {
@@ -49,8 +50,9 @@ type fakeDomain struct {
 	services map[string]instances
 	at       map[string]uint64
 	fails    error
-	hides    bool   // as from a token without rights
-	skips    string // the service that is not among the names
+	hides    bool            // as from a token without rights
+	skips    string          // the service that is not among the names
+	nodes    map[string]bool // those that the token may see; nil for all
 	// shows are the services that those may see who send no token; nil if one is sent.
 	shows map[string]bool
 }
@@ -147,11 +149,19 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	w.mu.Lock()
 	w.reads[name]++
 	w.all++
+	refused := w.refused
 	w.mu.Unlock()
+	if refused != nil {
+		return r, refused
+	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		r = reading{instances: f.services[name], Answer: judge.Answer{Index: max(1, f.at[name]), Confirming: q.level == certain}}
 		if f.hides {
 			r.instances, r.Filtered = instances{}, q.index == 0
+		}
+		if f.nodes != nil {
+			r.Filtered = q.index == 0
+			r.instances = newInstances(slices.DeleteFunc(slices.Clone(r.instances.list), func(e *api.ServiceEntry) bool { return !f.nodes[e.Node.Node] }))
 		}
 		if r.anonymous = f.shows != nil; !f.visible(name) {
 			r.instances = instances{}
@@ -163,12 +173,18 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 
 func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }
 
-func (w *world) strangersMay(_ context.Context, d domain, rights []dial.Right) (bool, error) {
+func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.domains[d]
-	w.asked++
+	w.asked++ // by whomever
 	for _, r := range rights {
+		if who == dial.Ourselves {
+			if f.hides || f.nodes != nil && r.Resource == "node" && !f.nodes[r.Name] {
+				return false, f.fails
+			}
+			continue
+		}
 		if f.shows != nil && !f.shows[r.Name] && (r.Resource == "service" || r.Name == "") {
 			return false, f.fails
 		}

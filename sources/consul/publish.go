@@ -34,7 +34,13 @@ func (r *run) publish(ctx context.Context) {
 		}
 		contents := make([]sources.Content, 0, len(now.work))
 		for _, w := range now.work {
-			rs, rejects, warnings := r.mapper.Service(w.name, w.in)
+			var rs []*resource.Resource
+			var rejects []sources.Reject
+			var warnings []string
+			if len(w.in) > 0 || len(w.rejects) == 0 { // of nothing that was read nothing is to be made
+				rs, rejects, warnings = r.mapper.Service(w.name, w.in)
+			}
+			rejects = append(rejects, w.rejects...)
 			if w.merge && holder != nil {
 				rs = retain(rs, holder.Held(w.name), w.in)
 			}
@@ -71,9 +77,11 @@ func retain(rs, before []*resource.Resource, in []mapping.Service) []*resource.R
 
 // work is a service to publish: what is known of it in each domain.
 type work struct {
-	name  string
-	in    []mapping.Service
-	merge bool // with what an earlier run published, of which this one does not know the instances
+	name string
+	in   []mapping.Service
+	// rejects are about what cannot be read.
+	rejects []sources.Reject
+	merge   bool // with what an earlier run published, of which this one does not know the instances
 }
 
 // gathered is what there is to hand on at one moment.
@@ -103,7 +111,7 @@ func (r *run) gather(now time.Time) (g gathered) {
 				if merge {
 					r.merged[name] = true
 				}
-				g.work = append(g.work, work{name, in, merge})
+				g.work = append(g.work, work{name, in, r.rejects(name), merge})
 			}
 		}
 	}
@@ -197,8 +205,11 @@ func (p *part) quiet() bool {
 func (r *run) content(name string, now time.Time) (in []mapping.Service, ok bool) {
 	for _, p := range r.parts {
 		s := p.services[name]
-		if r.restored[name] && (!p.known || s != nil && !s.known) {
+		if r.restored[name] && (!p.known || s != nil && !s.known && s.refusal == nil) {
 			return nil, false
+		}
+		if r.restored[name] && s != nil && s.refusal != nil && !s.known {
+			return nil, true // its part in what an earlier run made of the service is not known
 		}
 		if s == nil || !s.known {
 			continue
@@ -291,7 +302,7 @@ func (p *part) condition() (whole *trouble, some string) {
 	var names []string
 	worst := sources.Denied
 	for name, s := range p.services {
-		if s.trouble != nil {
+		if s.trouble != nil && s.refusal == nil { // those that are refused are in quarantine
 			names = append(names, name)
 			if s.trouble.state != sources.Denied {
 				worst = s.trouble.state
@@ -308,7 +319,7 @@ func (p *part) condition() (whole *trouble, some string) {
 		message += fmt.Sprintf(", and %d services more", len(names)-1)
 	}
 	if len(names) == len(p.services) {
-		return &trouble{worst, message}, ""
+		return &trouble{state: worst, message: message}, ""
 	}
 	return nil, message
 }

@@ -108,7 +108,8 @@ func (r *run) explain(err error) *trouble {
 	case dial.Denied:
 		r.counters.denied.Add(1)
 	}
-	return &trouble{f.State(), err.Error()}
+	own := f.Kind == dial.Refused || f.Kind == dial.Garbled
+	return &trouble{f.State(), err.Error(), own}
 }
 
 // pause waits for d, or until somebody wants us to look again.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type server struct {
 	gone     map[string]uint64 // index at which a service went
 	requests []string          // path and query
 	token    string            // who does not send it sees nothing, and is not told so; empty without ACLs
+	refused  []string          // services that cannot be read
 	proxied  bool              // something in front of it lets no POST through
 }
 
@@ -86,6 +88,9 @@ func (s *server) remove(name string) {
 	})
 }
 
+// refuse makes it refuse to answer about services, as it does if their names cannot be expressed.
+func (s *server) refuse(names ...string) { s.change(func(uint64) { s.refused = names }) }
+
 func (s *server) misbehave(how misbehaviour) { s.change(func(uint64) { s.trouble = how }) }
 
 // wipe makes the server one that was started anew, with nothing.
@@ -132,11 +137,19 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		stranger := s.token != "" && r.Header.Get("X-Consul-Token") != s.token
 		how, changed := s.trouble, s.changed
 		body, at := s.answer(r.URL.Path)
+		refused := s.refused
 		s.mu.Unlock()
 		if stranger && how == fine {
 			how = hidden
 		}
 		switch {
+		case slices.Contains(refused, strings.TrimPrefix(r.URL.Path, "/v1/health/service/")):
+			if strings.Contains(r.URL.Path, "//") || strings.HasSuffix(r.URL.Path, ".") {
+				http.Redirect(w, r, "/ui/", http.StatusMovedPermanently)
+			} else {
+				http.Error(w, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
+			}
+			return
 		case how == busy:
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "Your IP is issuing too many concurrent connections, please rate limit your calls", http.StatusTooManyRequests)

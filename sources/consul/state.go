@@ -45,6 +45,8 @@ type service struct {
 	held      int       // instances that Consul does not have, and that stay for now
 	gone      time.Time // since when it has none for certain; zero if it has
 	listed    bool      // among the names
+	failures  int       // reads in a row that failed for its own sake
+	refusal   error     // why it cannot be read, itself; nil if it can, or if that is not known
 	delisted  bool      // not among them for certain: what is read of it does not count
 	trouble   *trouble  // with its last read
 	healing   bool      // the full compare found a difference
@@ -59,6 +61,7 @@ type service struct {
 type trouble struct {
 	state   sources.State // Unreachable or Denied
 	message string
+	own     bool // what was asked is at fault, or what was answered, and not that Consul cannot be reached
 }
 
 // suspected reports whether the domain may have lost its data.
@@ -112,6 +115,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 	s.answers++
 	s.index = r.Index
 	s.settled = true
+	s.failures, s.refusal = 0, nil
 	if s.delisted && m != denied && m != foreign {
 		s.trouble = nil
 		return absent
@@ -120,14 +124,14 @@ func (s *service) take(r reading, now time.Time) meaning {
 	switch m {
 	case foreign:
 		s.settled = s.known
-		s.trouble = &trouble{sources.Unreachable, fmt.Sprintf("service %s: %s", s.name, notConsul)}
+		s.trouble = &trouble{state: sources.Unreachable, message: fmt.Sprintf("service %s: %s", s.name, notConsul)}
 	case denied:
-		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
+		s.trouble = &trouble{state: sources.Denied, message: fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
 			"the token does not show its instances (node:read and service:read are needed)",
 			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken)}
 	case partial:
 		s.found(r.instances.with(missing), len(missing))
-		s.trouble = &trouble{sources.Denied, fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
+		s.trouble = &trouble{state: sources.Denied, message: fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
 			fmt.Sprintf("the token no longer shows %d of its instances, which stay", len(missing)),
 			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s", len(missing), setToken))}
 	case changed:
@@ -236,10 +240,10 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	case doubtful:
 		return m, nil, nil
 	case foreign:
-		p.fail(&trouble{sources.Unreachable, notConsul})
+		p.fail(&trouble{state: sources.Unreachable, message: notConsul})
 		return m, nil, nil
 	case denied:
-		p.fail(&trouble{sources.Denied, unseen(l.anonymous, "the token does not show any service (service:read and node:read are needed)",
+		p.fail(&trouble{state: sources.Denied, message: unseen(l.anonymous, "the token does not show any service (service:read and node:read are needed)",
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)})
 		return m, nil, nil
 	}

@@ -140,9 +140,9 @@ func (w *watcher) took(answer reading) meaning {
 	s := w.service
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, settled := s.trouble, s.settled
+	before, settled, refusal := s.trouble, s.settled, s.refusal
 	m := s.take(answer, time.Now())
-	if m == changed || m == gone || m == partial {
+	if m == changed || m == gone || m == partial || refusal != nil && s.refusal == nil {
 		w.dirty[s.name] = true
 	}
 	if m != doubtful && m != unvouched && s.healing {
@@ -173,6 +173,9 @@ func (w *watcher) failed(ctx context.Context, err error) {
 	}
 	s.trouble = t
 	s.answers++
+	if s.refuse(t) {
+		w.dirty[s.name] = true
+	}
 	w.mu.Unlock()
 	w.ring()
 	w.index, w.sure = 0, false

@@ -51,12 +51,21 @@ type Right struct {
 // maxRights is how many Consul takes at once.
 const maxRights = 64
 
-// StrangersMay reports whether requests without a token have all of rights in that datacenter, namespace and partition.
-// They have, where Consul has no ACLs.
-func (c *Client) StrangersMay(ctx context.Context, datacenter, namespace, partition string, rights []Right) (bool, error) {
+// Who is somebody whose rights can be asked for.
+type Who bool
+
+// Those whose rights can be asked for.
+const (
+	Ourselves Who = false // with the token of the moment
+	Strangers Who = true  // without one
+)
+
+// MayRead reports whether somebody has all of rights in that datacenter, namespace and partition, as is the case where Consul
+// has no ACLs.
+func (c *Client) MayRead(ctx context.Context, datacenter, namespace, partition string, who Who, rights []Right) (bool, error) {
 	for len(rights) > 0 {
 		n := min(len(rights), maxRights)
-		may, err := c.authorize(ctx, datacenter, namespace, partition, rights[:n])
+		may, err := c.authorize(ctx, datacenter, namespace, partition, who, rights[:n])
 		if err != nil {
 			return c.withoutACLs(ctx, err)
 		}
@@ -91,7 +100,7 @@ func aclsDisabled(err error) bool {
 }
 
 // authorize asks what Consul's own UI asks to know what it can offer. The official client has no method for it.
-func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition string, rights []Right) (bool, error) {
+func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition string, who Who, rights []Right) (bool, error) {
 	type question struct {
 		Resource, Access, Segment string
 		Namespace, Partition      string `json:",omitempty"`
@@ -113,7 +122,10 @@ func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition
 	if err != nil {
 		return false, err
 	}
-	req.Header.Set(tokenHeader, nobody)
+	req.Header.Set(tokenHeader, placeholder)
+	if who == Strangers {
+		req.Header.Set(tokenHeader, nobody)
+	}
 	req.Header.Set("Content-Type", "application/json")
 	if a := basicAuth(); a != nil {
 		req.SetBasicAuth(a.Username, a.Password)

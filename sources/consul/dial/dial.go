@@ -83,7 +83,11 @@ func New(a Address, s Settings) (*Client, error) {
 		}
 	}
 	namespace, partition := cmp.Or(a.namespace, os.Getenv("CONSUL_NAMESPACE")), cmp.Or(a.partition, os.Getenv("CONSUL_PARTITION"))
-	client := &http.Client{Transport: &transport{base: base, tokens: newTokens(s.TokenFile)}}
+	client := &http.Client{
+		Transport: &transport{base: base, tokens: newTokens(s.TokenFile)},
+		// Consul redirects what it cannot express to something else, which is not the answer to what was asked.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	consul, err := api.NewClient(&api.Config{
 		Address:    host,
 		Scheme:     scheme,

@@ -2,6 +2,7 @@ package dial
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -24,7 +25,8 @@ const (
 	Unreachable             // no answer, or that of a Consul that cannot answer: no connection, a timeout, no leader, 5xx
 	Denied                  // the token does not allow it, or is missing
 	RateLimited             // asked too much
-	Refused                 // the question is at fault, such as a filter that does not parse
+	Refused                 // the question is at fault, such as a filter that does not parse, or a name that no path can express
+	Garbled                 // the answer is not what it should be, such as a page of a proxy
 )
 
 // Failure is what an error of a query means.
@@ -51,6 +53,9 @@ func Classify(err error) Failure {
 		limited *LimitError
 		token   *TokenError
 		status  api.StatusError
+
+		syntax   *json.SyntaxError
+		mistyped *json.UnmarshalTypeError
 	)
 	switch {
 	case err == nil:
@@ -61,6 +66,8 @@ func Classify(err error) Failure {
 		return Failure{Kind: Denied}
 	case errors.As(err, &status):
 		return Failure{Kind: kindOf(status)}
+	case errors.As(err, &syntax), errors.As(err, &mistyped):
+		return Failure{Kind: Garbled}
 	case errors.Is(err, context.Canceled): // a deadline is Consul's fault, a cancellation is not
 		return Failure{Kind: Canceled}
 	default: // of the network, TLS, or an answer that broke off

@@ -50,7 +50,7 @@ func portsOf(t *testing.T, rs []*resource.Resource) []uint32 {
 			add(s)
 		}
 	}
-	for p := uint32(0); p < 100; p++ {
+	for p := range uint32(100) {
 		if seen[p] {
 			all = append(all, p)
 		}

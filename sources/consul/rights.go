@@ -8,13 +8,14 @@ import (
 	"tributary/sources/consul/dial"
 )
 
-// Consul says when it leaves something out that a token may not see. To those who send no token it does not say so. A
-// token that was lost, in an emptied file or a variable that is not set after a restart, would look like services that have all
-// gone. So where something is missing in such an answer, we ask whether strangers may see it.
+// Consul says when it leaves something out that a token may not see, but not what: that something else is hidden proves
+// nothing about what is missing. To those who send no token it does not even say that. A token that was lost, in an emptied
+// file or a variable that is not set after a restart, would look like services that have all gone. So where something is missing in
+// such an answer, we ask whether we, or strangers, may see it.
 
-// unmask finds out whether an answer about s is filtered, if Consul does not tell.
+// unmask finds out whether what is missing in an answer about s may be hidden.
 func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
-	if !answer.anonymous || !answer.Confirming || answer.Filtered {
+	if !answer.Confirming || !answer.anonymous && !answer.Filtered {
 		return nil
 	}
 	r.mu.Lock()
@@ -38,14 +39,29 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 	if len(missing) == 0 && listed {
 		rights = append(rights, dial.Right{Resource: "node"}) // its instances may be on any
 	}
-	may, err := r.catalog.strangersMay(ctx, s.part.domain, rights)
-	answer.Filtered = err == nil && !may
-	return err
+	return r.decide(ctx, s.part, answer.anonymous, rights, &answer.Filtered)
+}
+
+// decide makes filtered what the rights of whoever asked say of an answer.
+func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial.Right, filtered *bool) error {
+	who := dial.Ourselves
+	if anonymous {
+		who = dial.Strangers
+	}
+	may, err := r.catalog.mayRead(ctx, p.domain, who, rights)
+	switch {
+	case err != nil && *filtered:
+		return nil // an old Consul, or a proxy in front of it: then we go by what was said
+	case err != nil:
+		return err
+	}
+	*filtered = !may
+	return nil
 }
 
 // unmaskNames does the same for the names of p.
 func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
-	if !l.anonymous || !l.Confirming || l.Filtered {
+	if !l.Confirming || !l.anonymous && !l.Filtered {
 		return nil
 	}
 	var rights []dial.Right
@@ -70,7 +86,5 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 		rights = []dial.Right{{Resource: "service"}}
 	}
 	slices.SortFunc(rights, func(a, b dial.Right) int { return strings.Compare(a.Name, b.Name) })
-	may, err := r.catalog.strangersMay(ctx, p.domain, rights)
-	l.Filtered = err == nil && !may
-	return err
+	return r.decide(ctx, p, l.anonymous, rights, &l.Filtered)
 }

@@ -136,21 +136,21 @@ func TestStrangersMay(t *testing.T) {
 	for i := range 200 {
 		rights = append(rights, dial.Right{Resource: "service", Name: fmt.Sprint(i)})
 	}
-	may, err := c.strangersMay(t.Context(), domain{datacenter: "dc2"}, rights)
+	may, err := c.mayRead(t.Context(), domain{datacenter: "dc2"}, dial.Strangers, rights)
 	require.NoError(t, err)
 	require.True(t, may)
 	require.Len(t, s.asked("/v1/internal/acl/authorize?dc=dc2"), 1)
 	s.token = "secret"
 	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
 	c = dialed(t, s, Settings{})
-	may, err = c.strangersMay(t.Context(), domain{}, rights)
+	may, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.NoError(t, err)
 	require.False(t, may, "the token is not sent with such questions")
 	s.proxied = true
-	_, err = c.strangersMay(t.Context(), domain{}, rights)
+	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.ErrorContains(t, err, "only GET")
 	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
 	s.http.Close()
-	_, err = c.strangersMay(t.Context(), domain{}, rights)
+	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }

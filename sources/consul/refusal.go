@@ -1,0 +1,72 @@
+package consul
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// A service that cannot be read for its own sake, because no path can express its name or its answer cannot be understood,
+// is settled: it is quarantined by name, and the rest is served. What was read of it before stays.
+
+// refusedOften is how many reads in a row have to fail before a service is taken to be at fault itself.
+const refusedOften = 3
+
+// refuse takes up that s could not be read because of t, and reports whether it has come to be refused by that. The caller
+// holds mu.
+func (s *service) refuse(t *trouble) bool {
+	if !t.own {
+		s.failures = 0
+		return false
+	}
+	s.failures++
+	inexpressible := !expressible(s.name)
+	// If nothing else can be read either, it is the filter that is at fault, or something in front of Consul.
+	if s.refusal != nil || !inexpressible && (s.failures < refusedOften || !s.part.readable()) {
+		return false
+	}
+	s.settled = true
+	why := "it cannot be read"
+	if inexpressible {
+		why = "its name cannot be read over HTTP: register it under another one"
+	}
+	s.refusal = fmt.Errorf("service %q: %s: %s", s.name, why, t.message)
+	return true
+}
+
+// readable reports whether some service of p was read, and nothing has been the matter with it since.
+func (p *part) readable() bool {
+	if p.trouble != nil {
+		return false
+	}
+	for _, s := range p.services {
+		if s.known && s.trouble == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// expressible reports whether the name of a service can stand in the path of a request. Consul takes any characters in
+// names, and refuses or redirects requests with some of them (observed in 1.22).
+func expressible(name string) bool {
+	const before = "/v1/health/service/"
+	return path.Clean(before+name) == before+name && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// rejects are those of a service that cannot be read in some domains. Without a key they stand for whatever was made of it.
+// The caller holds mu.
+func (r *run) rejects(name string) (all []sources.Reject) {
+	for _, p := range r.parts {
+		if s := p.services[name]; s != nil && s.refusal != nil {
+			all = append(all, sources.Reject{
+				Origin: resource.Origin{Place: "consul " + p.prefix() + "service " + name}, Err: s.refusal,
+			})
+		}
+	}
+	return all
+}

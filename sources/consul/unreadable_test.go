@@ -1,0 +1,72 @@
+package consul
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// Consul takes services with names that cannot be read over HTTP. They hold up nobody, and are quarantined by name.
+func TestNamesThatHTTPCannotExpress(t *testing.T) {
+	for _, name := range []string{"a\u00a0b", "a\tb", "a\nb", ".", "..", "a//b", "/x"} {
+		for what, others := range map[string]bool{"beside another": true, "alone": false} {
+			t.Run(what+" "+name, func(t *testing.T) {
+				s := newServer(t)
+				s.put(name, instance(name, "1", "10.0.0.1", 80))
+				if others {
+					s.put("web", instance("web", "1", "10.0.0.1", 80))
+				}
+				s.refuse(name)
+				r := runSource(t, s, Settings{})
+				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
+				require.Equal(t, others, r.has("web"))
+				require.Equal(t, sources.Healthy, r.status().State, r.status().Message)
+				q := r.status().Quarantined[0]
+				require.Equal(t, name, q.Group)
+				require.Contains(t, q.Reason, "cannot be read")
+				s.put("api", instance("api", "1", "10.0.0.1", 80))
+				r.await("the rest is followed", func() bool { return r.has("api") })
+			})
+		}
+	}
+}
+
+// One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
+func TestAServiceThatCannotBeReadForItsOwnSake(t *testing.T) {
+	s := newServer(t)
+	s.put("web", instance("web", "1", "10.0.0.1", 80))
+	s.put("odd", instance("odd", "1", "10.0.0.1", 80))
+	r := runSource(t, s, Settings{})
+	r.await("it is synced", func() bool { return r.status().Synced && r.has("odd") })
+	s.refuse("odd")
+	r.await("it is quarantined", func() bool { return len(r.status().Quarantined) == 1 })
+	require.True(t, r.has("odd"), "the last good")
+	require.True(t, r.status().Quarantined[0].LastGoodServes || r.has("odd"))
+	require.Equal(t, sources.Healthy, r.status().State, r.status().Message)
+	cold := runSource(t, s, Settings{})
+	cold.await("it is synced", func() bool { return cold.status().Synced })
+	require.True(t, cold.has("web") && !cold.has("odd"))
+	s.refuse()
+	cold.await("it is read", func() bool { return cold.has("odd") && len(cold.status().Quarantined) == 0 })
+}
+
+// A filter that is no expression is at fault itself: no service is settled by that.
+func TestAFilterThatIsNoneSettlesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("1")) })
+		w.mu.Lock()
+		w.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
+		w.mu.Unlock()
+		w.start(Settings{HealthFilter: "!"}, 0)
+		pass(time.Hour)
+		require.False(t, w.synced())
+		require.Equal(t, sources.Unreachable, w.health().State)
+		require.Contains(t, w.health().Message, "boolean expression")
+	})
+}
