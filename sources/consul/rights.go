@@ -15,7 +15,7 @@ import (
 
 // unmask finds out whether what is missing in an answer about s may be hidden.
 func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
-	if !answer.Confirming || !answer.anonymous && !answer.Filtered {
+	if !answer.Confirming || answer.anonymous == answer.Filtered {
 		return nil
 	}
 	r.mu.Lock()
@@ -61,7 +61,7 @@ func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial
 
 // unmaskNames does the same for the names of p.
 func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
-	if !l.Confirming || !l.anonymous && !l.Filtered {
+	if !l.Confirming || l.anonymous == l.Filtered {
 		return nil
 	}
 	var rights []dial.Right

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/e2e/fixture"
+)
+
+// oracle knows what is in Consul because it has put it there, and what tributary has to serve for that, said in the simplest
+// words that there are: "s3 at 10007" for an endpoint of a service, "r2 says v5" for a rule. It shares no code with the product.
+type oracle struct {
+	ports   map[string]map[int]bool // by service: the ports of its instances, and whether they pass
+	rules   map[string]int          // the version of each
+	counter int
+	later   []func(*api.Client) error // writes of which it is not known whether they were done
+
+	mu     *sync.Mutex
+	steady map[string]bool // what was there at the beginning of the round and was not touched since
+	losses []string
+	looks  int
+}
+
+func newOracle() oracle {
+	return oracle{ports: map[string]map[int]bool{}, rules: map[string]int{}, counter: 10000, mu: new(sync.Mutex)}
+}
+
+// words are what tributary has to serve.
+func (o *oracle) words() map[string]bool {
+	all := map[string]bool{}
+	for service, ports := range o.ports {
+		for port, passes := range ports {
+			if passes {
+				all[endpointWord(service, port)] = true
+			}
+		}
+	}
+	for rule, version := range o.rules {
+		all[ruleWord(rule, version)] = true
+	}
+	return all
+}
+
+func endpointWord(service string, port int) string { return fmt.Sprintf("%s at %d", service, port) }
+func ruleWord(rule string, version int) string     { return fmt.Sprintf("%s says v%d", rule, version) }
+
+// begin begins a round.
+func (o *oracle) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.steady = o.words()
+}
+
+// touch says that something is changed, and need not be there until the end of the round.
+func (o *oracle) touch(words ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, w := range words {
+		delete(o.steady, w)
+	}
+}
+
+// next chooses a change: how to write it, which may be done again and again, and what is to be called when it was.
+func (o *oracle) next(rnd *rand.Rand) (write func(*api.Client) error, done func()) {
+	service, rule := fmt.Sprint("s", rnd.IntN(12)), fmt.Sprint("r", rnd.IntN(9))
+	var some []int
+	for _, port := range slices.Sorted(maps.Keys(o.ports[service])) {
+		some = append(some, port)
+	}
+	o.counter++
+	fresh := o.counter
+	switch n := rnd.IntN(10); {
+	case n < 4 && len(some) < 3 || n < 7 && len(some) == 0:
+		return o.register(service, fresh, true), func() { o.set(service, fresh, true) }
+	case n < 5:
+		port := some[rnd.IntN(len(some))]
+		passes := !o.ports[service][port]
+		o.touch(endpointWord(service, port))
+		return o.register(service, port, passes), func() { o.set(service, port, passes) }
+	case n < 7:
+		port := some[rnd.IntN(len(some))]
+		o.touch(endpointWord(service, port))
+		return func(c *api.Client) error {
+			_, err := c.Catalog().Deregister(&api.CatalogDeregistration{Node: nodeOf(port), ServiceID: idOf(service, port)}, nil)
+			return err
+		}, func() { delete(o.ports[service], port) }
+	case n < 9 || o.rules[rule] == 0:
+		o.touch(ruleWord(rule, o.rules[rule]))
+		return o.put(rule, fresh), func() { o.rules[rule] = fresh }
+	default:
+		o.touch(ruleWord(rule, o.rules[rule]))
+		return func(c *api.Client) error { _, err := c.KV().Delete("mesh/"+rule, nil); return err }, func() { delete(o.rules, rule) }
+	}
+}
+
+func (o *oracle) set(service string, port int, passes bool) {
+	if o.ports[service] == nil {
+		o.ports[service] = map[int]bool{}
+	}
+	o.ports[service][port] = passes
+}
+
+// everything are writes of all that there is.
+func (o *oracle) everything() (all []func(*api.Client) error) {
+	for _, service := range slices.Sorted(maps.Keys(o.ports)) {
+		for _, port := range slices.Sorted(maps.Keys(o.ports[service])) {
+			all = append(all, o.register(service, port, o.ports[service][port]))
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(o.rules)) {
+		all = append(all, o.put(rule, o.rules[rule]))
+	}
+	return all
+}
+
+func nodeOf(port int) string { return fmt.Sprint("node-", port%4) }
+
+func idOf(service string, port int) string { return fmt.Sprint(service, "-", port) }
+
+func (o *oracle) register(service string, port int, passes bool) func(*api.Client) error {
+	status := api.HealthCritical
+	if passes {
+		status = api.HealthPassing
+	}
+	return func(c *api.Client) error {
+		_, err := c.Catalog().Register(&api.CatalogRegistration{
+			Node: nodeOf(port), Address: "127.2.0.1",
+			Service: &api.AgentService{ID: idOf(service, port), Service: service, Port: port, Meta: map[string]string{"protocol": "http"}},
+			Check:   &api.AgentCheck{Node: nodeOf(port), CheckID: "check:" + idOf(service, port), ServiceID: idOf(service, port), Status: status},
+		}, nil)
+		return err
+	}
+}
+
+func (o *oracle) put(rule string, version int) func(*api.Client) error {
+	text := fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: %s, namespace: shop}
+spec:
+  hosts: [%s.example]
+  http: [{route: [{destination: {host: v%d}}]}]
+`, rule, rule, version)
+	return func(c *api.Client) error {
+		_, err := c.KV().Put(&api.KVPair{Key: "mesh/" + rule, Value: []byte(text)}, nil)
+		return err
+	}
+}
+
+// compare says how what is served differs from what has to be.
+func (o *oracle) compare(got map[string]bool) error {
+	want := o.words()
+	var missing, more []string
+	for word := range want {
+		if !got[word] {
+			missing = append(missing, word)
+		}
+	}
+	for word := range got {
+		if !want[word] {
+			more = append(more, word)
+		}
+	}
+	if len(missing)+len(more) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	slices.Sort(more)
+	return fmt.Errorf("missing %v, too much %v", missing, more)
+}
+
+// served is what a tributary serves, in the words of the oracle.
+func served(ctx context.Context, tributary *fixture.Tributary) (map[string]bool, error) {
+	all := map[string]bool{}
+	entries, err := fixture.ReadServed(ctx, tributary.XDS, "networking.istio.io/v1/ServiceEntry")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		var se networking.ServiceEntry
+		if err := proto.Unmarshal([]byte(e.Body), &se); err != nil {
+			return nil, err
+		}
+		var service string
+		if _, err := fmt.Sscanf(se.Hosts[0], "%2s", &service); err != nil {
+			return nil, err
+		}
+		if se.Hosts[0][len(service)] != '.' {
+			service = se.Hosts[0][:3]
+		}
+		for _, endpoint := range se.Endpoints {
+			for _, port := range endpoint.Ports {
+				all[endpointWord(service, int(port))] = true
+			}
+		}
+	}
+	rules, err := fixture.ReadServed(ctx, tributary.XDS, "networking.istio.io/v1/VirtualService")
+	if err != nil {
+		return nil, err
+	}
+	for name, r := range rules {
+		var vs networking.VirtualService
+		if err := proto.Unmarshal([]byte(r.Body), &vs); err != nil {
+			return nil, err
+		}
+		var version int
+		if _, err := fmt.Sscanf(vs.Http[0].Route[0].Destination.Host, "v%d", &version); err != nil {
+			return nil, err
+		}
+		all[ruleWord(name[len("shop/"):], version)] = true
+	}
+	return all, nil
+}
+
+// look looks again and again whether what nobody touches is served, until it is told to stop.
+func (o *oracle) look(t *testing.T, tributary *fixture.Tributary) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var loop sync.WaitGroup
+	lost := map[string]bool{}
+	loop.Go(func() {
+		for ctx.Err() == nil {
+			got, err := served(ctx, tributary)
+			o.mu.Lock()
+			if err == nil { // else it is being restarted
+				o.looks++
+				for word := range o.steady {
+					if !got[word] && !lost[word] {
+						lost[word] = true
+						o.losses = append(o.losses, time.Now().UTC().Format(time.TimeOnly)+" lost: "+word)
+					}
+				}
+			}
+			o.mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	return func() { cancel(); loop.Wait() }
+}
