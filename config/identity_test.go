@@ -29,13 +29,18 @@ func TestIdentity(t *testing.T) {
 		},
 		{
 			"address: 'xds://a:1'",
-			[]string{"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "cacheDir: /c", "maxMessageBytes: 5", "locality: a/b"},
+			[]string{"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "cacheDir: /c", "resync: 2h", "maxMessageBytes: 5", "resync: 2h", "locality: a/b"},
 			[]string{"subscribedResources: [Gateway]", "revision: blue", "nodeMetadata: {a: b}", "nodeID: me", "transform: {namespaces: {a: b}}"},
 		},
 		{
 			"address: 'consul://a:1'",
 			[]string{"stale: false", "wait: 1m", "resync: 1h", "grace: 1m", "resetHold: 1m", "rampRate: 3", "maxConcurrentWatches: 3", "requireConsistent: true, stale: false", "tokenFile: /t"},
 			[]string{"hostTemplate: '{service}.x'", "datacenters: [dc1]", "tags: [mesh]", "vips: none"},
+		},
+		{
+			"address: 'zookeeper://a:1'",
+			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m"},
+			[]string{"interfaces: [a.B]", "namespace: mesh", "vips: none"},
 		},
 		{
 			"address: 'consul-kv://a:1/b'",

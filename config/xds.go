@@ -36,7 +36,7 @@ func (s *XDS) locate(dir, address string) string {
 
 func (s *XDS) content() any {
 	made := *s
-	made.Connection, made.Mode, made.Locality, made.CacheDir, made.MaxMessageBytes = Connection{}, "", "", "", 0
+	made.Connection, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, "", "", "", 0, 0
 	return made
 }
 
