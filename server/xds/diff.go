@@ -27,6 +27,14 @@ func (d *diff) before(to *state) (*state, *diff) {
 	return d.keeping()
 }
 
+// and returns a difference in which entries are removed besides.
+func (d *diff) and(removed []*Entry) *diff {
+	if len(removed) == 0 {
+		return d
+	}
+	return &diff{puts: d.puts, removed: removed}
+}
+
 // deltas are the puts of a difference as delta streams are sent them.
 type deltas struct {
 	*run
@@ -60,11 +68,7 @@ func (s *state) since(from *state) *diff {
 	puts, removed := compare(from, s)
 	d := &diff{puts: puts, removed: removed}
 	d.keeping = sync.OnceValues(func() (*state, *diff) {
-		keep := make([]change, len(removed))
-		for i, e := range removed {
-			keep[i] = change{e.Name, e}
-		}
-		return s.apart(keep), &diff{puts: puts}
+		return s.and(removed), &diff{puts: puts}
 	})
 	if from.revision != 0 {
 		if s.diffs == nil {

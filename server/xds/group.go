@@ -1,7 +1,9 @@
 package xds
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,11 +14,16 @@ type Group struct {
 
 	commits sync.Mutex // held by the one who commits
 
-	mu     sync.RWMutex // held for writing while what clients see is replaced
+	shown atomic.Pointer[cut] // what clients see of the types that depend on each other
+
+	mu     sync.Mutex // held while shown, and those of the collections, are replaced
 	hidden map[*Collection]struct{}
 	timer  *time.Timer // non-nil while an announcement is due
 	oldest time.Time   // of the commits that wait for it
 }
+
+// cut is the states that the collections of a group had at one moment between commits, as far as their types have a rank.
+type cut map[*Collection]*state
 
 // Debounce delays the announcement of a commit until none followed for Quiet, but by no more than Max. Zero announces at
 // once. Until then clients see, and are answered from, what was there before.
@@ -24,7 +31,9 @@ type Debounce struct{ Quiet, Max time.Duration }
 
 // NewGroup returns a group without collections.
 func NewGroup(debounce Debounce) *Group {
-	return &Group{debounce: debounce, hidden: make(map[*Collection]struct{})}
+	g := &Group{debounce: debounce, hidden: make(map[*Collection]struct{})}
+	g.shown.Store(&cut{})
+	return g
 }
 
 // Collection adds an empty collection to the group, of which nothing is sent until its MarkSynced is called.
@@ -32,8 +41,11 @@ func (g *Group) Collection(typ Type) *Collection {
 	c := &Collection{typ: typ, group: g, bells: make(map[bell]int)}
 	s := &state{revision: 1}
 	s.version = s.sum.String()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	c.current.Store(s)
-	c.shown.Store(s)
+	g.hidden[c] = struct{}{}
+	g.show()
 	return c
 }
 
@@ -95,8 +107,15 @@ func (g *Group) show() {
 		g.timer.Stop()
 		g.timer = nil
 	}
+	next := maps.Clone(*g.shown.Load())
 	for c := range g.hidden {
 		c.shown.Store(c.current.Load())
+		if c.typ.Rank > 0 {
+			next[c] = c.current.Load()
+		}
+	}
+	g.shown.Store(&next)
+	for c := range g.hidden {
 		c.ring()
 	}
 	clear(g.hidden)

@@ -114,7 +114,7 @@ func (s *stream) checkSubscriptions() error {
 	}
 	names := 0
 	for _, sub := range s.subs {
-		names += len(sub.wants.names) + len(sub.has.lacks)
+		names += len(sub.wants.names) + len(sub.has.lacks) + len(sub.has.stale)
 	}
 	if names > l.NamesPerStream {
 		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", names, l.NamesPerStream)

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -15,10 +16,16 @@ import (
 //   - What is removed goes after that, in reverse order of rank, when the parents are acknowledged.
 //   - Nothing waits longer than the acknowledgement timeout for any one thing.
 //
-// Types of children (Type.ChildURL) are not held to the cut: to have the newest endpoints of a cluster is never wrong.
+// Types of children (Type.ChildURL) go ahead of the cut: to have the newest endpoints of a cluster is never wrong.
 
 // inOrder returns which of subs, which depend on each other and stand in order of rank, is next, and what it is to be sent.
 func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p step) {
+	none := s.cuts == nil
+	for _, sub := range subs {
+		if none || sub.goal == nothing {
+			s.aim(sub)
+		}
+	}
 	for {
 		next, p, pending, unanswered := s.additions(subs, now)
 		if next == nil && !pending && !unanswered {
@@ -39,7 +46,7 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 		if p := parent.plan(true); p.adds {
 			continue // it is about to go
 		}
-		sub.goal = sub.coll.shown.Load()
+		s.aimAhead(sub)
 		if p := sub.plan(true); p.adds && s.mayGo(sub, now) {
 			return sub, p
 		}
@@ -55,15 +62,12 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 		if !sub.coll.Synced() {
 			continue
 		}
-		if sub.goal == nothing {
-			sub.goal = sub.coll.shown.Load()
-		}
 		parent := s.parent(sub)
 		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting)
 		switch p := sub.plan(true); {
 		case !p.adds:
 			sub.rest(&p)
-		case ahead && !sub.has.fresh():
+		case ahead:
 			pending = true
 		case s.mayGo(sub, now):
 			return sub, p, true, false
@@ -91,10 +95,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		switch p := sub.plan(false); {
 		case !p.removes:
 			sub.rest(&p)
-		case parent != nil && parent.goal != parent.coll.shown.Load():
-			// What the child has lost may belong to a newer cut.
-		case sub.coll.typ.ChildURL != "" && !sub.wants.all && following > 0:
-			s.lookAgain(following)
+		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now)):
 		case unanswered || !s.mayGo(sub, now):
 			return nil, step{}, true
 		default:
@@ -110,6 +111,19 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 	return nil, step{}, false
 }
 
+// inUse returns for how long sub, if it is of a type with children, and those, should lose nothing, although the parents are
+// acknowledged. A client that asks by name is to ask for what the parents lead to now, which it may have done after following.
+// One that came back has yet to say what else it has.
+func (s *subscription) inUse(following, timeout time.Duration, now time.Time) time.Duration {
+	if s.coll.typ.ChildURL == "" {
+		return 0
+	}
+	if s.wants.all {
+		following = 0
+	}
+	return max(following, s.resumed.Add(timeout).Sub(now))
+}
+
 // cut aims at a newer cut, if there is one and it is not too early for one of the types.
 func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	newer, early := false, false
@@ -122,17 +136,31 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	if !newer || early {
 		return false
 	}
+	clear(s.cuts)
 	for _, sub := range subs {
-		g := sub.coll.group
-		g.mu.RLock() // of one group at a time: there is no order among groups
-		for _, other := range subs {
-			if other.coll.group == g && other.coll.Synced() {
-				other.goal = other.coll.shown.Load()
-			}
-		}
-		g.mu.RUnlock()
+		s.aim(sub)
 	}
 	return true
+}
+
+// aim makes the goal of sub what the last cut has of it, which is made if there is none.
+func (s *stream) aim(sub *subscription) {
+	g := sub.coll.group
+	if s.cuts == nil {
+		s.cuts = make(map[*Group]cut)
+	}
+	if s.cuts[g] == nil {
+		s.cuts[g] = *g.shown.Load()
+	}
+	sub.goal = cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
+}
+
+// aimAhead makes the goal of sub, a type of children, the newest there is, and what the last cut has besides: that is still
+// in use.
+func (s *stream) aimAhead(sub *subscription) {
+	s.aim(sub)
+	shown := sub.coll.shown.Load()
+	sub.goal, _ = shown.since(sub.goal).before(shown)
 }
 
 // parent returns the subscription of the type of which sub has the children, or nil.
@@ -176,7 +204,7 @@ func (s *stream) expect(sub *subscription, p *step, now time.Time) {
 			continue
 		}
 		if child != nil && child.wants.cover(e.Child) {
-			child.has.owe(e.Child)
+			child.has.renew(e.Child)
 		} else if child == nil && sub.has.brought != nil {
 			if s.owed == nil {
 				s.owed = make(map[string][]string)
@@ -214,9 +242,9 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 		return false
 	}
 	child := s.child(sub)
-	if child != nil && child.coll.Synced() {
+	if child != nil && child.goal != nothing {
 		for name := range sub.children {
-			if child.coll.shown.Load().get(name) == nil {
+			if child.goal.get(name) == nil {
 				delete(sub.children, name) // there is nothing to wait for
 			}
 		}

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -46,7 +47,9 @@ type holding struct {
 	version string    // SotW: version_info, of everything; empty if there is none
 	// lacks are names of which the client has nothing, whatever the rest says, each with whether that was said.
 	lacks map[string]told
-	asks  bool // the next response is due even if there is nothing in it
+	stale map[string]struct{} // names that are to be sent once more, if they are there: the client waits for them
+	asks  bool                // the next response is due even if there is nothing in it
+	again bool                // delta: a wildcard is new, and of what it covers the client may have, or have dropped, anything
 }
 
 // told is whether a client that lacks a resource knows that there is none. If not, the next response has to speak of it.
@@ -60,8 +63,19 @@ func (h *holding) owe(name string) {
 	h.lacks[name] = false
 }
 
+// renew makes the next response have name, if it is there.
+func (h *holding) renew(name string) {
+	if h.stale == nil {
+		h.stale = make(map[string]struct{})
+	}
+	h.stale[name] = struct{}{}
+}
+
 // forget is for a name that the client no longer wants.
-func (h *holding) forget(name string) { delete(h.lacks, name) }
+func (h *holding) forget(name string) {
+	delete(h.lacks, name)
+	delete(h.stale, name)
+}
 
 // fresh says whether the client has nothing, as far as is known: it is not one that comes back.
 func (h *holding) fresh() bool { return h.at == nothing && h.brought == nil && h.version == "" }
@@ -73,18 +87,18 @@ func (h *holding) asked() bool {
 			return true
 		}
 	}
-	return h.asks || h.brought != nil
+	return h.asks || h.brought != nil || len(h.stale) > 0
 }
 
 // keepOnly takes from the client all but names, which are what it wanted until now.
 func (h *holding) keepOnly(names map[string]struct{}) {
-	var kept []change
+	var kept []*Entry
 	for name := range names {
 		if e := h.get(name); e != nil {
-			kept = append(kept, change{name, e})
+			kept = append(kept, e)
 		}
 	}
-	h.at = nothing.apart(kept)
+	h.at = nothing.and(kept)
 }
 
 // get returns what the client has under name, if it wants it, or nil.
@@ -93,6 +107,39 @@ func (h *holding) get(name string) *Entry {
 		return nil
 	}
 	return h.at.get(name)
+}
+
+// due yields what is to be said of goal whether or not it has changed, each name once.
+func (h *holding) due(goal *state) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for name := range h.lacks {
+			if e := goal.get(name); e != nil && !yield(e) {
+				return
+			}
+		}
+		for name := range h.stale {
+			if _, lacks := h.lacks[name]; lacks {
+				continue
+			}
+			if e := goal.get(name); e != nil && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func none(entries iter.Seq[*Entry]) bool {
+	for range entries {
+		return false
+	}
+	return true
+}
+
+// anyway says whether the name is one of those.
+func (h *holding) anyway(name string) bool {
+	_, lacks := h.lacks[name]
+	_, stale := h.stale[name]
+	return lacks || stale
 }
 
 // step is what to send to a client, and where that brings it.
@@ -134,16 +181,19 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	if w.all || h.at != nothing { // else all that is wanted is lacking
 		p.diff = goal.since(h.at)
 	}
-	if keep && v.takes(w) {
+	switch {
+	case h.again && w.all: // what it does not have cannot be kept
+		p.diff = goal.since(nothing).and(p.diff.removed)
+	case keep && v.takes(w):
 		p.to, p.diff = p.diff.before(goal)
 	}
 	p.has = holding{at: p.to, lacks: h.untold(p.to, goal)}
 	switch {
-	case v.delta && w.all && len(h.lacks) == 0:
+	case v.delta && w.all && len(h.lacks)+len(h.stale) == 0:
 		p.say, p.adds, p.removes = sayDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
 	case !v.delta && w.all:
 		p.say, p.removes = sayState, len(p.diff.removed) > 0
-		p.adds = len(h.lacks) > 0 || len(p.diff.puts) > 0 || p.to.version != h.at.version && !p.removes
+		p.adds = len(p.diff.puts) > 0 || p.to.version != h.at.version && !p.removes || !none(h.due(goal))
 	default:
 		p.list(v, h, w, goal)
 	}
@@ -184,7 +234,7 @@ const sharedShare = 16
 // listPuts lists the changes that the client wants, and what it lacks, each name once.
 func (p *step) listPuts(h *holding, w *wants, goal *state) {
 	for i, e := range p.diff.puts {
-		if _, lacks := h.lacks[e.Name]; lacks || !w.cover(e.Name) {
+		if h.anyway(e.Name) || !w.cover(e.Name) {
 			continue
 		}
 		p.puts = append(p.puts, e)
@@ -194,15 +244,11 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 			p.spans = append(p.spans, span{i, i + 1})
 		}
 	}
-	if len(h.lacks) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+	if len(h.lacks)+len(h.stale) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
 		return
 	}
 	p.spans = nil
-	for name := range h.lacks {
-		if e := goal.get(name); e != nil {
-			p.puts = append(p.puts, e)
-		}
-	}
+	p.puts = slices.AppendSeq(p.puts, h.due(goal))
 	sortEntries(p.puts)
 }
 
@@ -242,7 +288,7 @@ func (h *holding) untold(to, goal *state) map[string]told {
 // planResumed is the plan for the first response to a client that brought versions along.
 func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 	p := step{to: goal, has: holding{at: goal}, diff: noDiff}
-	var gone []string
+	var gone []*Entry
 	if w.all {
 		p.puts, gone = h.compareAll(goal)
 	} else {
@@ -250,7 +296,7 @@ func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 	}
 	p.news = p.puts
 	missing := func(name string) {
-		if _, brought := slices.BinarySearch(gone, name); !brought && goal.get(name) == nil {
+		if _, brought := slices.BinarySearchFunc(gone, name, compareName); !brought && goal.get(name) == nil {
 			p.removed = append(p.removed, name)
 		}
 	}
@@ -263,15 +309,11 @@ func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 		}
 	}
 	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.asks
-	if len(gone) > 0 && keep { // for the client has, it is enough to know the names
-		had := make([]change, len(gone))
-		for i, name := range gone {
-			had[i] = change{name, &Entry{Name: name}}
-		}
-		p.to = goal.apart(had)
+	if len(gone) > 0 && keep {
+		p.to = goal.and(gone)
 		p.has.at = p.to
 	} else if len(gone) > 0 {
-		p.removed, p.removes = append(p.removed, gone...), true
+		p.removed, p.removes = append(p.removed, names(gone)...), true
 	}
 	slices.Sort(p.removed)
 	return p

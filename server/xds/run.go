@@ -3,7 +3,7 @@ package xds
 import "google.golang.org/protobuf/encoding/protowire"
 
 // maxChunk bounds a delta response in bytes: clients by default refuse messages over 4 MiB.
-const maxChunk = 2 << 20
+var maxChunk = 2 << 20 // a variable for tests
 
 // run is entries encoded for delta streams, one after the other, so that any stretch of them can be sent as it is.
 type run struct {

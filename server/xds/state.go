@@ -64,10 +64,11 @@ func (s *state) all() iter.Seq[*Entry] {
 	}
 }
 
-// apart returns the state after changes as one that is of no commit: differences from it are not remembered.
-func (s *state) apart(changes []change) *state {
-	if len(changes) == 0 {
-		return s
+// and returns the state with entries besides. It is of no commit: differences from it are not remembered.
+func (s *state) and(entries []*Entry) *state {
+	changes := make([]change, len(entries))
+	for i, e := range entries {
+		changes[i] = change{e.Name, e}
 	}
 	next := s.with(changes)
 	if next != s {

@@ -42,6 +42,7 @@ type stream struct {
 	subs   []*subscription // in order of rank, then of arrival
 	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
 	owed map[string][]string
+	cuts map[*Group]cut // that the types with a rank are brought to
 	// childless are types of children that the client did not ask for when it was time: nothing waits for them.
 	childless map[string]bool
 
@@ -86,14 +87,14 @@ func (s *stream) receive() error {
 			}
 			return err
 		}
-		if err := s.take(req); err != nil {
+		if err := s.take(req, time.Now()); err != nil {
 			return err
 		}
 	}
 }
 
 // take applies one request.
-func (s *stream) take(req *request) error {
+func (s *stream) take(req *request, now time.Time) error {
 	if err := s.checkRequest(req); err != nil {
 		return err
 	}
@@ -104,7 +105,6 @@ func (s *stream) take(req *request) error {
 	if s.fixedType != "" && typeURL != s.fixedType {
 		return status.Errorf(codes.InvalidArgument, "type_url is %q, but this service serves %q", typeURL, s.fixedType)
 	}
-	now := time.Now()
 	sub := s.subscription(typeURL)
 	first := sub == nil
 	if first {
@@ -153,7 +153,7 @@ func (s *stream) apply(sub *subscription, req *request, first bool, now time.Tim
 	slices.SortStableFunc(s.subs, func(a, b *subscription) int { return cmp.Compare(a.coll.typ.Rank, b.coll.typ.Rank) })
 	for _, name := range s.owed[sub.typeURL] {
 		if sub.wants.cover(name) {
-			sub.has.owe(name)
+			sub.has.renew(name)
 		}
 	}
 	delete(s.owed, sub.typeURL)
@@ -162,7 +162,7 @@ func (s *stream) apply(sub *subscription, req *request, first bool, now time.Tim
 // split returns the subscriptions that depend on nothing, and those that depend on each other, in order of rank.
 func (s *stream) split() (free, ordered []*subscription) {
 	i, _ := slices.BinarySearchFunc(s.subs, 1, func(sub *subscription, rank int) int { return cmp.Compare(sub.coll.typ.Rank, rank) })
-	if len(s.subs)-i < 2 { // nothing to depend on
+	if len(s.subs)-i == 1 && s.subs[i].resumed.IsZero() { // nothing to depend on
 		i = len(s.subs)
 	}
 	return s.subs[:i], s.subs[i:]

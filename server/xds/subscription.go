@@ -25,6 +25,8 @@ type subscription struct {
 	pace pace
 	beat time.Time // when the TTLs were last renewed
 
+	resumed time.Time // when the client came back; zero if it began with nothing
+
 	// of a type that has children: see expect
 	children map[string]struct{} // that the client is expected to have before a parent leads to them
 	expects  time.Time           // since when
@@ -70,12 +72,31 @@ func (s *subscription) outstanding() bool {
 // whether the request answers the last response, or is the first.
 func (s *subscription) take(r *request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
-	if s.delta {
-		s.takeDelta(r, first) // subscriptions count even where the nonce is stale
-	} else if current || r.nonce == "" {
-		s.takeSotW(r, first) // else the client will answer the newer response, with all its names
+	switch {
+	case s.delta:
+		s.takeDelta(r, first, now) // subscriptions count even where the nonce is stale
+	case current || r.nonce == "":
+		s.takeSotW(r, first)
+	case s.ours(r.nonce):
+		s.takeStale(r)
 	}
 	return current
+}
+
+// ours says whether nonce was sent on this stream.
+func (s *subscription) ours(nonce string) bool {
+	n, err := strconv.ParseUint(nonce, nonceBase, 64)
+	return err == nil && n > 0 && n <= s.lastNonce
+}
+
+// takeStale takes a SotW request that was sent before the client had seen the last response. The client will answer that
+// with all its names, which is when they count. But what is not among them now it has dropped, even if it is then.
+func (s *subscription) takeStale(r *request) {
+	for name := range s.wants.names {
+		if !slices.Contains(r.names, name) {
+			s.has.renew(name)
+		}
+	}
 }
 
 // takeSotW takes the names of a request, which are all that the client wants.
@@ -83,13 +104,14 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	all := len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
 	s.named = s.named || len(r.names) > 0
 	wanted := make(map[string]struct{}, len(r.names))
+	had := all && s.wants.all && s.has.at != nothing // with everything else
 	added := false
 	for _, name := range r.names {
 		if name == "*" {
 			continue
 		}
 		wanted[name] = struct{}{}
-		if _, ok := s.wants.names[name]; !ok {
+		if _, ok := s.wants.names[name]; !ok && !had {
 			s.has.owe(name)
 			added = true
 		}
@@ -117,16 +139,20 @@ func (s *subscription) takeSotW(r *request, first bool) {
 }
 
 // takeDelta takes what a request adds to what the client wants, and what it takes away.
-func (s *subscription) takeDelta(r *request, first bool) {
+func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 	if first {
-		s.has.brought = r.initial
+		if s.has.brought = r.initial; r.initial != nil {
+			s.resumed = now
+		}
 		if len(r.subscribe) == 0 {
-			s.wantAll()
+			s.wants.all, s.has.asks = true, true
 		}
 	}
 	for _, name := range r.subscribe {
 		if name == "*" {
-			s.wantAll()
+			if !s.wants.all {
+				s.wants.all, s.has.asks, s.has.again = true, true, true
+			}
 			continue
 		}
 		s.wants.add(name)
@@ -146,18 +172,6 @@ func (s *subscription) takeDelta(r *request, first bool) {
 			s.has.forget(name)
 		}
 	}
-}
-
-// wantAll makes the client want everything, and be sent what it has by name once more.
-func (s *subscription) wantAll() {
-	if s.wants.all {
-		return
-	}
-	s.has.keepOnly(s.wants.names)
-	for e := range s.has.at.all() {
-		s.has.owe(e.Name)
-	}
-	s.wants.all, s.has.asks = true, true
 }
 
 // aim makes what is in the collection now the goal, unless it is too early for that: then it returns how long to wait.

@@ -114,17 +114,19 @@ func (h *holding) said() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// compareAll returns what a client that wants everything has yet to be sent, and what it has that is gone, in order of name.
-func (h *holding) compareAll(to *state) (puts []*Entry, gone []string) {
+// compareAll returns what a client that wants everything has yet to be sent, and what it has that is gone, both in order of
+// name. Of the latter only names and versions are known.
+func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
 	index := to.index()
 	current := make([]bool, to.len) // what the client has as it is
 	for name, version := range h.said() {
 		if place, ok := index.find(name, version); ok {
-			current[place] = true
+			_, stale := h.stale[string(name)]
+			current[place] = !stale
 		} else if place, ok := index.search(name); ok {
 			current[place] = false // it may have been given twice
 		} else {
-			gone = append(gone, string(name))
+			gone = append(gone, &Entry{Name: string(name), Version: string(version)})
 		}
 	}
 	for i, e := range index.entries {
@@ -132,12 +134,12 @@ func (h *holding) compareAll(to *state) (puts []*Entry, gone []string) {
 			puts = append(puts, e)
 		}
 	}
-	slices.Sort(gone)
-	return puts, slices.Compact(gone)
+	sortEntries(gone)
+	return puts, slices.CompactFunc(gone, func(a, b *Entry) bool { return a.Name == b.Name })
 }
 
 // compareNames is compareAll for a client that wants names.
-func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone []string) {
+func (h *holding) compareNames(w *wants, to *state) (puts, gone []*Entry) {
 	have := make(map[string]string)
 	for name, version := range h.said() {
 		if _, ok := w.names[string(name)]; ok {
@@ -146,13 +148,14 @@ func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone []strin
 	}
 	for name := range w.names {
 		version, had := have[name]
-		if e := to.get(name); e != nil && version != e.Version {
+		_, stale := h.stale[name]
+		if e := to.get(name); e != nil && (version != e.Version || stale) {
 			puts = append(puts, e)
 		} else if e == nil && had {
-			gone = append(gone, name)
+			gone = append(gone, &Entry{Name: name, Version: version})
 		}
 	}
 	sortEntries(puts)
-	slices.Sort(gone)
+	sortEntries(gone)
 	return puts, gone
 }

@@ -1,0 +1,343 @@
+package xds
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The model of the order: a client that does as Envoy does, or as gRPC does, against commits that each move routes to other
+// clusters. Each commit is whole in itself: its routes lead to clusters that are there and have endpoints. So must be what the
+// client has, whenever it has taken a message, for as long as it acknowledges in time.
+
+func TestModelOfTheOrder(t *testing.T) {
+	seeds, from := fromEnv(t, "XDS_MODEL_SEEDS", 300), fromEnv(t, "XDS_MODEL_FROM", 1)
+	for seed := from; seed < from+seeds; seed++ {
+		o := newOrderModel(t, uint64(seed)) //nolint:gosec // a seed
+		for o.steps < modelSteps {
+			o.step()
+		}
+		o.rest()
+	}
+}
+
+type orderModel struct {
+	*model
+	grpc    bool              // asks by name, from the top: listener, route, cluster, endpoints
+	routes  map[string]string // of the server, each with the cluster that it leads to
+	version int
+	out     []*request        // on their way to the server
+	applied map[string]string // gRPC: the clusters that are in use, by route
+}
+
+const (
+	orderRoutes   = 3
+	orderClusters = 8
+)
+
+func newOrderModel(t *testing.T, seed uint64) *orderModel {
+	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), seed)
+	o := &orderModel{model: m, routes: make(map[string]string), applied: make(map[string]string)}
+	m.r = rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // not for secrets
+	m.group = NewGroup(Debounce{})
+	for _, url := range modelTypes {
+		m.colls[url] = m.group.Collection(TypeOf(url))
+		m.colls[url].MarkSynced()
+	}
+	m.server.opts.Pacing = Pacing{Least: -1}
+	m.ttl = false
+	if o.grpc = m.chance(2); o.grpc {
+		m.delta = false
+	}
+	o.move()
+	o.open()
+	return o
+}
+
+// open begins a stream. A client that comes back has what it had.
+func (o *orderModel) open() {
+	if o.stream != nil {
+		o.stream.close()
+	}
+	o.stream = &stream{
+		server: o.server, grpc: silentStream{ctx: o.t.Context()}, delta: o.delta, bell: make(bell, 1), drain: make(chan struct{}),
+	}
+	o.inbox, o.out, o.cut = nil, nil, false
+	o.note("open grpc=%t delta=%t", o.grpc, o.delta)
+	for _, url := range []string{ClusterURL, EndpointURL, ListenerURL, RouteURL} {
+		ty := o.types[url]
+		ty.asked, ty.nonce, ty.wants = false, "", map[string]bool{}
+		if !o.delta { // it cannot say what it has, and loses at once what is gone
+			ty.have, o.applied = map[string]string{}, map[string]string{}
+		}
+	}
+	if o.grpc {
+		o.want(ListenerURL, "l")
+	} else {
+		o.want(ClusterURL, "*")
+	}
+	o.follow()
+}
+
+func (o *orderModel) routeNames() (names []string) {
+	for i := range orderRoutes {
+		names = append(names, fmt.Sprintf("r%d", i))
+	}
+	return names
+}
+
+// clustersOf returns the clusters that a gRPC client needs: those in use, and those that its routes lead to.
+func (o *orderModel) clustersOf() []string {
+	all := maps.Clone(o.routesHad())
+	for route, cluster := range o.applied {
+		all["in use by "+route] = cluster
+	}
+	return slices.Compact(slices.Sorted(maps.Values(all)))
+}
+
+// routesHad returns where the routes lead that the client has.
+func (o *orderModel) routesHad() map[string]string {
+	had := make(map[string]string)
+	for route, version := range o.types[RouteURL].have {
+		had[route], _, _ = strings.Cut(version, "/")
+	}
+	return had
+}
+
+// want sends a request for names, unless the client wants just these already.
+func (o *orderModel) want(url string, names ...string) {
+	ty := o.types[url]
+	if ty.asked && maps.Equal(ty.wants, set(names)) {
+		return
+	}
+	req := o.request(url)
+	switch {
+	case !o.delta:
+		req.names, req.nonce = names, ty.nonce
+	case !ty.asked:
+		req.subscribe = names
+		if len(ty.have) > 0 {
+			req.initial = o.initial(ty.have)
+		}
+	default:
+		for _, name := range names {
+			if !ty.wants[name] {
+				req.subscribe = append(req.subscribe, name)
+			}
+		}
+		for name := range ty.wants {
+			if !slices.Contains(names, name) {
+				req.unsub = append(req.unsub, name)
+			}
+		}
+	}
+	ty.asked, ty.wants = true, set(names)
+	if o.grpc {
+		ty.drop(0)
+	}
+	o.out = append(o.out, req)
+}
+
+func set(names []string) map[string]bool {
+	s := make(map[string]bool)
+	for _, name := range names {
+		s[name] = true
+	}
+	return s
+}
+
+func (o *orderModel) step() {
+	o.steps++
+	switch n := o.r.IntN(100); {
+	case n < 12:
+		o.move()
+	case n < 50:
+		o.pump()
+	case n < 70:
+		o.look()
+	case n < 96:
+		o.deliver()
+	case n < 99:
+		o.pass(time.Duration(o.r.Int64N(int64(100 * time.Millisecond))))
+	default:
+		o.open()
+	}
+}
+
+// move leads some routes to other clusters, and removes the clusters that nothing leads to any more.
+func (o *orderModel) move() {
+	o.version++
+	for _, route := range o.routeNames() {
+		if o.routes[route] == "" || o.chance(2) {
+			o.routes[route] = fmt.Sprintf("c%d", o.r.IntN(orderClusters))
+		}
+	}
+	used := set(slices.Collect(maps.Values(o.routes)))
+	commits := make(map[*Collection]*Commit)
+	for _, url := range []string{ClusterURL, EndpointURL, RouteURL, ListenerURL} {
+		commits[o.colls[url]] = &Commit{}
+	}
+	for i := range orderClusters {
+		name := fmt.Sprintf("c%d", i)
+		for _, url := range []string{ClusterURL, EndpointURL} {
+			c := commits[o.colls[url]]
+			switch old := o.colls[url].Get(name); {
+			case !used[name]:
+				c.Remove = append(c.Remove, name)
+			case old == nil || o.chance(4):
+				c.Put = append(c.Put, thing(o.t, name, fmt.Sprint(o.version), ""))
+			}
+		}
+	}
+	for route, cluster := range o.routes {
+		c := commits[o.colls[RouteURL]]
+		if old := o.colls[RouteURL].Get(route); old == nil || !strings.HasPrefix(old.Version, cluster+"/") {
+			c.Put = append(c.Put, thing(o.t, route, fmt.Sprintf("%s/%d", cluster, o.version), ""))
+		}
+	}
+	commits[o.colls[ListenerURL]].Put = []*Entry{thing(o.t, "l", fmt.Sprint(o.version/5), "")}
+	o.note("commit %v", o.routes)
+	o.group.Apply(commits)
+}
+
+// deliver hands the oldest request to the server.
+func (o *orderModel) deliver() {
+	if len(o.out) > 0 {
+		req := o.out[0]
+		o.out = o.out[1:]
+		o.send(req)
+	}
+}
+
+// look has the client take a message, ask for what follows from it, and acknowledge it, in the order in which the real ones do.
+func (o *orderModel) look() {
+	if len(o.inbox) == 0 {
+		return
+	}
+	msg := o.inbox[0]
+	o.inbox = o.inbox[1:]
+	ty := o.types[msg.typ]
+	ty.nonce = msg.nonce
+	before := maps.Clone(ty.have)
+	switch {
+	case o.delta:
+		maps.Copy(ty.have, msg.puts)
+		for _, name := range msg.removed {
+			delete(ty.have, name)
+		}
+	case TypeOf(msg.typ).Partial && !ty.wants["*"]:
+		maps.Copy(ty.have, msg.puts)
+	default:
+		ty.have, ty.ver = msg.puts, msg.version
+	}
+	if o.grpc {
+		ty.drop(0) // what came too late
+	}
+	if msg.typ == ClusterURL {
+		o.clustersChanged(before)
+	}
+	o.check()
+	ack := o.request(msg.typ)
+	ack.nonce = msg.nonce
+	if !o.delta {
+		ack.names = slices.Sorted(maps.Keys(ty.wants))
+	}
+	if o.grpc { // it acknowledges what it has read, and then its watchers ask for more
+		o.out = append(o.out, ack)
+		o.follow()
+		return
+	}
+	o.follow()
+	o.out = append(o.out, ack)
+}
+
+// clustersChanged has a new or changed cluster wait for endpoints, and takes the endpoints of one that is gone away.
+func (o *orderModel) clustersChanged(before map[string]string) {
+	have := o.types[ClusterURL].have
+	endpoints := o.types[EndpointURL].have
+	for name := range before {
+		if _, ok := have[name]; !ok {
+			delete(endpoints, name)
+		}
+	}
+}
+
+// follow asks for what the client has come to need.
+func (o *orderModel) follow() {
+	if o.grpc {
+		ready := true
+		for _, cluster := range o.routesHad() {
+			_, has := o.types[ClusterURL].have[cluster]
+			_, endpoints := o.types[EndpointURL].have[cluster]
+			ready = ready && has && endpoints
+		}
+		if ready { // it switches to new routes when it has all that they lead to
+			o.applied = o.routesHad()
+		}
+		if len(o.types[ListenerURL].have) > 0 {
+			o.want(RouteURL, o.routeNames()...)
+		}
+		if clusters := o.clustersOf(); len(clusters) > 0 {
+			o.want(ClusterURL, clusters...)
+		}
+	}
+	if clusters := slices.Sorted(maps.Keys(o.types[ClusterURL].have)); len(clusters) > 0 {
+		o.want(EndpointURL, clusters...)
+	}
+	if !o.grpc { // it begins with clusters, and goes on when it has their endpoints; who comes back asks for all at once
+		if len(o.types[ClusterURL].have) > 0 && len(o.types[EndpointURL].have) == len(o.types[ClusterURL].have) || len(o.types[ListenerURL].have) > 0 {
+			o.want(ListenerURL, "l")
+		}
+		if len(o.types[ListenerURL].have) > 0 {
+			o.want(RouteURL, o.routeNames()...)
+		}
+	}
+}
+
+// check says that whatever route is in use leads to a cluster with endpoints.
+func (o *orderModel) check() {
+	routes := o.routesHad()
+	if o.grpc {
+		routes = o.applied
+	}
+	for route, cluster := range routes {
+		_, has := o.types[ClusterURL].have[cluster]
+		_, endpoints := o.types[EndpointURL].have[cluster]
+		o.require(has && endpoints, "route %s leads to %s: the client has the cluster: %t, its endpoints: %t", route, cluster, has, endpoints)
+	}
+}
+
+// rest lets everything be said. The client ends up with the routes of the server and all that they need.
+func (o *orderModel) rest() {
+	messages, waits := 0, 0
+	for {
+		o.steps++
+		sent, wait := o.pump()
+		switch {
+		case sent:
+			messages++
+		case len(o.inbox) > 0:
+			o.look()
+		case len(o.out) > 0:
+			o.deliver()
+		case o.stream.idle():
+			o.require(maps.Equal(o.routes, o.routesHad()), "at rest the routes are %v, on the server %v", o.routesHad(), o.routes)
+			if !o.grpc {
+				o.require(len(o.types[ClusterURL].have) == o.colls[ClusterURL].Len(), "at rest the client has clusters %v", o.types[ClusterURL].have)
+			}
+			return
+		default:
+			require.Positive(o.t, wait, "the stream is not at rest, and waits for nothing")
+			waits++
+			o.pass(wait)
+		}
+		o.require(messages < 100, "no rest after %d messages", messages)
+		o.require(waits < 20, "no rest after %d waits", waits)
+	}
+}

@@ -1,0 +1,715 @@
+package xds
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// The model: a client of random habits on a stream of the real engine, without a network and with a clock of its own, against
+// random commits. It knows the protocol and nothing of the engine: what a response may say, and what the client must have
+// when nothing is left to be said. One seed is one history; XDS_MODEL_SEEDS and XDS_MODEL_FROM ask for others.
+
+const modelSteps = 250
+
+var modelTypes = []string{testType, SecretURL, ClusterURL, EndpointURL, ListenerURL, RouteURL}
+
+func TestModel(t *testing.T) {
+	defer func(n int) { maxChunk = n }(maxChunk)
+	maxChunk = 200 // a few resources
+	seeds, from := fromEnv(t, "XDS_MODEL_SEEDS", 300), fromEnv(t, "XDS_MODEL_FROM", 1)
+	server := NewServer(nil, Options{AckTimeout: modelAckTimeout, Log: slog.New(slog.DiscardHandler)})
+	responses := 0
+	for seed := from; seed < from+seeds; seed++ {
+		m := newModel(t, server, uint64(seed)) //nolint:gosec // a seed
+		for m.steps < modelSteps {
+			m.step()
+		}
+		m.rest()
+		responses += m.responses
+	}
+	t.Logf("%d histories of %d steps, %d responses", seeds, modelSteps, responses)
+}
+
+func fromEnv(t *testing.T, name string, otherwise int) int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(name), strconv.Itoa(otherwise)))
+	require.NoError(t, err)
+	return n
+}
+
+const (
+	modelAckTimeout = 10 * time.Second
+	modelNames      = 7 // of each type
+)
+
+// model is one history.
+type model struct {
+	t      *testing.T
+	seed   uint64
+	r      *rand.Rand
+	server *Server
+	colls  map[string]*Collection
+	group  *Group
+	now    time.Time
+	steps  int
+	log    []string
+
+	delta     bool
+	ttl       bool // the client supports them
+	stream    *stream
+	inbox     []*message // sent, and not yet looked at by the client
+	sent      int        // messages
+	planned   int        // the number of the message with which the last response began
+	cut       bool       // that response has more to come
+	types     map[string]*modelType
+	responses int
+}
+
+// modelType is what the client knows of one type.
+type modelType struct {
+	asked  bool // on this stream
+	all    bool
+	named  bool     // SotW: a name was given on this stream
+	sent   string   // the nonce of the last response that is on its way, or was looked at
+	taken  []string // SotW: the names that the server has taken
+	insist bool     // SotW: the server did not take the last names
+	lost   bool     // SotW: names that the server has taken were dropped meanwhile
+	wants  map[string]bool
+	have   map[string]string
+	nonce  string          // of the last response looked at
+	ver    string          // SotW: its version, if it spoke of everything that is wanted
+	told   map[string]bool // delta: wanted names that are known to be missing
+	again  map[string]int  // what may be said although it is known, by the messages that had been sent when that came about
+	repeat int             // SotW: likewise, that a response may bring nothing new; -1 if it may not
+}
+
+// message is a response.
+type message struct {
+	number              int
+	typ, nonce, version string
+	puts                map[string]string
+	beats               map[string]string // heartbeats
+	removed             []string
+}
+
+// silentStream is all of gRPC that the engine needs to take requests.
+type silentStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s silentStream) Context() context.Context { return s.ctx }
+
+func newModel(t *testing.T, server *Server, seed uint64) *model {
+	m := &model{
+		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_000_000, 0), //nolint:gosec // not for secrets
+		colls: make(map[string]*Collection), group: NewGroup(Debounce{Quiet: time.Hour}),
+		types: make(map[string]*modelType),
+	}
+	m.delta, m.ttl = m.chance(2), m.chance(4)
+	opts := server.opts
+	opts.Pacing = Pacing{Least: -1}
+	if m.chance(3) {
+		opts.Pacing = Pacing{}
+		opts.Pacing.setDefaults()
+	}
+	m.server = &Server{catalog: m, opts: opts, log: server.log, metrics: server.metrics}
+	for _, url := range modelTypes {
+		m.colls[url] = m.group.Collection(TypeOf(url))
+		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, told: map[string]bool{}}
+	}
+	for range 3 {
+		m.commit()
+	}
+	for _, url := range modelTypes {
+		if !m.chance(8) {
+			m.colls[url].MarkSynced()
+		}
+	}
+	m.connect(false)
+	return m
+}
+
+// Collection implements Catalog.
+func (m *model) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
+	return m.colls[typeURL], nil, nil
+}
+
+func (m *model) chance(oneIn int) bool { return m.r.IntN(oneIn) == 0 }
+
+func (m *model) name() string { return fmt.Sprintf("n%d", m.r.IntN(modelNames)) }
+
+func (m *model) note(format string, args ...any) {
+	m.log = append(m.log, fmt.Sprintf(format, args...))
+}
+
+// require fails with the seed and what happened last.
+func (m *model) require(ok bool, format string, args ...any) {
+	if ok {
+		return
+	}
+	m.t.Helper()
+	last := m.log[max(len(m.log)-200, 0):]
+	m.t.Fatalf("seed %d, step %d: %s\n%s", m.seed, m.steps, fmt.Sprintf(format, args...), strings.Join(last, "\n"))
+}
+
+func (m *model) step() {
+	m.steps++
+	url := modelTypes[m.r.IntN(len(modelTypes))]
+	switch n := m.r.IntN(100); {
+	case n < 20:
+		m.commit()
+	case n < 35:
+		m.show()
+	case n < 60:
+		m.pump()
+	case n < 80:
+		m.look(m.chance(8))
+	case n < 92:
+		m.ask(url)
+	case n < 94:
+		m.junk(url)
+	case n < 97:
+		m.pass(time.Duration(m.r.Int64N(int64(modelAckTimeout * 3 / 2))))
+	case n < 98:
+		m.colls[url].MarkSynced()
+		m.note("synced %s", short(url))
+	default:
+		m.connect(m.chance(2))
+	}
+}
+
+func short(url string) string { return url[strings.LastIndexAny(url, "./")+1:] }
+
+// commit changes some collections at once.
+func (m *model) commit() {
+	commits := make(map[*Collection]*Commit)
+	for range 1 + m.r.IntN(3) {
+		url := modelTypes[m.r.IntN(len(modelTypes))]
+		c := commits[m.colls[url]]
+		if c == nil {
+			c = &Commit{}
+			commits[m.colls[url]] = c
+		}
+		for range m.r.IntN(4) {
+			if name := m.name(); m.chance(3) {
+				c.Remove = append(c.Remove, name)
+			} else {
+				version, mortal := strconv.Itoa(m.r.IntN(3)), url == testType && m.chance(3)
+				if mortal {
+					version += "t"
+				}
+				e := thing(m.t, name, version, "")
+				if mortal {
+					e.TTL = time.Minute
+				}
+				c.Put = append(c.Put, e)
+			}
+		}
+		m.note("commit %s -%v +%v", short(url), c.Remove, names(c.Put))
+	}
+	m.group.Apply(commits)
+}
+
+func (m *model) show() {
+	m.note("show")
+	m.group.mu.Lock()
+	m.group.show()
+	m.group.mu.Unlock()
+	for url, ty := range m.types {
+		if !m.delta && TypeOf(url).Partial { // what is gone cannot be said, and is not what the client had if it comes back
+			for i := range modelNames {
+				if name := fmt.Sprintf("n%d", i); m.colls[url].Get(name) == nil {
+					ty.again[name] = m.sent
+					if TypeOf(url).Rank > 0 { // a stream may come to this cut much later
+						ty.again[name] = math.MaxInt
+					}
+				}
+			}
+		}
+	}
+}
+
+func (m *model) pass(d time.Duration) {
+	m.note("%s pass", d)
+	m.now = m.now.Add(d)
+}
+
+// connect begins a stream. If the client resumes, it says what it has; else it has forgotten it.
+func (m *model) connect(resumes bool) {
+	m.note("connect delta=%t resumes=%t", m.delta, resumes)
+	if m.stream != nil {
+		m.stream.close()
+	}
+	m.stream = &stream{
+		server: m.server, grpc: silentStream{ctx: m.t.Context()}, delta: m.delta, bell: make(bell, 1), drain: make(chan struct{}),
+	}
+	m.inbox, m.cut = nil, false
+	for _, url := range modelTypes {
+		ty := m.types[url]
+		wasAsked := ty.asked
+		ty.asked, ty.named, ty.nonce, ty.sent, ty.taken = false, false, "", "", nil
+		ty.again, ty.told = map[string]int{}, map[string]bool{}
+		if !resumes || !wasAsked {
+			ty.have, ty.ver = map[string]string{}, ""
+			ty.all, ty.wants = false, map[string]bool{}
+			continue
+		}
+		if !m.chance(3) { // the others are asked for later, or never
+			m.first(url, true)
+		} else {
+			ty.have, ty.ver = map[string]string{}, ""
+			ty.all, ty.wants = false, map[string]bool{}
+		}
+	}
+}
+
+// first is the first request of a type on a stream.
+func (m *model) first(url string, resumes bool) {
+	ty := m.types[url]
+	ty.asked, ty.repeat = true, m.sent
+	req := m.request(url)
+	if ty.all && !m.delta && len(ty.wants) > 0 || ty.all && m.chance(2) {
+		req.names = append(req.names, "*")
+	}
+	if !ty.all || m.chance(2) && len(req.names) > 0 || !m.delta {
+		req.names = append(req.names, slices.Sorted(maps.Keys(ty.wants))...)
+	} else {
+		ty.wants = map[string]bool{}
+	}
+	if ty.named = len(req.names) > 0; !ty.named {
+		ty.all = true
+	}
+	for name := range ty.wants {
+		ty.again[name] = m.sent
+	}
+	if m.delta {
+		req.subscribe, req.names = req.names, nil
+		if resumes && len(ty.have) > 0 {
+			req.initial = m.initial(ty.have)
+			ty.again = map[string]int{}
+		} else {
+			ty.have = map[string]string{}
+		}
+	} else if resumes && ty.all {
+		req.version = ty.ver
+	}
+	if !m.delta && !ty.all {
+		ty.ver = ""
+	}
+	m.send(req)
+}
+
+func (m *model) initial(have map[string]string) *versions {
+	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: have})
+	require.NoError(m.t, err)
+	return &versions{request: b}
+}
+
+func (m *model) request(url string) *request {
+	node := &corev3.Node{Id: "model"}
+	if m.ttl {
+		node.ClientFeatures = []string{featureTTL, featureWrapped}
+	}
+	return &request{delta: m.delta, typeURL: url, node: node}
+}
+
+func (m *model) send(req *request) {
+	m.note("request %s nonce=%q err=%t names=%v +%v -%v initial=%t version=%q", short(req.typeURL), req.nonce, req.err != nil,
+		req.names, req.subscribe, req.unsub, req.initial != nil, req.version)
+	m.require(m.stream.take(req, m.now) == nil, "request refused")
+}
+
+// ask changes what the client wants of a type.
+func (m *model) ask(url string) {
+	ty := m.types[url]
+	if !ty.asked {
+		ty.all = m.chance(2)
+		for range m.r.IntN(3) {
+			ty.wants[m.name()] = true
+		}
+		if len(ty.wants) == 0 {
+			ty.all = true
+		}
+		m.first(url, false)
+		return
+	}
+	if m.delta {
+		m.askDelta(ty, url)
+	} else {
+		m.askSotW(ty, url)
+	}
+}
+
+func (m *model) askDelta(ty *modelType, url string) {
+	req := m.request(url)
+	for range 1 + m.r.IntN(2) {
+		name := m.name()
+		if m.chance(6) {
+			name = "*"
+		}
+		if slices.Contains(req.subscribe, name) || slices.Contains(req.unsub, name) {
+			continue
+		}
+		if m.chance(2) {
+			req.subscribe = append(req.subscribe, name)
+		} else {
+			req.unsub = append(req.unsub, name)
+		}
+	}
+	for _, name := range req.subscribe {
+		if name == "*" {
+			if !ty.all {
+				for i := range modelNames {
+					ty.again[fmt.Sprintf("n%d", i)] = m.sent
+				}
+			}
+			ty.all = true
+			continue
+		}
+		ty.wants[name], ty.again[name] = true, m.sent
+		delete(ty.told, name)
+	}
+	for _, name := range req.unsub {
+		if name == "*" {
+			ty.all = false
+			continue
+		}
+		delete(ty.wants, name)
+		delete(ty.have, name)
+		delete(ty.told, name)
+		ty.again[name] = m.sent
+	}
+	ty.drop(m.sent)
+	m.send(req)
+}
+
+func (m *model) askSotW(ty *modelType, url string) {
+	switch m.r.IntN(8) {
+	case 0:
+		ty.all = !ty.all && !m.chance(3)
+	case 1:
+		ty.wants = map[string]bool{}
+	default:
+		if name := m.name(); ty.wants[name] {
+			delete(ty.wants, name)
+		} else {
+			ty.wants[name] = true
+		}
+	}
+	if len(ty.wants) == 0 && !ty.named {
+		ty.all = true // what else could it say
+	}
+	ty.drop(m.sent)
+	m.answer(ty, url, nil)
+}
+
+// answer sends a SotW request with what the client wants, about the last response that it looked at.
+func (m *model) answer(ty *modelType, url string, err *rpcstatus.Status) {
+	req := m.request(url)
+	req.nonce, req.err = ty.nonce, err
+	req.names = slices.Sorted(maps.Keys(ty.wants))
+	if ty.all && (ty.named || len(req.names) > 0) {
+		req.names = append(req.names, "*")
+	}
+	ty.named = ty.named || len(req.names) > 0
+	ty.insist = ty.nonce != ty.sent // the server will not take the names
+	if ty.insist {
+		if ty.lost = ty.lost || slices.ContainsFunc(ty.taken, func(name string) bool { return !slices.Contains(req.names, name) }); ty.lost {
+			ty.repeat = m.sent
+		}
+	} else if ty.lost || !slices.Equal(ty.taken, req.names) {
+		ty.taken, ty.repeat, ty.lost = req.names, m.sent, false
+	}
+	m.send(req)
+}
+
+// drop forgets what is no longer wanted.
+func (ty *modelType) drop(sent int) {
+	maps.DeleteFunc(ty.have, func(name, _ string) bool { return !ty.all && !ty.wants[name] })
+	ty.repeat, ty.ver = sent, ""
+}
+
+// junk is a request with a nonce of nobody's, as of an answer to another stream.
+func (m *model) junk(url string) {
+	if !m.types[url].asked {
+		return
+	}
+	req := m.request(url)
+	req.nonce = "zzzz"
+	m.send(req)
+}
+
+// pump lets the engine send one message.
+func (m *model) pump() (sent bool, wait time.Duration) {
+	out, wait := m.stream.next(m.now)
+	if out == nil {
+		return false, wait
+	}
+	msg := m.decode(out)
+	if !m.cut {
+		m.planned = m.sent + 1
+	}
+	m.sent++
+	msg.number, m.cut = m.planned, msg.version == ""
+	m.inbox = append(m.inbox, msg)
+	m.types[msg.typ].sent = msg.nonce
+	m.note("sent %s nonce=%s version=%s +%v -%v beats=%v", short(msg.typ), msg.nonce, msg.version, msg.puts, msg.removed, msg.beats)
+	return true, 0
+}
+
+func (m *model) decode(f *frame) *message {
+	b := f.data.Materialize()
+	if !m.delta {
+		var r discoveryv3.DiscoveryResponse
+		require.NoError(m.t, proto.Unmarshal(b, &r))
+		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}, beats: map[string]string{}}
+		for _, a := range r.Resources {
+			var res discoveryv3.Resource
+			if a.MessageIs(&res) {
+				require.NoError(m.t, a.UnmarshalTo(&res))
+				if res.Resource == nil {
+					msg.beats[res.Name] = res.Version
+					continue
+				}
+				a = res.Resource
+			}
+			name, version, _ := strings.Cut(said(m.t, a), "@")
+			_, twice := msg.puts[name]
+			m.require(!twice, "%s is in a response twice", name)
+			msg.puts[name] = version
+		}
+		return msg
+	}
+	var r discoveryv3.DeltaDiscoveryResponse
+	require.NoError(m.t, proto.Unmarshal(b, &r))
+	msg := &message{
+		typ: r.TypeUrl, nonce: r.Nonce, version: r.SystemVersionInfo, removed: r.RemovedResources,
+		puts: map[string]string{}, beats: map[string]string{},
+	}
+	for _, res := range r.Resources {
+		if res.Resource == nil {
+			msg.beats[res.Name] = res.Version
+			continue
+		}
+		_, twice := msg.puts[res.Name]
+		m.require(!twice && !slices.Contains(r.RemovedResources, res.Name), "%s is in a response twice", res.Name)
+		m.require(said(m.t, res.Resource) == res.Name+"@"+res.Version, "%s is not what it says", res.Name)
+		msg.puts[res.Name] = res.Version
+	}
+	return msg
+}
+
+// look has the client take the oldest message that it was sent, and perhaps answer it.
+func (m *model) look(late bool) {
+	if len(m.inbox) == 0 {
+		return
+	}
+	msg := m.inbox[0]
+	m.inbox = m.inbox[1:]
+	ty := m.types[msg.typ]
+	ty.nonce = msg.nonce
+	for name, version := range msg.beats {
+		m.require(!ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name), "%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
+	}
+	if len(msg.beats) == 0 {
+		m.responses++
+	}
+	if m.delta {
+		m.takeDelta(ty, msg)
+	} else {
+		m.takeSotW(ty, msg)
+	}
+	if late && !ty.insist {
+		m.note("not answered")
+		return
+	}
+	var err *rpcstatus.Status
+	if m.chance(10) {
+		err = &rpcstatus.Status{Message: "no"}
+	}
+	if !m.delta {
+		m.answer(ty, msg.typ, err)
+		return
+	}
+	req := m.request(msg.typ)
+	req.nonce, req.err = msg.nonce, err
+	m.send(req)
+}
+
+func (ty *modelType) covers(name string) bool { return ty.all || ty.wants[name] }
+
+func (ty *modelType) mayRepeat(name string) bool { _, ok := ty.again[name]; return ok }
+
+// heard notes that a message spoke of name: with that, what was asked before it was sent has been answered.
+func (ty *modelType) heard(name string, msg *message) {
+	if sent, ok := ty.again[name]; ok && msg.number > sent {
+		delete(ty.again, name)
+	}
+}
+
+func (m *model) takeDelta(ty *modelType, msg *message) {
+	for name, version := range msg.puts {
+		m.changed(msg, name)
+		if !ty.covers(name) {
+			continue
+		}
+		m.require(ty.have[name] != version || ty.mayRepeat(name), "%s: %s@%s is repeated", short(msg.typ), name, version)
+		ty.have[name] = version
+		delete(ty.told, name)
+		ty.heard(name, msg)
+	}
+	for _, name := range msg.removed {
+		_, had := ty.have[name]
+		m.require(!ty.covers(name) || had || ty.mayRepeat(name) || !ty.told[name], "%s: that %s is gone is repeated", short(msg.typ), name)
+		delete(ty.have, name)
+		ty.heard(name, msg)
+		if ty.covers(name) {
+			ty.told[name] = true
+		}
+	}
+}
+
+func (m *model) takeSotW(ty *modelType, msg *message) {
+	full := ty.all || !TypeOf(msg.typ).Partial
+	for name, version := range msg.puts {
+		if ty.have[name] != version || ty.repeat >= 0 {
+			m.changed(msg, name)
+		}
+	}
+	maps.DeleteFunc(msg.puts, func(name, _ string) bool { return !ty.covers(name) })
+	news := full && !maps.Equal(ty.have, msg.puts)
+	if len(msg.beats) > 0 {
+		for name := range msg.beats {
+			if v, ok := ty.have[name]; ok {
+				msg.puts[name] = v
+			}
+		}
+		news = true
+	}
+	for name, version := range msg.puts {
+		if !full {
+			m.require(ty.have[name] != version || ty.mayRepeat(name) || ty.repeat >= 0, "%s: %s@%s is repeated", short(msg.typ), name, version)
+			news = true
+		}
+		news = news || ty.mayRepeat(name)
+		ty.heard(name, msg)
+	}
+	m.require(news || ty.repeat >= 0, "%s: a response says nothing new", short(msg.typ))
+	if full {
+		ty.have = msg.puts
+	} else {
+		maps.Copy(ty.have, msg.puts)
+	}
+	if msg.number > ty.repeat {
+		ty.repeat = -1
+		if ty.all {
+			ty.ver = msg.version
+		}
+	}
+}
+
+// changed notes that a cluster is new: its endpoints may be sent again.
+func (m *model) changed(msg *message, name string) {
+	if msg.typ == ClusterURL {
+		again := m.types[EndpointURL].again
+		again[name] = max(again[name], msg.number)
+	}
+}
+
+// rest stops the changes and answers everything until nothing is left to be said. Then the client has what the server has.
+func (m *model) rest() {
+	m.show()
+	for _, url := range modelTypes {
+		m.colls[url].MarkSynced()
+	}
+	messages, waits := 0, 0
+	for {
+		sent, wait := m.pump()
+		switch {
+		case sent:
+			if len(m.inbox[len(m.inbox)-1].beats) == 0 {
+				messages++
+			}
+		case len(m.inbox) > 0:
+			m.look(false)
+			continue
+		case m.insists():
+		case m.stream.idle():
+			m.compare()
+			return
+		default:
+			m.require(wait > 0, "the stream is not at rest, and waits for nothing")
+			waits++
+			m.pass(wait)
+		}
+		m.require(messages < 200, "no rest after %d messages", messages)
+		m.require(waits < 60, "no rest after %d waits: %s", waits, m.unrest())
+	}
+}
+
+// unrest says what the stream is not done with.
+func (m *model) unrest() (s string) {
+	for _, sub := range m.stream.subs {
+		if sub.has.at != sub.coll.shown.Load() || sub.has.asked() {
+			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.has.lacks, sub.has.stale, sub.has.asks, sub.outstanding())
+		}
+	}
+	return s
+}
+
+// insists has a SotW client that answered late, or not at all, say what it wants.
+func (m *model) insists() (again bool) {
+	for _, url := range modelTypes {
+		if ty := m.types[url]; ty.asked && !m.delta && ty.insist {
+			ty.insist = false
+			m.answer(ty, url, nil)
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) compare() {
+	for _, url := range modelTypes {
+		ty, server := m.types[url], map[string]string{}
+		if !ty.asked {
+			continue
+		}
+		for e := range m.colls[url].All() {
+			if ty.covers(e.Name) {
+				server[e.Name] = e.Version
+			}
+		}
+		if !m.delta && !ty.all && TypeOf(url).Partial {
+			maps.DeleteFunc(ty.have, func(name, _ string) bool { _, ok := server[name]; return !ok })
+		}
+		m.require(maps.Equal(server, ty.have), "%s: at rest the client has %v, the server %v", short(url), ty.have, server)
+		if m.delta {
+			for name := range ty.wants {
+				_, there := server[name]
+				m.require(there || ty.told[name], "%s: the client was not told that there is no %s", short(url), name)
+			}
+		}
+	}
+	for _, s := range m.stream.status().Types {
+		m.require(s.Synced || s.NackNonce != "" || s.AckedNonce != s.SentNonce, "%s: status does not say that it is synced", short(s.TypeURL))
+	}
+}
