@@ -92,6 +92,9 @@ func (s *subscription) ours(nonce string) bool {
 // takeStale takes a SotW request that was sent before the client had seen the last response. The client will answer that
 // with all its names, which is when they count. But what is not among them now it has dropped, even if it is then.
 func (s *subscription) takeStale(r *request) {
+	if s.wants.all && !s.all(r) {
+		s.has.asks = true
+	}
 	for name := range s.wants.names {
 		if !slices.Contains(r.names, name) {
 			s.has.renew(name)
@@ -99,9 +102,14 @@ func (s *subscription) takeStale(r *request) {
 	}
 }
 
+// all says whether a SotW request asks for everything.
+func (s *subscription) all(r *request) bool {
+	return len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
+}
+
 // takeSotW takes the names of a request, which are all that the client wants.
 func (s *subscription) takeSotW(r *request, first bool) {
-	all := len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
+	all := s.all(r)
 	s.named = s.named || len(r.names) > 0
 	wanted := make(map[string]struct{}, len(r.names))
 	had := all && s.wants.all && s.has.at != nothing // with everything else
@@ -151,7 +159,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 	for _, name := range r.subscribe {
 		if name == "*" {
 			if !s.wants.all {
-				s.wants.all, s.has.asks, s.has.again = true, true, true
+				s.wants.all, s.has.asks, s.has.again = true, true, !first
 			}
 			continue
 		}

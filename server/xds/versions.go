@@ -122,7 +122,7 @@ func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
 	for name, version := range h.said() {
 		if place, ok := index.find(name, version); ok {
 			_, stale := h.stale[string(name)]
-			current[place] = !stale
+			current[place] = !stale && !h.again
 		} else if place, ok := index.search(name); ok {
 			current[place] = false // it may have been given twice
 		} else {
