@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+	"tributary/sources"
 	"tributary/sources/file"
 	"tributary/sources/guard"
 	"tributary/sources/transform"
@@ -53,7 +54,7 @@ configSources: # JSON is YAML, too
 	assert.Equal(t, config.Listen{XDS: "0.0.0.0:16010", Admin: ":16014"}, c.Listen)
 	assert.Equal(t, "/var/lib/tributary", c.StateDir)
 	assert.Equal(t, file.Settings{
-		DefaultNamespace: "mesh", UnknownFields: "warn", MaxFileBytes: 5,
+		Texts: sources.Texts{DefaultNamespace: "mesh", UnknownFields: "warn"}, MaxFileBytes: 5,
 		QuietDelay: 2 * time.Millisecond, MaxDelay: 3 * time.Millisecond, RescanInterval: 90 * time.Second,
 		EmptyGrace: 4 * time.Second, PartialStart: true,
 	}, c.ConfigSources[0].Settings.(*config.File).Source())
@@ -123,10 +124,10 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, and those of the scheme of the address",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, validation, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul-kv and zookeeper and xds; known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul-kv and zookeeper and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"listen": {
@@ -183,15 +184,15 @@ configSources:
 		"a key of no scheme": {
 			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
 			[]string{
-				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
-				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"fs settings": {
 			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
 				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
-				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, emptyGrace, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields",
+				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
 				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},
 		},

@@ -18,15 +18,12 @@ type ConsulKV struct {
 // Source returns the settings as package consulkv takes them.
 func (s *ConsulKV) Source() consulkv.Settings {
 	return consulkv.Settings{
-		Settings:         dial.Settings{TokenFile: s.TokenFile, TLS: s.tls()},
-		DefaultNamespace: s.DefaultNamespace,
-		UnknownFields:    s.UnknownFields,
-		Wait:             time.Duration(s.Wait),
-		ResetHold:        time.Duration(s.ResetHold),
+		Settings:  dial.Settings{TokenFile: s.TokenFile, TLS: s.tls()},
+		Texts:     s.texts(),
+		Wait:      time.Duration(s.Wait),
+		ResetHold: time.Duration(s.ResetHold),
 	}
 }
-
-func (s *ConsulKV) content() any { return s.Documents }
 
 func (s *ConsulKV) check(address string) error {
 	_, err := consulkv.New(address, s.Source())

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consulkv"
 )
@@ -27,7 +28,7 @@ func TestConsulKV(t *testing.T) {
 	require.Equal(t, "/etc/tributary/ca.pem", got.TLS.CACertificates)
 	got.TLS = nil
 	require.Equal(t, consulkv.Settings{
-		Settings: dial.Settings{TokenFile: "/etc/tributary/token"}, DefaultNamespace: "shop", UnknownFields: "warn", Wait: time.Minute,
+		Settings: dial.Settings{TokenFile: "/etc/tributary/token"}, Texts: sources.Texts{DefaultNamespace: "shop", UnknownFields: "warn"}, Wait: time.Minute,
 	}, got)
 }
 

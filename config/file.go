@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/file"
 )
 
@@ -10,6 +11,14 @@ import (
 type Documents struct {
 	DefaultNamespace string `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none. Default: default."`
 	UnknownFields    string `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known: error refuses the object, warn takes it without the field. Default: error."`
+	ForeignKinds     string `json:"foreignKinds,omitempty" jsonschema:"What to make of objects of other APIs than Istio's: ignore, warn or error. Default: ignore."`
+	DomainSuffix     string `json:"domainSuffix,omitempty" jsonschema:"Completes host names without a dot in VirtualServices and DestinationRules, as istiod does with what it reads itself: with cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they are."`
+}
+
+func (s *Documents) texts() sources.Texts {
+	return sources.Texts{
+		DefaultNamespace: s.DefaultNamespace, UnknownFields: s.UnknownFields, ForeignKinds: s.ForeignKinds, DomainSuffix: s.DomainSuffix,
+	}
 }
 
 // File has the settings of fs sources. What is zero has the default of package file.
@@ -26,20 +35,17 @@ type File struct {
 // Source returns the settings as package file takes them.
 func (s *File) Source() file.Settings {
 	return file.Settings{
-		DefaultNamespace: s.DefaultNamespace,
-		UnknownFields:    s.UnknownFields,
-		QuietDelay:       time.Duration(s.QuietDelay),
-		MaxDelay:         time.Duration(s.MaxDelay),
-		RescanInterval:   time.Duration(s.RescanInterval),
-		EmptyGrace:       time.Duration(s.EmptyGrace),
-		PartialStart:     s.PartialStart,
-		MaxFileBytes:     s.MaxFileBytes,
+		Texts:          s.texts(),
+		QuietDelay:     time.Duration(s.QuietDelay),
+		MaxDelay:       time.Duration(s.MaxDelay),
+		RescanInterval: time.Duration(s.RescanInterval),
+		EmptyGrace:     time.Duration(s.EmptyGrace),
+		PartialStart:   s.PartialStart,
+		MaxFileBytes:   s.MaxFileBytes,
 	}
 }
 
 func (s *File) locate(dir, address string) string { return under(dir, address) }
-
-func (s *File) content() any { return s.Documents }
 
 func (s *File) check(address string) error {
 	_, err := file.New(address, s.Source())

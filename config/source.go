@@ -30,17 +30,22 @@ type Source struct {
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
+	Validation string              `json:"validation,omitempty" jsonschema:"What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a warning, for rules that are newer. Default: enforce."`
 	Transform  *transform.Settings `json:"transform,omitempty" jsonschema:"What to make of the objects of the source before they are checked and served."`
 
 	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New see to it that there are some
 }
 
+// The values of Source.Validation.
+const (
+	ValidationEnforce = "enforce"
+	ValidationWarn    = "warn"
+)
+
 // Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV or *Dubbo.
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
-	// content returns those of the settings that have a bearing on what is published, and not only on when and how it is read.
-	content() any
 	// check tells why no source can be made of address and the settings. The error begins with the key at fault.
 	check(address string) error
 }
@@ -141,6 +146,9 @@ var sourceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
 func (d *decoder) checkSource(s *Source, key, dir string) {
 	if s.Name != "" && !sourceName.MatchString(s.Name) {
 		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", s.Name)
+	}
+	if s.Validation != "" && s.Validation != ValidationEnforce && s.Validation != ValidationWarn {
+		d.problem(key+".validation", "want %s or %s, got %q", ValidationEnforce, ValidationWarn, s.Validation)
 	}
 	name, rest, ok := strings.Cut(s.Address, "://")
 	scheme, _, known := schemeOf(s.Address)

@@ -37,6 +37,12 @@ type Options struct {
 	UnknownFields Severity
 	// ForeignKinds says what to make of objects of other APIs than Istio's.
 	ForeignKinds Foreign
+	// DomainSuffix completes host names without a dot in VirtualServices and DestinationRules, as istiod does with those that
+	// it reads itself: "details" in namespace shop is "details.shop.svc." and this. If it is empty, they stay.
+	DomainSuffix string
+	// Validate has each resource validated at once, while what was read is at hand: Validate returns the findings then, with
+	// the lines of the fields that they are about, at no further cost.
+	Validate bool
 	// MaxBytes is how long a text may be; 64 MiB if it is 0. A longer one is one broken document.
 	MaxBytes int
 }
@@ -260,13 +266,21 @@ func (d *decoder) object(root *yaml.Node, head *envelope) *Resource {
 	if len(d.errs) > 0 {
 		return nil
 	}
+	if d.opts.DomainSuffix != "" {
+		completeHosts(head.meta, spec, d.opts.DomainSuffix)
+	}
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
 		d.fail(root, "encode spec: %w", err)
 		return nil
 	}
 	head.meta.Origin = Origin{Place: fmt.Sprintf("%s:%d", d.path, d.base+root.Line)}
-	return FromBody(head.meta, body)
+	r := FromBody(head.meta, body)
+	if d.opts.Validate {
+		r.verdict = validate(r, spec)
+		d.locate(root, r.verdict)
+	}
+	return r
 }
 
 // step is one step of the path of a field: a name, or, if that is empty, an index.

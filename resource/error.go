@@ -13,6 +13,8 @@ type Error struct {
 	Key    Key    // of the object; fields that could not be told are empty
 	Origin Origin // where: its place is "path:line:column" for what Decode finds, and that of the resource otherwise
 	Err    error  // what, beginning with the path of the field if there is one
+	// Rule says that it is a rule of Istio's validation, which changes with Istio's version, and no fault of form.
+	Rule bool
 
 	line, column int // of the place, for the order; 0 if it is not in a file
 }

@@ -25,7 +25,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, path := range []string{"x.yaml", "x.json"} {
 			for _, severity := range []Severity{SeverityError, SeverityWarning} {
-				for _, d := range Decode(path, data, Options{UnknownFields: severity}) {
+				for _, d := range Decode(path, data, Options{UnknownFields: severity, Validate: severity == SeverityError, DomainSuffix: "mesh.local"}) {
 					checkDocument(t, d)
 				}
 			}
@@ -53,6 +53,7 @@ func checkDocument(t *testing.T, d Document) {
 		t.Fatalf("key %q of %q", d.Key, d.Resource.Key())
 	}
 	_, _ = Validate(d.Resource)
+	_, _ = Validate(FromBody(d.Resource.Meta(), d.Resource.Body()))
 	_, err := EncodeMCP(d.Resource)
 	require.NoError(t, err)
 	for path, marshal := range map[string]func(*Resource) ([]byte, error){"x.yaml": MarshalYAML, "x.json": MarshalJSON} {

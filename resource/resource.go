@@ -64,6 +64,7 @@ type Resource struct {
 	version     string
 	created     time.Time
 	origin      Origin
+	verdict     *verdict // of Validate, if it has been asked already; nil otherwise
 }
 
 // Meta is everything about a resource but its spec.

@@ -2,30 +2,35 @@ package resource
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// warnShortHosts warns of host names without a dot. istiod completes them by namespace and domain, but an object that
-// came over MCP has no domain: "reviews" in namespace shop becomes "reviews.shop", and not
-// "reviews.shop.svc.cluster.local" as it would of the same object in Kubernetes (observed: istiod 1.27.9).
-func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
-	check := func(field, host string) {
-		if host == "" || strings.ContainsAny(host, ".*/") {
-			return
-		}
-		warnings = append(warnings, errorOf(r, "%w", fmt.Errorf(
-			"%s: %q has no domain: istiod will take it to be %q; write the host in full", field, host, host+"."+r.key.Namespace)))
+// isShort reports whether istiod completes a host name: one without a dot, which is neither the wildcard nor an address.
+func isShort(host string) bool {
+	if host == "" || host == "*" || strings.Contains(host, ".") {
+		return false
 	}
-	destination := func(field string, d *networking.Destination) { check(field+".host", d.GetHost()) }
+	_, err := netip.ParseAddr(host)
+	return err != nil
+}
+
+// shortHosts calls f with each field of spec that istiod completes if it holds a short host name.
+func shortHosts(spec proto.Message, f func(field string, host *string)) {
+	destination := func(field string, d *networking.Destination) {
+		if d != nil {
+			f(field+".host", &d.Host)
+		}
+	}
 	switch spec := spec.(type) {
 	case *networking.DestinationRule:
-		check("host", spec.Host)
+		f("host", &spec.Host)
 	case *networking.VirtualService:
-		for i, host := range spec.Hosts {
-			check(fmt.Sprintf("hosts[%d]", i), host)
+		for i := range spec.Hosts {
+			f(fmt.Sprintf("hosts[%d]", i), &spec.Hosts[i])
 		}
 		for i, route := range spec.Http {
 			for k, d := range route.Route {
@@ -47,5 +52,44 @@ func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
 			}
 		}
 	}
+}
+
+// warnShortHosts warns of host names without a dot. istiod completes them by namespace and domain, but an object that
+// came over MCP has no domain: "reviews" in namespace shop becomes "reviews.shop", and not
+// "reviews.shop.svc.cluster.local" as it would of the same object in Kubernetes (observed: istiod 1.27.9).
+func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
+	shortHosts(spec, func(field string, host *string) {
+		if isShort(*host) && !strings.ContainsAny(*host, "*/") {
+			warnings = append(warnings, errorOf(r, "%w", fmt.Errorf(
+				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, *host, *host+"."+r.key.Namespace)))
+		}
+	})
 	return warnings
+}
+
+// routeSemantics is the annotation of a VirtualService that was made of an object of Gateway API, in which there are no
+// short names, if it has the value "gateway".
+const routeSemantics = "internal.istio.io/route-semantics"
+
+// completeHosts completes the short host names in the spec of an object, as istiod does with an object of domain suffix.
+func completeHosts(meta Meta, spec proto.Message, suffix string) {
+	if meta.Annotations[routeSemantics] == "gateway" {
+		return
+	}
+	shortHosts(spec, func(_ string, host *string) {
+		if isShort(*host) {
+			*host += "." + meta.Key.Namespace + ".svc." + suffix
+		}
+	})
+}
+
+// CheckDomain says what is wrong with a domain suffix; the empty one is right.
+func CheckDomain(suffix string) error {
+	if suffix == "" {
+		return nil
+	}
+	if err := checkName(suffix); err != nil {
+		return fmt.Errorf("want a domain such as cluster.local: %w", err)
+	}
+	return nil
 }

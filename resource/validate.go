@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -43,37 +44,86 @@ var muteIstio = sync.OnceFunc(func() {
 	}
 })
 
-// Validate checks r as istiod will, with Istio's own validation (1.27), and its name, labels and annotations as
-// Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent use.
+// ValidationVersion is the version of Istio whose validation Validate runs.
+const ValidationVersion = "1.27.9"
+
+// verdict is what validation has to say of a resource. It is never changed.
+type verdict struct{ warnings, errs Errors }
+
+// faultless is the verdict on most resources.
+var faultless = &verdict{}
+
+// Validate checks r as istiod will, with Istio's own validation (of the version that ValidationVersion says), and its name,
+// labels and annotations as Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent use.
 func Validate(r *Resource) (warnings Errors, err error) {
-	muteIstio()
+	v := r.verdict
+	if v == nil {
+		v = examine(r)
+	}
+	return v.warnings, v.errs.Err()
+}
+
+// Lenient turns those of the errors that are rules of Istio's validation into warnings: for rules that are newer than it.
+func Lenient(warnings Errors, err error) (Errors, error) {
+	var errs Errors
+	warnings = slices.Clip(warnings)
+	for _, e := range ErrorsIn(err) {
+		if e.Rule {
+			warnings = append(warnings, e)
+		} else {
+			errs = append(errs, e)
+		}
+	}
+	return warnings, errs.Err()
+}
+
+// examine is validate for a resource of which there is but the encoded spec.
+func examine(r *Resource) *verdict {
 	schema, ok := schemaByKind[r.key.Kind]
 	if !ok {
-		return nil, Errors{errorOf(r, "unknown kind")}
+		return &verdict{errs: Errors{errorOf(r, "unknown kind")}}
 	}
 	spec := schema.NewSpec()
 	if err := proto.Unmarshal(r.body, spec); err != nil {
-		return nil, Errors{errorOf(r, "decode spec: %w", err)}
+		return &verdict{errs: Errors{errorOf(r, "decode spec: %w", err)}}
 	}
-	var errs Errors
-	for _, err := range checkKey(r.key) {
-		errs = append(errs, errorOf(r, "%w", err))
+	return validate(r, spec)
+}
+
+// validate judges r, whose spec is at hand. It may change the spec.
+func validate(r *Resource, spec proto.Message) *verdict {
+	muteIstio()
+	var v verdict
+	for _, err := range slices.Concat(checkKey(r.key), checkMeta(r.Meta())) {
+		v.errs = append(v.errs, errorOf(r, "%w", err))
 	}
-	for _, err := range checkMeta(r.Meta()) {
-		errs = append(errs, errorOf(r, "%w", err))
-	}
+	v.warnings = warnShortHosts(r, spec) // first, as validators may change what they see
 	warning, err := validateSpec(r, spec)
-	for _, err := range flatten(err) {
-		errs = append(errs, errorOf(r, "%w", err))
+	v.errs = append(v.errs, rules(r, err)...)
+	v.warnings = append(rules(r, warning), v.warnings...)
+	if len(v.errs)+len(v.warnings) == 0 {
+		return faultless
 	}
-	for _, w := range flatten(warning) {
-		// Said of every EnvoyFilter there is.
-		if r.key.Kind == EnvoyFilter && strings.HasPrefix(w.Error(), "EnvoyFilter exposes internal implementation details") {
+	return &v
+}
+
+// everyEnvoyFilter is said of every EnvoyFilter there is.
+const everyEnvoyFilter = "EnvoyFilter exposes internal implementation details"
+
+// rules lists what Istio's validation says of r, each once: it repeats itself where a rule is about several fields.
+func rules(r *Resource, err error) (errs Errors) {
+	said := make(map[string]bool)
+	for _, err := range flatten(err) {
+		text := err.Error()
+		if said[text] || strings.HasPrefix(text, everyEnvoyFilter) {
 			continue
 		}
-		warnings = append(warnings, errorOf(r, "%w", w))
+		said[text] = true
+		e := errorOf(r, "%w", err)
+		e.Rule = true
+		errs = append(errs, e)
 	}
-	return append(warnings, warnShortHosts(r, spec)...), errs.Err()
+	return errs
 }
 
 // validateSpec runs Istio's validator. A panic of it, as bad input has caused in the past, is an error of the object.

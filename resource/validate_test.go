@@ -1,8 +1,10 @@
 package resource
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +98,7 @@ func TestValidate(t *testing.T) {
 					assert.True(t, strings.HasPrefix(e.Error(), "x.yaml:1: "+docs[0].Key.String()+": "), e.Error())
 				}
 			}
+			sameVerdict(t, text, docs[0].Resource)
 			if test.wantWarns == "" {
 				assert.Empty(t, warnings)
 			} else {
@@ -103,6 +106,83 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sameVerdict expects that text, validated while it is decoded, is judged as r is, which was decoded from it without.
+func sameVerdict(t *testing.T, text string, r *Resource) {
+	t.Helper()
+	said := func(all Errors) (out []string) {
+		for _, e := range all {
+			out = append(out, fmt.Sprint(e.Key, e.Rule, e.Err))
+		}
+		return out
+	}
+	warnings, err := Validate(r)
+	at := Decode("x.yaml", []byte(text), Options{Validate: true})[0].Resource
+	require.NotNil(t, at.verdict)
+	atOnce, atOnceErr := Validate(at)
+	require.Equal(t, said(warnings), said(atOnce))
+	require.Equal(t, said(ErrorsIn(err)), said(ErrorsIn(atOnceErr)))
+	require.True(t, Equal(r, at))
+}
+
+// TestValidateKnowsLines shows findings of Istio's validation with the places of the fields that they are about.
+func TestValidateKnowsLines(t *testing.T) {
+	for _, test := range []struct{ kind, spec, want string }{
+		{"ServiceEntry", "\n  hosts: [a.example]\n  ports:\n  - number: 80000\n    name: http\n  resolution: DNS\n", "x.yaml:7:13: port number 80000"},
+		{"ServiceEntry", "\n  hosts:\n  - a.example\n  - b_.example.\n  ports: [{number: 80, name: http}]\n  resolution: DNS\n", "x.yaml:7:5: domain name"},
+		{"VirtualService", "\n  hosts: [a.example]\n  http:\n  - route: [{destination: {host: a.example}}]\n  - route: [{destination: {host: shadow}}]\n", "x.yaml:8:34: http[1].route[0].destination.host:"},
+		{"WasmPlugin", "\n  url: ftp://a\n  sha256: x\n", "x.yaml:5:3: url"},
+		{"ProxyConfig", "\n  concurrency: -2\n", "x.yaml:5:3: concurrency"},
+		{"RequestAuthentication", "\n  jwtRules:\n  - issuer: a\n    jwksUri: '::'\n", "x.yaml:7:"},
+		{"DestinationRule", " {}\n", "x.yaml:1: empty domain name"},
+	} {
+		schema, _ := SchemaOf(Kind(test.kind))
+		text := "apiVersion: " + schema.APIVersion() + "\nkind: " + test.kind + "\nmetadata: {name: a}\nspec:" + test.spec
+		docs := Decode("x.yaml", []byte(text), Options{Validate: true})
+		require.Len(t, docs, 1)
+		require.NoError(t, docs[0].Errors.Err())
+		warnings, err := Validate(docs[0].Resource)
+		var found []string
+		for _, e := range append(ErrorsIn(err), warnings...) {
+			found = append(found, e.Origin.Place+": "+e.Err.Error())
+		}
+		assert.True(t, slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, test.want) }), "%s: %q in %q", test.kind, test.want, found)
+	}
+}
+
+// TestValidateSaysThingsOnce shows an object of which Istio's validation says the same of each of its ports.
+func TestValidateSaysThingsOnce(t *testing.T) {
+	text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hosts: [a.example], resolution: DNS, ports: [" +
+		strings.TrimSuffix(strings.Repeat("{number: 80000, name: x}, ", 5), ", ") + "]}\n"
+	_, err := Validate(Decode("x.yaml", []byte(text), Options{})[0].Resource)
+	said := map[string]bool{}
+	for _, e := range ErrorsIn(err) {
+		require.False(t, said[e.Error()], e.Error())
+		said[e.Error()] = true
+	}
+	require.NotEmpty(t, said)
+}
+
+func TestLenient(t *testing.T) {
+	decode := func(name, spec string) *Resource {
+		r := Decode("x.yaml", fmt.Appendf(nil, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: %s\n", spec), Options{})[0].Resource
+		return FromBody(Meta{Key: Key{ServiceEntry, "shop", name}}, r.Body())
+	}
+	warnings, err := Lenient(Validate(decode("a", `{hosts: [a.example], ports: [{number: 80000, name: x}], resolution: DNS}`)))
+	require.NoError(t, err)
+	require.Contains(t, warnings.Error(), "80000")
+	warnings, err = Lenient(Validate(decode("A/b", `{hosts: [a.example], ports: [{number: 80000, name: x}], resolution: DNS}`)))
+	require.ErrorContains(t, err, "metadata.name", "no rule of Istio's: it cannot be sent")
+	require.Len(t, ErrorsIn(err), 1)
+	require.Contains(t, warnings.Error(), "80000")
+}
+
+// TestValidationVersion reminds whoever takes another version of Istio to say so.
+func TestValidationVersion(t *testing.T) {
+	text, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	require.Contains(t, string(text), "istio.io/istio v0.0.0-20260403063052-b9159ca3e5d5", "which Istio is this? see ValidationVersion")
 }
 
 // TestValidateReportsAll shows that Istio's lists of errors become one Error each.

@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"strconv"
 
 	"tributary/resource"
 	"tributary/sources/lastgood"
-	"tributary/sources/transform"
 )
 
 // Confirmer is what a Sink is besides, for sources that can tell that an input is what it was without making sense of it.
@@ -26,37 +26,37 @@ func (s *sink) Confirm(group, mark string) bool {
 		s.mu.Unlock()
 		return false
 	}
-	held, print, rules := g.held, g.print, s.transform
+	held, print, j := g.held, g.print, s.judge
 	s.mu.Unlock()
-	if sumOf(mark, rules, held, print.Said) != print.Sum {
+	if sumOf(mark, j, held, print.Said) != print.Sum {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ledger.groups[group] != g || g.print != print || s.transform != rules { // somebody published meanwhile
+	if s.ledger.groups[group] != g || g.print != print || s.judge != j { // somebody published meanwhile
 		return false
 	}
 	if g.restored { // the print says that this program found it valid
-		s.ledger.confirm(g, s.source.String())
+		s.ledger.confirm(g, s.source)
 	}
 	return true
 }
 
 // fingerprint returns what content is known by later. It is none if the content cannot be confirmed: a group with rejects
 // may hold what the content does not say, and what is there more than once is not kept.
-func (a *admitted) fingerprint(rules *transform.Rules) lastgood.Print {
+func (a *admitted) fingerprint(j judge) lastgood.Print {
 	held, repeated := split(a.Resources)
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
 	}
 	said := a.saying()
-	return lastgood.Print{Sum: sumOf(a.Mark, rules, held, said), Said: said}
+	return lastgood.Print{Sum: sumOf(a.Mark, j, held, said), Said: said}
 }
 
 // sumOf identifies resources, which are in order of their keys, and what else is known of them, and what made them so: what
-// they were read from, the transforms, and the rules by which this program reads and judges. It is zero if that cannot be
+// they were read from, the settings of the source, and the rules by which this program reads and judges. It is zero if that cannot be
 // told.
-func sumOf(mark string, rules *transform.Rules, rs []*resource.Resource, said string) (sum [16]byte) {
+func sumOf(mark string, j judge, rs []*resource.Resource, said string) (sum [16]byte) {
 	program := resource.Rules()
 	if mark == "" || program == "" {
 		return sum
@@ -70,7 +70,7 @@ func sumOf(mark string, rules *transform.Rules, rs []*resource.Resource, said st
 		}
 		h.Write(buf)
 	}
-	add(program, mark, rules.Identity(), said)
+	add(program, mark, j.transform.Identity(), strconv.FormatBool(j.lenient), said)
 	for _, r := range rs {
 		key, origin := r.Key(), r.Origin()
 		add(string(key.Kind), key.Namespace, key.Name, r.Version(), origin.Place, origin.Rules)

@@ -1,6 +1,44 @@
 package sources
 
-import "tributary/resource"
+import (
+	"cmp"
+	"fmt"
+
+	"tributary/resource"
+)
+
+// Texts says how the texts of a source are read, in the words of the configuration. What is empty has the default.
+type Texts struct {
+	DefaultNamespace string // of objects that name none; "default"
+	UnknownFields    string // "error" (the default) refuses an object with a field that is not known, "warn" takes it without
+	ForeignKinds     string // objects of other APIs: "ignore" (the default), "warn" or "error"
+	DomainSuffix     string // completes host names without a dot, as istiod does with what it reads itself; none
+}
+
+// Options returns what Decode takes. An error begins with the key at fault.
+func (t Texts) Options() (o resource.Options, err error) {
+	o = resource.Options{DefaultNamespace: cmp.Or(t.DefaultNamespace, "default"), DomainSuffix: t.DomainSuffix, Validate: true}
+	switch t.UnknownFields {
+	case "", "error":
+	case "warn":
+		o.UnknownFields = resource.SeverityWarning
+	default:
+		return o, fmt.Errorf(`unknownFields: want "error" or "warn", got %q`, t.UnknownFields)
+	}
+	switch t.ForeignKinds {
+	case "", "ignore":
+	case "warn":
+		o.ForeignKinds = resource.ForeignWarn
+	case "error":
+		o.ForeignKinds = resource.ForeignError
+	default:
+		return o, fmt.Errorf(`foreignKinds: want "ignore", "warn" or "error", got %q`, t.ForeignKinds)
+	}
+	if err := resource.CheckDomain(t.DomainSuffix); err != nil {
+		return o, fmt.Errorf("domainSuffix: %w", err)
+	}
+	return o, nil
+}
 
 // Decode makes a text of configuration objects, in YAML or JSON, the content of a group. place names it in origins.
 func Decode(group, place string, text []byte, o resource.Options) Content {

@@ -15,7 +15,7 @@ func (s *sink) Held(group string) []*resource.Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.ledger.groups[group]
-	if s.transform != nil || g == nil || len(g.quarantine) > 0 {
+	if s.judge.transform != nil || g == nil || len(g.quarantine) > 0 {
 		return nil
 	}
 	return g.held

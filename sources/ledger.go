@@ -38,7 +38,7 @@ type group struct {
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // objects that were passed over
 	print      lastgood.Print            // by which it can be confirmed, or none
-	restored   bool                      // it is as an earlier run left it, and was not found valid by this one
+	restored   bool                      // it was not found valid yet, as an earlier run left it or by the rules that count now
 }
 
 type candidate struct {
@@ -319,6 +319,13 @@ func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 	if _, noted := t.was[key]; !noted {
 		t.was[key] = standing{winner.resource, contended}
 		t.keys = append(t.keys, key)
+	}
+}
+
+// doubt has everything validated again when it is published the next time.
+func (l *ledger) doubt() {
+	for _, g := range l.groups {
+		g.restored = true
 	}
 }
 

@@ -32,14 +32,14 @@ type Table interface {
 
 // sink is the Sink of one source, and keeps what is to be known about it.
 type sink struct {
-	source   *label
+	source   string
 	failed   func(error)  // tells the watch error handler of a config store that the source fails; nil without one
 	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 
 	mu          sync.Mutex
-	transform   *transform.Rules
+	judge       judge
 	ledger      *ledger
 	health      Health
 	since       time.Time     // of health.State
@@ -55,15 +55,13 @@ type sink struct {
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
 func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
-	source := newLabel(spec.Name)
-	log = source.logger(log)
 	guarded := guard.Options{Settings: spec.Guard, Log: log}
 	if spec.Memory != nil {
 		guarded.Changed = spec.Memory.Touch
 	}
 	s := &sink{
-		source: source, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
-		transform: spec.Transform, ledger: newLedger(), since: time.Now(), read: make(chan struct{}),
+		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
+		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(), since: time.Now(), read: make(chan struct{}),
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
@@ -81,7 +79,10 @@ func (s *sink) configure(spec Spec) {
 	s.guard.Configure(spec.Guard)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.transform = spec.Transform
+	if s.judge.lenient != spec.Lenient {
+		s.ledger.doubt()
+	}
+	s.judge = judge{spec.Transform, spec.Lenient}
 }
 
 // Replace implements Sink.
@@ -154,6 +155,16 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	}
 }
 
+// withdraw empties every group, in one commit. It is meant to, so nothing is held.
+func (s *sink) withdraw() {
+	s.guard.Configure(guard.Settings{Off: true})
+	var contents []admitted
+	for _, name := range s.Groups() {
+		contents = append(contents, admitted{Content: Content{Group: name}})
+	}
+	s.announce(s.commit(contents))
+}
+
 // admitted is content whose resources are all valid and name their source.
 type admitted struct {
 	Content
@@ -162,12 +173,18 @@ type admitted struct {
 	print    lastgood.Print
 }
 
+// judge is what the settings of a source say about what to make of its resources; see Spec.
+type judge struct {
+	transform *transform.Rules
+	lenient   bool
+}
+
 // admit transforms the resources, and turns those that are not valid then into rejects. It leaves the caller's slices as
 // they are. What the group holds already has been found valid before.
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
-	source, rules := s.source.String(), s.transform
+	j := s.judge
 	for i, c := range contents {
 		if g := s.ledger.groups[c.Group]; g != nil {
 			before[i] = *g
@@ -176,11 +193,11 @@ func (s *sink) admit(contents []Content) []admitted {
 	s.mu.Unlock()
 
 	all := make([]admitted, len(contents))
-	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], source, rules) })
+	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], j) })
 	return all
 }
 
-func (s *sink) admitOne(c Content, before group, source string, rules *transform.Rules) admitted {
+func (s *sink) admitOne(c Content, before group, j judge) admitted {
 	type verdict struct {
 		resource *resource.Resource
 		warnings []string
@@ -188,12 +205,12 @@ func (s *sink) admitOne(c Content, before group, source string, rules *transform
 	}
 	verdicts := make([]verdict, len(c.Resources))
 	inParallel(len(c.Resources), func(i int) {
-		r := rules.Apply(c.Resources[i])
+		r := j.transform.Apply(c.Resources[i])
 		if r == nil {
 			return // left out
 		}
-		if o := r.Origin(); o.Source != source || o.Group != c.Group {
-			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
+		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		v := verdict{resource: r}
 		if old, ok := find(before.held, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
@@ -201,6 +218,9 @@ func (s *sink) admitOne(c Content, before group, source string, rules *transform
 		} else {
 			var warnings resource.Errors
 			warnings, v.err = s.validate(r)
+			if j.lenient {
+				warnings, v.err = resource.Lenient(warnings, v.err)
+			}
 			for _, w := range warnings {
 				v.warnings = append(v.warnings, w.Error())
 			}
@@ -212,7 +232,7 @@ func (s *sink) admitOne(c Content, before group, source string, rules *transform
 	a.Resources = make([]*resource.Resource, 0, len(verdicts))
 	a.Rejects = nil
 	for _, reject := range c.Rejects {
-		key, taken := rules.Key(reject.Key)
+		key, taken := j.transform.Key(reject.Key)
 		reject.Key = key
 		if taken || !reject.identified() { // what is not identified may be an object that is taken
 			a.Rejects = append(a.Rejects, reject)
@@ -222,7 +242,7 @@ func (s *sink) admitOne(c Content, before group, source string, rules *transform
 	for i, v := range verdicts {
 		if v.resource == nil {
 			left := c.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: source, Key: left.Key(), Place: left.Origin().Place})
+			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: left.Key(), Place: left.Origin().Place})
 			continue
 		}
 		key := v.resource.Key()
@@ -230,7 +250,11 @@ func (s *sink) admitOne(c Content, before group, source string, rules *transform
 			if applied := v.resource.Origin().Rules; applied != "" {
 				v.err = fmt.Errorf("%w (as it is after the transforms: %s)", v.err, applied)
 			}
-			a.Rejects = append(a.Rejects, Reject{Key: key, Origin: v.resource.Origin(), Err: v.err})
+			origin := v.resource.Origin()
+			if faults := resource.ErrorsIn(v.err); len(faults) > 0 {
+				origin.Place = faults[0].Origin.Place // which may know the line of the field
+			}
+			a.Rejects = append(a.Rejects, Reject{Key: key, Origin: origin, Err: v.err})
 			continue
 		}
 		a.Resources = append(a.Resources, v.resource)
@@ -242,7 +266,7 @@ func (s *sink) admitOne(c Content, before group, source string, rules *transform
 			a.Warnings = append(a.Warnings, v.warnings...)
 		}
 	}
-	a.print = a.fingerprint(rules)
+	a.print = a.fingerprint(j)
 	return a
 }
 

@@ -32,7 +32,7 @@ func TestExplain(t *testing.T) {
 
 	got = command(t, "explain", "se", "shop/bad", "--admin", s.admin)
 	assert.Zero(t, got.code, got.stderr)
-	assert.Contains(t, got.stdout, dir+"/second/b.yaml:6: ServiceEntry shop/bad: port number 80000")
+	assert.Contains(t, got.stdout, dir+"/second/b.yaml:9:47: ServiceEntry shop/bad: port number 80000")
 
 	got = command(t, "explain", "se", "rewiews", "--admin", s.admin)
 	assert.Equal(t, result{1, "ServiceEntry default/rewiews: no source has it\n  similar       ServiceEntry shop/reviews\n", ""}, got)

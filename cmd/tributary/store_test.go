@@ -109,7 +109,7 @@ func TestApplyChecksFirst(t *testing.T) {
 	write(t, dir+"/bad.yaml", entry("bad", 80000))
 	got := command(t, "apply", "-f", dir, "--store", store)
 	require.Equal(t, 3, got.code)
-	require.Contains(t, got.stderr, dir+"/bad.yaml:1: ServiceEntry shop/bad: port number 80000")
+	require.Contains(t, got.stderr, dir+"/bad.yaml:4:47: ServiceEntry shop/bad: port number 80000")
 	require.Contains(t, got.stderr, "nothing was written")
 	require.Empty(t, consul.Keys())
 }

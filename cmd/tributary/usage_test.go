@@ -62,7 +62,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"watch", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"validate", dir + "/missing"}, 1, dir + "/missing: no such file or directory"},
 
-		{[]string{"validate", dir + "/bad.yaml"}, 3, dir + "/bad.yaml:1: ServiceEntry shop/bad: port number 80000"},
+		{[]string{"validate", dir + "/bad.yaml"}, 3, dir + "/bad.yaml:4:47: ServiceEntry shop/bad: port number 80000"},
 		{[]string{"validate", "-o", "json", dir + "/bad.yaml"}, 3, `"name": "bad"`},
 		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"tributary/resource"
 )
 
 // version is set by the linker (-X main.version=…) for a release; otherwise the toolchain knows one.
@@ -18,10 +20,11 @@ type build struct {
 	Revision string `json:"revision,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	Istio    string `json:"istio"` // whose validation is built in
 }
 
 func thisBuild() build {
-	b := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Istio: resource.ValidationVersion}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -47,7 +50,7 @@ func (b build) String() string {
 	if b.Revision != "" {
 		s += ", revision " + b.Revision
 	}
-	return fmt.Sprintf("%s, %s, %s", s, b.Go, b.Platform)
+	return fmt.Sprintf("%s, %s, %s, validation of Istio %s", s, b.Go, b.Platform, b.Istio)
 }
 
 func newVersion() *cobra.Command {

@@ -26,11 +26,7 @@ const (
 // Settings are the options of a source or store. Zero values stand for the defaults.
 type Settings struct {
 	dial.Settings
-	// DefaultNamespace is that of objects that name none. Default: "default".
-	DefaultNamespace string
-	// UnknownFields says what to make of fields that this version does not know: "error" (the default) refuses the
-	// object, "warn" takes it without them.
-	UnknownFields string
+	sources.Texts
 	// Wait is how long a blocking query waits for news. Default: 5m.
 	Wait time.Duration
 	// ResetHold is how long what Consul has no more stays after it lost its data, from the first key on that is written then.
@@ -88,13 +84,8 @@ func newPlace(address string, s Settings) (*place, error) {
 	if p.resetHold < time.Millisecond || p.resetHold > maxResetHold {
 		return nil, fmt.Errorf("resetHold: want 1ms to %s, got %s", maxResetHold, p.resetHold)
 	}
-	p.decode.DefaultNamespace = s.DefaultNamespace
-	switch s.UnknownFields {
-	case "", "error":
-	case "warn":
-		p.decode.UnknownFields = resource.SeverityWarning
-	default:
-		return nil, fmt.Errorf(`unknownFields: want "error" or "warn", got %q`, s.UnknownFields)
+	if p.decode, err = s.Options(); err != nil {
+		return nil, err
 	}
 	if p.client, err = dial.New(a, s.Settings); err != nil {
 		return nil, err

@@ -66,6 +66,7 @@ func TestFilesThatAreNoConfiguration(t *testing.T) {
 		require.Contains(t, q.Reason, l.path(q.Group)+":")
 	}
 	require.Equal(t, []string{"binary.yaml", "list.json"}, groups)
+	require.Equal(t, 1, l.status().Foreign, "the pod")
 }
 
 func TestLargeFiles(t *testing.T) {
@@ -246,7 +247,7 @@ func TestLostEventsAreMadeUpFor(t *testing.T) {
 func TestUnknownFieldsWarn(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
-	l.startWith(Settings{UnknownFields: UnknownFieldsWarn, DefaultNamespace: "default"})
+	l.startWith(Settings{Texts: sources.Texts{UnknownFields: "warn"}})
 	l.await("it is synced", l.table.Synced)
 	require.Equal(t, "a1.example.com", l.host("a"))
 	require.Len(t, l.status().Warnings, 1)

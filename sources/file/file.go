@@ -20,11 +20,7 @@ const Scheme = "fs"
 
 // Settings are the options of a file source. Zero values stand for the defaults.
 type Settings struct {
-	// DefaultNamespace is that of objects that name none. Default: "default".
-	DefaultNamespace string `yaml:"defaultNamespace,omitempty"`
-	// UnknownFields says what to make of fields that this version does not know: "error" (the default) refuses the
-	// object, "warn" takes it without them.
-	UnknownFields string `yaml:"unknownFields,omitempty"`
+	sources.Texts
 	// QuietDelay is how long files must be left alone before changes are read. A file that is missing for less is not
 	// taken as deleted. Default: 100ms.
 	QuietDelay time.Duration `yaml:"quietDelay,omitempty"`
@@ -42,24 +38,8 @@ type Settings struct {
 	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
 }
 
-// The values of Settings.UnknownFields.
-const (
-	UnknownFieldsError = "error"
-	UnknownFieldsWarn  = "warn"
-)
-
 // withDefaults returns the settings with the defaults filled in, or an error that names the key at fault.
 func (s Settings) withDefaults() (Settings, error) {
-	if s.DefaultNamespace == "" {
-		s.DefaultNamespace = "default"
-	}
-	switch s.UnknownFields {
-	case "":
-		s.UnknownFields = UnknownFieldsError
-	case UnknownFieldsError, UnknownFieldsWarn:
-	default:
-		return s, fmt.Errorf("unknownFields: want %q or %q, got %q", UnknownFieldsError, UnknownFieldsWarn, s.UnknownFields)
-	}
 	var err error
 	if s.QuietDelay, err = duration("quietDelay", s.QuietDelay, 100*time.Millisecond, time.Millisecond); err != nil {
 		return s, err
@@ -101,6 +81,7 @@ type Source struct {
 	root     string // absolute
 	shown    string // as in the address
 	settings Settings
+	decode   resource.Options
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -119,7 +100,12 @@ func New(address string, settings Settings) (*Source, error) {
 	if settings, err = settings.withDefaults(); err != nil {
 		return nil, err
 	}
-	return &Source{disk: osDisk{}, parse: sources.Decode, root: root, shown: shown, settings: settings}, nil
+	decode, err := settings.Options()
+	if err != nil {
+		return nil, err
+	}
+	decode.MaxBytes = int(settings.MaxFileBytes)
+	return &Source{disk: osDisk{}, parse: sources.Decode, root: root, shown: shown, settings: settings, decode: decode}, nil
 }
 
 // parse returns the path in an address. As in every URL, % begins an escape.
@@ -146,12 +132,4 @@ func parse(address string) (string, error) {
 			first, Scheme, rest, Scheme, rest)
 	}
 	return filepath.Clean(filepath.FromSlash(name)), nil
-}
-
-func (s *Source) decodeOptions() resource.Options {
-	opts := resource.Options{DefaultNamespace: s.settings.DefaultNamespace}
-	if s.settings.UnknownFields == UnknownFieldsWarn {
-		opts.UnknownFields = resource.SeverityWarning
-	}
-	return opts
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/btree"
 	"pgregory.net/rapid"
+
+	"tributary/sources"
 )
 
 func event(name string) fsnotify.Event { return fsnotify.Event{Name: name, Op: fsnotify.Create} }
@@ -92,14 +94,14 @@ func TestSettings(t *testing.T) {
 	s, err := Settings{}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, Settings{
-		DefaultNamespace: "default", UnknownFields: "error", QuietDelay: 100 * time.Millisecond, MaxDelay: time.Second,
+		QuietDelay: 100 * time.Millisecond, MaxDelay: time.Second,
 		RescanInterval: 30 * time.Second, EmptyGrace: 10 * time.Second, MaxFileBytes: 64 << 20,
 	}, s)
 	s, err = Settings{QuietDelay: 3 * time.Second}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, 3*time.Second, s.MaxDelay, "the default grows with the quiet delay")
 	for want, bad := range map[string]Settings{
-		`unknownFields: want "error" or "warn", got "ignore"`: {UnknownFields: "ignore"},
+		`unknownFields: want "error" or "warn", got "ignore"`: {Texts: sources.Texts{UnknownFields: "ignore"}},
 		`quietDelay: want at least 1ms, got -1s`:              {QuietDelay: -time.Second},
 		`maxDelay: want at least 100ms, got 50ms`:             {MaxDelay: 50 * time.Millisecond},
 		`rescanInterval: want at least 100ms, got 1ns`:        {RescanInterval: 1},

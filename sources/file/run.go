@@ -22,7 +22,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r := &run{
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
 		loader: &loader{
-			disk: s.disk, root: s.root, shown: s.shown, decode: s.decodeOptions(), parse: s.parse,
+			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
 			maxSize: s.settings.MaxFileBytes, confirm: func(string, string) bool { return false },
 		},
 		pending: make(map[string]bool), troubles: make(map[string]trouble),

@@ -89,29 +89,29 @@ func TestRestartParsesOnlyWhatChanged(t *testing.T) {
 	require.Equal(t, "c2.example.com", r.host("c"))
 	same()
 
-	require.Equal(t, all, r.restart(Settings{DefaultNamespace: "default", UnknownFields: UnknownFieldsWarn}), "it might be read differently")
-	require.Equal(t, unsound, r.restart(Settings{UnknownFields: UnknownFieldsWarn}))
+	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{DefaultNamespace: "default", UnknownFields: "warn"}}), "it might be read differently")
+	require.Equal(t, unsound, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}))
 
 	rules, err := transform.New(transform.Settings{Labels: transform.Change{Add: map[string]string{"x": "y"}}, Exclude: []transform.Selector{{Names: []string{"b"}}}})
 	require.NoError(t, err)
 	r.transform = rules
-	require.Equal(t, all, r.restart(Settings{UnknownFields: UnknownFieldsWarn}), "other transforms")
+	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "other transforms")
 	require.Empty(t, r.host("b"))
-	require.Equal(t, unsound, r.restart(Settings{UnknownFields: UnknownFieldsWarn}))
+	require.Equal(t, unsound, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}))
 	require.Len(t, r.supervisor.Excluding(keyOf("b")), 1, "what was left out is known")
 
 	moved := r.root + ".moved"
 	r.stop()
 	r.rename("", "../rules.moved")
 	r.root = moved
-	require.Equal(t, all, r.restart(Settings{UnknownFields: UnknownFieldsWarn}), "places are others")
+	require.Equal(t, all, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "places are others")
 	require.True(t, strings.HasPrefix(r.place("a"), moved))
 }
 
 func TestRestartKnowsWarnings(t *testing.T) {
 	r := prepareRestarting(t)
 	r.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
-	settings := Settings{UnknownFields: UnknownFieldsWarn}
+	settings := Settings{Texts: sources.Texts{UnknownFields: "warn"}}
 	require.Equal(t, []string{"a.yaml"}, r.restart(settings))
 	before := r.status().Warnings
 	require.Len(t, before, 1)

@@ -24,6 +24,7 @@ func Address(path string) string {
 // Files reads what the file source of an address and settings has. It returns the contents, and, if not everything could be
 // read, what the source says of that. If nothing could be read, that is an error.
 func Files(ctx context.Context, address string, settings file.Settings) (contents []sources.Content, degraded string, err error) {
+	settings.PartialStart = true // what cannot be read is told, not waited for
 	source, err := file.New(address, settings)
 	if err != nil {
 		return nil, "", err

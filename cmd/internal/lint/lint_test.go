@@ -66,7 +66,7 @@ func TestFindings(t *testing.T) {
 	require.Equal(t, 1, l.Objects)
 	found := lines(&l)
 	for i, want := range []string{
-		"rules/a.yaml:6: ServiceEntry shop/bad: port number 80000 must be in the range 1..65535",
+		"rules/a.yaml:9:47: ServiceEntry shop/bad: port number 80000 must be in the range 1..65535",
 		`rules/b.yaml:5:8: Gateway default/front: spec: unknown field "severs"; did you mean "servers"?`,
 		"rules/b.yaml:",
 		"rules/c.yaml:1: ServiceEntry shop/good: already defined at rules/a.yaml:1, which wins",
@@ -95,7 +95,7 @@ func TestPathsWithCharactersThatAddressesGiveAMeaning(t *testing.T) {
 	var l lint.Linter
 	require.NoError(t, l.Path(t.Context(), "100% sure?#"))
 	require.Len(t, l.Findings, 1)
-	assert.Equal(t, "100% sure?#/a.yaml:1", l.Findings[0].Place)
+	assert.Equal(t, "100% sure?#/a.yaml:4:47", l.Findings[0].Place)
 
 	l = lint.Linter{}
 	require.NoError(t, l.Path(t.Context(), filepath.Join(must(os.Getwd()), "100% sure?#", "a.yaml")))

@@ -37,7 +37,7 @@ func Read(ctx context.Context, l *lint.Linter, path, namespace string, stdin io.
 		}
 		return Parse(l, "stdin", text, namespace)
 	}
-	contents, degraded, err := firstread.Files(ctx, firstread.Address(path), file.Settings{DefaultNamespace: namespace})
+	contents, degraded, err := firstread.Files(ctx, firstread.Address(path), file.Settings{Texts: texts(namespace)})
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +68,24 @@ func Read(ctx context.Context, l *lint.Linter, path, namespace string, stdin io.
 	return objects, nil
 }
 
+// texts says how manifests are read. What cannot be stored is not passed over: somebody wants it there.
+func texts(namespace string) sources.Texts {
+	return sources.Texts{DefaultNamespace: namespace, ForeignKinds: "error"}
+}
+
 // Parse is Read for a text; place names it.
 func Parse(l *lint.Linter, place string, text []byte, namespace string) ([]Object, error) {
-	given, err := versions(text, namespace)
-	if err != nil {
+	given, versionless := versions(text, namespace)
+	if versionless != nil {
 		given = nil // then the text has worse faults, which are found now
 	}
-	c := sources.Decode(place, place, text, resource.Options{DefaultNamespace: namespace})
-	if err != nil && len(c.Rejects) == 0 {
-		return nil, fmt.Errorf("%s: %w", place, err)
+	options, err := texts(namespace).Options()
+	if err != nil {
+		return nil, err
+	}
+	c := sources.Decode(place, place, text, options)
+	if versionless != nil && len(c.Rejects) == 0 {
+		return nil, fmt.Errorf("%s: %w", place, versionless)
 	}
 	l.Contents(c)
 	var objects []Object

@@ -127,10 +127,14 @@ func unread(all []admin.Quarantined) (lines []string) {
 
 // reason says why something is in quarantine, and where it is. Most reasons name the place themselves.
 func reason(q admin.Quarantined) string {
-	if strings.Contains(q.Reason, q.Place) {
-		return oneLine(q.Reason)
+	said := oneLine(q.Reason)
+	if !strings.Contains(said, q.Place) {
+		said = q.Place + ": " + said
 	}
-	return fmt.Sprintf("%s: %s: %s", q.Source, q.Place, oneLine(q.Reason))
+	if !strings.HasPrefix(said, q.Source+": ") {
+		said = q.Source + ": " + said
+	}
+	return said
 }
 
 func (t *text) held(all []admin.Held) (lines []string) {

@@ -1,0 +1,178 @@
+package resource
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Istio's validation knows no lines, and rarely says which field it means. What it says of a value or a field can be found
+// all the same if there is only one of it in the object.
+
+// maxLocated is how many nodes of an object are looked at for that.
+const maxLocated = 10_000
+
+// locate gives the findings of a verdict the places of the fields that they are about, where these can be found. Nobody
+// else has seen the verdict yet.
+func (d *decoder) locate(root *yaml.Node, v *verdict) {
+	if len(v.errs)+len(v.warnings) == 0 {
+		return
+	}
+	index := indexOf(root)
+	for _, list := range []Errors{v.errs, v.warnings} {
+		for _, e := range list {
+			if n := index.find(root, e.Err.Error()); n != nil {
+				e.line, e.column = d.base+n.Line, n.Column
+				e.Origin.Place = fmt.Sprintf("%s:%d:%d", d.path, e.line, e.column)
+			}
+		}
+	}
+}
+
+// fieldIndex has the keys and values of an object that occur in it but once; nil for those that occur more often.
+type fieldIndex struct{ keys, values map[string]*yaml.Node }
+
+func indexOf(root *yaml.Node) fieldIndex {
+	x := fieldIndex{make(map[string]*yaml.Node), make(map[string]*yaml.Node)}
+	once := func(m map[string]*yaml.Node, n *yaml.Node) {
+		if _, again := m[n.Value]; again {
+			m[n.Value] = nil
+		} else {
+			m[n.Value] = n
+		}
+	}
+	left := maxLocated
+	var walk func(n *yaml.Node)
+	walk = func(n *yaml.Node) {
+		if left--; left < 0 {
+			return
+		}
+		switch n.Kind {
+		case yaml.ScalarNode:
+			once(x.values, n)
+		case yaml.SequenceNode:
+			for _, item := range n.Content {
+				walk(item)
+			}
+		case yaml.MappingNode:
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				once(x.keys, n.Content[i])
+				walk(n.Content[i+1])
+			}
+		}
+	}
+	if spec := valueOf(root, "spec"); spec != nil {
+		walk(spec)
+	}
+	if left < 0 {
+		return fieldIndex{} // what seems to be there once may be there again
+	}
+	return x
+}
+
+// find returns the node that a message is about, or nil.
+func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
+	if field, _, ok := strings.Cut(message, ": "); ok {
+		for _, path := range []string{"spec." + field, field} {
+			if n := follow(root, path); n != nil {
+				return n
+			}
+		}
+	}
+	var best *yaml.Node
+	rank := 0
+	for i, part := range strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" \t,;=()[]{}\"'`", r) }) {
+		for _, word := range []string{part, strings.Trim(part, ".:")} {
+			if n := x.values[word]; n != nil {
+				if r := valueRank(word, message); r > rank || best != nil && r == rank && len(word) > len(best.Value) {
+					best, rank = n, r
+				}
+			}
+			if n := x.keys[word]; n != nil {
+				if r := keyRank(word, i); r > rank {
+					best, rank = n, r
+				}
+			}
+		}
+	}
+	return best
+}
+
+// The ranks of what may be meant: the higher one is. Zero is not meant.
+const (
+	rankOtherKey = iota + 1
+	rankOtherValue
+	rankFirstKey
+	rankNumber
+	rankQuoted
+)
+
+// valueRank says how likely a word of a message is the value of the object that is like it, rather than one of the language.
+func valueRank(word, message string) int {
+	switch {
+	case strings.Contains(message, `"`+word+`"`), strings.Contains(message, "'"+word+"'"):
+		return rankQuoted
+	case len(word) > 1 && strings.ContainsAny(word, "0123456789"):
+		return rankNumber
+	case len(word) > 1 && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz") != "":
+		return rankOtherValue
+	}
+	return 0
+}
+
+// keyRank is valueRank for keys. The i-th word of the message is one.
+func keyRank(word string, i int) int {
+	switch {
+	case i == 0:
+		return rankFirstKey
+	case strings.ToLower(word) != word:
+		return rankOtherKey
+	}
+	return 0
+}
+
+// follow returns the node at a path such as spec.http[0].route or metadata.labels["a/b"], or nil.
+func follow(n *yaml.Node, path string) *yaml.Node {
+	for n != nil && path != "" {
+		switch {
+		case path[0] == '.':
+			path = path[1:]
+		case strings.HasPrefix(path, `["`):
+			quoted, err := strconv.QuotedPrefix(path[1:])
+			if err != nil || !strings.HasPrefix(path[1+len(quoted):], "]") {
+				return nil
+			}
+			name, _ := strconv.Unquote(quoted) // it is quoted
+			n, path = valueOf(n, name), path[len(quoted)+2:]
+		case path[0] == '[':
+			number, rest, _ := strings.Cut(path[1:], "]")
+			i, err := strconv.Atoi(number)
+			if n = deref(n); err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
+				return nil
+			}
+			n, path = n.Content[i], rest
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			n, path = valueOf(n, path[:end]), path[end:]
+		}
+	}
+	return n
+}
+
+// valueOf returns the value of a key of the mapping n, or nil.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	if n = deref(n); n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}

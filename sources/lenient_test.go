@@ -1,0 +1,43 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// TestLenientSourceServesWhatBreaksARule shows `validation: warn`: a rule of Istio's is a warning, a fault of form is none;
+// and a source that is strict again judges what it has anew.
+func TestLenientSourceServesWhatBreaksARule(t *testing.T) {
+	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
+		return nil, resource.Errors{{Key: r.Key(), Origin: r.Origin(), Err: errors.New("spec: too new"), Rule: r.Key().Name != "form"}}
+	}}
+	within(t, opts, func(t *testing.T, s *Supervisor) {
+		table := new(memstore.Table)
+		spec := Spec{Name: "a", Table: table, Lenient: true, Source: run(func(ctx context.Context, sink Sink) error {
+			_ = sink.Replace("g", []*resource.Resource{made("x", "1", "p"), made("form", "1", "p")}) // which the sink tells
+			sink.Synced()
+			<-ctx.Done()
+			return ctx.Err()
+		})}
+		require.NoError(t, s.Add(spec))
+		synctest.Wait()
+		require.NotNil(t, table.Snapshot().Get(keyed("x")))
+		require.Nil(t, table.Snapshot().Get(keyed("form")))
+		require.Len(t, s.Status()[0].Warnings, 1)
+		require.Len(t, s.Status()[0].Quarantined, 1)
+
+		spec.Lenient = false
+		require.NoError(t, s.Swap(spec))
+		synctest.Wait()
+		require.Empty(t, s.Status()[0].Warnings)
+		require.Len(t, s.Status()[0].Quarantined, 2)
+		require.NotNil(t, table.Snapshot().Get(keyed("x")), "as what was served before a rule was new")
+	})
+}
