@@ -56,9 +56,19 @@ func start(t *testing.T, server *zktest.Server, settings Settings, change ...fun
 	return b
 }
 
-// restart runs a new source on what the old one published.
-func (b *rig) restart(settings Settings) {
+// idle is a source that does nothing.
+type idle struct{}
+
+func (idle) Run(ctx context.Context, _ sources.Sink) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// restart runs a new source on what the old one published, after meanwhile.
+func (b *rig) restart(settings Settings, meanwhile func()) {
 	b.t.Helper()
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: idle{}, Guard: guard.Settings{Off: true}}))
+	meanwhile()
 	b.source = sourceOf(b.t, b.server, settings)
 	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source, Guard: guard.Settings{Off: true}}))
 }
@@ -194,12 +204,13 @@ func TestARestartProvesNothing(t *testing.T) {
 	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
-	s.Delete("/dubbo/a")
-	s.Delete(node("b", "10.0.0.1:20880", "", 1))
-	b.restart(patiently())
+	b.restart(patiently(), func() {
+		s.Delete("/dubbo/a")
+		s.Delete(node("b", "10.0.0.1:20880", "", 1))
+	})
 	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints are not listed and stay") })
 	require.Equal(t, []string{"a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100"}, b.show())
-	b.restart(quickly())
+	b.restart(quickly(), func() {})
 	b.awaitAll()
 }
 
@@ -357,9 +368,7 @@ func TestWhatAnInstanceServedOutlivesARestartWithoutItsMetadata(t *testing.T) {
 	report(s, "/dubbo/metadata", "app", "r1", "a")
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Delete("/dubbo/metadata")
-	settings := quickly() // no doubt lasts
-	b.restart(settings)
+	b.restart(quickly(), func() { s.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
 	b.await("unresolved", func() bool { return b.source.counters.unresolved.Load() > 1 })
 	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
 	s.Delete("/services/app/10.0.0.1:20880")
