@@ -3,9 +3,12 @@ package metadata
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 
 	"tributary/sources/dubbo/provider"
 )
@@ -21,43 +24,96 @@ const (
 	theirAnswer = 1 // the id of our request
 )
 
-// overDubbo calls getExportedURLs by the dubbo protocol.
+// overDubbo calls getMetadataInfo by the dubbo protocol.
 func overDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	r, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
 	if err != nil {
 		return m, err
+	}
+	v, err := r.value(0)
+	if err != nil {
+		return m, err
+	}
+	return infoOf(v)
+}
+
+// overOlderDubbo calls getExportedURLs, which Java has beside that.
+func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+	r, err := exchange(ctx, address, invocation(i.Application, "getExportedURLs", ""))
+	if err != nil {
+		return m, err
+	}
+	urls, err := r.strings()
+	if err != nil {
+		return m, err
+	}
+	return ofURLs(i, urls)
+}
+
+// infoOf reads a MetadataInfo, of which Java and Go have the same fields, not in the same order.
+func infoOf(v any) (m provider.Metadata, err error) {
+	info, ok := v.(map[string]any)
+	if !ok {
+		return m, provider.ErrNoMetadata
+	}
+	m.Application, m.Revision = textOf(info["app"]), textOf(info["revision"])
+	services, _ := info["services"].(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(services)) {
+		of, _ := services[key].(map[string]any)
+		s := provider.Service{
+			Name: textOf(of["name"]), Group: textOf(of["group"]), Version: textOf(of["version"]), Protocol: textOf(of["protocol"]),
+			Path: textOf(of["path"]), Params: map[string]string{},
+		}
+		s.Port, _ = of["port"].(int)
+		params, _ := of["params"].(map[string]any)
+		for k, v := range params {
+			s.Params[k] = textOf(v)
+		}
+		if s.Name != "" && s.Protocol != "" {
+			m.Services = append(m.Services, s)
+		}
+	}
+	return m, nil
+}
+
+func textOf(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// exchange makes a call, and returns its answer.
+func exchange(ctx context.Context, address string, frame []byte) (*reader, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	if _, err := conn.Write(getExportedURLs(i.Application)); err != nil {
-		return m, err
+	if _, err := conn.Write(frame); err != nil {
+		return nil, err
 	}
 	for {
 		head := make([]byte, headSize)
 		if _, err := io.ReadFull(conn, head); err != nil {
-			return m, orEnded(ctx, err)
+			return nil, orEnded(ctx, err)
 		}
 		size := binary.BigEndian.Uint32(head[12:])
 		if binary.BigEndian.Uint16(head) != magic || size > maxAnswer {
-			return m, fmt.Errorf("not an answer of the dubbo protocol: %x", head)
+			return nil, fmt.Errorf("not an answer of the dubbo protocol: %x", head)
 		}
 		body := make([]byte, size)
 		if _, err := io.ReadFull(conn, body); err != nil {
-			return m, orEnded(ctx, err)
+			return nil, orEnded(ctx, err)
 		}
 		if head[2]&(isRequest|isEvent) != 0 || binary.BigEndian.Uint64(head[4:]) != theirAnswer {
 			continue // a heartbeat
 		}
 		if head[3] != statusFine {
-			why, _ := (&reader{body}).string()
-			return m, fmt.Errorf("status %d: %s", head[3], provider.Shorten(why))
+			why, _ := (&reader{rest: body}).string()
+			return nil, fmt.Errorf("status %d: %s", head[3], provider.Shorten(why))
 		}
-		urls, err := answerOf(body)
-		if err != nil {
-			return m, err
-		}
-		return ofURLs(i, urls)
+		return answerOf(body)
 	}
 }
 
@@ -69,13 +125,13 @@ func orEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// getExportedURLs returns the frame of the call, for the metadata service of an application.
-func getExportedURLs(application string) []byte {
+// invocation returns the frame of a call of the metadata service of an application. types are those of the arguments.
+func invocation(application, method, types string, arguments ...string) []byte {
 	frame := make([]byte, headSize)
 	binary.BigEndian.PutUint16(frame, magic)
 	frame[2] = request
 	binary.BigEndian.PutUint64(frame[4:], theirAnswer)
-	for _, s := range []string{"2.0.2", service, "1.0.0", "getExportedURLs", ""} { // protocol, service, its version, method, types of arguments
+	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) { // protocol, service, its version, method
 		frame = appendString(frame, s)
 	}
 	frame = appendMap(frame, [2]string{"path", service}, [2]string{"interface", service}, [2]string{"version", "1.0.0"}, [2]string{"group", application})
@@ -86,22 +142,21 @@ func getExportedURLs(application string) []byte {
 // The kinds of answers: with an exception, a value or nothing, and the same with attachments, which come last.
 const (
 	withException  = 0
-	withValue      = 1
+	withNull       = 2
 	withException2 = 3
-	withValue2     = 4
+	withNull2      = 5
 )
 
-// answerOf reads the list of strings that an answer is.
-func answerOf(body []byte) ([]string, error) {
-	r := &reader{body}
-	kind, err := r.int()
-	switch {
+// answerOf returns the value that an answer is.
+func answerOf(body []byte) (*reader, error) {
+	r := &reader{rest: body}
+	switch kind, err := r.int(); {
 	case err != nil:
 		return nil, err
 	case kind == withException || kind == withException2:
-		return nil, fmt.Errorf("it throws an exception")
-	case kind != withValue && kind != withValue2:
-		return nil, nil
+		return nil, errors.New("it throws an exception")
+	case kind == withNull || kind == withNull2:
+		return &reader{rest: []byte{'N'}}, nil
 	}
-	return r.strings()
+	return r, nil
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf16"
 )
 
-// What is needed of hessian2 (http://hessian.caucho.com/doc/hessian-serialization.html): strings and a map to ask, and a list of strings
-// to read.
+// What is needed of hessian2 (http://hessian.caucho.com/doc/hessian-serialization.html): strings and a map to ask, and lists of strings and
+// an object to read.
 
 // appendString writes a string. Its length is counted in UTF-16 units.
 func appendString(b []byte, s string) []byte {
@@ -33,8 +33,19 @@ func appendMap(b []byte, pairs ...[2]string) []byte {
 	return append(b, 'Z')
 }
 
-// reader reads hessian2.
-type reader struct{ rest []byte }
+// reader reads hessian2. It reads what metadata is made of: null, truth, numbers, strings, lists, maps, objects (as maps of their
+// fields), and references to those.
+type reader struct {
+	rest    []byte
+	classes [][]string // the fields of each
+	seen    []any      // what a reference may mean: lists, maps and objects, in the order in which they begin
+	values  int        // read so far
+}
+
+const (
+	maxValues = 200_000
+	maxDepth  = 16
+)
 
 var errShort = errors.New("hessian2: it ends early")
 
@@ -47,52 +58,189 @@ func (r *reader) byte() (byte, error) {
 	return b, nil
 }
 
-// maxStrings is how many strings a list may have.
-const maxStrings = 10_000
+// value reads a value: nil, bool, int, string, []any or map[string]any.
+func (r *reader) value(depth int) (any, error) {
+	if r.values++; r.values > maxValues || depth > maxDepth {
+		return nil, fmt.Errorf("hessian2: more than %d values, or deeper than %d", maxValues, maxDepth)
+	}
+	if len(r.rest) == 0 {
+		return nil, errShort
+	}
+	switch tag := r.rest[0]; {
+	case tag == 'N' || tag == 'T' || tag == 'F':
+		r.rest = r.rest[1:]
+		return map[byte]any{'T': true, 'F': false}[tag], nil
+	case isInt(tag):
+		return r.int()
+	case isLong(tag):
+		return r.long()
+	case tag < 0x20 || tag >= 0x30 && tag <= 0x33 || tag == 'S' || tag == 'R':
+		return r.string()
+	case tag >= 'U' && tag <= 'X' || tag >= 0x70 && tag <= 0x7f:
+		return r.list(depth)
+	case tag == 'M' || tag == 'H':
+		return r.dictionary(depth)
+	case tag == 'C':
+		if err := r.class(); err != nil {
+			return nil, err
+		}
+		return r.value(depth + 1)
+	case tag == 'O' || tag >= 0x60 && tag <= 0x6f:
+		return r.object(depth)
+	case tag == 'Q':
+		r.rest = r.rest[1:]
+		n, err := r.int()
+		if err != nil || n < 0 || n >= len(r.seen) {
+			return nil, fmt.Errorf("hessian2: a reference to nothing")
+		}
+		return r.seen[n], nil
+	default:
+		return nil, fmt.Errorf("hessian2: %#x is not read", tag)
+	}
+}
 
-// strings reads a list of strings, of whatever type and form.
-func (r *reader) strings() ([]string, error) {
+// begin notes something that references may mean; it is known when the result is called.
+func (r *reader) begin() (known func(any)) {
+	at := len(r.seen)
+	r.seen = append(r.seen, nil)
+	return func(v any) { r.seen[at] = v }
+}
+
+func (r *reader) list(depth int) (any, error) {
+	known := r.begin()
 	tag, err := r.byte()
 	if err != nil {
 		return nil, err
 	}
-	typed, length := false, -1
-	switch {
-	case tag == 'N':
-		return nil, nil
-	case tag == 'U' || tag == 'V':
-		typed = true
-	case tag == 'W' || tag == 'X':
-	case tag >= 0x70 && tag <= 0x77:
-		typed, length = true, int(tag-0x70)
-	case tag >= 0x78 && tag <= 0x7f:
-		length = int(tag - 0x78)
-	default:
-		return nil, fmt.Errorf("hessian2: want a list, got %#x", tag)
-	}
-	if typed {
+	length := -1
+	if tag == 'U' || tag == 'V' || tag >= 0x70 && tag <= 0x77 {
 		if err := r.typeName(); err != nil {
 			return nil, err
 		}
 	}
-	if tag == 'V' || tag == 'X' {
+	switch {
+	case tag == 'V' || tag == 'X':
 		if length, err = r.int(); err != nil {
 			return nil, err
 		}
+	case tag >= 0x70:
+		length = int(tag & 7)
 	}
-	var all []string
+	all := []any{}
 	for length < 0 || len(all) < length {
-		if length < 0 && len(r.rest) > 0 && r.rest[0] == 'Z' {
+		if length < 0 && r.end() {
 			break
 		}
-		if len(all) == maxStrings {
-			return nil, fmt.Errorf("hessian2: a list of more than %d strings", maxStrings)
-		}
-		s, err := r.string()
+		v, err := r.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, s)
+		all = append(all, v)
+	}
+	known(all)
+	return all, nil
+}
+
+// end takes the end of what has no length.
+func (r *reader) end() bool {
+	if len(r.rest) > 0 && r.rest[0] == 'Z' {
+		r.rest = r.rest[1:]
+		return true
+	}
+	return false
+}
+
+func (r *reader) dictionary(depth int) (any, error) {
+	tag, err := r.byte()
+	if err != nil {
+		return nil, err
+	}
+	if tag == 'M' {
+		if err := r.typeName(); err != nil {
+			return nil, err
+		}
+	}
+	all := map[string]any{}
+	r.begin()(all)
+	for !r.end() {
+		key, err := r.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		value, err := r.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		if name, ok := key.(string); ok {
+			all[name] = value
+		}
+	}
+	return all, nil
+}
+
+// class reads the definition of a class: its name and its fields.
+func (r *reader) class() error {
+	r.rest = r.rest[1:]
+	if _, err := r.string(); err != nil {
+		return err
+	}
+	n, err := r.int()
+	if err != nil || n < 0 || n > maxValues {
+		return fmt.Errorf("hessian2: a class of %d fields", n)
+	}
+	var names []string
+	for range n {
+		name, err := r.string()
+		if err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	r.classes = append(r.classes, names)
+	return nil
+}
+
+func (r *reader) object(depth int) (any, error) {
+	tag, err := r.byte()
+	if err != nil {
+		return nil, err
+	}
+	class := int(tag) - 0x60
+	if tag == 'O' {
+		if class, err = r.int(); err != nil {
+			return nil, err
+		}
+	}
+	if class < 0 || class >= len(r.classes) {
+		return nil, fmt.Errorf("hessian2: an object of no class")
+	}
+	all := map[string]any{}
+	r.begin()(all)
+	for _, name := range r.classes[class] {
+		if all[name], err = r.value(depth + 1); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// strings reads a list of strings, or null.
+func (r *reader) strings() ([]string, error) {
+	v, err := r.value(0)
+	if err != nil || v == nil {
+		return nil, err
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("hessian2: want a list, got %T", v)
+	}
+	var all []string
+	for _, one := range list {
+		text, ok := one.(string)
+		if !ok {
+			return nil, fmt.Errorf("hessian2: want a list of strings, with a %T in it", one)
+		}
+		all = append(all, text)
 	}
 	return all, nil
 }
@@ -102,13 +250,55 @@ func (r *reader) typeName() error {
 	if len(r.rest) == 0 {
 		return errShort
 	}
-	if t := r.rest[0]; t >= 0x80 && t <= 0xd7 || t == 'I' {
+	if isInt(r.rest[0]) {
 		_, err := r.int()
 		return err
 	}
 	_, err := r.string()
 	return err
 }
+
+// isLong is about integers of 64 bits, as dubbo-go writes ports.
+func isLong(tag byte) bool {
+	return tag >= 0xd8 || tag >= 0x38 && tag <= 0x3f || tag == 'Y' || tag == 'L'
+}
+
+func (r *reader) long() (int, error) {
+	tag, err := r.byte()
+	if err != nil {
+		return 0, err
+	}
+	more, high := 0, 0
+	switch {
+	case tag == 'L':
+		more = 8
+	case tag == 'Y':
+		more = 4
+	case tag >= 0xf0:
+		more, high = 1, int(tag)-0xf8
+	case tag >= 0xd8:
+		return int(tag) - 0xe0, nil
+	default:
+		more, high = 2, int(tag)-0x3c
+	}
+	if len(r.rest) < more {
+		return 0, errShort
+	}
+	b := r.rest[:more]
+	r.rest = r.rest[more:]
+	switch more {
+	case 8:
+		return int(binary.BigEndian.Uint64(b)), nil //nolint:gosec // it is one of 64 bits
+	case 4:
+		return int(int32(binary.BigEndian.Uint32(b))), nil //nolint:gosec // it is one of 32 bits
+	}
+	for _, c := range b {
+		high = high<<8 + int(c)
+	}
+	return high, nil
+}
+
+func isInt(tag byte) bool { return tag >= 0x80 && tag <= 0xd7 || tag == 'I' }
 
 // int reads an integer.
 func (r *reader) int() (int, error) {

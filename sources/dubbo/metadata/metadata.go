@@ -1,7 +1,7 @@
 // Package metadata asks Dubbo's instances for their metadata, as Dubbo's own consumers do. Instances that keep it themselves, which is the
 // default, serve it on one of their ports, in a way that depends on version and protocol: see README.md of package dubbo.
 //
-// hessian.go is the little that is needed of hessian2, and dubbo.go, triple.go and http.go are the three ways.
+// hessian.go is what is needed of hessian2, and dubbo.go, triple.go and http.go are the three ways.
 package metadata
 
 import (
@@ -47,7 +47,8 @@ func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metad
 		defer func() { <-c.turns }()
 	}
 	address := net.JoinHostPort(i.Host, strconv.Itoa(i.Service.Port))
-	ways := []way{{"their own metadata (dubbo)", overDubbo}}
+	// dubbo-go answers the first one only.
+	ways := []way{{"their own metadata (dubbo)", overDubbo}, {"their own metadata (dubbo, URLs)", overOlderDubbo}}
 	if i.Service.Protocol == "tri" {
 		ways = []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
 		if i.Service.V2 {

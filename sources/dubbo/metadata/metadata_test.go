@@ -127,19 +127,13 @@ func TestOverWrappedTriple(t *testing.T) {
 	require.Equal(t, "their own metadata (tri, hessian2)", how)
 }
 
-// dubboServer sends a heartbeat, and answers one call.
-func dubboServer(t *testing.T, status byte, body []byte) (address string, asked chan string) {
+// dubboServer sends a heartbeat, and answers calls of a method, and others with an error.
+func dubboServer(t *testing.T, method string, body []byte) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	asked = make(chan string, 1)
 	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
+	serve := func(conn net.Conn) {
 		defer conn.Close() //nolint:errcheck // nothing is lost
 		head := make([]byte, headSize)
 		if _, err := io.ReadFull(conn, head); err != nil {
@@ -149,32 +143,62 @@ func dubboServer(t *testing.T, status byte, body []byte) (address string, asked 
 		if _, err := io.ReadFull(conn, request); err != nil {
 			return
 		}
-		asked <- string(request)
 		_, _ = conn.Write([]byte{0xda, 0xbb, 0xe2, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 'N'})
-		head[2], head[3] = 0x02, status
-		binary.BigEndian.PutUint32(head[12:], uint32(len(body)))
-		_, _ = conn.Write(append(head, body...))
+		answer := body
+		head[2], head[3] = 0x02, statusFine
+		if !strings.HasPrefix(string(request), "\x052.0.20\x29org.apache.dubbo.metadata.MetadataService\x051.0.0"+string(appendString(nil, method))) {
+			head[3], answer = 70, appendString(nil, "Not found exported service")
+		}
+		binary.BigEndian.PutUint32(head[12:], uint32(len(answer)))
+		_, _ = conn.Write(append(head, answer...))
+	}
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+		}
 	}()
 	t.Cleanup(func() {
 		_ = l.Close()
 		<-ended
 	})
-	return l.Addr().String(), asked
+	return l.Addr().String()
 }
 
-// The answer of Java 3.3.6.
+const revision336 = "c3a55dd1f0c9d97b4effa72c72b3dbf5"
+
+// The answers of Java 3.3.6.
 func TestOverDubbo(t *testing.T) {
-	address, asked := dubboServer(t, statusFine, testdata(t, "dubbo-3.3.6-urls.bin"))
-	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "dubbo", "r", false))
+	address := dubboServer(t, "getMetadataInfo", testdata(t, "dubbo-3.3.6-info.bin"))
+	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "dubbo", revision336, false))
 	require.NoError(t, err)
 	require.Equal(t, "their own metadata (dubbo)", how)
+	require.Equal(t, revision336, m.Revision)
 	requireGreeter(t, m, "dubbo", 28063)
-	request := <-asked
-	require.True(t, strings.HasPrefix(request, "\x052.0.20\x29org.apache.dubbo.metadata.MetadataService\x051.0.0\x0fgetExportedURLs\x00H\x04path"), "%q", request)
 
-	address, _ = dubboServer(t, 70, appendString(nil, "Not found exported service"))
+	// dubbo-go 3.3.2.
+	address = dubboServer(t, "getMetadataInfo", testdata(t, "dubbo-go-3.3.2-info.bin"))
+	m, err = overDubbo(t.Context(), address, instanceAt(t, address, "dubbo", "", false))
+	require.NoError(t, err)
+	require.Len(t, m.Services, 1)
+	require.Equal(t, "com.acme.Greeter g1 1.0.0 tri 27682", fmt.Sprint(m.Services[0].Name, " ", m.Services[0].Group, " ", m.Services[0].Version, " ", m.Services[0].Protocol, " ", m.Services[0].Port))
+
+	address = dubboServer(t, "getExportedURLs", testdata(t, "dubbo-3.3.6-urls.bin"))
+	m, how, err = New().Ask(t.Context(), instanceAt(t, address, "dubbo", "r", false))
+	require.NoError(t, err)
+	require.Equal(t, "their own metadata (dubbo, URLs)", how)
+	requireGreeter(t, m, "dubbo", 28063)
+
+	address = dubboServer(t, "none", nil)
 	_, _, err = New().Ask(t.Context(), instanceAt(t, address, "dubbo", "r", false))
 	require.ErrorContains(t, err, "status 70: \"Not found exported service\"")
+	address = dubboServer(t, "getMetadataInfo", []byte{0x92})
+	_, err = overDubbo(t.Context(), address, instanceAt(t, address, "dubbo", "r", false))
+	require.ErrorIs(t, err, provider.ErrNoMetadata)
 }
 
 func TestAnInstanceThatSaysNothing(t *testing.T) {
@@ -193,7 +217,7 @@ func TestAnInstanceThatSaysNothing(t *testing.T) {
 
 func TestStrings(t *testing.T) {
 	for _, s := range []string{"", "a", strings.Repeat("x", 31), strings.Repeat("é", 32), strings.Repeat("中", 1023), strings.Repeat("y", 1024), "a😀b", strings.Repeat("😀", 600)} {
-		r := &reader{appendString(nil, s)}
+		r := &reader{rest: appendString(nil, s)}
 		got, err := r.string()
 		require.NoError(t, err)
 		require.Equal(t, s, got)
@@ -207,21 +231,35 @@ func TestStrings(t *testing.T) {
 		"r\x90\x01a\x01b":              {"a", "b"},
 		"N":                            nil,
 	} {
-		got, err := (&reader{[]byte(body)}).strings()
+		got, err := (&reader{rest: []byte(body)}).strings()
 		require.NoError(t, err, "%q", body)
 		require.Equal(t, want, got, "%q", body)
 	}
 }
 
+func TestLongs(t *testing.T) {
+	for body, want := range map[string]int{
+		"\xe0": 0, "\xd8": -8, "\xef": 15, "\xf8\x00": 0, "\xf0\x00": -2048, "\xff\xff": 2047, "\x3c\x00\x00": 0, "\x38\x00\x00": -262144,
+		"\x3f\xff\xff": 262143, "Y\x00\x04\x00\x00": 262144, "L\xff\xff\xff\xff\xff\xff\xff\xff": -1,
+	} {
+		got, err := (&reader{rest: []byte(body)}).value(0)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "%q", body)
+	}
+}
+
 func FuzzAnswers(f *testing.F) {
-	for _, name := range []string{"dubbo-3.3.6-urls.bin", "tri-3.2.19-urls.bin", "tri-3.3.0-info.bin"} {
+	for _, name := range []string{"dubbo-3.3.6-urls.bin", "dubbo-3.3.6-info.bin", "dubbo-go-3.3.2-info.bin", "tri-3.2.19-urls.bin", "tri-3.3.0-info.bin"} {
 		b, err := os.ReadFile("testdata/" + name)
 		require.NoError(f, err)
 		f.Add(b)
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = answerOf(b)
+		if r, err := answerOf(b); err == nil {
+			v, _ := r.value(0)
+			_, _ = infoOf(v)
+		}
 		_, _ = parseInfo(b)
-		_, _ = (&reader{b}).strings()
+		_, _ = (&reader{rest: b}).strings()
 	})
 }

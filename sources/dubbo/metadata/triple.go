@@ -65,7 +65,7 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 	}); err != nil {
 		return m, err
 	}
-	urls, err := (&reader{data}).strings()
+	urls, err := (&reader{rest: data}).strings()
 	if err != nil {
 		return m, err
 	}

@@ -15,7 +15,7 @@ import (
 const richJava = `dubbo%3A%2F%2F192.0.2.2%3A28041%2Fdemo.GreetService%3Fapplication%3Drich-app%26deprecated%3Dfalse%26dubbo%3D2.0.2%26dubbo.tag%3Dgray%26dynamic%3Dtrue%26generic%3Dfalse%26greet.return%3Dtrue%26greet.sent%3Dtrue%26greet.timeout%3D777%26group%3Dg1%26interface%3Ddemo.GreetService%26k.amp%3Dx%26y%26k.eq%3Da%3Db%26k.pct%3D50%2525%26k.plus%3Da%2Bb%26k.slash%3Da%2Fb%3Fc%23d%26k.space%3Da+b%26k.uni%3D%C3%A9%E4%B8%AD%26metadata-type%3Dremote%26methods%3Dadd%2Cgreet%26owner%3Dann%26prefer.serialization%3Dhessian2%2Cfastjson2%26release%3D3.3.6%26revision%3Dprov%26service-name-mapping%3Dtrue%26side%3Dprovider%26timeout%3D1234%26timestamp%3D1795246404074%26version%3D1.0.0%26weight%3D250`
 
 // dubbo-go 3.3.2.
-const plainGo = `tri%3A%2F%2F127.0.0.1%3A20000%2Fcom.acme.Greeter%3Fapplication%3Dgo-app%26group%3Dg1%26interface%3Dcom.acme.Greeter%26methods%3DGreet%252CBye%26name%3Da%2Bb%26release%3Ddubbo-golang-3.3.2%26side%3Dprovider%26timestamp%3D1795246404%26version%3D1.0.0%26weight%3D0`
+const plainGo = `tri%3A%2F%2F127.0.0.1%3A23932%2Fcom.acme.Greeter%3FIDL-mode%3Dnon-IDL%26anyhost%3Dtrue%26application%3Dgo-app%26bean.name%3Dcom.acme.Greeter%26cluster%3Dfailover%26export%3Dtrue%26group%3Dg1%26interface%3Dcom.acme.Greeter%26loadbalance%3Drandom%26max-server-recv-msg-size%3D4mib%26methods%3DGreet%2Cgreet%26module%3Dsample%26name%3Dgo-app%26organization%3Ddubbo-go%26owner%3Ddubbo-go%26pid%3D11268%26registry%3Dzookeeper%26registry.role%3D3%26registry.type%3Dall%26release%3Ddubbo-golang-3.3.2%26service.filter%3Decho%2Ctoken%2Caccesslog%2Ctps%2Cgeneric_service%2Cexecute%2Cpshutdown%26side%3Dprovider%26timestamp%3D1795316180%26version%3D1.0.0%26weight%3D0`
 
 func providerOf(t *testing.T, node string) Provider {
 	t.Helper()
@@ -41,8 +41,13 @@ func TestRule1NodesAreDecodedOnceAndSplitByHand(t *testing.T) {
 	}
 
 	p = providerOf(t, plainGo)
-	require.Equal(t, "Greet%2CBye", p.Params["methods"], "dubbo-go escapes values a second time; they are left as they are")
-	require.Equal(t, "a+b", p.Params["name"])
+	require.Equal(t, ID{"com.acme.Greeter", "g1", "1.0.0"}, p.ID)
+	require.Equal(t, "Greet,greet", p.Params["methods"])
+	require.EqualValues(t, 1795316180000, p.Timestamp, "dubbo-go counts seconds")
+	require.EqualValues(t, 100, p.Weight(), "dubbo-go writes 0 where nothing was set")
+	twice := providerOf(t, `tri%3A%2F%2F127.0.0.1%3A20000%2Fcom.acme.Greeter%3Fmethods%3DGreet%252CBye%26name%3Da%2Bb`)
+	require.Equal(t, "Greet%2CBye", twice.Params["methods"], "what is escaped twice stays so")
+	require.Equal(t, "a+b", twice.Params["name"])
 
 	p = providerOf(t, `dubbo%3A%2F%2F%5B2001%3Adb8%3A%3A5%5D%3A20880%2Fcom.acme.Demo%3Finterface%3Dcom.acme.Demo%26empty%26side%3Dprovider`)
 	require.Equal(t, "2001:db8::5", p.Host)
