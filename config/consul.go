@@ -23,6 +23,7 @@ type Consul struct {
 	HealthFilter string   `json:"healthFilter,omitempty" jsonschema:"Expression by which Consul filters instances, such as Node.Meta.pool == blue."`
 
 	Stale                *bool    `json:"stale,omitempty" jsonschema:"Whether any server of Consul may answer, which spares the leader. Default: true."`
+	MaxStale             Duration `json:"maxStale,omitempty" jsonschema:"How long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s."`
 	RequireConsistent    bool     `json:"requireConsistent,omitempty" jsonschema:"Whether the leader makes sure of each answer, which is expensive. Default: false."`
 	Wait                 Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
 	MaxConcurrentWatches int64    `json:"maxConcurrentWatches,omitempty" jsonschema:"How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https."`
@@ -53,7 +54,7 @@ func (s *Consul) Source() consul.Settings {
 	return consul.Settings{
 		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers,
 		Services: s.Services, Skip: s.Skip, Tags: s.Tags, Filter: s.Filter, HealthFilter: s.HealthFilter,
-		Stale: s.Stale, RequireConsistent: s.RequireConsistent, Wait: time.Duration(s.Wait),
+		Stale: s.Stale, MaxStale: time.Duration(s.MaxStale), RequireConsistent: s.RequireConsistent, Wait: time.Duration(s.Wait),
 		MaxConcurrentWatches: int(s.MaxConcurrentWatches), RampRate: int(s.RampRate),
 		Resync: time.Duration(s.Resync), Grace: time.Duration(s.Grace), ResetHold: time.Duration(s.ResetHold),
 		TokenFile: s.TokenFile, TLS: s.tls(),

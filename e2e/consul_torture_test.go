@@ -218,9 +218,10 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 		}},
 		{"wiped, and reloaded", func() func() { w.wipe(w.reload); return nothing }},
 	}
+	var lying []one
 	for _, lie := range lies {
-		all = append(all, one{"proxy: " + lie, func() func() { w.proxy.lie(lie); return nothing }})
-		all = append(all, one{"proxy: " + lie + ", and tributary restarted", func() func() {
+		lying = append(lying, one{"proxy: " + lie, func() func() { w.proxy.lie(lie); return nothing }})
+		lying = append(lying, one{"proxy: " + lie + ", and tributary restarted", func() func() {
 			w.proxy.lie(lie)
 			w.tributary.Kill()
 			w.tributary.Restart(w.t)
@@ -243,6 +244,9 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 				return func() { w.write(tortureSecret) }
 			}},
 		)
+	}
+	if w.rnd.IntN(3) == 0 {
+		all = lying
 	}
 	f := all[w.rnd.IntN(len(all))]
 	return f.cause, f.name

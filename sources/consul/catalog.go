@@ -22,12 +22,14 @@ type catalog interface {
 	service(ctx context.Context, d domain, name string, q query) (reading, error)
 	// mayRead reports whether somebody has all of rights.
 	mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error)
+	// pulse asks the servers how they are.
+	pulse(ctx context.Context, d domain) (dial.Pulse, error)
 }
 
 // query is how to ask.
 type query struct {
 	index uint64 // block until there is something newer; 0 does not block
-	level level  // usual, if it blocks
+	level level  // not certain, if it blocks
 }
 
 // level is how sure an answer has to be.
@@ -145,4 +147,8 @@ func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []d
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
 	return may, err
+}
+
+func (c *client) pulse(ctx context.Context, d domain) (dial.Pulse, error) {
+	return c.Pulse(ctx, d.datacenter)
 }

@@ -44,6 +44,8 @@ type Settings struct {
 
 	// Stale lets any server answer, and not only the leader. Default: true.
 	Stale *bool
+	// MaxStale is how long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s.
+	MaxStale time.Duration
 	// RequireConsistent has the leader make sure of each answer. It takes the place of Stale.
 	RequireConsistent bool
 	// Wait is how long a blocking query waits for news. Default: 5m.
@@ -84,6 +86,7 @@ const (
 	defaultResync    = 10 * time.Minute
 	defaultGrace     = 30 * time.Second
 	defaultResetHold = 5 * time.Minute
+	defaultMaxStale  = 10 * time.Second
 
 	maxWait = 10 * time.Minute // Consul's own limit
 )
@@ -171,6 +174,7 @@ func (s *Settings) complete() error {
 	}{
 		{"wait", &s.Wait, defaultWait, time.Second, maxWait},
 		{"resync", &s.Resync, defaultResync, time.Second, 24 * time.Hour},
+		{"maxStale", &s.MaxStale, defaultMaxStale, time.Second, 24 * time.Hour},
 		{"grace", &s.Grace, defaultGrace, time.Millisecond, 24 * time.Hour},
 		{"resetHold", &s.ResetHold, defaultResetHold, time.Millisecond, 24 * time.Hour},
 	} {

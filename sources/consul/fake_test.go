@@ -43,6 +43,7 @@ type world struct {
 	old       []string // what an earlier run published
 	note      []byte   // what it kept
 	refused   error    // for every service
+	level     level    // of the last read of a service that did not wait
 }
 
 type fakeDomain struct {
@@ -50,8 +51,9 @@ type fakeDomain struct {
 	services map[string]instances
 	at       map[string]uint64
 	fails    error
-	hides    bool            // as from a token without rights
-	skips    string          // the service that is not among the names
+	hides    bool   // as from a token without rights
+	skips    string // the service that is not among the names
+	pulse    dial.Pulse
 	nodes    map[string]bool // those that the token may see; nil for all
 	// shows are the services that those may see who send no token; nil if one is sent.
 	shows map[string]bool
@@ -63,7 +65,7 @@ func newWorld(t *testing.T, domains ...domain) *world {
 		published: map[string][]mapping.Service{}, times: map[string]int{}, wait: 5 * time.Minute,
 	}
 	for _, d := range append(domains, domain{}) {
-		w.domains[d] = &fakeDomain{index: 100, services: map[string]instances{}, at: map[string]uint64{}}
+		w.domains[d] = &fakeDomain{pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{}, at: map[string]uint64{}}
 	}
 	return w
 }
@@ -150,6 +152,9 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	w.reads[name]++
 	w.all++
 	refused := w.refused
+	if q.index == 0 {
+		w.level = q.level
+	}
 	w.mu.Unlock()
 	if refused != nil {
 		return r, refused
@@ -169,6 +174,12 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 		return r.Index
 	})
 	return r, err
+}
+
+func (w *world) pulse(_ context.Context, d domain) (dial.Pulse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.domains[d].pulse, w.domains[d].fails
 }
 
 func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }

@@ -16,7 +16,7 @@ func (r *run) list(ctx context.Context, p *part) {
 	var index uint64
 	sure := false // the next read has to be a certain one
 	for ctx.Err() == nil {
-		q := query{index: index}
+		q := query{index: index, level: r.usualLevel(p)}
 		if p.again.take() || sure {
 			q = query{level: certain}
 		}

@@ -255,6 +255,11 @@ func (r *run) health(now time.Time) sources.Health {
 	down, denied, starting := 0, 0, 0
 	for _, p := range r.parts {
 		t, some := p.condition()
+		if t == nil && p.behind != nil {
+			if some = p.behind.message; p.behind.state != sources.Degraded {
+				t = p.behind
+			}
+		}
 		switch {
 		case t != nil:
 			down++

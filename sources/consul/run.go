@@ -81,6 +81,7 @@ func (r *run) loop(ctx context.Context) error {
 	for _, p := range r.parts {
 		loops.Go(func() { r.list(ctx, p) })
 		loops.Go(func() { r.compare(ctx, p) })
+		loops.Go(func() { r.feel(ctx, p) })
 	}
 	r.publish(ctx)
 	loops.Wait()

@@ -24,6 +24,7 @@ type part struct {
 	trouble   *trouble        // with the names; nil if the last read was good
 	down      chan struct{}   // closed when trouble, or doubt, ends; nil without
 	certain   int             // how often the names were read with certainty
+	behind    *trouble        // with its servers: no leader, or too long without contact to it
 	suspicion judge.Suspicion // that Consul lost its data
 	carried   bool            // and that it did so before this run, which does not know what instances there were
 	based     bool            // the listing is the last one of an earlier run, until the names are known

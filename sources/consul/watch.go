@@ -90,27 +90,28 @@ func (w *watcher) step(ctx context.Context) {
 
 // choose decides how to ask next, and whose turn it has to wait for; none if the query blocks.
 func (w *watcher) choose() (query, *rate.Limiter) {
+	usual := w.usualLevel(w.service.part)
 	switch {
 	case w.service.again.take() || w.sure && !w.patient:
 		return query{level: certain}, w.gate.ramp
 	case w.sure:
 		return query{level: certain}, w.gate.slow
 	case w.index == 0:
-		return query{}, w.gate.ramp
+		return query{level: usual}, w.gate.ramp
 	case w.placed:
-		return query{index: w.index}, nil
+		return query{index: w.index, level: usual}, nil
 	case !w.yield && w.gate.enter():
 		w.dequeue()
 		w.placed = true
 		w.counters.watches.Add(1)
-		return query{index: w.index}, nil
+		return query{index: w.index, level: usual}, nil
 	}
 	w.yield = false
 	if !w.queued {
 		w.queued = true
 		w.gate.waiting.Add(1)
 	}
-	return query{}, w.gate.turns
+	return query{level: usual}, w.gate.turns
 }
 
 func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading, error) {

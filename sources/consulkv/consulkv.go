@@ -51,6 +51,7 @@ type place struct {
 	resetHold time.Duration
 
 	newBackOff func() backoff.BackOff
+	pulseEvery time.Duration // how often Consul is asked whether it has a leader
 	gap        time.Duration // between reads: a prefix under steady change is not read without end
 }
 
@@ -67,7 +68,7 @@ func newPlace(address string, s Settings) (*place, error) {
 	case strings.Contains(prefix, "//"):
 		return nil, fmt.Errorf("address: %q: an element of the prefix is empty", address)
 	}
-	p := &place{prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: s.Wait, gap: 100 * time.Millisecond}
+	p := &place{prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: s.Wait, gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second}
 	p.newBackOff = func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 			backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))

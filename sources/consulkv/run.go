@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"sync"
 	"time"
 
 	"tributary/sources"
@@ -34,7 +35,50 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		r.known[group] = 0
 	}
 	r.recall()
-	return s.place.follow(ctx, r.memory, r.take, func(err error) { sink.Report(s.place.stateOf(err)) })
+	ctx, cancel := context.WithCancel(ctx)
+	var feeling sync.WaitGroup
+	defer feeling.Wait()
+	defer cancel()
+	feeling.Go(func() { r.feel(ctx) })
+	return s.place.follow(ctx, r.memory, r.take, func(err error) { r.report(s.place.stateOf(err)) })
+}
+
+// feel asks again and again whether Consul has a leader. A query that waits when it is lost may go on waiting.
+func (r *run) feel(ctx context.Context) {
+	without := 0 // times in a row: an election is no outage
+	for pause(ctx, r.place.pulseEvery) == nil {
+		asking, cancel := context.WithTimeout(ctx, requestTimeout)
+		pulse, err := r.place.client.Pulse(asking, "")
+		cancel()
+		switch {
+		case err != nil: // reading meets the same, and tells
+			continue
+		case pulse.KnownLeader:
+			without = 0
+		default:
+			without++
+		}
+		r.mu.Lock()
+		changed := r.leaderless != (without > 1)
+		r.leaderless = without > 1
+		h := r.health
+		r.mu.Unlock()
+		if changed && h.State != sources.Starting {
+			r.report(h)
+		}
+	}
+}
+
+// report says how the source is, by what was read last and whether Consul has a leader.
+func (r *run) report(h sources.Health) {
+	r.mu.Lock()
+	r.health = h
+	leaderless := r.leaderless
+	r.mu.Unlock()
+	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
+		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader", r.place.shown)}
+	}
+	r.sink.Report(h)
 }
 
 // recall takes over what an earlier run knew of the prefix.
@@ -66,6 +110,10 @@ type run struct {
 	seed   maphash.Seed
 	synced bool
 	memory *memory
+
+	mu         sync.Mutex
+	health     sources.Health // by what was read last
+	leaderless bool
 }
 
 // take publishes what has changed, in one commit.
@@ -95,7 +143,7 @@ func (r *run) take(l listing) {
 		r.synced = true
 		r.sink.Synced()
 	}
-	r.sink.Report(r.place.healthOf(l))
+	r.report(r.place.healthOf(l))
 }
 
 // healthOf is how a source is that has read l.

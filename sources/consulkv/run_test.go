@@ -160,6 +160,18 @@ func TestHealthSaysWhatFailed(t *testing.T) {
 	require.True(t, r.has("a"))
 }
 
+func TestAClusterWithoutALeaderIsNotHealthy(t *testing.T) {
+	c := kvtest.New(t)
+	c.Set("mesh/a", entryText("a", 80))
+	r := runSource(t, c, Settings{})
+	r.awaitHealth(sources.Healthy)
+	c.Orphan()
+	r.awaitHealth(sources.Unreachable, "no leader")
+	require.True(t, r.has("a"))
+	c.Restore()
+	r.awaitHealth(sources.Healthy)
+}
+
 func TestAnEmptyAnswerIsConfirmed(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))

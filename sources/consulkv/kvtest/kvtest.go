@@ -35,6 +35,7 @@ type Consul struct {
 	deleted  map[string]uint64 // with the index of the deletion
 	changed  chan struct{}     // closed by the next change
 	trouble  func(w http.ResponseWriter)
+	orphan   bool // it has no leader
 	filtered bool
 	readOnly bool
 	deceives bool
@@ -153,6 +154,13 @@ func (c *Consul) Replay(n uint64) {
 	c.wake()
 }
 
+// Orphan makes it a server that has no leader: whoever waits goes on waiting.
+func (c *Consul) Orphan() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.orphan = true
+}
+
 // Overtake has the index go on by n, as others write elsewhere.
 func (c *Consul) Overtake(n uint64) {
 	c.mu.Lock()
@@ -160,10 +168,10 @@ func (c *Consul) Overtake(n uint64) {
 	c.index += n
 }
 
-// Restore ends Answer, HangUp, Filter, Deceive, Hide and Replay.
+// Restore ends Answer, HangUp, Filter, Deceive, Hide, Replay and Orphan.
 func (c *Consul) Restore() {
 	c.mu.Lock()
-	c.deceives, c.hidden, c.replay = false, "", 0
+	c.deceives, c.hidden, c.replay, c.orphan = false, "", 0, false
 	c.mu.Unlock()
 	c.become(nil, false)
 }
@@ -254,6 +262,14 @@ func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case isKey && r.Method == http.MethodGet:
 		c.get(w, r, key)
+	case r.URL.Path == "/v1/health/service/consul":
+		c.mu.Lock()
+		orphan := c.orphan
+		c.mu.Unlock()
+		w.Header().Set("X-Consul-Index", "5")
+		w.Header().Set("X-Consul-LastContact", "0")
+		w.Header().Set("X-Consul-KnownLeader", strconv.FormatBool(!orphan))
+		_, _ = w.Write([]byte("[]"))
 	case r.URL.Path == "/v1/txn" && r.Method == http.MethodPut:
 		c.transact(w, r)
 	default:

@@ -1,0 +1,93 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+// A server that is left over when its cluster has lost its leader answers stale questions, and those that wait, as if
+// nothing were the matter, with what was there when it last had one. So it is asked how it is.
+
+const (
+	// pulseEvery is how often. An election takes a second or two, and is not to be taken for an outage: so what is not as it
+	// should be has to be so twice.
+	pulseEvery   = 5 * time.Second
+	pulseConfirm = 2 * time.Second
+)
+
+// feel asks how the servers of p are, again and again.
+func (r *run) feel(ctx context.Context, p *part) {
+	var last *trouble
+	for wait := pulseEvery; sleep(ctx, wait); {
+		now, err := r.pulse(ctx, p)
+		wait = pulseEvery
+		if err != nil {
+			continue // those who read the names meet the same, and tell
+		}
+		if now != nil && last == nil {
+			wait = pulseConfirm
+		}
+		r.felt(p, now, last != nil)
+		last = now
+	}
+}
+
+// felt notes how the servers of p are; sure says that they were not well before.
+func (r *run) felt(p *part, now *trouble, sure bool) {
+	if now != nil && !sure {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.behind = now
+	r.ring()
+}
+
+// pulse asks once; it returns nil if all is well.
+func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
+	if !r.gate.calm(ctx) {
+		return nil, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, shortTimeout, errNoPulse)
+	defer cancel()
+	pulse, err := r.catalog.pulse(ctx, p.domain)
+	if err != nil {
+		return nil, err
+	}
+	r.counters.feel(pulse)
+	switch {
+	case !pulse.KnownLeader:
+		return &trouble{state: sources.Unreachable, message: fmt.Sprintf(
+			"Consul has no leader: what it answers is as old as that, %s or more", pulse.LastContact)}, nil
+	case pulse.LastContact > r.settings.MaxStale:
+		return &trouble{state: sources.Degraded, message: fmt.Sprintf(
+			"the server that answers heard of its leader %s ago, more than maxStale (%s): the leader is asked instead", pulse.LastContact, r.settings.MaxStale)}, nil
+	}
+	return nil, nil
+}
+
+var errNoPulse = fmt.Errorf("no answer within %s: %w", shortTimeout, context.DeadlineExceeded)
+
+// usualLevel is how sure the answers about p have to be: where servers lag behind, the leader is asked.
+func (r *run) usualLevel(p *part) level {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.behind != nil {
+		return leaders
+	}
+	return usual
+}
+
+// feel takes up what a server said of itself.
+func (c *counters) feel(p dial.Pulse) {
+	leader := int64(0)
+	if p.KnownLeader {
+		leader = 1
+	}
+	c.leader.Store(leader)
+	c.contact.Store(int64(p.LastContact))
+}
