@@ -78,6 +78,7 @@ type Source struct {
 	disk     disk
 	blind    bool   // do without events
 	parse    parser // of what is in a file
+	patience func(size int64, synced bool) time.Duration
 	root     string // absolute
 	shown    string // as in the address
 	settings Settings
@@ -105,7 +106,9 @@ func New(address string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	decode.MaxBytes = int(settings.MaxFileBytes)
-	return &Source{disk: osDisk{}, parse: sources.Decode, root: root, shown: shown, settings: settings, decode: decode}, nil
+	return &Source{
+		disk: osDisk{}, parse: sources.Decode, patience: patience, root: root, shown: shown, settings: settings, decode: decode,
+	}, nil
 }
 
 // parse returns the path in an address. As in every URL, % begins an escape.

@@ -53,6 +53,7 @@ type live struct {
 	memory     *lastgood.Store // or nil
 	transform  *transform.Rules
 	parse      parser
+	patience   time.Duration
 	supervisor *sources.Supervisor
 	stop       func() // ends the supervisor; may be called twice
 }
@@ -79,6 +80,9 @@ func (l *live) startWith(settings Settings) {
 	source.disk = l.disk
 	if l.parse != nil {
 		source.parse = l.parse
+	}
+	if l.patience != 0 {
+		source.patience = func(int64, bool) time.Duration { return l.patience }
 	}
 	l.supervisor = sources.NewSupervisor(sources.Options{})
 	spec := sources.Spec{Name: "rules", Source: source, Table: l.table, Memory: l.memory, Transform: l.transform}

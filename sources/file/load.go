@@ -1,19 +1,14 @@
 package file
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -51,6 +46,7 @@ type loaded struct {
 	content *sources.Content // nil if it is the same as before, or could not be read
 	changed bool             // while it was being read
 	err     error            // it could not be read; fs.ErrNotExist: it has gone
+	late    bool             // it is still being read; all else is unknown
 }
 
 // doubt is how long after its modification a file may be modified again without its time showing it: file systems keep
@@ -61,30 +57,6 @@ var (
 	errTooLarge   = errors.New("file too large")
 	errNotRegular = errors.New("not a regular file")
 )
-
-// load reads files, on all processors. The results are in order of paths. It ends early only if ctx does.
-func (l *loader) load(ctx context.Context, paths []string, before func(path string) known) ([]loaded, error) {
-	results := make([]loaded, len(paths))
-	for i, p := range paths { // before is not safe for concurrent use
-		results[i] = loaded{path: p, known: before(p)}
-	}
-	var next atomic.Int64
-	var g errgroup.Group
-	for range min(runtime.GOMAXPROCS(0), len(paths)) {
-		g.Go(func() error {
-			var buf []byte
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(results) {
-					return nil
-				}
-				buf = l.loadOne(&results[i], buf)
-			}
-			return ctx.Err()
-		})
-	}
-	return results, g.Wait()
-}
 
 // loadOne reads one file into buf, which it returns to be used again.
 func (l *loader) loadOne(f *loaded, buf []byte) []byte {

@@ -15,7 +15,8 @@ import (
 	"tributary/sources"
 )
 
-// Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again.
+// Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again. It does
+// not wait for files that take long: the goroutines that read them end when they are done, and touch nothing that is shared.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	watch := newWatcher(s.disk, s.blind)
 	defer watch.close()
@@ -25,6 +26,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
 			maxSize: s.settings.MaxFileBytes, confirm: func(string, string) bool { return false },
 		},
+		patience: s.patience, pool: newPool(), busy: make(map[string]bool),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
 	}
 	if sink, ok := sink.(sources.Confirmer); ok {
@@ -45,10 +47,14 @@ type run struct {
 	sink     sources.Sink
 	watch    *watcher
 	loader   *loader
+	patience func(size int64, synced bool) time.Duration
 
 	files    btree.Map[string, known] // what is published, or was found not to be readable
 	missing  grace
 	troubles map[string]trouble // what cannot be read; what is known of it stays
+
+	pool *pool
+	busy map[string]bool // files that take long to read; those that are true are to be looked at again after that
 
 	pending  map[string]bool // paths to look at; those that are true are to be read even if they look the same
 	first    time.Time       // when pending stopped being empty
@@ -86,6 +92,10 @@ func (r *run) loop(ctx context.Context) error {
 				quiet = last
 			}
 			arm(time.Until(quiet))
+		case <-r.pool.wake:
+			if r.finish() {
+				arm(r.settings.QuietDelay)
+			}
 		case <-rescan.C:
 			r.ask("", false)
 			if !armed {
@@ -152,13 +162,15 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 		return true, nil // a file that is renamed is published and withdrawn in one commit
 	}
 
-	r.loader.single = seen.single
-	results, err := r.loader.load(ctx, read, func(p string) known { k, _ := r.files.Get(p); return k })
+	results, err := r.load(ctx, read, seen)
 	if err != nil {
 		return false, err
 	}
 	before := maps.Clone(r.troubles)
-	maps.DeleteFunc(r.troubles, func(p string, _ trouble) bool { return covered(r.pending, p) })
+	maps.DeleteFunc(r.troubles, func(p string, _ trouble) bool {
+		_, busy := r.busy[p]
+		return !busy && covered(r.pending, p)
+	})
 	for p, err := range seen.blocked {
 		r.troubles[p] = trouble{err: err, unread: true}
 	}
@@ -169,25 +181,15 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	complete := !missed || !patient // what is missing must be withdrawn first: the guard goes by that
 	var contents []sources.Content
 	for _, f := range results {
-		switch {
-		case errors.Is(f.err, fs.ErrNotExist): // removed since the look; the next one will tell
-			r.ask(f.path, false)
-		case f.err != nil:
-			r.troubles[f.path] = trouble{err: f.err, file: true}
-			r.files.Set(f.path, known{stamp: f.known.stamp, doubtful: true})
-			if old := before[f.path]; old.err == nil || old.err.Error() != f.err.Error() {
-				contents = append(contents, r.loader.rejected(f.path, f.err))
-			}
-		case f.changed && patient:
+		if f.changed && patient {
 			r.ask(f.path, true)
 			complete = false
-		default:
-			r.device, r.anything = seen.device, true
-			r.files.Set(f.path, f.known)
-			if f.content != nil {
-				contents = append(contents, *f.content)
-			}
+			continue
 		}
+		if f.err == nil && !f.late {
+			r.device = seen.device
+		}
+		contents = append(contents, r.accept(f, before[f.path])...)
 	}
 	for _, p := range gone {
 		r.files.Delete(p)
@@ -205,6 +207,88 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	}
 	r.report()
 	return len(r.pending) > 0, nil
+}
+
+// load reads files. Those that take long go on being read, and are not begun again before they are done.
+func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded, error) {
+	var files []loaded
+	for _, p := range paths {
+		if _, busy := r.busy[p]; busy {
+			r.busy[p] = true
+			continue
+		}
+		k, _ := r.files.Get(p)
+		files = append(files, loaded{path: p, known: k})
+	}
+	r.loader.single = seen.single
+	l := *r.loader // those that take long keep theirs
+	return r.pool.readAll(ctx, files, l.loadOne, func(f *loaded) time.Duration {
+		return r.patience(seen.files[f.path].size, r.synced)
+	})
+}
+
+// patience is how long the others wait for a file of that size, since what changes together is to be published together: many
+// times as long as usual ones take. Before anything is served there is no hurry.
+func patience(size int64, synced bool) time.Duration {
+	const perSecond = 4 << 20
+	if synced {
+		return time.Second + time.Duration(size)*time.Second/perSecond
+	}
+	return 10 * (time.Second + time.Duration(size)*time.Second/perSecond)
+}
+
+// accept notes what became of a file, which had a trouble before, and returns what there is to publish.
+func (r *run) accept(f loaded, before trouble) []sources.Content {
+	switch {
+	case f.late:
+		r.busy[f.path] = false
+		return r.refuse(f, fmt.Errorf("%s takes long to read, and is still being read", r.loader.in(r.root, f.path)), before)
+	case errors.Is(f.err, fs.ErrNotExist): // removed since the look; the next one will tell
+		r.ask(f.path, false)
+		return nil
+	case f.err != nil:
+		return r.refuse(f, f.err, before)
+	}
+	r.anything = true
+	r.files.Set(f.path, f.known)
+	if f.content == nil {
+		return nil
+	}
+	return []sources.Content{*f.content}
+}
+
+// refuse notes that a file cannot be read.
+func (r *run) refuse(f loaded, err error, before trouble) []sources.Content {
+	r.troubles[f.path] = trouble{err: err, file: true}
+	r.files.Set(f.path, known{stamp: f.known.stamp, doubtful: true})
+	if before.err != nil && before.err.Error() == err.Error() {
+		return nil
+	}
+	return []sources.Content{r.loader.rejected(f.path, err)}
+}
+
+// finish publishes what took long to read and is done. It reports whether there is something to look at.
+func (r *run) finish() bool {
+	var contents []sources.Content
+	for _, f := range r.pool.late() {
+		_, there := r.files.Get(f.path)
+		stale := r.busy[f.path] || !there || f.changed || f.err == nil && f.content == nil
+		delete(r.busy, f.path)
+		delete(r.troubles, f.path)
+		if stale {
+			r.ask(f.path, true)
+			continue
+		}
+		contents = append(contents, r.accept(f, trouble{})...)
+	}
+	if len(contents) > 0 {
+		_ = r.sink.ReplaceAll(contents)
+	}
+	if !r.synced {
+		r.ask("", false)
+	}
+	r.report()
+	return len(r.pending) > 0
 }
 
 // reportRoot reports that nothing can be read at all.

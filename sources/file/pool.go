@@ -1,0 +1,162 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// pool reads many files at once. One that takes long is left to itself, and handed over later: it holds up neither the
+// others nor the end of the source.
+type pool struct {
+	wake chan struct{} // has a value when late has something to give
+
+	mu   sync.Mutex
+	done []loaded
+	left int // files that were left to themselves and are not done
+}
+
+// maxLeft is how many files may be left to themselves at a time. Each has a processor as often as any other worker has.
+const maxLeft = 16
+
+func newPool() *pool { return &pool{wake: make(chan struct{}, 1)} }
+
+// reader reads a file into buf, which it returns to be used again.
+type reader func(f *loaded, buf []byte) []byte
+
+// batch is what one call of readAll is to do.
+type batch struct {
+	read     reader
+	patience func(f *loaded) time.Duration
+	news     chan struct{} // has a value when something began or ended
+
+	mu      sync.Mutex
+	files   []loaded
+	next    int               // the first that was not begun
+	running map[int]time.Time // when those were begun that are being read, but for those that were left to themselves
+}
+
+// readAll reads files. It returns them when all are done or have taken longer than their patience; those are marked as late,
+// and handed over when they are done. If ctx ends, it returns the error when those that were begun are done or late.
+func (p *pool) readAll(ctx context.Context, files []loaded, read reader, patience func(f *loaded) time.Duration) ([]loaded, error) {
+	b := &batch{
+		read: read, patience: patience, news: make(chan struct{}, 1),
+		files: files, running: make(map[int]time.Time),
+	}
+	for range min(runtime.GOMAXPROCS(0), len(files)) {
+		go p.work(ctx, b)
+	}
+	for {
+		pending, wait := p.inspect(ctx, b)
+		if !pending {
+			return files, ctx.Err()
+		}
+		overdue := time.NewTimer(wait)
+		select {
+		case <-b.news:
+		case <-overdue.C:
+		}
+		overdue.Stop()
+	}
+}
+
+// inspect leaves those files to themselves that have taken too long, with another worker in the place of each. It reports
+// whether anything is still to be waited for, and for how long at most.
+func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wait = time.Hour
+	for i, begun := range b.running {
+		rest := b.patience(&b.files[i]) - time.Since(begun)
+		if rest <= 0 && p.leave() {
+			delete(b.running, i)
+			b.files[i] = loaded{path: b.files[i].path, late: true}
+			go p.work(ctx, b)
+			continue
+		}
+		wait = min(wait, max(rest, time.Millisecond))
+	}
+	return len(b.running) > 0 || b.next < len(b.files) && ctx.Err() == nil, wait
+}
+
+// leave counts one more file that is left to itself, unless there are too many.
+func (p *pool) leave() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left == maxLeft {
+		return false
+	}
+	p.left++
+	return true
+}
+
+// work reads one file after another, until there is none, ctx ends, or one was left to itself.
+func (p *pool) work(ctx context.Context, b *batch) {
+	defer ring(b.news)
+	var buf []byte
+	for {
+		b.mu.Lock()
+		if b.next == len(b.files) || ctx.Err() != nil {
+			b.mu.Unlock()
+			return
+		}
+		i := b.next
+		b.next++
+		b.running[i] = time.Now()
+		f := b.files[i]
+		b.mu.Unlock()
+		ring(b.news) // it may have less patience than the others
+
+		buf = b.readOne(&f, buf)
+
+		b.mu.Lock()
+		_, waited := b.running[i]
+		if waited {
+			delete(b.running, i)
+			b.files[i] = f
+		}
+		b.mu.Unlock()
+		if !waited {
+			p.hand(f)
+			return
+		}
+	}
+}
+
+// readOne reads a file. If that panics, the file is at fault.
+func (b *batch) readOne(f *loaded, buf []byte) (again []byte) {
+	defer func() {
+		if v := recover(); v != nil {
+			f.err, f.content = fmt.Errorf("read %s: panic: %v", f.path, v), nil
+		}
+	}()
+	return b.read(f, buf)
+}
+
+// hand hands a file over that had been left to itself.
+func (p *pool) hand(f loaded) {
+	p.mu.Lock()
+	p.left--
+	p.done = append(p.done, f)
+	p.mu.Unlock()
+	ring(p.wake)
+}
+
+// late returns, once, the files that had been left to themselves and are done.
+func (p *pool) late() []loaded {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	done := p.done
+	p.done = nil
+	return done
+}
+
+// ring makes c have a value.
+func ring(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

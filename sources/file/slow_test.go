@@ -1,0 +1,136 @@
+package file
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// hampered makes the parsing of every file whose text has a word wait until release is called.
+func (l *live) hampered(word string) (release func()) {
+	gate := make(chan struct{})
+	l.patience = 20 * time.Millisecond
+	l.parse = func(group, place string, text []byte, o resource.Options) sources.Content {
+		if strings.Contains(string(text), word) {
+			<-gate
+		}
+		return sources.Decode(group, place, text, o)
+	}
+	return func() { close(gate) }
+}
+
+func TestFileThatTakesLongHoldsUpNoOther(t *testing.T) {
+	l := prepare(t)
+	release := l.hampered("slow.example.com")
+	l.write("a.yaml", entry("a", "a1.example.com"))
+	l.write("b.yaml", entry("b", "b1.example.com"))
+	l.startSynced()
+	for range 20 { // more than there are processors
+		l.write("a.yaml", entry("a", "slow.example.com"), entry("c", "c1.example.com"))
+	}
+	q := l.awaitQuarantined(1)[0]
+	require.Equal(t, "a.yaml", q.Group)
+	require.Contains(t, q.Reason, "takes long")
+	l.awaitHealth(sources.Degraded, l.path("a.yaml"), "takes long")
+	for _, host := range []string{"b2.example.com", "b3.example.com"} {
+		l.write("b.yaml", entry("b", host))
+		l.awaitHost("b", host)
+	}
+	require.Equal(t, "a1.example.com", l.host("a"), "its last good version")
+	l.awaitHealth(sources.Degraded, l.path("a.yaml"), "takes long")
+	release()
+	l.awaitHost("a", "slow.example.com")
+	l.awaitHost("c", "c1.example.com")
+	l.awaitQuarantined(0)
+	l.awaitHealth(sources.Healthy)
+	l.neverDeleted("a", "b")
+}
+
+func TestFileThatTakesLongAtTheStart(t *testing.T) {
+	l := prepare(t)
+	release := l.hampered("slow.example.com")
+	defer release()
+	l.write("a.yaml", entry("a", "slow.example.com"))
+	l.write("b.yaml", entry("b", "b1.example.com"))
+	l.startSynced()
+	require.Equal(t, "b1.example.com", l.host("b"))
+	l.awaitQuarantined(1)
+}
+
+func TestFileThatTakesLongChangesMeanwhile(t *testing.T) {
+	for name, change := range map[string]func(l *live){
+		"rewritten": func(l *live) { l.write("a.yaml", entry("a", "a2.example.com")) },
+		"removed":   func(l *live) { l.remove("a.yaml") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := prepare(t)
+			release := l.hampered("slow.example.com")
+			l.write("a.yaml", entry("a", "a1.example.com"))
+			l.write("b.yaml", entry("b", "b1.example.com"))
+			l.startSynced()
+			l.write("a.yaml", entry("a", "slow.example.com"))
+			l.awaitQuarantined(1)
+			change(l)
+			l.write("b.yaml", entry("b", "b2.example.com"))
+			l.awaitHost("b", "b2.example.com")
+			release()
+			if name == "removed" {
+				l.awaitHost("a", "")
+			} else {
+				l.awaitHost("a", "a2.example.com")
+			}
+			l.awaitQuarantined(0)
+			l.awaitHealth(sources.Healthy)
+		})
+	}
+}
+
+func TestFileThatTakesLongHoldsUpNoEnd(t *testing.T) {
+	l := prepare(t)
+	release := l.hampered("slow.example.com")
+	defer release()
+	l.write("a.yaml", entry("a", "slow.example.com"))
+	l.write("b.yaml", entry("b", "b.example.com"))
+	l.startSynced()
+	l.awaitQuarantined(1)
+	l.stop()
+}
+
+func TestManyFilesThatTakeLong(t *testing.T) {
+	l := prepare(t)
+	release := l.hampered("slow.example.com")
+	l.write("zzz.yaml", entry("z", "z1.example.com"))
+	for i := range maxLeft {
+		l.write(string(rune('a'+i))+".yaml", entry(string(rune('a'+i))+"x", "slow.example.com"))
+	}
+	l.startSynced()
+	require.Equal(t, "z1.example.com", l.host("z"))
+	l.awaitQuarantined(maxLeft)
+	release()
+	l.awaitQuarantined(0)
+	require.Equal(t, maxLeft+1, l.table.Snapshot().Len())
+}
+
+// A file whose content makes a part of the program panic is at fault, and alone.
+func TestFileThatMakesTheProgramPanic(t *testing.T) {
+	l := prepare(t)
+	l.parse = func(group, place string, text []byte, o resource.Options) sources.Content {
+		if strings.Contains(string(text), "panic.example.com") {
+			panic("as wanted")
+		}
+		return sources.Decode(group, place, text, o)
+	}
+	l.write("a.yaml", entry("a", "a1.example.com"))
+	l.write("b.yaml", entry("b", "b1.example.com"))
+	l.startSynced()
+	l.write("a.yaml", entry("a", "panic.example.com"))
+	l.write("b.yaml", entry("b", "b2.example.com"))
+	l.awaitHost("b", "b2.example.com")
+	require.Contains(t, l.awaitQuarantined(1)[0].Reason, "panic: as wanted")
+	require.Equal(t, "a1.example.com", l.host("a"))
+}
