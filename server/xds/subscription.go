@@ -131,6 +131,8 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	}
 	if first {
 		s.has.version = r.version
+	} else if !all {
+		s.has.version = "" // that was of everything
 	}
 	more := all && !s.wants.all
 	if more {
