@@ -527,7 +527,7 @@ func (m *model) look(late bool) {
 	ty := m.types[msg.typ]
 	ty.nonce = msg.nonce
 	for name, version := range msg.beats {
-		m.require(!ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name) || ty.lost, "%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
+		m.require(!m.delta || !ty.covers(name) || ty.have[name] == version || ty.mayRepeat(name), "%s: heartbeat of %s, which the client does not have", short(msg.typ), name)
 	}
 	if len(msg.beats) == 0 {
 		m.responses++

@@ -1,0 +1,329 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	cachetypes "github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	xdsclient "google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/e2e/fixture"
+	"tributary/server/xds"
+)
+
+const swaps = 100
+
+// Each swap moves a route to a new cluster and removes the old one in the same commit. A client under load sees none of it.
+func TestSwaps(t *testing.T) {
+	t.Run("envoy/sotw", func(t *testing.T) { require.Zero(t, swapEnvoy(t, ours, "GRPC")) })
+	t.Run("envoy/delta", func(t *testing.T) { require.Zero(t, swapEnvoy(t, ours, "DELTA_GRPC")) })
+	t.Run("grpc-go", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours)) })
+}
+
+// The same through go-control-plane's SnapshotCache, to compare: it sends all types at once.
+func TestSwapsThroughSnapshotCache(t *testing.T) {
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("set E2E_NIGHTLY=1: it shows another's figures")
+	}
+	for name, swap := range map[string]func() int64{
+		"envoy/sotw":  func() int64 { return swapEnvoy(t, snapshots, "GRPC") },
+		"envoy/delta": func() int64 { return swapEnvoy(t, snapshots, "DELTA_GRPC") },
+		"grpc-go":     func() int64 { return swapGRPC(t, snapshots) },
+	} {
+		t.Logf("SnapshotCache, %s: %d requests failed in %d swaps", name, swap(), swaps)
+	}
+}
+
+// plane is a control plane that serves one route to one cluster. It starts serving when it is first given one.
+type plane func(t *testing.T) (addr string, set func(listener *listenerv3.Listener, n int, backend *net.TCPAddr))
+
+// ours is the engine, each swap a transaction.
+func ours(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) {
+	group := xds.NewGroup(xds.Debounce{})
+	colls := catalog{}
+	for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
+		colls[url] = group.Collection(xds.TypeOf(url))
+	}
+	server := xds.NewServer(colls, xds.Options{Pacing: xds.Pacing{Least: -1}}) // time is not the subject
+	t.Cleanup(server.Close)
+	addr := serveGRPC(t, server.Register, xds.ServerOptions()...)
+	return addr, func(listener *listenerv3.Listener, n int, backend *net.TCPAddr) {
+		commits := map[*xds.Collection]*xds.Commit{}
+		for url, m := range parts(listener, n, backend) {
+			a, err := anypb.New(m)
+			require.NoError(t, err)
+			b, err := proto.Marshal(a)
+			require.NoError(t, err)
+			name := cachev3.GetResourceName(m)
+			commits[colls[url]] = &xds.Commit{Reset: true, Put: []*xds.Entry{{Name: name, Version: fmt.Sprint(n), Any: b, Child: name}}}
+			if url == xds.ListenerURL {
+				commits[colls[url]].Put[0].Version = "1"
+			}
+		}
+		group.Apply(commits)
+		for _, c := range colls {
+			c.MarkSynced()
+		}
+	}
+}
+
+type catalog map[string]*xds.Collection
+
+func (c catalog) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	return c[typeURL], nil, nil
+}
+
+// snapshots is go-control-plane's cache and server.
+func snapshots(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) {
+	cache := cachev3.NewSnapshotCache(true, cachev3.IDHash{}, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	server := serverv3.NewServer(ctx, cache, nil)
+	addr := serveGRPC(t, func(r grpc.ServiceRegistrar) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, server) })
+	return addr, func(listener *listenerv3.Listener, n int, backend *net.TCPAddr) {
+		resources := map[resourcev3.Type][]cachetypes.Resource{}
+		for url, m := range parts(listener, n, backend) {
+			resources[url] = []cachetypes.Resource{m}
+		}
+		snapshot, err := cachev3.NewSnapshot(fmt.Sprint(n), resources)
+		require.NoError(t, err)
+		require.NoError(t, cache.SetSnapshot(ctx, "n1", snapshot))
+	}
+}
+
+func serveGRPC(t *testing.T, register func(grpc.ServiceRegistrar), opts ...grpc.ServerOption) string {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpc.NewServer(opts...)
+	register(s)
+	go func() { _ = s.Serve(lis) }()
+	t.Cleanup(s.Stop)
+	return lis.Addr().String()
+}
+
+// parts are the resources of swap n, by type.
+func parts(listener *listenerv3.Listener, n int, backend *net.TCPAddr) map[string]cachetypes.Resource {
+	cluster := fmt.Sprintf("c%d", n)
+	return map[string]cachetypes.Resource{
+		xds.ListenerURL: listener,
+		xds.RouteURL: &routev3.RouteConfiguration{Name: "route", VirtualHosts: []*routev3.VirtualHost{{
+			Name: "all", Domains: []string{"*"},
+			ResponseHeadersToAdd: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-swap", Value: fmt.Sprint(n)}}},
+			Routes: []*routev3.Route{{
+				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+			}},
+		}}},
+		xds.ClusterURL: &clusterv3.Cluster{
+			Name: cluster, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads()},
+		},
+		xds.EndpointURL: &endpointv3.ClusterLoadAssignment{
+			ClusterName: cluster,
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{
+				Locality: &corev3.Locality{Region: "r"}, LoadBalancingWeight: wrapperspb.UInt32(1),
+				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(backend)}}}},
+			}},
+		},
+	}
+}
+
+func ads() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+func address(a *net.TCPAddr) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: a.IP.String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(a.Port)}, //nolint:gosec // a port
+	}}}
+}
+
+// manager is an HTTP connection manager whose routes come by RDS.
+func manager(t *testing.T) *anypb.Any {
+	router, err := anypb.New(&routerv3.Router{})
+	require.NoError(t, err)
+	hcm, err := anypb.New(&hcmv3.HttpConnectionManager{
+		StatPrefix:     "in",
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "route", ConfigSource: ads()}},
+		HttpFilters:    []*hcmv3.HttpFilter{{Name: "envoy.filters.http.router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router}}},
+	})
+	require.NoError(t, err)
+	return hcm
+}
+
+// load repeats a request, several at a time, until it is stopped. What a request returns is what answered it.
+type load struct {
+	failed, answered atomic.Int64
+	last             atomic.Value
+	stop             chan struct{}
+	wg               sync.WaitGroup
+}
+
+func startLoad(t *testing.T, request func() (string, error)) *load {
+	l := &load{stop: make(chan struct{})}
+	for range 4 {
+		l.wg.Go(func() {
+			for {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				by, err := request()
+				if err != nil {
+					if l.failed.Add(1) <= 3 {
+						t.Logf("request failed: %v", err)
+					}
+					continue
+				}
+				l.answered.Add(1)
+				l.last.Store(by)
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) end() int64 {
+	close(l.stop)
+	l.wg.Wait()
+	return l.failed.Load()
+}
+
+// until waits until answers come from there.
+func (l *load) until(t *testing.T, by string) {
+	require.Eventually(t, func() bool { return l.last.Load() == by }, 20*time.Second, time.Millisecond, "answers from %s", by)
+}
+
+// swapEnvoy returns how many requests through a real Envoy fail while its route is swapped.
+func swapEnvoy(t *testing.T, control plane, api string) (failed int64) {
+	addr, set := control(t)
+	port := fixture.FreePort(t)
+	listener := &listenerv3.Listener{
+		Name: "in", Address: address(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(t)},
+		}}}},
+	}
+	backend := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: backend(t, "one")}
+	set(listener, 0, backend)
+	host, ads, _ := net.SplitHostPort(addr)
+	fixture.StartEnvoyWith(t, strings.NewReplacer("API", api, "HOST", host, "PORT", ads).Replace(swapBootstrap))
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	request := func() (string, error) {
+		res, err := client.Get("http://" + fixture.Loopback(port)) //nolint:noctx // as short as the test
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+			return "", fmt.Errorf("%s %s: %v", res.Status, body, err) //nolint:errorlint // err may be nil
+		}
+		return res.Header.Get("x-swap"), nil
+	}
+	require.Eventually(t, func() bool { _, err := request(); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	l := startLoad(t, request)
+	for n := 1; n <= swaps; n++ {
+		set(listener, n, backend)
+		l.until(t, fmt.Sprint(n))
+	}
+	failed = l.end()
+	t.Logf("%s: %d requests answered, %d failed", api, l.answered.Load(), failed)
+	return failed
+}
+
+const swapBootstrap = `
+admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}
+node: {id: n1, cluster: c}
+dynamic_resources:
+  ads_config: {api_type: API, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: ads}}]}
+  cds_config: {ads: {}, resource_api_version: V3}
+  lds_config: {ads: {}, resource_api_version: V3}
+static_resources:
+  clusters:
+  - name: ads
+    type: STATIC
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}
+    load_assignment:
+      cluster_name: ads
+      endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: HOST, port_value: PORT}}}}]}]
+`
+
+// swapGRPC is swapEnvoy for grpc-go's xDS client, whose cluster moves between two backends.
+func swapGRPC(t *testing.T, control plane) (failed int64) {
+	addr, set := control(t)
+	listener := &listenerv3.Listener{Name: "svc", ApiListener: &listenerv3.ApiListener{ApiListener: manager(t)}}
+	var backends []*net.TCPAddr
+	for range 2 {
+		addr := serveGRPC(t, func(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, health.NewServer()) })
+		a, err := net.ResolveTCPAddr("tcp", addr)
+		require.NoError(t, err)
+		backends = append(backends, a)
+	}
+	set(listener, 0, backends[0])
+	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
+		`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, addr))
+	require.NoError(t, err)
+	conn, err := grpc.NewClient("xds:///svc", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	var tooEarly atomic.Int64
+	request := func() (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		var p peer.Peer
+		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p))
+		if err != nil && strings.Contains(err.Error(), "unknown cluster selected for RPC") {
+			tooEarly.Add(1) // grpc-go takes a new route into use before the balancer that it leads to, whoever serves it
+			time.Sleep(time.Millisecond)
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		return p.Addr.String(), nil
+	}
+	require.Eventually(t, func() bool { _, err := request(); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	l := startLoad(t, request)
+	for n := 1; n <= swaps; n++ {
+		set(listener, n, backends[n%2])
+		l.until(t, backends[n%2].String())
+	}
+	failed = l.end()
+	t.Logf("grpc-go: %d requests answered, %d failed, %d were too early for their client", l.answered.Load(), failed, tooEarly.Load())
+	return failed
+}
