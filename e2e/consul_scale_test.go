@@ -16,11 +16,13 @@ import (
 )
 
 // The size of the catalog, and for how long a state is measured in which nothing changes.
+// E2E_SERVICES says how many services there are.
+var scaleServices = int(number("E2E_SERVICES", 1000))
+
 const (
-	scaleServices  = 1000
 	scaleInstances = 10
 	scaleQuiet     = time.Minute
-	scaleFlips     = 5
+	scaleFlips     = 7
 	scaleRound     = 15 * time.Second // of the loop
 )
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,7 @@ type torture struct {
 	config    string // of tributary
 	proxy     *liar
 	tributary *fixture.Tributary
+	http      *http.Client
 
 	oracle
 	recoveries []time.Duration
@@ -98,7 +100,7 @@ func newTorture(t *testing.T, servers int, acl bool, rnd *rand.Rand) *torture {
 	if acl {
 		o.ManagementToken = tortureManagement
 	}
-	w := &torture{t: t, rnd: rnd, acl: acl, consul: fixture.StartConsulServers(t, servers, o), counts: map[string]int{}}
+	w := &torture{t: t, rnd: rnd, acl: acl, consul: fixture.StartConsulServers(t, servers, o), counts: map[string]int{}, http: &http.Client{Timeout: 3 * time.Second}}
 	w.oracle = newOracle()
 	w.proxy = newLiar(t, w.consul, rnd)
 	w.tokenFile = filepath.Join(t.TempDir(), "token")
@@ -252,6 +254,17 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 	return f.cause, f.name
 }
 
+// patiently is a client of some server, which may not answer at all.
+func (w *torture) patiently() *api.Client {
+	o := &api.Config{Address: w.any().HTTP, HttpClient: w.http}
+	if w.acl {
+		o.Token = tortureManagement
+	}
+	c, err := api.NewClient(o)
+	require.NoError(w.t, err)
+	return c
+}
+
 func (w *torture) any() *fixture.Consul { return w.consul[w.rnd.IntN(len(w.consul))] }
 
 // reload changes the configuration of both sources so that nothing else changes.
@@ -304,7 +317,7 @@ func (w *torture) recover() {
 
 // must has a write done by whatever server does it.
 func (w *torture) must(write func(*api.Client) error) {
-	fixture.WaitFor(w.t, 30*time.Second, func() error { return write(w.any().API()) })
+	fixture.WaitFor(w.t, 30*time.Second, func() error { return write(w.patiently()) })
 }
 
 // change changes something, for certain.
@@ -319,7 +332,7 @@ func (w *torture) tryToChange() {
 	write, done := w.oracle.next(w.rnd)
 	done() // From now on nothing is expected of it but at the end.
 	limit := time.Now().Add(2 * time.Second)
-	for time.Now().Before(limit) && write(w.any().API()) != nil {
+	for time.Now().Before(limit) && write(w.patiently()) != nil {
 		time.Sleep(100 * time.Millisecond)
 	}
 	w.later = append(w.later, write)

@@ -22,6 +22,9 @@ type catalog interface {
 	service(ctx context.Context, d domain, name string, q query) (reading, error)
 	// mayRead reports whether somebody has all of rights.
 	mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error)
+	// failing reads which checks are in a state, and nodes the nodes.
+	failing(ctx context.Context, d domain, state string, q query) (marks, uint64, error)
+	nodes(ctx context.Context, d domain, q query) (marks, uint64, error)
 	// pulse asks the servers how they are.
 	pulse(ctx context.Context, d domain) (dial.Pulse, error)
 }

@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"sync"
@@ -42,6 +43,7 @@ type world struct {
 	done      bool     // synced
 	old       []string // what an earlier run published
 	note      []byte   // what it kept
+	blind     bool     // it does not answer the witnesses
 	refused   error    // for every service
 	level     level    // of the last read of a service that did not wait
 }
@@ -174,6 +176,44 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 		return r.Index
 	})
 	return r, err
+}
+
+func (w *world) failing(ctx context.Context, d domain, state string, q query) (all marks, at uint64, err error) {
+	if w.blind {
+		return nil, 0, errDenied
+	}
+	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
+		all = marks{}
+		for name, i := range f.services {
+			for _, e := range i.list {
+				for _, c := range e.Checks {
+					if c.Status == state {
+						all[mark{service: name}]++
+					}
+				}
+			}
+		}
+		at = f.index
+		return f.index
+	})
+	return all, at, err
+}
+
+func (w *world) nodes(ctx context.Context, d domain, q query) (all marks, at uint64, err error) {
+	if w.blind {
+		return nil, 0, errDenied
+	}
+	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
+		all = marks{}
+		for _, i := range f.services {
+			for _, e := range i.list {
+				all[mark{node: e.Node.Node}] = maphash.String(seed, e.Node.Address)
+			}
+		}
+		at = f.index
+		return f.index
+	})
+	return all, at, err
 }
 
 func (w *world) pulse(_ context.Context, d domain) (dial.Pulse, error) {

@@ -29,6 +29,8 @@ type gate struct {
 }
 
 const (
+	// turnBurst is how many seconds' worth of reads of services without a place may be made at once, after nothing was to be read.
+	turnBurst  = 10
 	shortReads = 16
 	// minTurn is the least time between two reads of a service that has no place, where there are few of them.
 	minTurn = 5 * time.Second
@@ -38,7 +40,7 @@ func newGate(s Settings, places int) *gate {
 	limit := rate.Limit(s.RampRate)
 	return &gate{
 		ramp:  rate.NewLimiter(limit, max(1, s.RampRate/10)),
-		turns: rate.NewLimiter(limit, 1),
+		turns: rate.NewLimiter(limit, turnBurst*s.RampRate),
 		slow:  rate.NewLimiter(max(1, limit/5), 1),
 		short: make(chan struct{}, shortReads), places: int64(places),
 	}

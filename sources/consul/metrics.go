@@ -9,14 +9,15 @@ import (
 
 // counters count what the source does. They go on from one run to the next.
 type counters struct {
-	names, reads, confirmations, denied, limited, healed atomic.Int64
-	watches                                              atomic.Int64 // now
-	leader, contact                                      atomic.Int64 // 1 if there is one; nanoseconds since it was heard of
+	names, reads, notices, confirmations, denied, limited, healed atomic.Int64
+	watches                                                       atomic.Int64 // now
+	leader, contact                                               atomic.Int64 // 1 if there is one; nanoseconds since it was heard of
 }
 
 var (
 	readsDesc         = newDesc("reads_total", "Reads of the instances of a service, by all means.")
 	namesDesc         = newDesc("name_reads_total", "Reads of the names of services.")
+	noticesDesc       = newDesc("notice_reads_total", "Queries that tell which services without a watch have to be read.")
 	confirmationsDesc = newDesc("confirmations_total", "Answers that were not believed before a second, certain one.")
 	deniedDesc        = newDesc("denied_reads_total", "Reads that Consul refused, or answered with less than there is.")
 	limitedDesc       = newDesc("rate_limited_total", "Reads that Consul refused because there were too many.")
@@ -43,7 +44,7 @@ func (c *counters) register(r prometheus.Registerer) (stop func(), err error) {
 
 // Describe implements prometheus.Collector.
 func (c *counters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{readsDesc, namesDesc, confirmationsDesc, deniedDesc, limitedDesc, healedDesc, watchesDesc, leaderDesc, contactDesc} {
+	for _, d := range []*prometheus.Desc{readsDesc, namesDesc, noticesDesc, confirmationsDesc, deniedDesc, limitedDesc, healedDesc, watchesDesc, leaderDesc, contactDesc} {
 		ch <- d
 	}
 }
@@ -51,7 +52,7 @@ func (c *counters) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *counters) Collect(ch chan<- prometheus.Metric) {
 	for d, v := range map[*prometheus.Desc]*atomic.Int64{
-		readsDesc: &c.reads, namesDesc: &c.names, confirmationsDesc: &c.confirmations, deniedDesc: &c.denied,
+		readsDesc: &c.reads, namesDesc: &c.names, noticesDesc: &c.notices, confirmationsDesc: &c.confirmations, deniedDesc: &c.denied,
 		limitedDesc: &c.limited, healedDesc: &c.healed,
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v.Load()))

@@ -72,7 +72,7 @@ func (r *run) readNames(ctx context.Context, p *part, q query) (listing, error) 
 func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first := !p.known
+	first, before := !p.known, p.listing.Index
 	m, added, check := p.takeNames(l, time.Now())
 	if m == doubtful {
 		r.counters.confirmations.Add(1)
@@ -80,6 +80,9 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	}
 	if m == denied {
 		r.counters.denied.Add(1)
+	}
+	if p.listing.Index != before {
+		p.note.move() // a registration, and it is not said of what
 	}
 	if first && p.known {
 		added = r.adopt(p, added)

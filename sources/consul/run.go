@@ -14,15 +14,16 @@ import (
 // run is the state of one run.
 type run struct {
 	// read-only
-	settings Settings
-	sink     sources.Sink
-	catalog  catalog
-	mapper   mapper
-	gate     *gate
-	counters *counters
-	parts    []*part
-	restored map[string]bool // what an earlier run published
-	bell     chan struct{}   // there is something to publish or report
+	settings  Settings
+	sink      sources.Sink
+	catalog   catalog
+	mapper    mapper
+	gate      *gate
+	counters  *counters
+	parts     []*part
+	witnesses bool            // some places are for queries that notice what changes
+	restored  map[string]bool // what an earlier run published
+	bell      chan struct{}   // there is something to publish or report
 
 	watches sync.WaitGroup // the loops of services
 
@@ -54,13 +55,16 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m mapper, places in
 	}
 	for _, d := range settings.domains() {
 		r.parts = append(r.parts, &part{
-			domain: d, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: make(judge.Made), fresh: make(judge.Made),
+			domain: d, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: make(judge.Made), fresh: make(judge.Made), note: newNote(),
 		})
 	}
 	if places > 0 {
 		places = max(1, places-len(r.parts)) // the names have theirs
 	}
 	r.gate = newGate(settings, places)
+	if r.witnesses = r.witnessing(); r.witnesses {
+		r.gate.places -= int64(len(witnessed) * len(r.parts))
+	}
 	return r
 }
 
@@ -82,6 +86,11 @@ func (r *run) loop(ctx context.Context) error {
 		loops.Go(func() { r.list(ctx, p) })
 		loops.Go(func() { r.compare(ctx, p) })
 		loops.Go(func() { r.feel(ctx, p) })
+		if r.witnesses && p.peer == "" { // of what peers export there are no witnesses
+			for _, question := range witnessed {
+				loops.Go(func() { r.notice(ctx, p, question) })
+			}
+		}
 	}
 	r.publish(ctx)
 	loops.Wait()

@@ -28,6 +28,7 @@ type part struct {
 	suspicion judge.Suspicion // that Consul lost its data
 	carried   bool            // and that it did so before this run, which does not know what instances there were
 	based     bool            // the listing is the last one of an earlier run, until the names are known
+	note      note            // of what changed, for those without a place
 	// nodes says when the nodes were created that have instances, as of the listing; fresh the same, as last read.
 	nodes, fresh judge.Made
 }
@@ -46,6 +47,7 @@ type service struct {
 	held      int       // instances that Consul does not have, and that stay for now
 	gone      time.Time // since when it has none for certain; zero if it has
 	listed    bool      // among the names
+	placed    bool      // it has a place to wait
 	failures  int       // reads in a row that failed for its own sake
 	refusal   error     // why it cannot be read, itself; nil if it can, or if that is not known
 	delisted  bool      // not among them for certain: what is read of it does not count

@@ -34,6 +34,7 @@ type watcher struct {
 	queued  bool      // it counts among those that have none
 	yield   bool      // it left its place for others
 	polled  time.Time // when it last read without a place
+	seen    int       // what had moved when it last read
 }
 
 // step makes one read and draws the consequences.
@@ -81,7 +82,7 @@ func (w *watcher) step(ctx context.Context) {
 		return
 	}
 	w.woken = false
-	if m == unchanged && q.index > 0 && w.gate.scarce() && time.Since(started) > w.settings.Wait/2 {
+	if m == unchanged && q.index > 0 && w.gate.scarce() && !w.covered() && time.Since(started) > w.settings.Wait/2 {
 		w.leave() // nothing happened for as long as it waited: let others wait
 		w.yield = true
 	}
@@ -102,7 +103,7 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 		return query{index: w.index, level: usual}, nil
 	case !w.yield && w.gate.enter():
 		w.dequeue()
-		w.placed = true
+		w.place(true)
 		w.counters.watches.Add(1)
 		return query{index: w.index, level: usual}, nil
 	}
@@ -116,6 +117,9 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 
 func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading, error) {
 	if of == w.gate.turns {
+		if !w.idle(ctx) {
+			return reading{}, context.Canceled
+		}
 		w.pause(ctx, &w.service.again, minTurn-time.Since(w.polled))
 		w.polled = time.Now()
 	}
@@ -133,6 +137,9 @@ func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading,
 		defer done()
 	}
 	w.counters.reads.Add(1)
+	w.mu.Lock()
+	w.seen = w.service.part.note.moved
+	w.mu.Unlock()
 	return w.catalog.service(ctx, w.service.part.domain, w.service.name, q)
 }
 
@@ -201,10 +208,17 @@ func (w *watcher) wait(ctx context.Context, d time.Duration) {
 func (w *watcher) leave() {
 	w.dequeue()
 	if w.placed {
-		w.placed = false
+		w.place(false)
 		w.gate.leave()
 		w.counters.watches.Add(-1)
 	}
+}
+
+func (w *watcher) place(has bool) {
+	w.placed = has
+	w.mu.Lock()
+	w.service.placed = has
+	w.mu.Unlock()
 }
 
 func (w *watcher) dequeue() {

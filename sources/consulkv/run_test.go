@@ -121,7 +121,7 @@ func TestAWipedConsulIsNotBelieved(t *testing.T) {
 	c.Set("mesh/b", entryText("b", 80))
 	r.await("what is there now", func() bool { return r.has("b") && !r.has("a") })
 	r.awaitHealth(sources.Healthy)
-	c.Delete("mesh/b") // somebody deletes the last one: that is believed
+	c.Delete("mesh/b")                                                                                     // somebody deletes the last one: that is believed
 	r.await("the guard hears that b is gone", func() bool { return r.supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 

@@ -1,0 +1,204 @@
+package consul
+
+import (
+	"context"
+	"hash/maphash"
+	"maps"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Over plain HTTP not every service has a place for a query that waits. Those that have none are not read for nothing: a few
+// queries that do wait witness that nothing has changed. That of the names, which run anyway, sees whatever registers, goes, or has
+// another port or meta; those of all failing checks see each check that fails or recovers, and name its service; that of the nodes
+// sees their addresses and meta. Together they cost an idle Consul nothing.
+//
+// All checks in one query (health/state/any) would see a little more, and answer with megabytes whenever one of them flips, since it
+// comes with what each check says.
+
+// mark is what a witness names: a service, or a node and so all services on it.
+type mark struct{ service, node string }
+
+// marks are what a witness answered: a digest of all that it says of each mark.
+type marks map[mark]uint64
+
+// witnessed are the questions of the witnesses besides the names: the states of checks that fail, and nodes.
+var witnessed = []string{api.HealthCritical, api.HealthWarning, aboutNodes}
+
+const aboutNodes = "nodes"
+
+// note is what is known of the witnesses of a domain.
+type note struct {
+	waiting map[string]bool // by question: it was answered, and waits for news
+	// moved counts what may be about any service; stir is closed when it grows.
+	moved int
+	stir  chan struct{}
+}
+
+func newNote() note { return note{waiting: make(map[string]bool), moved: 1, stir: make(chan struct{})} }
+
+// reliable reports whether whatever changes is noticed.
+func (n *note) reliable() bool { return len(n.waiting) == len(witnessed) }
+
+// move says that any service may have changed.
+func (n *note) move() {
+	n.moved++
+	close(n.stir)
+	n.stir = make(chan struct{})
+}
+
+// enoughFor is how many places there have to be for each domain before some of them are given to witnesses.
+const enoughFor = 8
+
+// witnessing reports whether the run has places for witnesses.
+func (r *run) witnessing() bool {
+	return r.gate.places > 0 && int(r.gate.places) >= enoughFor*len(r.parts)
+}
+
+// notice asks one of the questions about p, and waits for news, from when on there is a service without a place.
+func (r *run) notice(ctx context.Context, p *part, question string) {
+	for !r.gate.scarce() {
+		if !sleep(ctx, time.Second) {
+			return
+		}
+	}
+	pace, retry := pacer{last: paceNames}, newBackOff(firstRetry, lastRetry)
+	var index uint64
+	var before marks
+	for ctx.Err() == nil {
+		q := query{index: index, level: r.usualLevel(p)}
+		now, at, err := r.look(ctx, p, question, q)
+		if err != nil {
+			r.blind(p, question)
+			index, before = 0, nil
+			sleep(ctx, retry.NextBackOff())
+			continue
+		}
+		retry.Reset()
+		r.noticed(p, question, before, now)
+		before, index = now, next(q, index, at)
+		sleep(ctx, pace.next(time.Now()))
+	}
+}
+
+func (r *run) look(ctx context.Context, p *part, question string, q query) (marks, uint64, error) {
+	if !r.gate.calm(ctx) {
+		return nil, 0, ctx.Err()
+	}
+	r.counters.notices.Add(1)
+	if question == aboutNodes {
+		return r.catalog.nodes(ctx, p.domain, q)
+	}
+	return r.catalog.failing(ctx, p.domain, question, q)
+}
+
+// blind notes that a question is not answered: then services are read in turn.
+func (r *run) blind(p *part, question string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(p.note.waiting, question)
+	p.note.move()
+}
+
+// noticed has those services without a place read that an answer is about. The first answer tells of nothing that changed, and so
+// everything may have.
+func (r *run) noticed(p *part, question string, before, now marks) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before == nil {
+		p.note.waiting[question] = true
+		p.note.move()
+		return
+	}
+	for m := range differ(before, now) {
+		if m.service != "" {
+			if s := p.services[m.service]; s != nil && !s.placed {
+				s.again.raise()
+			}
+			continue
+		}
+		for _, s := range p.services {
+			if _, on := s.instances.nodes()[m.node]; on && !s.placed {
+				s.again.raise()
+			}
+		}
+	}
+}
+
+// differ returns the marks of which two answers do not say the same.
+func differ(a, b marks) map[mark]bool {
+	all := make(map[mark]bool)
+	for m, digest := range a {
+		if b[m] != digest {
+			all[m] = true
+		}
+	}
+	for m := range maps.Keys(b) {
+		if _, was := a[m]; !was {
+			all[m] = true
+		}
+	}
+	return all
+}
+
+// idle waits until a service without a place is to be read again. It is false if it was told to look, or ctx ended.
+func (w *watcher) idle(ctx context.Context) bool {
+	ctx, end := w.service.again.begin(ctx)
+	defer end()
+	for {
+		w.mu.Lock()
+		n := &w.service.part.note
+		still, stir := n.reliable() && w.seen == n.moved, n.stir
+		w.mu.Unlock()
+		if !still {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-stir:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// covered reports whether what changes of a service without a place is noticed.
+func (w *watcher) covered() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.service.part.note.reliable()
+}
+
+// failing reads which checks are in a state.
+func (c *client) failing(ctx context.Context, d domain, state string, q query) (marks, uint64, error) {
+	o, cancel := c.options(ctx, d, q, "")
+	defer cancel()
+	checks, meta, err := c.Health().State(state, o)
+	if err != nil {
+		return nil, 0, explain(o, err)
+	}
+	all := make(marks)
+	for _, check := range checks {
+		m := mark{service: check.ServiceName}
+		if m.service == "" {
+			m.node = check.Node
+		}
+		all[m] += maphash.String(seed, check.Node+"\x00"+check.CheckID) | 1 // a sum, since their order means nothing
+	}
+	return all, meta.LastIndex, nil
+}
+
+// nodes reads the nodes.
+func (c *client) nodes(ctx context.Context, d domain, q query) (marks, uint64, error) {
+	o, cancel := c.options(ctx, d, q, "")
+	defer cancel()
+	nodes, meta, err := c.Catalog().Nodes(o)
+	if err != nil {
+		return nil, 0, explain(o, err)
+	}
+	all := make(marks, len(nodes))
+	for _, n := range nodes {
+		all[mark{node: n.Node}] = digest([]*api.ServiceEntry{{Node: n, Service: &api.AgentService{}}})
+	}
+	return all, meta.LastIndex, nil
+}

@@ -1,0 +1,100 @@
+package consul
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// crowd is a world with many more services than places, all of which were read.
+func crowd(t *testing.T, services int) (*world, *run) {
+	w := newWorld(t)
+	w.change(local, func(f *fakeDomain) {
+		for i := range services {
+			f.set(fmt.Sprint("s", i), made("1", fmt.Sprint("n", i%10), 50))
+		}
+	})
+	r := w.start(Settings{Resync: time.Hour}, 50)
+	pass(time.Duration(services/50+60) * time.Second)
+	require.True(t, w.synced())
+	require.EqualValues(t, 50-4, r.counters.watches.Load())
+	return w, r
+}
+
+// unwatched returns a service without a place.
+func (r *run) unwatched() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.parts[0].services {
+		if !s.placed {
+			return name
+		}
+	}
+	return ""
+}
+
+// unwatchedReads is how often services without a place were read.
+func (r *run) unwatchedReads(w *world) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.parts[0].services {
+		if !s.placed {
+			n += w.readsOf(name)
+		}
+	}
+	return n
+}
+
+func TestServicesWithoutAPlaceAreNotReadForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := crowd(t, 1000)
+		before := r.unwatchedReads(w)
+		pass(9 * time.Minute)
+		require.Equal(t, before, r.unwatchedReads(w), "nothing changes")
+
+		name := r.unwatched()
+		ill := sick("1")
+		ill.list[0].Node.CreateIndex = 50
+		w.change(local, func(f *fakeDomain) { f.set(name, ill) })
+		pass(2 * time.Second)
+		require.Len(t, w.of(name)[0].Entries[0].Checks, 1, "a check that fails")
+		w.change(local, func(f *fakeDomain) { f.set(name, made("1", "n1", 50)) })
+		pass(3 * time.Second)
+		require.Empty(t, w.of(name)[0].Entries[0].Checks, "and its end")
+
+		w.change(local, func(f *fakeDomain) { f.set(name, made("2", "n1", 50)) })
+		pass(20 * time.Second)
+		require.Equal(t, []string{"/2"}, w.instancesOf(name), "of a registration it is not known whose it is")
+		pass(time.Minute)
+		before = r.unwatchedReads(w)
+		pass(2 * time.Minute)
+		require.Equal(t, before, r.unwatchedReads(w))
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}
+
+func TestWitnessesThatAreSilenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := crowd(t, 200)
+		w.change(local, func(f *fakeDomain) { f.fails = errDown })
+		pass(10 * time.Second)
+		name := r.unwatched()
+		w.change(local, func(f *fakeDomain) { f.set(name, made("2", "n1", 50)) })
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) { f.fails = nil })
+		pass(time.Minute)
+		require.Equal(t, []string{"/2"}, w.instancesOf(name), "what changed while nobody could be asked")
+	})
+}
+
+func TestMarksDiffer(t *testing.T) {
+	a := marks{{service: "a"}: 1, {service: "b"}: 2, {node: "n"}: 3}
+	require.Empty(t, differ(a, a))
+	require.Equal(t, map[mark]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},
+		differ(a, marks{{service: "a"}: 2, {node: "n"}: 3, {service: "c"}: 1}))
+}
