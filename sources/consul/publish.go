@@ -137,6 +137,7 @@ func (r *run) expire(now time.Time) time.Duration {
 	for _, p := range r.parts {
 		if !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
 			p.suspicion, p.carried, r.unkept = judge.Suspicion{}, false, true
+			maps.Copy(p.nodes, p.fresh) // or the same nodes would be a reason for the next suspicion
 			maps.Copy(r.dirty, r.merged)
 			p.again.raise()
 			for _, s := range p.services {

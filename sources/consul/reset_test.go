@@ -157,6 +157,30 @@ func TestAWipedConsulThatHasAllNames(t *testing.T) {
 	})
 }
 
+// A suspicion ends: what it began with is not a reason for the next one.
+func TestASuspicionEndsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, func(f *fakeDomain) {
+			f.set("web", newInstances(append(made("1", "n0", 50).list, made("2", "n0", 50).list...)))
+		})
+		w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.mu.Lock() // the names do not change by it, and nobody reads them
+		f := w.domains[local]
+		f.services["web"], f.at["web"] = made("1", "n0", 400), 1000
+		close(w.changed)
+		w.changed = make(chan struct{})
+		w.mu.Unlock()
+		pass(4 * time.Minute)
+		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"))
+		require.Equal(t, sources.Degraded, w.health().State)
+		pass(2 * time.Minute)
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}
+
 func TestSeveralServicesThatGoAreNoLossOfData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -123,6 +123,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.trouble = nil
 		return absent
 	}
+	s.part.learn(r.instances.nodes())
 	missing := r.instances.without(s.instances)
 	switch m {
 	case foreign:
@@ -173,6 +174,16 @@ func (s *service) compareNodes(r reading, missing int, now time.Time) {
 	}
 }
 
+// learn takes up when nodes were created. What was known of them counts until the names are believed again.
+func (p *part) learn(nodes judge.Made) {
+	for node, made := range nodes {
+		p.fresh[node] = made
+		if _, known := p.nodes[node]; !known {
+			p.nodes[node] = made
+		}
+	}
+}
+
 // disown lets go of a service that an earlier run published, and that has instances, but that is not among the names: the
 // settings no longer select it. If the names were not read since, it may be a new one.
 func (s *service) disown(now time.Time) meaning {
@@ -211,12 +222,6 @@ func (s *service) odd(r reading, m meaning) bool {
 }
 
 func (s *service) found(i instances, held int) {
-	for node, made := range i.nodes() {
-		s.part.fresh[node] = made
-		if _, known := s.part.nodes[node]; !known {
-			s.part.nodes[node] = made
-		}
-	}
 	s.known, s.instances, s.held, s.gone = true, i, held, time.Time{}
 }
 
