@@ -161,7 +161,7 @@ func (a *asked) state(target wants) *request {
 // first returns the first request of a type on the stream.
 func (s *stream) first(sub *subscription) *request {
 	a := &asked{sub: sub, told: sub.wants, named: len(sub.wants.names) > 0, version: sub.version}
-	sub.kept = sub.wants
+	sub.kept, sub.moved = sub.wants, false
 	r := &request{typeURL: sub.typeURL, version: a.version}
 	if a.named {
 		r.names = sub.wants.list() // else none, which means all, also to servers that know no star

@@ -45,28 +45,30 @@ func (s *subscription) verify(r *Response, rejected rejection) (done bool, heale
 	return done, healed
 }
 
-// compare has everything that is unverified for longer than a time be compared on the next stream, and reports whether
-// there is any.
-func (c *Client) compare(now time.Time) (any bool) {
+// compare has the next stream begin with nothing if something is unverified for long enough, and reports whether that is
+// so. All types take part, since those that do not would be resumed, and be next.
+func (c *Client) compare(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, sub := range c.subs {
-		if !sub.unverified.IsZero() && now.Sub(sub.unverified) >= c.cfg.CompareAfter {
-			sub.comparing, any = true, true
-		}
+	if at := c.compareAt(); at.IsZero() || at.After(now) {
+		return false
 	}
-	return any
+	for _, sub := range c.subs {
+		sub.comparing = sub.comparing || len(sub.versions) > 0
+	}
+	return true
 }
 
-// compareAt returns when the next compare is due, or the zero time.
+// compareAt returns when the next compare is due, or the zero time. The caller holds mu.
 func (c *Client) compareAt() (at time.Time) {
 	if c.cfg.CompareAfter <= 0 {
 		return at
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, sub := range c.subs {
-		if u := sub.unverified; !u.IsZero() && !sub.comparing && (at.IsZero() || u.Add(c.cfg.CompareAfter).Before(at)) {
+		if len(sub.versions) == 0 || sub.comparing {
+			continue // nothing is brought along next time
+		}
+		if u := sub.unverified; !u.IsZero() && (at.IsZero() || u.Add(c.cfg.CompareAfter).Before(at)) {
 			at = u.Add(c.cfg.CompareAfter)
 		}
 	}

@@ -117,8 +117,8 @@ func (s *stream) response(a *asked, in *answer, covers func(name string) bool) *
 	return r
 }
 
-// current returns the subscription that a response is for, its handler, and which resources it is to have; nil if the
-// type was dropped.
+// current returns the subscription that a response is for, its handler, which is about to be called, and which resources
+// it is to have; nil if the type was dropped.
 func (c *Client) current(typeURL string, a *asked) (*subscription, Handler, func(name string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,6 +126,7 @@ func (c *Client) current(typeURL string, a *asked) (*subscription, Handler, func
 	if sub == nil || sub != a.sub {
 		return nil, nil, nil
 	}
+	sub.handled = sub.wants
 	return sub, sub.handler, sub.wants.covers()
 }
 

@@ -55,7 +55,7 @@ func watch(t *testing.T, mode adsc.Mode, typeURL string, run script, delta delta
 	go func() { done <- client.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-done
+		require.ErrorIs(t, <-done, context.Canceled)
 	})
 	return w
 }

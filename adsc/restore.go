@@ -21,6 +21,7 @@ func (c *Client) restore(ctx context.Context) error {
 func (c *Client) restoreType(ctx context.Context, sub *subscription) error {
 	c.mu.Lock()
 	knows, handler, covers := len(sub.versions) > 0, sub.handler, sub.wants.covers()
+	sub.handled = sub.wants
 	c.mu.Unlock()
 	if knows {
 		return nil // more than the cache, and maybe newer

@@ -188,7 +188,9 @@ func (s *stream) proceed() error {
 
 // set has the alarm ring when the next wait is over or the next compare is due.
 func (s *stream) set(alarm *time.Timer) {
+	s.client.mu.Lock()
 	at := s.client.compareAt()
+	s.client.mu.Unlock()
 	if len(s.waits) > 0 && (at.IsZero() || s.waits[0].until.Before(at)) {
 		at = s.waits[0].until
 	}

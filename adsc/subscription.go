@@ -19,10 +19,16 @@ type subscription struct {
 
 	wants wants
 	// kept is what was wanted all the time since the server was last told of what is wanted.
-	kept   wants
-	synced bool
+	kept wants
+	// handled is what was wanted all the time since the handler was called last: of what was dropped while it worked, it is
+	// not known whether the caller still has it.
+	handled wants
+	synced  bool
 
 	version string // SotW: what to resume with: the version of the last response that the handler took
+	// moved says that something else is wanted than what the stream asked for at first: of the responses that follow it is
+	// not known which of it they are for.
+	moved bool
 	// versions are those of the resources that the handler took, by name; delta only.
 	versions map[string]string
 	// partial says that versions are those of a first response whose end never came: they are of no use then, since it
@@ -65,9 +71,9 @@ func (s *subscription) change(to Subscription) {
 // want has other resources asked for, and forgets those that are wanted no more: the caller is to do the same, and to be
 // given them anew if it changes its mind.
 func (s *subscription) want(w wants) {
-	s.kept = s.kept.and(w)
+	s.kept, s.handled = s.kept.and(w), s.handled.and(w)
 	if !w.equal(s.wants) {
-		s.version = "" // with it a server may think that we have everything
+		s.version, s.moved = "", true // with it a server may think that we have everything
 	}
 	s.wants = w
 	covers := w.covers()
@@ -103,7 +109,7 @@ func (s *subscription) take(r *Response, first bool, rejected rejection) {
 	if !r.Delta {
 		s.versions, s.partial = nil, false
 		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // it has everything
-		if rejected.err == nil {
+		if rejected.err == nil && !s.moved {
 			s.version = r.Version
 		}
 		return
@@ -113,8 +119,11 @@ func (s *subscription) take(r *Response, first bool, rejected rejection) {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
 	if taken := rejected.taken(r); taken != nil {
+		covers := s.handled.covers()
 		for i := range taken.Resources {
-			s.versions[taken.Resources[i].Name] = taken.Resources[i].Version
+			if name := taken.Resources[i].Name; covers(name) {
+				s.versions[name] = taken.Resources[i].Version
+			}
 		}
 		for _, name := range taken.Removed {
 			delete(s.versions, name)

@@ -1,0 +1,142 @@
+package adsc_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/adsc"
+	"tributary/server/xds"
+)
+
+const greetings = "example.com/v1/Greeting"
+
+// catalog gives everybody the same collection.
+type catalog struct{ greetings *xds.Collection }
+
+func (c catalog) Collection(context.Context, *corev3.Node, string) (*xds.Collection, func(), error) {
+	return c.greetings, nil, nil
+}
+
+func entry(name, version, text string) *xds.Entry {
+	body, _ := anypb.New(wrapperspb.String(text))
+	encoded, _ := proto.Marshal(body)
+	return &xds.Entry{Name: name, Version: version, Any: encoded}
+}
+
+// serveGreetings serves a collection until stop is called.
+func serveGreetings() (address string, coll *xds.Collection, stop func()) {
+	coll = xds.NewCollection(xds.TypeOf(greetings), xds.Debounce{})
+	coll.Apply(xds.Commit{Put: []*xds.Entry{entry("en", "1", "hello"), entry("fr", "1", "salut")}})
+	coll.MarkSynced()
+	server := grpc.NewServer(xds.ServerOptions()...)
+	xds.NewServer(catalog{coll}, xds.Options{}).Register(server)
+	lis, _ := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	go func() { _ = server.Serve(lis) }()
+	return lis.Addr().String(), coll, server.Stop
+}
+
+// A client that keeps up with all resources of a type, and rejects what it cannot use by name.
+func Example() {
+	address, coll, stop := serveGreetings()
+	defer stop()
+
+	told := make(chan string)
+	client, err := adsc.New(adsc.Config{
+		Addresses: []string{address},
+		Node:      &corev3.Node{Id: "example"},
+		Mode:      adsc.Auto, // delta, where the server has it
+		Subscriptions: []adsc.Subscription{{
+			TypeURL: greetings,
+			Handler: func(_ context.Context, r *adsc.Response) error {
+				var bad []string
+				for _, res := range r.Resources {
+					var text wrapperspb.StringValue
+					if err := res.Body.UnmarshalTo(&text); err != nil {
+						bad = append(bad, res.Name)
+						continue
+					}
+					told <- fmt.Sprintf("%s is %q", res.Name, text.GetValue())
+				}
+				for _, name := range r.Removed {
+					told <- name + " has gone"
+				}
+				if len(bad) > 0 {
+					return &adsc.RejectedError{Names: bad, Err: fmt.Errorf("not text: %v", bad)}
+				}
+				return nil
+			},
+		}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- client.Run(ctx) }()
+
+	fmt.Println(<-told)
+	fmt.Println(<-told)
+	coll.Apply(xds.Commit{Put: []*xds.Entry{entry("de", "1", "hallo")}})
+	fmt.Println(<-told)
+	coll.Apply(xds.Commit{Remove: []string{"en"}})
+	fmt.Println(<-told)
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// en is "hello"
+	// fr is "salut"
+	// de is "hallo"
+	// en has gone
+	// context canceled
+}
+
+// Resources that are asked for by name have a state each, and one that does not exist is told of. A type can be dropped
+// while others go on.
+func ExampleClient_Resources() {
+	address, _, stop := serveGreetings()
+	defer stop()
+
+	absent := make(chan []string)
+	client, err := adsc.New(adsc.Config{
+		Addresses:   []string{address},
+		Mode:        adsc.Delta,
+		AbsentAfter: 5 * time.Second, // for servers that do not say so
+		Subscriptions: []adsc.Subscription{{
+			TypeURL: greetings,
+			Names:   []string{"en", "la"},
+			Handler: func(context.Context, *adsc.Response) error { return nil },
+			Absent:  func(_ context.Context, names []string) { absent <- names },
+		}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- client.Run(ctx) }()
+
+	fmt.Println("absent:", <-absent)
+	for _, r := range client.Resources(greetings) {
+		fmt.Printf("%s is %s, version %q\n", r.Name, r.State, r.Version)
+	}
+	client.Unsubscribe(greetings)
+	fmt.Println(client.Resources(greetings))
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// absent: [la]
+	// en is held, version "1"
+	// la is absent, version ""
+	// []
+	// context canceled
+}

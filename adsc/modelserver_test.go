@@ -1,0 +1,475 @@
+package adsc_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/adsc"
+)
+
+// modelServer is a server of both variants that keeps the rules of the protocol, takes its time, crosses the client's
+// requests with its own responses, repeats itself, ends streams, and speaks of what nobody asked for.
+type modelServer struct {
+	t       *testing.T
+	forgets bool // takes no note of initial_resource_versions
+	chunks  bool // cuts what it has to say in pieces
+	waits   bool // SotW: for the reply to a response before it sends another one
+	noDelta bool
+
+	mu      sync.Mutex
+	rand    *rand.Rand
+	content map[string]map[string]int // by type and name: the version
+	round   map[string]int            // by type: how often the content has changed
+	changed chan struct{}             // closed and replaced
+	ending  chan struct{}             // the same: ends all streams
+	calm    bool                      // no mischief any more
+	streams int
+}
+
+func newModelServer(t *testing.T, r *rand.Rand) *modelServer {
+	return &modelServer{
+		t: t, rand: r, forgets: r.IntN(4) == 0, chunks: r.IntN(2) == 0, waits: r.IntN(3) > 0, noDelta: r.IntN(6) == 0,
+		content: map[string]map[string]int{typeA: {}, typeB: {}, adsc.EndpointType: {}}, round: map[string]int{},
+		changed: make(chan struct{}), ending: make(chan struct{}),
+	}
+}
+
+func (m *modelServer) intN(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rand.IntN(n)
+}
+
+// mischief reports, once in n times, that it is time for some.
+func (m *modelServer) mischief(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.calm && m.rand.IntN(n) == 0
+}
+
+// put sets a version of a resource; 0 removes it.
+func (m *modelServer) put(typeURL, name string, version int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if version == 0 {
+		delete(m.content[typeURL], name)
+	} else {
+		m.content[typeURL][name] = version
+	}
+	m.t.Logf("puts %s %s@%d", typeURL, name, version)
+	m.round[typeURL]++
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *modelServer) endStreams() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.ending)
+	m.ending = make(chan struct{})
+}
+
+// look returns what there is of a type, and which version that is.
+func (m *modelServer) look(typeURL string) (content map[string]int, round int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.content[typeURL]), m.round[typeURL]
+}
+
+func (m *modelServer) body(typeURL, name string, version int) *anypb.Any {
+	if typeURL == adsc.EndpointType {
+		return packed(m.t, &endpointv3.ClusterLoadAssignment{
+			ClusterName: name, Policy: &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(uint32(version))},
+		})
+	}
+	return packed(m.t, wrapperspb.String(fmt.Sprint(name, "@", version)))
+}
+
+// asking is what a client asked for of a type, on one stream.
+type asking struct {
+	all, named bool
+	names      map[string]bool
+	has        map[string]int // delta: what it was sent, or said to have; 0 for what it was told does not exist
+	sent       []string       // nonces without a reply
+	nonce      string         // SotW: of the last response
+	round      int            // SotW: that it has
+	behind     bool           // SotW: something is to be sent when it has replied
+}
+
+func (a *asking) covers(name string) bool { return a.all || a.names[name] }
+
+// session is a stream.
+type session[Q any] struct {
+	*modelServer
+	types map[string]*asking
+	n     int // responses
+	node  bool
+	take  func(Q) error
+	tell  func(typeURL string) error // what has changed
+}
+
+func (s *session[Q]) nextNonce() string {
+	s.n++
+	return fmt.Sprint("n", s.n)
+}
+
+// run works on a stream until it ends. recv blocks.
+func (s *session[Q]) run(ctx context.Context, recv func() (Q, error)) error {
+	requests := make(chan Q)
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the stream, which ends when we return
+		defer close(ended)
+		for {
+			r, err := recv()
+			if err != nil {
+				return
+			}
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	s.mu.Lock()
+	ending := s.ending
+	s.mu.Unlock()
+	var mischief <-chan time.Time
+	if s.mischief(3) {
+		mischief = time.After(time.Duration(s.intN(3000)) * time.Millisecond)
+	}
+	s.t.Log("a stream begins")
+	defer s.t.Log("a stream ends")
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		for _, typeURL := range slices.Sorted(maps.Keys(s.types)) {
+			if err := s.tell(typeURL); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-ending:
+			return status.Error(codes.Unavailable, "ending")
+		case <-mischief:
+			return status.Error(codes.Unavailable, "mischief")
+		case <-changed:
+		case r := <-requests:
+			time.Sleep(time.Duration(s.intN(20)) * time.Millisecond)
+			s.t.Logf("takes %v", r)
+			if err := s.take(r); err != nil {
+				return err
+			}
+		}
+		time.Sleep(time.Duration(s.intN(20)) * time.Millisecond)
+	}
+}
+
+// replied checks a reply.
+func (s *session[Q]) replied(a *asking, nonce string) {
+	if len(a.sent) == 0 || a.sent[0] != nonce {
+		s.t.Errorf("reply to %q, want one of %v, the first one first", nonce, a.sent)
+		return
+	}
+	a.sent = a.sent[1:]
+}
+
+func (m *modelServer) introduced(node bool, id string) bool {
+	if node == (id != "") {
+		m.t.Errorf("the node comes with the first request and no other; introduced: %v, now %q", node, id)
+	}
+	return true
+}
+
+func (m *modelServer) count() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.streams++
+}
+
+// sotw serves a state-of-the-world stream.
+func (m *modelServer) sotw(_ int, st stream) error {
+	m.count()
+	s := &session[*discoveryv3.DiscoveryRequest]{modelServer: m, types: map[string]*asking{}}
+	send := func(typeURL string, only map[string]bool) error {
+		a := s.types[typeURL]
+		content, round := m.look(typeURL)
+		a.nonce, a.round, a.behind = s.nextNonce(), round, false
+		a.sent = append(a.sent, a.nonce)
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: a.nonce, VersionInfo: fmt.Sprint("v", round)}
+		for _, name := range slices.Sorted(maps.Keys(content)) {
+			if a.covers(name) && (only == nil || only[name]) {
+				r.Resources = append(r.Resources, m.body(typeURL, name, content[name]))
+			}
+		}
+		m.t.Logf("sends %v", r)
+		return st.Send(r)
+	}
+	s.tell = func(typeURL string) error {
+		a := s.types[typeURL]
+		_, round := m.look(typeURL)
+		if !a.all && len(a.names) == 0 || round == a.round && !a.behind && !m.mischief(40) {
+			return nil
+		}
+		if m.waits && len(a.sent) > 0 {
+			return nil
+		}
+		if m.mischief(20) {
+			if err := st.Send(&discoveryv3.DiscoveryResponse{TypeUrl: "un/asked/For", Nonce: "x"}); err != nil {
+				return err
+			}
+		}
+		return send(typeURL, nil)
+	}
+	s.take = func(r *discoveryv3.DiscoveryRequest) error {
+		s.node = m.introduced(s.node, r.GetNode().GetId())
+		a := s.types[r.GetTypeUrl()]
+		first := a == nil
+		if first {
+			a = &asking{round: -1}
+			s.types[r.GetTypeUrl()] = a
+			if r.GetResponseNonce() != "" {
+				m.t.Errorf("a nonce of another stream: %v", r)
+			}
+		} else if len(a.sent) > 0 && a.sent[0] == r.GetResponseNonce() {
+			s.replied(a, r.GetResponseNonce())
+		}
+		if !first && r.GetResponseNonce() != a.nonce {
+			return nil // stale
+		}
+		had, all := a.names, a.all
+		a.names, a.all = map[string]bool{}, false
+		added := map[string]bool{}
+		for _, name := range r.GetResourceNames() {
+			a.named = true
+			if name == "*" {
+				a.all = true
+				continue
+			}
+			a.names[name] = true
+			if !had[name] {
+				added[name] = true
+			}
+		}
+		a.all = a.all || len(r.GetResourceNames()) == 0 && !a.named
+		_, round := m.look(r.GetTypeUrl())
+		switch {
+		case first && r.GetVersionInfo() == fmt.Sprint("v", round):
+			a.round = round // it has everything
+			return nil
+		case first:
+			return nil // told by tell
+		case a.all && !all:
+			return send(r.GetTypeUrl(), nil)
+		case len(added) > 0 && r.GetTypeUrl() == adsc.EndpointType && !a.all:
+			return send(r.GetTypeUrl(), added) // the others are had
+		case len(added) > 0:
+			return send(r.GetTypeUrl(), nil)
+		}
+		return nil
+	}
+	return s.run(st.Context(), st.Recv)
+}
+
+// delta serves a delta stream.
+func (m *modelServer) delta(_ int, st deltaStream) error {
+	if m.noDelta {
+		return status.Error(codes.Unimplemented, "no delta")
+	}
+	m.count()
+	if m.chunks {
+		if err := st.SetHeader(chunked); err != nil {
+			return err
+		}
+	}
+	s := &session[*discoveryv3.DeltaDiscoveryRequest]{modelServer: m, types: map[string]*asking{}}
+	// send sends what is listed, in pieces if need be.
+	send := func(typeURL string, resources, removed []string) error {
+		a := s.types[typeURL]
+		content, round := m.look(typeURL)
+		for {
+			r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: s.nextNonce()}
+			n := len(resources)
+			if m.chunks && n > 1 {
+				n = 1 + m.intN(n)
+			}
+			for _, name := range resources[:n] {
+				r.Resources = append(r.Resources, &discoveryv3.Resource{
+					Name: name, Version: fmt.Sprint(content[name]), Resource: m.body(typeURL, name, content[name]),
+				})
+				a.has[name] = content[name]
+			}
+			resources = resources[n:]
+			if len(resources) == 0 {
+				r.SystemVersionInfo, r.RemovedResources = fmt.Sprint("v", round), removed
+				for _, name := range removed {
+					a.has[name] = 0
+				}
+			}
+			a.sent = append(a.sent, r.GetNonce())
+			m.t.Logf("sends %v", r)
+			if err := st.Send(r); err != nil || len(resources) == 0 {
+				return err
+			}
+		}
+	}
+	// due returns what differs of what is asked for, and has gone.
+	due := func(typeURL string) (resources, removed []string) {
+		a := s.types[typeURL]
+		content, _ := m.look(typeURL)
+		for name, version := range content {
+			if a.covers(name) && a.has[name] != version {
+				resources = append(resources, name)
+			}
+		}
+		for name, version := range a.has {
+			if _, there := content[name]; !there && version != 0 && a.covers(name) {
+				removed = append(removed, name)
+			}
+		}
+		for name := range a.names {
+			_, told := a.has[name]
+			if _, there := content[name]; !there && !told {
+				removed = append(removed, name)
+			}
+		}
+		slices.Sort(resources)
+		slices.Sort(removed)
+		return resources, slices.Compact(removed)
+	}
+	s.tell = func(typeURL string) error {
+		resources, removed := due(typeURL)
+		content, _ := m.look(typeURL)
+		for name := range content {
+			if s.types[typeURL].covers(name) && m.mischief(200) && !slices.Contains(resources, name) {
+				resources = append(resources, name) // again
+			}
+		}
+		if len(resources)+len(removed) == 0 {
+			return nil
+		}
+		return send(typeURL, resources, removed)
+	}
+	s.take = func(r *discoveryv3.DeltaDiscoveryRequest) error {
+		s.node = m.introduced(s.node, r.GetNode().GetId())
+		a := s.types[r.GetTypeUrl()]
+		if nonce := r.GetResponseNonce(); nonce != "" {
+			if a == nil {
+				m.t.Errorf("a nonce of another stream: %v", r)
+				return nil
+			}
+			s.replied(a, nonce)
+			if len(r.GetResourceNamesSubscribe())+len(r.GetResourceNamesUnsubscribe()) > 0 {
+				m.t.Errorf("a reply that asks for something: %v", r)
+			}
+			return nil
+		}
+		if a == nil {
+			a = &asking{names: map[string]bool{}, has: map[string]int{}, all: len(r.GetResourceNamesSubscribe()) == 0}
+			s.types[r.GetTypeUrl()] = a
+			for _, name := range r.GetResourceNamesSubscribe() {
+				if name == "*" {
+					a.all = true
+				} else {
+					a.names[name] = true
+				}
+			}
+			for name, version := range r.GetInitialResourceVersions() {
+				if !a.covers(name) {
+					m.t.Errorf("a version of %s, which is not asked for: %v", name, r)
+				}
+				if v, err := strconv.Atoi(version); err == nil && !m.forgets {
+					a.has[name] = v
+				}
+			}
+			resources, removed := due(r.GetTypeUrl())
+			return send(r.GetTypeUrl(), resources, removed) // the first answer comes also if it is empty
+		}
+		if len(r.GetInitialResourceVersions()) > 0 {
+			m.t.Errorf("versions in a later request: %v", r)
+		}
+		content, _ := m.look(r.GetTypeUrl())
+		var resources, removed []string
+		answer := func(name string) {
+			if _, there := content[name]; there {
+				resources = append(resources, name)
+			} else {
+				removed = append(removed, name)
+			}
+		}
+		for _, name := range r.GetResourceNamesUnsubscribe() {
+			if name == "*" {
+				if !a.all {
+					m.t.Errorf("unsubscribes from all, which it had not subscribed to: %v", r)
+				}
+				a.all = false
+				maps.DeleteFunc(a.has, func(name string, _ int) bool { return !a.names[name] })
+				continue
+			}
+			if !a.names[name] {
+				m.t.Errorf("unsubscribes from %s, which it had not subscribed to: %v", name, r)
+			}
+			delete(a.names, name)
+			delete(a.has, name)
+			if a.all {
+				answer(name)
+			}
+		}
+		for _, name := range r.GetResourceNamesSubscribe() {
+			if name == "*" {
+				a.all = true // told by tell
+				continue
+			}
+			a.names[name] = true
+			answer(name)
+		}
+		if len(resources)+len(removed) == 0 {
+			return nil
+		}
+		return send(r.GetTypeUrl(), resources, removed)
+	}
+	return s.run(st.Context(), st.Recv)
+}
+
+// nameAndVersion is the inverse of body.
+func nameAndVersion(t *testing.T, a *anypb.Any) (name string, version int) {
+	m, err := a.UnmarshalNew()
+	if err != nil {
+		t.Errorf("a resource cannot be decoded: %v", err)
+		return "", 0
+	}
+	switch m := m.(type) {
+	case *endpointv3.ClusterLoadAssignment:
+		return m.GetClusterName(), int(m.GetPolicy().GetOverprovisioningFactor().GetValue())
+	case *wrapperspb.StringValue:
+		name, text, _ := strings.Cut(m.GetValue(), "@")
+		if version, err = strconv.Atoi(text); err != nil {
+			t.Errorf("version %q: %v", text, err)
+		}
+		return name, version
+	}
+	t.Errorf("a resource of %T", m)
+	return "", 0
+}
