@@ -85,3 +85,45 @@ func TestAVersionIsNotThatOfOtherNames(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, again.GetResourceNames())
 	assert.Empty(t, again.GetVersionInfo())
 }
+
+// TestAVersionOfAResponseThatCrossedOtherNamesIsNotTheirs: the server may have written it for those of before.
+func TestAVersionOfAResponseThatCrossedOtherNamesIsNotTheirs(t *testing.T) {
+	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
+	changed := make(chan struct{})
+	address := serve(t, func(n int, s stream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		firsts <- first
+		if n > 0 {
+			<-s.Context().Done()
+			return nil
+		}
+		<-changed
+		if err := s.Send(response(t, typeA, "v7", "n7", "a")); err != nil {
+			return err
+		}
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			if r.GetResponseNonce() == "n7" {
+				assert.Equal(t, "v7", r.GetVersionInfo())
+				return errRestart
+			}
+		}
+	})
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a"}, Handler: accept})
+	cfg.Backoff = retries(1)
+	client, err := adsc.New(cfg)
+	require.NoError(t, err)
+	start(t, client)
+	receive(t, firsts)
+	require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept}))
+	close(changed)
+	again := receive(t, firsts)
+	assert.Equal(t, []string{"a", "b"}, again.GetResourceNames())
+	assert.Empty(t, again.GetVersionInfo())
+}
