@@ -84,7 +84,7 @@ func TestBounds(t *testing.T) {
 	if len(asked.cases()) != 1 {
 		t.Error("what is asked for by name is left out")
 	}
-	if n := len(quickCases()); n != 2*len(engine.Names()) {
+	if n := len(quickCases()); n != 2*len(engine.Compared()) {
 		t.Errorf("the quick run has %d cases", n)
 	}
 }

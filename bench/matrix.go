@@ -73,7 +73,7 @@ type matrix struct {
 // fullMatrix is the run without flags.
 func fullMatrix() matrix {
 	return matrix{
-		Servers:   engine.Names(),
+		Servers:   engine.Compared(),
 		Modes:     modes,
 		Resources: []int{1_000, 10_000, 100_000},
 		Streams:   []int{1, 50, 100, 500, 1_000},

@@ -4,8 +4,11 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc"
+
+	"tributary/server/xds"
 )
 
 // Engine is an xDS server under test. It serves one type, TypeURL, to every stream.
@@ -22,12 +25,16 @@ type Engine interface {
 const (
 	Floor     = "floor"
 	Tributary = "tributary"
+	Paced     = "paced" // tributary as it is by default
 	Linear    = "linear"
 	Snapshot  = "snapshot"
 )
 
 // Names lists the engines; the one that the others are measured against comes first.
-func Names() []string { return []string{Floor, Tributary, Linear, Snapshot} }
+func Names() []string { return []string{Floor, Tributary, Paced, Linear, Snapshot} }
+
+// Compared lists those that a single change is timed on.
+func Compared() []string { return slices.DeleteFunc(Names(), func(name string) bool { return name == Paced }) }
 
 // New makes the engine of that name. It serves until ctx ends.
 func New(ctx context.Context, name string) (Engine, error) {
@@ -35,7 +42,9 @@ func New(ctx context.Context, name string) (Engine, error) {
 	case Floor:
 		return newFloor(), nil
 	case Tributary:
-		return newTributary(), nil
+		return newTributary(xds.Pacing{Least: -1}), nil
+	case Paced:
+		return newTributary(xds.Pacing{}), nil
 	case Linear:
 		return newLinear(ctx), nil
 	case Snapshot:

@@ -15,9 +15,10 @@ type tributary struct {
 	server     *xds.Server
 }
 
-func newTributary() Engine {
+// newTributary returns an engine with a pacing. Where single changes are timed it has none: what they cost is the question.
+func newTributary(pacing xds.Pacing) Engine {
 	t := &tributary{collection: xds.NewCollection(xds.TypeOf(TypeURL), xds.Debounce{})}
-	t.server = xds.NewServer(t, xds.Options{})
+	t.server = xds.NewServer(t, xds.Options{Pacing: pacing})
 	return t
 }
 
