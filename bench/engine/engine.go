@@ -34,7 +34,9 @@ const (
 func Names() []string { return []string{Floor, Tributary, Paced, Linear, Snapshot} }
 
 // Compared lists those that a single change is timed on.
-func Compared() []string { return slices.DeleteFunc(Names(), func(name string) bool { return name == Paced }) }
+func Compared() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool { return name == Paced })
+}
 
 // New makes the engine of that name. It serves until ctx ends.
 func New(ctx context.Context, name string) (Engine, error) {
