@@ -178,7 +178,7 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 		return planResumed(h, w, goal, keep)
 	}
 	p := step{to: goal, diff: noDiff}
-	if w.all || h.at != nothing { // else all that is wanted is lacking
+	if w.all || h.at != nothing { // else all that is wanted is new, and nobody needs a list of everything
 		p.diff = goal.since(h.at)
 	}
 	switch {
@@ -233,6 +233,15 @@ const sharedShare = 16
 
 // listPuts lists the changes that the client wants, and what it lacks, each name once.
 func (p *step) listPuts(h *holding, w *wants, goal *state) {
+	if h.at == nothing && !w.all {
+		for name := range w.names {
+			if e := goal.get(name); e != nil {
+				p.puts = append(p.puts, e)
+			}
+		}
+		sortEntries(p.puts)
+		return
+	}
 	for i, e := range p.diff.puts {
 		if h.anyway(e.Name) || !w.cover(e.Name) {
 			continue
