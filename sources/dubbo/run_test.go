@@ -181,6 +181,17 @@ func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
 	}
 }
 
+func TestAConnectionThatNoServerTakesIsMadeAnew(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	s.Refuse()
+	s.Delete("/dubbo") // it lost its data
+	s.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
+}
+
 func TestWhatStayedGoesWhenTheDoubtIsOver(t *testing.T) {
 	s := zktest.New()
 	one, two := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)

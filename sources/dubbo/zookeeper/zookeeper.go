@@ -35,10 +35,13 @@ func WithDial(dial Dial, a Address, resync time.Duration) *Registry {
 // maxReads is how many reads may be under way at the same time. More would only wait in ZooKeeper.
 const maxReads = 64
 
+// minSession is the shortest time for which a connection may be without a session.
+const minSession = 2 * time.Second
+
 // applications is where instances are if the registry has no group of its own.
 const applications = "/services"
 
-// watch is one Watch of a Registry.
+// watch is what one connection reads.
 type watch struct {
 	// read-only
 	conn   Conn
@@ -49,26 +52,44 @@ type watch struct {
 	turns  chan struct{}
 	loops  sync.WaitGroup
 
-	mu sync.Mutex
-	up chan struct{} // closed when there is a session again
+	mu      sync.Mutex
+	up      chan struct{} // closed when there is a session again
+	lost    *time.Timer   // runs while there is none, and then ends the connection
+	waiting bool          // it runs
 }
 
 // Watch implements registry.Registry.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
+	for ctx.Err() == nil {
+		if err := r.watch(ctx, to); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// watch reads by one connection, until ctx ends or the connection has been without a session for as long as one lasts. A connection remembers
+// what it has seen, and servers that have seen less refuse it, as all do after ZooKeeper lost its data; a new connection has seen nothing. Our
+// session is of no worth by itself: nothing of ours lives in it.
+func (r *Registry) watch(ctx context.Context, to registry.Listener) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	w := &watch{
 		to: to, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
+		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
+	defer w.lost.Stop()
 	if r.address.Group != DefaultGroup {
 		w.apps = w.group
 	}
-	conn, err := r.dial(w.state)
+	conn, err := r.dial(func(c registry.Connection) { w.state(c, r.address.Session) })
 	if err != nil {
 		return err
 	}
 	w.conn = conn
 	r.keep(conn)
 	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { // which ends calls that wait
+	context.AfterFunc(ctx, func() { // which ends calls that wait
 		defer close(closed)
 		conn.Close()
 	})
@@ -78,13 +99,9 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
 	}
 	<-ctx.Done()
 	w.loops.Wait()
-	if stop() { // it cannot be any more
-		conn.Close()
-	} else {
-		<-closed
-	}
+	<-closed
 	r.keep(nil)
-	return ctx.Err()
+	return nil
 }
 
 func (r *Registry) keep(c Conn) {
@@ -104,12 +121,18 @@ func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 	return ctx.Err() == nil
 }
 
-// state is told of the connection.
-func (w *watch) state(c registry.Connection) {
+// state is told of the connection. Without a session it is given up when one would have ended.
+func (w *watch) state(c registry.Connection, session time.Duration) {
 	w.mu.Lock()
-	if c.Up {
+	switch {
+	case c.Up:
+		w.lost.Stop()
+		w.waiting = false
 		close(w.up)
 		w.up = make(chan struct{})
+	case !w.waiting:
+		w.waiting = true
+		w.lost.Reset(max(session, minSession))
 	}
 	w.mu.Unlock()
 	w.to.Connection(c)

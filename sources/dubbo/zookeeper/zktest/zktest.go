@@ -90,6 +90,9 @@ func (s *Server) Mend() {
 	}
 	s.down = false
 	for c := range s.clients {
+		if c.refused {
+			continue
+		}
 		c.state(registry.Connection{Up: true, Fresh: c.expired})
 		if c.expired {
 			for _, chans := range c.watches {
@@ -105,6 +108,16 @@ func (s *Server) Mend() {
 			fire()
 		}
 		c.pending = nil
+	}
+}
+
+// Refuse ends all connections, and takes none of them back, as a server does that has seen less than they have. New ones are taken.
+func (s *Server) Refuse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.clients {
+		c.refused = true
+		c.state(registry.Connection{Message: "the test's ZooKeeper takes no connection that knows more than it does"})
 	}
 }
 
@@ -247,6 +260,7 @@ type client struct {
 	watches map[watched][]chan zk.Event
 	pending []func()
 	expired bool
+	refused bool
 }
 
 func (c *client) fire(w watched, t zk.EventType) {
@@ -254,7 +268,7 @@ func (c *client) fire(w watched, t zk.EventType) {
 	if len(chans) == 0 {
 		return
 	}
-	if c.server.down {
+	if c.server.down || c.refused {
 		if !c.expired {
 			c.pending = append(c.pending, func() { c.fire(w, t) })
 		}
@@ -277,6 +291,9 @@ func (c *client) watch(path string, k kind) <-chan zk.Event {
 func (c *client) try(path string, read func()) error {
 	c.server.mu.Lock()
 	err := c.server.read(path)
+	if c.refused {
+		err = zk.ErrNoServer
+	}
 	if err == nil {
 		read()
 	}
@@ -318,16 +335,15 @@ func (c *client) DataW(path string) (data []byte, ch <-chan zk.Event, err error)
 // ExistsW implements zookeeper.Conn.
 func (c *client) ExistsW(path string) (there bool, ch <-chan zk.Event, err error) {
 	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
 	err = c.server.read(path)
-	there = err == nil
-	if err == zk.ErrNoNode { //nolint:errorlint // ours
-		err = nil
+	switch {
+	case c.refused:
+		return false, nil, zk.ErrNoServer
+	case err != nil && err != zk.ErrNoNode: //nolint:errorlint // ours
+		return false, nil, err
 	}
-	if err == nil {
-		ch = c.watch(path, ofExistence)
-	}
-	c.server.mu.Unlock()
-	return there, ch, err
+	return err == nil, c.watch(path, ofExistence), nil
 }
 
 // AddAuth implements zookeeper.Conn.

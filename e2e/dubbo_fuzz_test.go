@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+const (
+	fuzzHold    = 6 * time.Second // more than a provider needs to register anew
+	fuzzSession = 2 * time.Second
+)
+
+// TestDubboFuzz lets providers of both levels come, change, go and crash, while tributary and ZooKeeper are killed, and connections and
+// sessions end. The oracle is the list of who lives. FUZZ_ROUNDS and FUZZ_SEED say how long and which.
+func TestDubboFuzz(t *testing.T) {
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("takes a quarter of an hour; E2E_NIGHTLY=1 runs it")
+	}
+	number := func(key string, standard uint64) uint64 {
+		n, err := strconv.ParseUint(os.Getenv(key), 10, 64)
+		if err != nil {
+			return standard
+		}
+		return n
+	}
+	rounds, seed := int(number("FUZZ_ROUNDS", 100)), number("FUZZ_SEED", rand.Uint64())
+	t.Logf("FUZZ_ROUNDS=%d FUZZ_SEED=%d", rounds, seed)
+	w := &fuzzWorld{rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[string]string{}}
+	w.ours, w.theirs = fixture.StartGate(t, w.zookeeper.Addr), fixture.StartGate(t, w.zookeeper.Addr)
+	w.admin = w.zookeeper.Client(t)
+	w.tributary = fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + w.ours.Addr + "?session=2000"}.
+		With("hold", fuzzHold.String()).With("guard", "off").With("askProviders", false).With("delay", "100ms"))
+	for range 6 {
+		w.add(t)
+	}
+	w.converge(t, "at first")
+	for round := range rounds {
+		w.log = nil
+		before := w.alive()
+		lost := w.watch(t, before)
+		for range 1 + w.rand.IntN(4) {
+			w.step(t)
+		}
+		w.converge(t, fmt.Sprintf("round %d: %s", round, strings.Join(w.log, ", ")))
+		require.NoError(t, lost(), "round %d: %s", round, strings.Join(w.log, ", "))
+	}
+}
+
+// fuzzWorld is who lives, and where.
+type fuzzWorld struct {
+	rand         *rand.Rand
+	zookeeper    *fixture.ZooKeeper
+	ours, theirs *fixture.Gate
+	admin        *fixture.ZooKeeperClient
+	tributary    *fixture.Tributary
+
+	providers []*fuzzProvider
+	rules     map[string]string // weight by interface, of a configurator
+	made      int
+	log       []string // of the round
+}
+
+// fuzzProvider is a provider that lives.
+type fuzzProvider struct {
+	player                              *fixture.DubboPlayer
+	iface, group, version, app, address string
+	weight, started                     int
+	byInterface, byInstance, golang     bool
+	nodes                               []string
+	at                                  time.Time // when it registered last
+	touched                             bool      // in this round, so that it may be away for a moment
+}
+
+func (w *fuzzWorld) pick(of ...string) string { return of[w.rand.IntN(len(of))] }
+
+// add starts a provider.
+func (w *fuzzWorld) add(t *testing.T) {
+	w.made++
+	level := w.rand.IntN(3)
+	p := &fuzzProvider{
+		player: fixture.PlayDubbo(t, w.theirs.Addr, fuzzSession), iface: "com.acme.S" + strconv.Itoa(w.rand.IntN(4)), group: w.pick("", "g1"),
+		version: w.pick("", "1.0.0", "2.0.0"), app: "app" + strconv.Itoa(w.made%5), address: fmt.Sprintf("10.9.%d.%d:20880", w.made/250, w.made%250+1),
+		weight: 1 + w.rand.IntN(300), byInterface: level != 1, byInstance: level != 0, golang: w.rand.IntN(2) == 0, touched: true,
+	}
+	w.log = append(w.log, "add "+p.address)
+	w.register(t, p)
+	w.providers = append(w.providers, p)
+}
+
+// register writes what a provider writes, at both levels if it does so, and then removes what it wrote before.
+func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
+	t.Helper()
+	w.made++
+	p.started, p.at = w.made, time.Now()
+	old := p.nodes
+	p.nodes = nil
+	params := [][2]string{{"application", p.app}, {"interface", p.iface}, {"side", "provider"}, {"methods", "add,greet"}}
+	timestamp := strconv.Itoa(1_795_246_404_000 + p.started)
+	if p.golang {
+		params = append(params, [2]string{"release", "dubbo-golang-3.3.2"}, [2]string{"anyhost", "true"})
+		timestamp = strconv.Itoa(1_795_246_404 + p.started)
+	} else {
+		params = append(params, [2]string{"release", "3.3.6"}, [2]string{"k.odd", w.pick("a+b", "50%25", "a/b?c#d", "x=y", "a b", "é中", "")})
+	}
+	if p.group != "" {
+		params = append(params, [2]string{"group", p.group})
+	}
+	if p.version != "" {
+		params = append(params, [2]string{"version", p.version})
+	}
+	params = append(params, [2]string{"timestamp", timestamp}, [2]string{"weight", strconv.Itoa(p.weight)})
+	var pairs, fields []string
+	for _, kv := range params {
+		pairs, fields = append(pairs, kv[0]+"="+kv[1]), append(fields, fmt.Sprintf("%q:%q", kv[0], kv[1]))
+	}
+	if p.byInterface {
+		node := "/dubbo/" + p.iface + "/providers/" + url.QueryEscape("dubbo://"+p.address+"/"+p.iface+"?"+strings.Join(pairs, "&"))
+		p.player.Register(node, "127.0.0.1")
+		p.nodes = append(p.nodes, node)
+	}
+	if p.byInstance {
+		revision := fmt.Sprintf("r%d", w.made)
+		root := "/dubbo/metadata/"
+		if p.golang {
+			root = "/dubbo/"
+		}
+		doc := fmt.Sprintf(`{"app":%q,"revision":%q,"services":{"x":{"name":%q,"group":%q,"version":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{%s}}}}`,
+			p.app, revision, p.iface, p.group, p.version, p.iface, strings.Join(fields, ","))
+		write := func() { w.admin.Put(t, root+p.app+"/"+revision, doc) }
+		if w.rand.IntN(2) == 0 { // Java writes it after the instance, too
+			write()
+			write = func() {}
+		}
+		host, _, _ := strings.Cut(p.address, ":")
+		node := "/services/" + p.app + "/" + p.address
+		p.player.Register(node, fmt.Sprintf(`{"name":%q,"address":%q,"port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":%q,"timestamp":%q}}}`,
+			p.app, host, revision, timestamp))
+		p.nodes = append(p.nodes, node)
+		write()
+	}
+	for _, node := range old {
+		if !slices.Contains(p.nodes, node) {
+			p.player.Unregister(node)
+		}
+	}
+}
+
+func (w *fuzzWorld) step(t *testing.T) {
+	t.Helper()
+	n := len(w.providers)
+	switch of := w.rand.IntN(20); {
+	case of < 5 || n < 3:
+		w.add(t)
+	case of < 8:
+		p := w.take()
+		w.log = append(w.log, "stop "+p.address)
+		p.player.Stop()
+	case of < 10:
+		p := w.take()
+		w.log = append(w.log, "kill "+p.address)
+		p.player.Kill()
+	case of < 13:
+		p := w.providers[w.rand.IntN(n)]
+		p.weight = 1 + w.rand.IntN(300)
+		w.log = append(w.log, "change "+p.address)
+		w.register(t, p)
+	case of < 14:
+		w.rule(t)
+	case of < 15:
+		w.log = append(w.log, "garbage")
+		w.admin.Put(t, "/dubbo/com.acme.S0/providers/"+w.pick("%zz", "dubbo", url.QueryEscape("dubbo://h:x/y"), url.QueryEscape("empty://0.0.0.0/x?category=providers")), "x")
+		w.admin.Put(t, "/services/"+w.pick("app0", "spring")+"/"+w.pick("x", "10.0.0.1:1"), w.pick("127.0.0.1", `{"name":`, `{"payload":{"metadata":{"dubbo.endpoints":"no"}}}`))
+	case of < 16:
+		w.log = append(w.log, "tributary is killed")
+		w.tributary.Kill()
+		for _, p := range w.providers { // what was new need not be on disk yet
+			p.touched = p.touched || time.Since(p.at) < 5*time.Second
+		}
+		time.Sleep(time.Duration(w.rand.IntN(1000)) * time.Millisecond)
+		w.tributary.Restart(t)
+		w.tributary.AwaitAlive(t)
+	case of < 17:
+		w.log = append(w.log, "ZooKeeper is killed")
+		w.zookeeper.Kill()
+		time.Sleep(time.Duration(w.rand.IntN(3000)) * time.Millisecond)
+		w.zookeeper.Restart(t)
+		w.zookeeper.AwaitServing(t)
+	case of < 19:
+		w.log = append(w.log, "our connection is cut")
+		for range 1 + w.rand.IntN(3) {
+			w.ours.Shut()
+			time.Sleep(time.Duration(w.rand.IntN(1000)) * time.Millisecond)
+			w.ours.Open()
+			time.Sleep(time.Duration(w.rand.IntN(500)) * time.Millisecond)
+		}
+	default:
+		w.log = append(w.log, "all sessions expire")
+		w.ours.Shut()
+		time.Sleep(200 * time.Millisecond)
+		w.theirs.Shut()
+		time.Sleep(2 * fuzzSession)
+		w.ours.Open()
+		w.theirs.Open()
+	}
+}
+
+// take takes a provider out of those that live.
+func (w *fuzzWorld) take() *fuzzProvider {
+	i := w.rand.IntN(len(w.providers))
+	p := w.providers[i]
+	w.providers = slices.Delete(w.providers, i, i+1)
+	p.touched = true
+	return p
+}
+
+// rule sets a configurator of an interface, or removes it.
+func (w *fuzzWorld) rule(t *testing.T) {
+	t.Helper()
+	iface := "com.acme.S" + strconv.Itoa(w.rand.IntN(4))
+	w.log = append(w.log, "rule of "+iface)
+	path := func(weight string) string {
+		return "override://0.0.0.0/" + iface + "?category=configurators&weight=" + weight
+	}
+	if old, there := w.rules[iface]; there {
+		w.admin.Delete(t, "/dubbo/"+iface+"/configurators/"+url.QueryEscape(path(old)))
+		delete(w.rules, iface)
+		return
+	}
+	w.rules[iface] = strconv.Itoa(1 + w.rand.IntN(99))
+	w.admin.Configurator(t, iface, path(w.rules[iface]))
+}
+
+// host is where the oracle expects a provider.
+func (p *fuzzProvider) host() string {
+	h := strings.ToLower(p.iface)
+	if p.group != "" {
+		h += "-" + p.group
+	}
+	if p.version != "" {
+		h += "-" + strings.ReplaceAll(p.version, ".", "-")
+	}
+	return h
+}
+
+func (w *fuzzWorld) expected() []string {
+	all := []string{}
+	for _, p := range w.providers {
+		weight := strconv.Itoa(p.weight)
+		if r, there := w.rules[p.iface]; there {
+			weight = r
+		}
+		all = append(all, p.host()+" "+p.address+" "+weight)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *fuzzWorld) served(ctx context.Context) ([]string, error) {
+	entries, err := servedEntries(ctx, w.tributary)
+	if err != nil {
+		return nil, err
+	}
+	all := []string{}
+	for _, se := range entries {
+		for _, e := range se.Endpoints {
+			for _, port := range e.Ports {
+				all = append(all, fmt.Sprintf("%s %s:%d %d", se.Hosts[0], e.Address, port, e.Weight))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// converge waits until exactly what lives is served.
+func (w *fuzzWorld) converge(t *testing.T, what string) {
+	t.Helper()
+	want := w.expected()
+	fixture.WaitFor(t, fuzzHold+30*time.Second, func() error {
+		got, err := w.served(t.Context())
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("%s: served\n%s, want\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		return err
+	})
+}
+
+// alive returns the providers that live, none of which was touched yet.
+func (w *fuzzWorld) alive() []*fuzzProvider {
+	for _, p := range w.providers {
+		p.touched = false
+	}
+	return slices.Clone(w.providers)
+}
+
+// watch looks at what is served until the result is called, which returns what was missing although it lived all the time.
+func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	missing := map[string]bool{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			// While tributary starts nobody answers, which is no answer.
+			if got, err := w.served(ctx); err == nil {
+				text := "\n" + strings.Join(got, "\n")
+				for _, p := range before {
+					if !strings.Contains(text, "\n"+p.host()+" "+p.address+" ") {
+						missing[p.address] = true
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		<-ended
+		for _, p := range before {
+			if missing[p.address] && !p.touched {
+				return fmt.Errorf("%s was lost for a moment, or longer", p.address)
+			}
+		}
+		return nil
+	}
+}
