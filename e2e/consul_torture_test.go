@@ -141,6 +141,10 @@ func (w *torture) round(n int) {
 	heal()
 	w.proxy.behave()
 	w.recover()
+	for _, write := range w.later { // before anything else is done to the same things
+		w.must(write)
+	}
+	w.later = nil
 	recovered := time.Now()
 	if !w.suspects {
 		w.change()
@@ -340,10 +344,6 @@ func (w *torture) tryToChange() {
 
 // converge waits until tributary serves what the oracle says, and nothing else.
 func (w *torture) converge(within time.Duration) {
-	for _, write := range w.later {
-		w.must(write)
-	}
-	w.later = nil
 	w.tributary.WaitFor(w.t, within, func() error {
 		got, err := served(w.t.Context(), w.tributary)
 		if err != nil {
