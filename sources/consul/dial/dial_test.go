@@ -368,3 +368,27 @@ func TestSecretsAreNotShown(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v", inside, inside, inside), hidden)
 	require.Empty(t, Secret{}.String())
 }
+
+func TestPulse(t *testing.T) {
+	server, address := plain(t)
+	c := client(t, address, Settings{})
+	for _, a := range []struct {
+		leader, contact string
+		want            Pulse
+	}{
+		{"true", "0", Pulse{KnownLeader: true}},
+		{"false", "6961", Pulse{LastContact: 6961 * time.Millisecond}},
+		{"true", "12000", Pulse{KnownLeader: true, LastContact: 12 * time.Second}},
+	} {
+		server.answer = func(w http.ResponseWriter) {
+			w.Header().Set("X-Consul-Index", "7")
+			w.Header().Set("X-Consul-KnownLeader", a.leader)
+			w.Header().Set("X-Consul-LastContact", a.contact)
+			_, _ = io.WriteString(w, "[]")
+		}
+		got, err := c.Pulse(t.Context(), "dc2")
+		require.NoError(t, err)
+		require.Equal(t, a.want, got)
+		require.Equal(t, "dc=dc2&stale=", server.asked.URL.RawQuery)
+	}
+}
