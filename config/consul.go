@@ -67,6 +67,15 @@ func (s *Consul) Source() consul.Settings {
 	}
 }
 
+func (s *Consul) content() any {
+	made := *s
+	made.Connection = Connection{}
+	made.Stale, made.RequireConsistent = nil, false
+	made.Wait, made.MaxConcurrentWatches, made.RampRate = 0, 0, 0
+	made.Resync, made.Grace, made.ResetHold = 0, 0, 0
+	return made
+}
+
 func (s *Consul) check(address string) error {
 	_, err := consul.New(address, s.Source())
 	return err

@@ -25,6 +25,8 @@ func (s *ConsulKV) Source() consulkv.Settings {
 	}
 }
 
+func (s *ConsulKV) content() any { return s.Documents }
+
 func (s *ConsulKV) check(address string) error {
 	_, err := consulkv.New(address, s.Source())
 	return err

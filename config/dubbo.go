@@ -57,3 +57,10 @@ func (s *Dubbo) check(address string) error {
 	_, err := dubbo.New(address, s.Source())
 	return err
 }
+
+func (s *Dubbo) content() any {
+	made := *s
+	made.TLSSettings = nil
+	made.Delay, made.Resync, made.Hold, made.KeepEmpty, made.Grace = 0, 0, 0, 0, 0
+	return made
+}

@@ -47,6 +47,8 @@ func (s *File) Source() file.Settings {
 
 func (s *File) locate(dir, address string) string { return under(dir, address) }
 
+func (s *File) content() any { return s.Documents }
+
 func (s *File) check(address string) error {
 	_, err := file.New(address, s.Source())
 	return err

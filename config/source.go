@@ -46,6 +46,8 @@ const (
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
+	// content returns those of the settings that have a bearing on what is published, and not only on when and how it is read.
+	content() any
 	// check tells why no source can be made of address and the settings. The error begins with the key at fault.
 	check(address string) error
 }

@@ -34,6 +34,12 @@ func (s *XDS) locate(dir, address string) string {
 	return s.Connection.locate(dir, address)
 }
 
+func (s *XDS) content() any {
+	made := *s
+	made.Connection, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, "", "", "", 0, 0
+	return made
+}
+
 func (s *XDS) check(address string) error {
 	_, err := xds.New(address, s.Source())
 	return err

@@ -37,7 +37,7 @@ func (s *sink) Confirm(group, mark string) bool {
 		return false
 	}
 	if g.restored { // the print says that this program found it valid
-		s.ledger.confirm(g, s.source)
+		s.ledger.confirm(g, s.source.String())
 	}
 	return true
 }

@@ -238,14 +238,23 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 	})
 }
 
-func TestRemovedSourceIsForgotten(t *testing.T) {
+// TestAddedAnewTrustsNothing has a source that is added to others that run: what is on disk is of a time when it was not
+// configured.
+func TestAddedAnewTrustsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, table *memstore.Table) {
-			require.NoError(t, s.Remove("a", Withdraw))
-			require.Zero(t, table.Snapshot().Len(), "who removes a source means it")
+		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, _ *memstore.Table) {
+			require.NoError(t, s.Reconfigure(nil))
+			table := new(memstore.Table)
+			state, err := lastgood.Open(dir+"/other", nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, state.Close()) }()
+			require.NoError(t, os.Rename(filepath.Join(dir, "sources", "a.db"), filepath.Join(dir, "other", "sources", "a.db")))
+			require.NoError(t, s.Add(Spec{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a"), Anew: true}))
+			synctest.Wait()
+			require.False(t, table.Synced())
+			require.Zero(t, table.Snapshot().Len())
 		})
-		require.NoFileExists(t, filepath.Join(dir, "sources", "a.db"))
 	})
 }
 

@@ -17,7 +17,7 @@ type Restored struct {
 // restore fills the table of a source with what it published last, so that it is served until the source has been read.
 // What cannot be read back is reported, and then the source begins with nothing, as it does the first time.
 func restore(spec Spec) (kept *lastgood.Kept, err error) {
-	if spec.Memory == nil {
+	if spec.Memory == nil || spec.Anew {
 		return nil, nil
 	}
 	kept, err = spec.Memory.Load()

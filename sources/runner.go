@@ -16,7 +16,6 @@ import (
 
 // runner runs one source, again and again.
 type runner struct {
-	name       string
 	sink       *sink
 	table      Table
 	memory     *lastgood.Store // or nil
@@ -27,7 +26,7 @@ type runner struct {
 	source  Source
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the loop has ended; nil if there never was one
-	leaving bool          // being swapped or removed
+	leaving bool          // being swapped or removed: whoever does that starts it again, or not
 	// The same of those who look after what the source published.
 	free      context.CancelFunc
 	dismissed chan struct{}
@@ -40,20 +39,26 @@ type runner struct {
 
 func newRunner(spec Spec, opts Options) *runner {
 	log := opts.Log.With("source", spec.Name)
+	if spec.Memory != nil {
+		spec.Memory.Rename(spec.Name)
+	}
 	kept, err := restore(spec)
 	if err != nil {
 		log.Error("what the source published last is not known", "err", err)
 	}
 	r := &runner{
-		name: spec.Name, address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
-		sink: newSink(spec, opts, kept, log), log: log, newBackOff: opts.NewBackOff,
+		address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
+		sink: newSink(spec, opts, kept, opts.Log), newBackOff: opts.NewBackOff,
 	}
+	r.log = r.sink.log
 	if kept != nil {
 		r.sink.resume(kept)
 		log.Info("what the source published last is served until it has been read", "objects", len(kept.Resources), "stored", kept.Stored)
 	}
 	return r
 }
+
+func (r *runner) name() string { return r.sink.source.String() }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
 func (r *runner) start(ctx context.Context) {
@@ -100,15 +105,18 @@ func (r *runner) dismiss() {
 	}
 }
 
-// swap exchanges the source and its settings. There is no loop.
+// swap exchanges the source, its name and its settings. If the source is another, there is no loop.
 func (r *runner) swap(spec Spec) {
-	r.source = spec.Source
+	if !identical(r.source, spec.Source) {
+		r.source = spec.Source
+	}
+	r.sink.rename(spec.Name)
+	if r.memory != nil {
+		r.memory.Rename(spec.Name)
+	}
 	r.sink.configure(spec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.address != spec.Address {
-		r.sink.guard.Moved()
-	}
 	r.address, r.lastError = spec.Address, ""
 }
 
@@ -173,7 +181,7 @@ func (r *runner) failed(err error, wait time.Duration) {
 
 // status returns what there is to know, the lists only if asked for.
 func (r *runner) status(lists bool) Status {
-	st := Status{Name: r.name}
+	st := Status{Name: r.name()}
 	r.mu.Lock()
 	st.Address, st.Restarts, st.LastError = r.address, r.restarts, r.lastError
 	r.mu.Unlock()

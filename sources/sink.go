@@ -32,7 +32,7 @@ type Table interface {
 
 // sink is the Sink of one source, and keeps what is to be known about it.
 type sink struct {
-	source   string
+	source   *label
 	failed   func(error)  // tells the watch error handler of a config store that the source fails; nil without one
 	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
@@ -55,12 +55,14 @@ type sink struct {
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
 func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
+	source := newLabel(spec.Name)
+	log = source.logger(log)
 	guarded := guard.Options{Settings: spec.Guard, Log: log}
 	if spec.Memory != nil {
 		guarded.Changed = spec.Memory.Touch
 	}
 	s := &sink{
-		source: spec.Name, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
+		source: source, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
 		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(), since: time.Now(), read: make(chan struct{}),
 	}
 	if spec.Memory != nil {
@@ -155,16 +157,6 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	}
 }
 
-// withdraw empties every group, in one commit. It is meant to, so nothing is held.
-func (s *sink) withdraw() {
-	s.guard.Configure(guard.Settings{Off: true})
-	var contents []admitted
-	for _, name := range s.Groups() {
-		contents = append(contents, admitted{Content: Content{Group: name}})
-	}
-	s.announce(s.commit(contents))
-}
-
 // admitted is content whose resources are all valid and name their source.
 type admitted struct {
 	Content
@@ -184,7 +176,7 @@ type judge struct {
 func (s *sink) admit(contents []Content) []admitted {
 	before := make([]group, len(contents))
 	s.mu.Lock()
-	j := s.judge
+	source, j := s.source.String(), s.judge
 	for i, c := range contents {
 		if g := s.ledger.groups[c.Group]; g != nil {
 			before[i] = *g
@@ -193,11 +185,11 @@ func (s *sink) admit(contents []Content) []admitted {
 	s.mu.Unlock()
 
 	all := make([]admitted, len(contents))
-	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], j) })
+	inParallel(len(contents), func(i int) { all[i] = s.admitOne(contents[i], before[i], source, j) })
 	return all
 }
 
-func (s *sink) admitOne(c Content, before group, j judge) admitted {
+func (s *sink) admitOne(c Content, before group, source string, j judge) admitted {
 	type verdict struct {
 		resource *resource.Resource
 		warnings []string
@@ -209,8 +201,8 @@ func (s *sink) admitOne(c Content, before group, j judge) admitted {
 		if r == nil {
 			return // left out
 		}
-		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
-			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group, Rules: o.Rules})
+		if o := r.Origin(); o.Source != source || o.Group != c.Group {
+			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		v := verdict{resource: r}
 		if old, ok := find(before.held, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
@@ -242,7 +234,7 @@ func (s *sink) admitOne(c Content, before group, j judge) admitted {
 	for i, v := range verdicts {
 		if v.resource == nil {
 			left := c.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: left.Key(), Place: left.Origin().Place})
+			a.excluded = append(a.excluded, Excluded{Source: source, Key: left.Key(), Place: left.Origin().Place})
 			continue
 		}
 		key := v.resource.Key()

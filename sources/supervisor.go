@@ -37,6 +37,8 @@ type Spec struct {
 	Table   Table           // of this source only; what it has already, an earlier run left there
 	Guard   guard.Settings  // the zero value has the defaults
 	Memory  *lastgood.Store // keeps what is published across restarts; nil if nothing does
+	// Anew says that what the memory has is of another time, when the source was not configured: it is not used.
+	Anew bool
 	// Transform changes what is published, before it is validated; nil for not at all.
 	Transform *transform.Rules
 	// Lenient says that what breaks a rule of Istio's validation is served, with a warning.
@@ -44,10 +46,12 @@ type Spec struct {
 }
 
 // Supervisor runs sources, each on its own: one that fails or panics is restarted with backoff, keeps what it published
-// meanwhile, and disturbs no other. Sources may be added, swapped and removed while it runs. All methods are safe for
+// meanwhile, and disturbs no other. Sources may be added, swapped and
+// reconfigured while it runs. All methods are safe for
 // concurrent use.
 type Supervisor struct {
-	opts Options
+	opts     Options
+	changing sync.Mutex // held by who changes the set of sources
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
@@ -128,6 +132,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // Add adds a source, and starts it as soon as the supervisor runs. When it returns, what an earlier run left is in the
 // table.
 func (s *Supervisor) Add(spec Spec) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	s.mu.Lock()
 	err := s.admits(spec.Name)
 	s.mu.Unlock()
@@ -161,6 +167,8 @@ func (s *Supervisor) admits(name string) error {
 // Swap puts another source in the place of the one of the same name, which has ended when the other starts. What was
 // published stays until the new source replaces or withdraws it; the table and the memory stay too, whatever spec says.
 func (s *Supervisor) Swap(spec Spec) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	r, err := s.take(spec.Name)
 	if err != nil {
 		return fmt.Errorf("swap source %q: %w", spec.Name, err)
@@ -172,39 +180,6 @@ func (s *Supervisor) Swap(spec Spec) error {
 	r.leaving = false
 	if s.ctx != nil && !s.stopped {
 		r.start(s.ctx)
-	}
-	return nil
-}
-
-// Removal says what becomes of the data of a source that is removed.
-type Removal int
-
-// What becomes of the data.
-const (
-	Withdraw Removal = iota // delete it from the table
-	Keep                    // leave it there, for a caller that drops the table as a whole
-)
-
-// Remove stops a source and forgets it, also on disk. When it returns the source has ended.
-func (s *Supervisor) Remove(name string, data Removal) error {
-	r, err := s.take(name)
-	if err != nil {
-		return fmt.Errorf("remove source %q: %w", name, err)
-	}
-	r.stop()
-	if held := r.sink.guard.Status(); held != nil { // who edits the configuration means it, but may not have known
-		r.log.Warn("the source is removed, and what was held of it is let go",
-			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
-	}
-	if data == Withdraw {
-		r.sink.withdraw()
-	}
-	r.dismiss()
-	s.mu.Lock()
-	s.runners = slices.DeleteFunc(s.runners, func(o *runner) bool { return o == r })
-	s.mu.Unlock()
-	if r.memory != nil {
-		return r.memory.Forget()
 	}
 	return nil
 }
@@ -225,7 +200,7 @@ func (s *Supervisor) Holding(key resource.Key) []string {
 	var names []string
 	for _, r := range s.list() {
 		if r.sink.guard.Holds(key) {
-			names = append(names, r.name)
+			names = append(names, r.name())
 		}
 	}
 	return names
@@ -266,12 +241,12 @@ func (s *Supervisor) Status() []Status {
 	return all
 }
 
-// take finds a source that nobody else swaps or removes, and marks it as being so.
+// take finds a source, and marks it as being swapped.
 func (s *Supervisor) take(name string) (*runner, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(name)
-	if r == nil || r.leaving {
+	if r == nil {
 		return nil, ErrNotFound
 	}
 	r.leaving = true
@@ -281,7 +256,7 @@ func (s *Supervisor) take(name string) (*runner, error) {
 // find returns the source called name, or nil. The caller holds mu.
 func (s *Supervisor) find(name string) *runner {
 	for _, r := range s.runners {
-		if r.name == name {
+		if r.name() == name {
 			return r
 		}
 	}

@@ -169,28 +169,75 @@ func TestDeniedStaysDenied(t *testing.T) {
 	})
 }
 
-func TestRemove(t *testing.T) {
+// TestReconfigure removes a source, lets one go on, swaps one, has two trade names, and adds one, at once.
+func TestReconfigure(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		withdrawn, kept := new(memstore.Table), new(memstore.Table)
-		ended := false
-		require.NoError(t, s.Add(Spec{Name: "w", Table: withdrawn, Source: run(func(ctx context.Context, sink Sink) error {
+		spec := func(name string, source Source) Spec {
+			return Spec{Name: name, Address: "of " + name, Source: source, Table: new(memstore.Table)}
+		}
+		ended, runs := false, 0
+		removed := spec("removed", run(func(ctx context.Context, sink Sink) error {
 			err := publish("g", made("x", "1", "p"), made("y", "1", "p"))(ctx, sink)
 			ended = true
 			return err
-		})}))
-		require.NoError(t, s.Add(Spec{Name: "k", Table: kept, Source: publish("g", made("x", "1", "p"))}))
+		}))
+		stays := spec("stays", &counted{runs: &runs, Source: publish("g", made("x", "1", "p"))})
+		swapped := spec("swapped", publish("g", made("x", "1", "p")))
+		left, right := spec("left", publish("g", made("l", "1", "p"))), spec("right", publish("g", made("r", "1", "p")))
+		require.NoError(t, s.Reconfigure([]Spec{removed, stays, swapped, left, right}))
 		synctest.Wait()
-		require.NoError(t, s.Remove("w", Withdraw))
-		require.True(t, ended, "it has ended when Remove returns")
-		require.Zero(t, withdrawn.Snapshot().Len())
-		require.Equal(t, memstore.Revision(2), withdrawn.Snapshot().Revision(), "in one commit")
-		require.NoError(t, s.Remove("k", Keep))
-		require.Equal(t, 1, kept.Snapshot().Len())
-		require.Empty(t, s.Status())
-		require.ErrorIs(t, s.Remove("k", Keep), ErrNotFound)
-		require.NoError(t, s.Add(Spec{Name: "w", Table: withdrawn, Source: publish("g", made("z", "1", "p"))}))
+
+		swapped.Source = publish("g", made("x", "2", "p"))
+		left.Name, right.Name = right.Name, left.Name
+		left.Source, right.Source = run(unreachable), run(unreachable)
+		added := spec("removed", publish("g", made("z", "1", "p")))
+		require.NoError(t, s.Reconfigure([]Spec{added, right, left, swapped, stays}))
+		require.True(t, ended, "it has ended when Reconfigure returns")
 		synctest.Wait()
-		require.Equal(t, 1, withdrawn.Snapshot().Len())
+		var names []string
+		for _, st := range s.Status() {
+			names = append(names, st.Name)
+			require.True(t, st.Synced, st.Name)
+		}
+		require.Equal(t, []string{"removed", "left", "right", "swapped", "stays"}, names)
+		require.Equal(t, 1, runs, "it was not disturbed")
+		require.Equal(t, 2, removed.Table.Snapshot().Len(), "is for the caller to forget")
+		require.Equal(t, "2", string(swapped.Table.Snapshot().Get(keyed("x")).Body()))
+		require.Equal(t, "left", right.Table.Snapshot().Get(keyed("r")).Origin().Source)
+		require.Equal(t, "right", left.Table.Snapshot().Get(keyed("l")).Origin().Source)
+
+		twice := spec("stays", publish("g"))
+		require.ErrorIs(t, s.Reconfigure([]Spec{stays, twice}), ErrDuplicate)
+		require.Len(t, s.Status(), 5, "nothing has happened")
+	})
+}
+
+// counted counts how often a source is run.
+type counted struct {
+	Source
+	runs *int
+}
+
+func (c *counted) Run(ctx context.Context, sink Sink) error {
+	*c.runs++
+	return c.Source.Run(ctx, sink)
+}
+
+// TestRenameKeepsTheHold renames a source while a loss is held back.
+func TestRenameKeepsTheHold(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		spec.Source = whole(groups{})
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		require.NotNil(t, s.Status()[0].Held)
+		spec.Name, spec.Source = "b", whole(groups{})
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		require.NotNil(t, s.Status()[0].Held)
+		require.Equal(t, 100, spec.Table.Snapshot().Len())
 	})
 }
 
@@ -207,8 +254,7 @@ func TestRemovedSourceSaysWhatItHeld(t *testing.T) {
 		synctest.Wait()
 		held := s.Status()[0].Held
 		require.Equal(t, 2, held.Objects)
-		require.NoError(t, s.Remove("a", Withdraw))
-		require.Zero(t, table.Snapshot().Len())
+		require.NoError(t, s.Reconfigure(nil))
 		require.Contains(t, log.String(), `msg="the source is removed, and what was held of it is let go" source=a hold=`+held.ID+" objects=2 endpoints=0")
 	})
 }
@@ -239,9 +285,8 @@ func TestSwapKeepsTheDataUntilItIsReplaced(t *testing.T) {
 func TestChangesWhileItRunsAndAfter(t *testing.T) {
 	s := NewSupervisor(Options{Validate: allValid})
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, s.Add(Spec{Name: "first", Table: new(memstore.Table), Source: publish("g")}))
-	require.NoError(t, s.Add(Spec{Name: "early", Table: new(memstore.Table), Source: publish("g")}))
-	require.NoError(t, s.Remove("early", Withdraw))
+	first := Spec{Name: "first", Table: new(memstore.Table), Source: &counted{Source: publish("g"), runs: new(int)}}
+	require.NoError(t, s.Add(first))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	var wg sync.WaitGroup
@@ -249,23 +294,25 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 		wg.Go(func() {
 			name := fmt.Sprint(i)
 			for range 50 {
-				err := s.Add(Spec{Name: name, Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"))})
-				if errors.Is(err, ErrStopped) {
+				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", made("x", "1", "p"))}
+				if i%2 == 0 {
+					_ = s.Add(spec)
+					_ = s.Swap(Spec{Name: name, Source: publish("g", made("x", "2", "p"))})
+				} else if errors.Is(s.Reconfigure([]Spec{first, spec}), ErrStopped) {
 					return
 				}
-				_ = s.Swap(Spec{Name: name, Source: publish("g", made("x", "2", "p"))})
 				_ = s.Status()
-				_ = s.Remove(name, Removal(i%2))
 			}
 		})
 	}
-	for len(s.Status()) > 4 {
-		time.Sleep(time.Millisecond)
+	for range 100 {
+		_ = s.Status()
 	}
 	cancel()
 	require.NoError(t, <-ended)
 	wg.Wait()
 	require.ErrorIs(t, s.Add(Spec{Name: "late"}), ErrStopped)
+	require.ErrorIs(t, s.Reconfigure(nil), ErrStopped)
 	require.Error(t, s.Run(ctx), "once only")
 }
 
@@ -393,7 +440,7 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 			"tributary_guard_held_objects": 0, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 0,
 			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),
 		}, gather(t, registry))
-		require.NoError(t, s.Remove("a", Withdraw))
+		require.NoError(t, s.Reconfigure(nil))
 		require.Empty(t, gather(t, registry))
 	})
 	require.NoError(t, registry.Register(&collector{supervisor: NewSupervisor(Options{})}), "unregistered when Run ends")

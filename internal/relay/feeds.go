@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,31 +21,50 @@ import (
 	"tributary/sources/vip"
 )
 
-// feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
-type feeds struct {
+// parts are what feeds work with.
+type parts struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
-	state      *lastgood.Dir // where what they publish is kept; nil for nowhere
+	state      *lastgood.Dir // where what sources publish is kept; nil for nowhere
 	hops       *mcp.Hops     // through which instances what is read comes
 	metrics    prometheus.Registerer
 	vips       *vip.Table // nil for none
-	all        []*feed    // in order of precedence
+	log        *slog.Logger
 }
 
-// feed is a source as it was configured, and its store.
+// feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
+type feeds struct {
+	parts
+	switched chan (<-chan struct{}) // for sweep: what tells that nothing of earlier sources is served; holds the newest
+
+	all []*feed // in order of the configuration
+
+	mu    sync.Mutex
+	inUse []string                   // the ids of all
+	ended map[string]*lastgood.Store // by id, what was kept of sources that are no more, until nothing of them is served
+}
+
+// feed is a source as it was configured, and its store. It never changes.
 type feed struct {
 	config config.Source
+	made   string // its identity, by which it is known from one configuration to the next
+	id     string // the same, told from other feeds of that identity
 	source sources.Source
 	rules  *transform.Rules // or nil
 	table  *memstore.Table
 	memory *lastgood.Store // or nil
+	anew   bool            // it was added by a reload
+}
+
+func newFeeds(p parts) *feeds {
+	return &feeds{parts: p, switched: make(chan (<-chan struct{}), 1), ended: make(map[string]*lastgood.Store)}
 }
 
 // spec is the feed as the supervisor takes it.
 func (f *feed) spec() sources.Spec {
 	return sources.Spec{
 		Name: f.config.Name, Address: f.config.Address, Source: f.source, Table: f.table,
-		Guard: f.config.Guard.Settings(), Memory: f.memory, Transform: f.rules,
+		Guard: f.config.Guard.Settings(), Memory: f.memory, Transform: f.rules, Anew: f.anew,
 		Lenient: f.config.Validation == config.ValidationWarn,
 	}
 }
@@ -56,93 +78,151 @@ func (f *feed) input() aggregate.Source {
 	return in
 }
 
-// changes are the names of the sources that a new configuration adds, changes and removes.
-type changes struct{ added, changed, removed []string }
-
-// configure puts want in force, and says what it changed. Sources whose configuration stays are not disturbed; one that
-// changes keeps its store, and what it held is served until it is read anew, which waits a moment for those that were added;
-// what a removed one held is served until these are read. If a source cannot be made, all stays as it was.
-func (f *feeds) configure(want []config.Source) (done changes, err error) {
-	var next, added, changed []*feed
-	for _, s := range want {
-		old := f.find(s.Name)
-		if old != nil && reflect.DeepEqual(old.config, s) {
-			next = append(next, old)
-			continue
-		}
-		source, err := newSource(s, f.hops, f.metrics, f.vips)
-		if err != nil {
-			return done, fmt.Errorf("source %s: %w", s.Name, err)
-		}
-		rules, err := s.Rules()
-		if err != nil {
-			return done, fmt.Errorf("source %s: %w", s.Name, err)
-		}
-		n := &feed{config: s, source: source, rules: rules, table: &memstore.Table{}}
-		if old != nil {
-			n.table, n.memory = old.table, old.memory
-			changed, done.changed = append(changed, n), append(done.changed, s.Name)
-		} else {
-			if f.state != nil {
-				n.memory = f.state.Source(s.Name)
-			}
-			added, done.added = append(added, n), append(done.added, s.Name)
-		}
-		next = append(next, n)
+// configure puts want in force as a whole and says what it changed, or leaves all as it is. A source whose configuration stays
+// is not disturbed. One that is made of the same, under another name or with other settings of reading, goes on with all that it
+// has. All others begin with nothing, and for as long as they have not been read, the view leaves what they may have as it was.
+func (f *feeds) configure(want []config.Source) (changes, error) {
+	next, err := f.prepare(want)
+	if err != nil {
+		return changes{}, err
 	}
-	for _, n := range added {
-		if err := f.supervisor.Add(n.spec()); err != nil {
-			return done, err
-		}
+	specs, inputs := make([]sources.Spec, len(next)), make([]aggregate.Source, len(next))
+	for i, n := range next {
+		specs[i], inputs[i] = n.spec(), n.input()
 	}
-	var inputs []aggregate.Source
-	for _, n := range next {
-		inputs = append(inputs, n.input())
+	if err := f.supervisor.Reconfigure(specs); err != nil {
+		return changes{}, err
 	}
-	old := f.all
-	f.all = next
-	f.view.SetSources(inputs...) // before any source is removed, so that what it holds can stay for as long as it must
-	if len(changed) > 0 {
-		f.awaitMerged(done.added) // which may have what a changed one no longer has
+	settled := f.view.SetSources(inputs...)
+	done := changesOf(f.all, next)
+	f.replace(next)
+	select {
+	case <-f.switched: // an older one
+	default:
 	}
-	for _, n := range changed {
-		if err := f.supervisor.Swap(n.spec()); err != nil {
-			return done, err
-		}
-	}
-	for _, o := range old {
-		if f.find(o.config.Name) != nil {
-			continue
-		}
-		done.removed = append(done.removed, o.config.Name)
-		if err := f.supervisor.Remove(o.config.Name, sources.Keep); err != nil {
-			return done, err
-		}
-	}
+	f.switched <- settled
 	return done, nil
 }
 
-// mergeWait is how long a source that changes waits for those that are new.
-const mergeWait = 2 * time.Second
-
-// awaitMerged waits until the view has what the sources called names have, but not for one that takes long to read.
-func (f *feeds) awaitMerged(names []string) {
-	unread := func(s aggregate.SourceStatus) bool { return slices.Contains(names, s.Name) && !s.Synced }
-	missing := func() bool {
-		all := f.view.Sources()
-		return slices.ContainsFunc(all, unread) || slices.ContainsFunc(names, func(name string) bool {
-			return !slices.ContainsFunc(all, func(s aggregate.SourceStatus) bool { return s.Name == name })
-		})
+// prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing.
+func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
+	from := f.match(want)
+	var taken []string
+	for _, old := range from {
+		if old != nil {
+			taken = append(taken, old.id)
+		}
 	}
-	for end := time.Now().Add(mergeWait); missing() && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond) // the view tells of changes of what it shows, and that it read a source may be none
+	next := make([]*feed, len(want))
+	for i, s := range want {
+		old := from[i]
+		if old == nil {
+			old = &feed{made: s.Identity(), table: new(memstore.Table), anew: f.all != nil}
+			old.id = free(old.made, taken)
+			taken = append(taken, old.id)
+			if f.state != nil {
+				old.memory = f.state.Source(old.id)
+			}
+		}
+		n := *old
+		n.config = s
+		if !sameReading(old.config, s) {
+			var err error
+			if n.source, err = newSource(s, f.hops, f.metrics, f.vips); err != nil {
+				return nil, fmt.Errorf("source %s: %w", s.Name, err)
+			}
+			if n.rules, err = s.Rules(); err != nil {
+				return nil, fmt.Errorf("source %s: %w", s.Name, err)
+			}
+		}
+		next[i] = &n
+	}
+	return next, nil
+}
+
+// match returns for each of want the feed that goes on as that: one of the same identity, and the same name if there is one.
+func (f *feeds) match(want []config.Source) []*feed {
+	left := slices.Clone(f.all)
+	from := make([]*feed, len(want))
+	for _, named := range []bool{true, false} {
+		for i, s := range want {
+			j := slices.IndexFunc(left, func(o *feed) bool {
+				return o.made == s.Identity() && (!named || o.config.Name == s.Name)
+			})
+			if from[i] == nil && j >= 0 {
+				from[i] = left[j]
+				left = slices.Delete(left, j, j+1)
+			}
+		}
+	}
+	return from
+}
+
+// free returns the first id of an identity that is not taken.
+func free(made string, taken []string) string {
+	id := made
+	for n := 2; slices.Contains(taken, id); n++ {
+		id = fmt.Sprintf("%s-%d", made, n)
+	}
+	return id
+}
+
+// sameReading reports whether the source that reads as one configuration says also reads as the other does.
+func sameReading(a, b config.Source) bool {
+	for _, s := range []*config.Source{&a, &b} {
+		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// replace makes the feeds next, and notes what is kept of those that are no more.
+func (f *feeds) replace(next []*feed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.all {
+		if o.memory != nil {
+			f.ended[o.id] = o.memory
+		}
+	}
+	f.all, f.inUse = next, nil
+	for _, n := range next {
+		f.inUse = append(f.inUse, n.id)
+		delete(f.ended, n.id)
 	}
 }
 
-func (f *feeds) find(name string) *feed {
-	i := slices.IndexFunc(f.all, func(o *feed) bool { return o.config.Name == name })
-	if i < 0 {
-		return nil
+// leftover is how long something is kept that no source has a claim to, in case that the configuration was the wrong one.
+const leftover = 7 * 24 * time.Hour
+
+// sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends.
+func (f *feeds) sweep(ctx context.Context) error {
+	var settled <-chan struct{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case settled = <-f.switched:
+		case <-settled:
+			settled = nil
+			f.forget()
+		}
 	}
-	return f.all[i]
+}
+
+// forget removes what is kept of former sources.
+func (f *feeds) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, memory := range f.ended {
+		if err := memory.Forget(); err != nil {
+			f.log.Warn("what is kept of a source that is no more cannot be removed", "err", err)
+			continue // next time
+		}
+		delete(f.ended, id)
+	}
+	if f.state != nil {
+		if err := f.state.Unused(f.inUse, time.Now().Add(-leftover)); err != nil {
+			f.log.Warn("what nothing needs any more cannot be removed", "err", err)
+		}
+	}
 }

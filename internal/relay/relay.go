@@ -111,7 +111,9 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	if r.vips, err = openVIPs(cfg, state, opts.Log); err != nil {
 		return nil, err
 	}
-	r.feeds = &feeds{supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table}
+	r.feeds = newFeeds(parts{
+		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table, log: opts.Log,
+	})
 	if _, err := r.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
 	}
@@ -168,6 +170,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"health":  r.followHealth,
 		"startup": r.endStart,
 		"reload":  r.reloader.run,
+		"sweep":   r.feeds.sweep,
 		"vips":    r.vips.run,
 	} {
 		parts.Go(func() error {

@@ -125,28 +125,11 @@ func (r *reloader) reload() outcome {
 	r.inForce = &inForce
 	r.status.Store(&status)
 	r.good.Set(1)
-	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "removed", done.removed)
+	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}
 	return outcome{done: strings.Join(append(done.lines(r.File), status.Restart...), "\n")}
-}
-
-// lines say what was changed, for people.
-func (c changes) lines(file string) []string {
-	lines := []string{file + " is in force"}
-	for _, did := range []struct {
-		what  string
-		names []string
-	}{{"added", c.added}, {"changed", c.changed}, {"removed", c.removed}} {
-		if len(did.names) > 0 {
-			lines = append(lines, did.what+": "+strings.Join(did.names, ", "))
-		}
-	}
-	if len(lines) == 1 {
-		lines = append(lines, "no source is added, changed or removed")
-	}
-	return lines
 }
 
 // needRestart names the settings that differ and cannot be changed while the program runs: all but the sources.

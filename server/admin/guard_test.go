@@ -77,7 +77,14 @@ func TestReadyWithWhatAnEarlierRunRead(t *testing.T) {
 	w.MarkSynced()
 	status, _ := get(t, newServer(w), "/-/ready")
 	require.Equal(t, http.StatusOK, status)
-	w.sources[0].Stale = false
-	status, _ = get(t, newServer(w), "/-/ready")
+}
+
+// TestReadyStaysWhileWhatAReloadAddsIsRead has a source that is not read, in a view that is.
+func TestReadyStaysWhileWhatAReloadAddsIsRead(t *testing.T) {
+	w := &world{sources: []sources.Status{{Name: "a", State: sources.Unreachable}}}
+	status, _ := get(t, newServer(w), "/-/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
+	w.MarkSynced()
+	status, _ = get(t, newServer(w), "/-/ready")
+	require.Equal(t, http.StatusOK, status)
 }

@@ -31,12 +31,15 @@ func (s *Server) missing() []string {
 	if s.draining.Load() {
 		missing = append(missing, "shutting down")
 	}
+	if s.opts.View.Synced() { // for good: a source that a reload adds takes nothing away while it is read
+		return missing
+	}
 	for _, src := range s.opts.Sources.Status() {
 		if !src.Synced && !src.Stale { // what an earlier run read is served as well
 			missing = append(missing, notSynced(src))
 		}
 	}
-	if len(missing) == 0 && !s.opts.View.Synced() {
+	if len(missing) == 0 {
 		missing = append(missing, "what the sources have read is being merged")
 	}
 	return missing

@@ -50,7 +50,6 @@ type Guard struct {
 	has      tally                 // what is in the table
 	most     map[resource.Kind]int // objects of a kind that there were since the first loss in recent
 	recent   window                // the losses that were let through; while there is a hold, none of them is forgotten
-	moved    bool                  // the source was moved by a person, and has not been read since
 	hold     *hold                 // nil if there is none
 	last     string                // the identity of the hold that began last
 	holds    int                   // begun so far
@@ -104,28 +103,15 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	return changes, after
 }
 
-// MarkSynced says that the source has been read as a whole. What it then lacks of an earlier run's hold is known, and a source
-// that was moved is as guarded as any.
+// MarkSynced says that the source has been read as a whole. What it then lacks of an earlier run's hold is known.
 func (g *Guard) MarkSynced() {
 	g.mu.Lock()
-	if g.moved {
-		g.moved = false
-		g.forgive()
-	}
 	if g.hold != nil {
 		g.hold.resumed = false
 		g.look(g.now())
 	}
 	g.mu.Unlock()
 	g.table.MarkSynced()
-}
-
-// Moved says that a person gave the source another address, and so means what changes by that: until it is read as a whole
-// no loss is too large, but for one that leaves nothing of a kind. A wrong address looks just like that.
-func (g *Guard) Moved() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.moved = true
 }
 
 // Configure changes the settings. If they are to let everything through, what is held goes, too.
@@ -289,11 +275,7 @@ func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstor
 			q.new.add(r.Key().Kind, 1, 0)
 		}
 	}
-	limits := g.settings
-	if g.moved {
-		limits.Share = 1 // nothing is more
-	}
-	return limits.tooMuch(q)
+	return g.settings.tooMuch(q)
 }
 
 // firstSeen gives those of puts that have no creation time that of the object in the table, or now.

@@ -355,22 +355,6 @@ var rules = map[string]func(t *testing.T){
 		b.Apply(nil, keys(40, 60))
 		b.passes(t, 40)
 	},
-	"another address": func(t *testing.T) {
-		b := newRig(Settings{}, 100, 1)
-		b.Apply(objects(policies(ap, 2)), nil)
-		b.Moved()
-		b.Apply(nil, keys(0, 60))
-		b.Apply(nil, keys(60, 99))
-		b.MarkSynced()
-		b.passes(t, 3)
-		b.Apply(nil, policies(ap, 1))
-		b.passes(t, 2)
-
-		b = newRig(Settings{}, 100, 1)
-		b.Moved()
-		b.Apply(nil, keys(0, 100))
-		b.holds(t, 100, "all 100 objects of kind ServiceEntry would go within 1m0s")
-	},
 }
 
 func TestRules(t *testing.T) {

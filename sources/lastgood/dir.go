@@ -19,7 +19,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"tributary/internal/flock"
 )
@@ -61,9 +63,28 @@ func Open(path string, log *slog.Logger) (*Dir, error) {
 // Path returns where the directory is.
 func (d *Dir) Path() string { return d.path }
 
-// Source returns the store of the source called name, which must be fit for a file name.
-func (d *Dir) Source(name string) *Store {
-	return newStore(filepath.Join(d.path, "sources", name+".db"), name, d.log)
+// Source returns the store of what is made of id, which must be fit for a file name. Who runs it says what the source is called.
+func (d *Dir) Source(id string) *Store {
+	return newStore(filepath.Join(d.path, "sources", id+".db"), id, d.log)
+}
+
+// Unused removes what is kept of sources that are none of those with ids, if it was last written before a time.
+func (d *Dir) Unused(ids []string, before time.Time) error {
+	entries, err := os.ReadDir(filepath.Join(d.path, "sources"))
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		id, kept := strings.CutSuffix(e.Name(), ".db")
+		if !kept || slices.Contains(ids, id) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			errs = append(errs, ignoreMissing(os.Remove(filepath.Join(d.path, "sources", e.Name()))))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close lets go of the directory. Nothing runs on its stores any more.

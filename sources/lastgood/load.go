@@ -47,7 +47,7 @@ func (s *Store) Load() (*Kept, error) {
 	}
 	var kept *Kept
 	if err == nil {
-		kept, err = parse(data, s.source)
+		kept, err = parse(data, s.name())
 	}
 	if err == nil {
 		s.prints.restore(kept.Prints)

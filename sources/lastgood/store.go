@@ -26,14 +26,15 @@ const (
 
 // Store keeps what one source published last. All methods are safe for concurrent use, but for what they say.
 type Store struct {
-	path, source string
-	log          *slog.Logger
-	now          func() time.Time
-	maxSize      int           // of the file in bytes, for tests; 0 for any
-	wake         chan struct{} // for Run; holds one
-	prints       prints
+	path    string
+	log     *slog.Logger
+	now     func() time.Time
+	maxSize int           // of the file in bytes, for tests; 0 for any
+	wake    chan struct{} // for Run; holds one
+	prints  prints
 
 	mu     sync.Mutex
+	source string // its name
 	guard  func() []byte
 	note   []byte
 	status Status
@@ -62,7 +63,7 @@ func newStore(path, source string, log *slog.Logger) *Store {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Store{
-		path: path, source: source, log: log.With("source", source), now: time.Now,
+		path: path, source: source, log: log, now: time.Now,
 		wake: make(chan struct{}, 1), guard: func() []byte { return nil }, status: Status{File: path},
 	}
 }
@@ -72,6 +73,19 @@ func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// Rename gives the source another name.
+func (s *Store) Rename(source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.source = source
+}
+
+func (s *Store) name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.source
 }
 
 // Guard has the store keep, with each write, what state then returns: that of the source's deletion guard.
@@ -214,16 +228,16 @@ func (s *Store) report(err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && !failed:
-		s.log.Error("what the source publishes is not stored, and a restart would serve an older state", "err", err)
+		s.log.Error("what the source publishes is not stored, and a restart would serve an older state", "source", s.name(), "err", err)
 	case err == nil && failed:
-		s.log.Info("what the source publishes is stored again")
+		s.log.Info("what the source publishes is stored again", "source", s.name())
 	}
 }
 
 // Forget removes what is kept of a source that is no more. It is not called while Run runs.
 func (s *Store) Forget() error {
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget source %s: %w", s.source, err)
+		return fmt.Errorf("forget source %s: %w", s.name(), err)
 	}
 	return nil
 }

@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// changes are the names of the sources that a new configuration adds, changes and removes, and "old → new" for each that it
+// gives a name that no source had before.
+type changes struct{ added, changed, renamed, removed []string }
+
+// changesOf says how next differs from old.
+func changesOf(old, next []*feed) (c changes) {
+	called := func(all []*feed, name string) *feed {
+		if i := slices.IndexFunc(all, func(f *feed) bool { return f.config.Name == name }); i >= 0 {
+			return all[i]
+		}
+		return nil
+	}
+	var moved []string
+	for _, n := range next {
+		name := n.config.Name
+		was := called(old, name)
+		if was != nil {
+			if !reflect.DeepEqual(was.config, n.config) {
+				c.changed = append(c.changed, name)
+			}
+			continue
+		}
+		i := slices.IndexFunc(old, func(o *feed) bool { return o.table == n.table })
+		if i >= 0 && called(next, old[i].config.Name) == nil {
+			moved = append(moved, old[i].config.Name)
+			c.renamed = append(c.renamed, old[i].config.Name+" → "+name)
+			continue
+		}
+		c.added = append(c.added, name)
+	}
+	for _, o := range old {
+		if name := o.config.Name; called(next, name) == nil && !slices.Contains(moved, name) {
+			c.removed = append(c.removed, name)
+		}
+	}
+	return c
+}
+
+// lines say what was changed, for people.
+func (c changes) lines(file string) []string {
+	lines := []string{file + " is in force"}
+	for _, did := range []struct {
+		what  string
+		names []string
+	}{{"added", c.added}, {"changed", c.changed}, {"renamed", c.renamed}, {"removed", c.removed}} {
+		if len(did.names) > 0 {
+			lines = append(lines, did.what+": "+strings.Join(did.names, ", "))
+		}
+	}
+	if len(lines) == 1 {
+		lines = append(lines, "no source is added, changed or removed")
+	}
+	return lines
+}

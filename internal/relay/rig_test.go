@@ -1,0 +1,308 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/structpb"
+	mcp "istio.io/api/mcp/v1alpha1"
+
+	"tributary/adsc"
+	"tributary/config"
+	"tributary/resource"
+)
+
+func TestMain(m *testing.M) {
+	_ = os.Setenv("XDG_STATE_HOME", os.DevNull) // no test reads what another one has left there
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// eventually waits until look finds nothing to complain of.
+func eventually(t *testing.T, look func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if err = look(); err == nil {
+			return
+		}
+	}
+	require.NoError(t, err, "still after %s", patience)
+}
+
+// rig is a relay that runs in this process.
+type rig struct {
+	*Relay
+	dir  string
+	stop func() // ends it, once
+	log  *logged
+}
+
+// logged collects what is logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// configured writes the configuration in dir: sources, each a mapping without braces, on top of what is said of the rest.
+func configured(t *testing.T, dir string, sources ...string) {
+	t.Helper()
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources:\n"
+	for _, s := range sources {
+		text += "- {" + s + "}\n"
+	}
+	write(t, dir+"/tributary.yaml", text)
+}
+
+// write writes a file, at once as far as readers can see.
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path+".new", []byte(content), 0o644))
+	require.NoError(t, os.Rename(path+".new", path))
+}
+
+// entry is a ServiceEntry.
+func entry(namespace, name string, port int) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s, namespace: %s}
+spec: {hosts: [%s.example], ports: [{number: %d, name: http, protocol: HTTP}], resolution: NONE}
+---
+`, name, namespace, name, port)
+}
+
+// entries are some, called after prefix.
+func entries(namespace, prefix string, n int) string {
+	var text strings.Builder
+	for i := range n {
+		text.WriteString(entry(namespace, fmt.Sprintf("%s%02d", prefix, i), 80))
+	}
+	return text.String()
+}
+
+// start runs a relay with the configuration in dir until the test ends.
+func start(t *testing.T, dir string) *rig { return startAt(t, dir, "127.0.0.1:0") }
+
+func startAt(t *testing.T, dir, xds string) *rig {
+	t.Helper()
+	load := func() (*config.Config, error) {
+		cfg, err := config.Load(dir + "/tributary.yaml")
+		if err == nil {
+			cfg.Listen.XDS = xds
+		}
+		return cfg, err
+	}
+	cfg, err := load()
+	require.NoError(t, err)
+	r := &rig{dir: dir, log: new(logged)}
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	r.Relay, err = Open(t.Context(), cfg, Options{Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() {
+			t.Log(r.log.String())
+		}
+	})
+	return r
+}
+
+// reload puts sources in force.
+func (r *rig) reload(t *testing.T, sources ...string) {
+	t.Helper()
+	configured(t, r.dir, sources...)
+	_, err := r.Reload(t.Context())
+	require.NoError(t, err)
+}
+
+// ready is what /-/ready says.
+func (r *rig) ready(t *testing.T) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/-/ready", nil)
+	require.NoError(t, err)
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+func (r *rig) awaitReady(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		if status := r.ready(t); status != http.StatusOK {
+			return fmt.Errorf("status %d: %s", status, r.log)
+		}
+		return nil
+	})
+}
+
+// contents is what somebody sees: from "kind namespace/name" to content.
+type contents map[string]string
+
+func (c contents) names() string { return strings.Join(slices.Sorted(maps.Keys(c)), " ") }
+
+// client looks at a relay all the time, by one variant of the protocol, also across its restarts.
+type client struct {
+	name  string
+	check func(by string, now contents)
+
+	mu   sync.Mutex
+	have map[string]contents // by type URL
+}
+
+// typeURLs are those that clients look at.
+var typeURLs = []string{"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1/Gateway"}
+
+// look starts a client that ends with the test. check, if there is one, is called with whatever it has after each answer.
+func look(t *testing.T, address string, mode adsc.Mode, check func(by string, now contents)) *client {
+	t.Helper()
+	c := &client{name: map[adsc.Mode]string{adsc.SotW: "sotw", adsc.Delta: "delta"}[mode], check: check, have: map[string]contents{}}
+	cfg := adsc.Config{
+		Addresses: []string{address}, Mode: mode, Log: slog.New(slog.DiscardHandler),
+		Node: &corev3.Node{Id: "looker", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			"GENERATOR": structpb.NewStringValue("api"),
+		}}},
+		Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(10 * time.Millisecond) },
+	}
+	for _, url := range typeURLs {
+		cfg.Subscriptions = append(cfg.Subscriptions, adsc.Subscription{TypeURL: url, Handler: func(_ context.Context, r *adsc.Response) error {
+			return c.take(r)
+		}})
+	}
+	ads, err := adsc.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { _ = ads.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return c
+}
+
+func (c *client) take(r *adsc.Response) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	have := c.have[r.TypeURL]
+	if r.Complete || have == nil {
+		have = contents{}
+	} else {
+		have = maps.Clone(have)
+	}
+	for _, res := range r.Resources {
+		var m mcp.Resource
+		if err := res.Body.UnmarshalTo(&m); err != nil {
+			return err
+		}
+		name := m.GetMetadata().GetName()
+		have[name] = fmt.Sprint(m.GetMetadata().GetLabels(), m.GetBody())
+	}
+	for _, name := range r.Removed {
+		delete(have, name)
+	}
+	c.have[r.TypeURL] = have
+	if c.check != nil {
+		c.check(c.name, c.all())
+	}
+	return nil
+}
+
+// all is what the client has. The caller holds mu.
+func (c *client) all() contents {
+	all := contents{}
+	for url, have := range c.have {
+		for name, content := range have {
+			all[url[strings.LastIndex(url, "/")+1:]+" "+name] = content
+		}
+	}
+	return all
+}
+
+func (c *client) now() contents {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all()
+}
+
+// sees waits until the client has the objects called names, and no others.
+func (c *client) sees(t *testing.T, names ...string) {
+	t.Helper()
+	want := strings.Join(slices.Sorted(slices.Values(names)), " ")
+	eventually(t, func() error {
+		if got := c.now().names(); got != want {
+			return fmt.Errorf("%s sees %s, want %s", c.name, got, want)
+		}
+		return nil
+	})
+}
+
+// never is a check that some objects are never missing, once all of them were there.
+func never(t *testing.T, missing ...string) func(by string, now contents) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	return func(by string, now contents) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, name := range missing {
+			_, there := now[name]
+			if seen[by] && !there {
+				t.Errorf("%s: %s is missing: %s", by, name, now.names())
+			}
+		}
+		seen[by] = seen[by] || !slices.ContainsFunc(missing, func(name string) bool { _, there := now[name]; return !there })
+	}
+}
+
+// down is an address at which nobody listens.
+func down(t *testing.T) string {
+	t.Helper()
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lis.Close()) }()
+	return lis.Addr().String()
+}
+
+var errNot = errors.New("not yet")
+
+// keyOf is how a client names an object.
+func keyOf(r *resource.Resource) string { return string(r.Key().Kind) + " " + r.Key().FullName() }

@@ -1,0 +1,246 @@
+package relay
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+// both looks by both variants of the protocol.
+func both(t *testing.T, r *rig, check func(by string, now contents)) []*client {
+	t.Helper()
+	return []*client{look(t, r.XDS().String(), adsc.SotW, check), look(t, r.XDS().String(), adsc.Delta, check)}
+}
+
+func see(t *testing.T, clients []*client, names ...string) {
+	t.Helper()
+	for _, c := range clients {
+		c.sees(t, names...)
+	}
+}
+
+const x, w, z = "ServiceEntry shop/x", "ServiceEntry shop/w", "ServiceEntry shop/z"
+
+// quick are settings of files that change soon.
+const quick = ", quietDelay: 1ms, rescanInterval: 100ms"
+
+// TestTrade has two sources trade directories, both of which cannot be read just then.
+func TestTrade(t *testing.T) {
+	for _, unreadable := range []bool{false, true} {
+		dir := t.TempDir()
+		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+		write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
+		configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+		r := start(t, dir)
+		clients := both(t, r, never(t, x, w))
+		see(t, clients, x, w)
+		if unreadable {
+			require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
+			require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
+		}
+		for range 5 {
+			r.reload(t, "name: b, address: 'fs://./one'"+quick, "name: a, address: 'fs://./two'"+quick)
+			r.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+		}
+		assert.Equal(t, http.StatusOK, r.ready(t))
+		see(t, clients, x, w)
+	}
+}
+
+// TestTakeover has a source take over what another one had, which cannot be read any more.
+func TestTakeover(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
+	configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+	r := start(t, dir)
+	clients := both(t, r, never(t, w))
+	see(t, clients, x, w)
+	require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
+	r.reload(t, "name: a, address: 'fs://./two'"+quick)
+	see(t, clients, w)
+	assert.Equal(t, http.StatusOK, r.ready(t))
+
+	r.stop() // what was kept was made of the address, not of the name
+	r = start(t, dir)
+	r.awaitReady(t)
+	see(t, both(t, r, nil), w)
+}
+
+// TestExcludedForAnAddedSource has a source leave out what an added one is to have, which takes long to be reached.
+func TestExcludedForAnAddedSource(t *testing.T) {
+	above, dir := t.TempDir(), t.TempDir()
+	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
+	configured(t, above, "name: up, address: 'fs://./one'"+quick)
+	write(t, dir+"/all/f.yaml", entry("shop", "x", 80)+entry("shop", "w", 80))
+	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
+	r := start(t, dir)
+	clients := both(t, r, never(t, x, w))
+	see(t, clients, x, w)
+	at := down(t)
+	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}"+quick, "name: up, address: 'xds://"+at+"'")
+	assert.Equal(t, http.StatusOK, r.ready(t), "all is served")
+	eventually(t, func() error {
+		if !strings.Contains(r.log.String(), "to=unreachable") {
+			return errNot
+		}
+		return nil
+	})
+	see(t, clients, x, w)
+	startAt(t, above, at)
+	eventually(t, func() error { // it is that of the added source that is served in the end
+		for shadow := range r.view.Snapshot().All() {
+			if keyOf(shadow) == x && shadow.Origin().Source != "up" {
+				return errNot
+			}
+		}
+		return nil
+	})
+	see(t, clients, x, w)
+}
+
+// TestTransformRemoved removes a transform from a source that asks only for what is different.
+func TestTransformRemoved(t *testing.T) {
+	above, dir := t.TempDir(), t.TempDir()
+	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
+	configured(t, above, "name: up, address: 'fs://./one'"+quick)
+	up := start(t, above)
+	address := "name: up, address: 'xds://" + up.XDS().String() + "'"
+	configured(t, dir, address+", transform: {namespaces: {shop: other}}")
+	r := start(t, dir)
+	clients := both(t, r, nil)
+	see(t, clients, "ServiceEntry other/x")
+	r.reload(t, address)
+	see(t, clients, x)
+
+	r.stop()
+	configured(t, dir, address+", transform: {namespaces: {shop: third}}")
+	r = start(t, dir)
+	see(t, both(t, r, nil), "ServiceEntry third/x")
+}
+
+// TestOldStateCountsForNothing adds a source of which something is kept from a time when it was configured: no source of the
+// configuration then stood for what it has now.
+func TestOldStateCountsForNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entries("shop", "s", 20))
+	write(t, dir+"/two/f.yaml", entry("shop", "old", 80))
+	two := "name: b, address: 'fs://./two'" + quick
+	configured(t, dir, "name: a, address: 'fs://./one'"+quick, two)
+	r := start(t, dir)
+	see(t, both(t, r, nil), append(numbered(20), "ServiceEntry shop/old")...)
+	r.stop()
+	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	r = start(t, dir)
+	clients := both(t, r, never(t, numbered(20)...))
+	see(t, clients, numbered(20)...)
+
+	// What was in one moves to two, which cannot be read yet.
+	require.NoError(t, os.RemoveAll(dir+"/two"))
+	r.reload(t, two)
+	assert.Equal(t, http.StatusOK, r.ready(t))
+	see(t, clients, numbered(20)...)
+	write(t, dir+"/two.new/f.yaml", entries("shop", "s", 20)+entry("shop", "z", 80))
+	require.NoError(t, os.Rename(dir+"/two.new", dir+"/two"))
+	see(t, clients, append(numbered(20), z)...)
+}
+
+func numbered(n int) (names []string) {
+	for i := range n {
+		names = append(names, "ServiceEntry shop/s"+string(rune('0'+i/10))+string(rune('0'+i%10)))
+	}
+	return names
+}
+
+// TestStateThatCannotBeRemoved has a reload that cannot forget what is kept of a source: it happens all the same, and whole.
+func TestStateThatCannotBeRemoved(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
+	write(t, dir+"/three/f.yaml", entry("shop", "z", 80))
+	one, two, three := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
+	configured(t, dir, one, two, three)
+	r := start(t, dir)
+	clients := both(t, r, never(t, x))
+	see(t, clients, x, w, z)
+	kept := func() []string {
+		files, err := filepath.Glob(dir + "/state/sources/*.db")
+		require.NoError(t, err)
+		return files
+	}
+	eventually(t, func() error {
+		if len(kept()) != 3 {
+			return errNot
+		}
+		return nil
+	})
+	for _, file := range kept() { // directories, in the place of the files, that cannot be removed
+		eventually(t, func() error { return errors.Join(os.RemoveAll(file), os.MkdirAll(file+"/in/the/way", 0o700)) })
+	}
+	r.reload(t, one)
+	see(t, clients, x)
+	r.reload(t, one, two, three)
+	see(t, clients, x, w, z)
+}
+
+// TestRenameWhileTheUpstreamIsDown renames a source that cannot be reached, and restarts.
+func TestRenameWhileTheUpstreamIsDown(t *testing.T) {
+	above, dir := t.TempDir(), t.TempDir()
+	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
+	configured(t, above, "name: up, address: 'fs://./one'"+quick)
+	up := start(t, above)
+	address := ", address: 'xds://" + up.XDS().String() + "'"
+	configured(t, dir, "name: a"+address)
+	r := start(t, dir)
+	clients := both(t, r, never(t, x))
+	see(t, clients, x)
+	up.stop()
+	r.reload(t, "name: b"+address)
+	see(t, clients, x)
+	assert.Equal(t, http.StatusOK, r.ready(t))
+	r.stop()
+	r = start(t, dir)
+	see(t, both(t, r, nil), x)
+}
+
+// TestRenameKeepsWhatIsHeld renames a source of which a loss is held back.
+func TestRenameKeepsWhatIsHeld(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
+	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
+	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	r := start(t, dir)
+	all := append(numbered(40), z)
+	clients := both(t, r, never(t, all...))
+	see(t, clients, all...)
+	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
+	held := func(name string) {
+		t.Helper()
+		eventually(t, func() error {
+			for _, s := range r.supervisor.Status() {
+				if s.Name == name && s.Held != nil && s.Held.Objects == 40 {
+					return nil
+				}
+			}
+			return errNot
+		})
+	}
+	held("a")
+	r.reload(t, "name: b, address: 'fs://./one'"+quick)
+	held("b")
+	r.reload(t, "name: c, address: 'fs://./one', quietDelay: 2ms, rescanInterval: 100ms, guard: {min: 11}, precedence: 3")
+	held("c")
+	see(t, clients, all...)
+	r.stop()
+	r = start(t, dir)
+	held("c")
+	see(t, both(t, r, nil), all...)
+}

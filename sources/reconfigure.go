@@ -1,0 +1,169 @@
+package sources
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"tributary/resource"
+)
+
+// Reconfigure makes the sources those of specs, in one step that either happens as a whole or, with an error, not at all.
+//
+// A source is known by its table. One of which the table is in specs goes on: with what it published, has in quarantine, holds
+// back and keeps on disk. It is not disturbed unless its Source is another, which then takes its place as with Swap, and it
+// takes the name that is given to it. A source of which the table is not in specs ends; what it published stays in its table and
+// on disk, for the caller to forget. When Reconfigure returns, what was to end has ended.
+func (s *Supervisor) Reconfigure(specs []Spec) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	next, added, err := s.plan(specs)
+	if err != nil {
+		return fmt.Errorf("reconfigure the sources: %w", err)
+	}
+	ending, leaving, err := s.admit(next, specs)
+	if err != nil {
+		return fmt.Errorf("reconfigure the sources: %w", err)
+	}
+	var ended sync.WaitGroup
+	for _, r := range ending {
+		ended.Go(r.stop)
+	}
+	ended.Wait()
+	for _, r := range leaving {
+		r.depart()
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runners = next
+	for i, r := range next {
+		again := added[r] || !identical(r.source, specs[i].Source)
+		if !added[r] {
+			r.swap(specs[i])
+		}
+		r.leaving = false
+		if again && s.ctx != nil && !s.stopped {
+			r.start(s.ctx)
+		}
+	}
+	return nil
+}
+
+// plan returns a runner for each of specs, and which of them are new. It changes nothing; it may read files.
+func (s *Supervisor) plan(specs []Spec) (next []*runner, added map[*runner]bool, err error) {
+	added = make(map[*runner]bool)
+	names := make(map[string]bool)
+	for _, spec := range specs {
+		if names[spec.Name] {
+			return nil, nil, fmt.Errorf("source %q: %w", spec.Name, ErrDuplicate)
+		}
+		names[spec.Name] = true
+		r := s.of(spec.Table)
+		if r == nil {
+			r = newRunner(spec, s.opts)
+			added[r] = true
+		}
+		next = append(next, r)
+	}
+	return next, added, nil
+}
+
+// of returns the source with a table, or nil.
+func (s *Supervisor) of(table Table) *runner {
+	for _, r := range s.list() {
+		if r.table == table {
+			return r
+		}
+	}
+	return nil
+}
+
+// admit marks the sources that must end before those of specs, which run in next, can begin, and returns them; leaving are
+// those that are in next no more.
+func (s *Supervisor) admit(next []*runner, specs []Spec) (ending, leaving []*runner, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, nil, ErrStopped
+	}
+	stays := make(map[*runner]bool, len(next))
+	for i, r := range next {
+		stays[r] = identical(r.source, specs[i].Source)
+	}
+	for _, r := range s.runners {
+		same, known := stays[r]
+		if !known {
+			leaving = append(leaving, r)
+		}
+		if !same {
+			r.leaving = true
+			ending = append(ending, r)
+		}
+	}
+	return ending, leaving, nil
+}
+
+// identical reports whether two sources are one. Those of a type that cannot be compared never are.
+func identical(a, b Source) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// depart ends what looks after a source that has ended and is no more.
+func (r *runner) depart() {
+	if held := r.sink.guard.Status(); held != nil { // who edits the configuration means it, but may not have known
+		r.log.Warn("the source is removed, and what was held of it is let go",
+			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
+	}
+	r.dismiss()
+}
+
+// rename gives the source another name, also in what it has published.
+func (s *sink) rename(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.source.String() == name {
+		return
+	}
+	s.source.set(name)
+	s.guard.Apply(s.ledger.relabel(name), nil)
+}
+
+// relabel makes name the source of all that is held, and returns what is in force.
+func (l *ledger) relabel(name string) (winners []*resource.Resource) {
+	for _, g := range l.groups {
+		held := make([]*resource.Resource, len(g.held))
+		for i, r := range g.held {
+			held[i] = relabelled(r, name)
+			l.replaceCandidate(g, r.Key(), held[i])
+		}
+		g.held = held
+		g.excluded = slices.Clone(g.excluded)
+		for i := range g.excluded {
+			g.excluded[i].Source = name
+		}
+	}
+	for _, w := range l.winners {
+		winners = append(winners, w.resource)
+	}
+	return winners
+}
+
+func relabelled(r *resource.Resource, name string) *resource.Resource {
+	o := r.Origin()
+	o.Source = name
+	return r.WithOrigin(o)
+}
+
+// replaceCandidate makes r what g has of a key.
+func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resource) {
+	if w, ok := l.winners[key]; ok && w.group == g {
+		l.winners[key] = candidate{g, r}
+	}
+	for i, c := range l.contenders[key] {
+		if c.group == g {
+			l.contenders[key][i].resource = r
+		}
+	}
+}
