@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -122,6 +123,28 @@ func TestReloadOnSIGHUP(t *testing.T) {
 	assert.Contains(t, p.stderr.String(), `"msg":"configuration refused, the one in force stays","file":"./tributary.yaml"`)
 	s.serves(t, "a", "b")
 
+	p.signal(t, syscall.SIGTERM)
+	assert.Zero(t, p.await(t, patience))
+}
+
+// TestSIGHUPAtTheStart hangs up while the configuration is being read for the first time: it comes from a pipe, so that the
+// test knows.
+func TestSIGHUPAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a/x.yaml", entry("a", 80))
+	require.NoError(t, syscall.Mkfifo(dir+"/tributary.yaml", 0o600))
+	p := program(t, dir, "serve", "--log-format", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	pipe, err := os.OpenFile(dir+"/tributary.yaml", os.O_WRONLY, 0) // waits for the reader
+	require.NoError(t, err)
+	p.signal(t, syscall.SIGHUP)
+	require.NoError(t, os.Remove(dir+"/tributary.yaml"))
+	configured(t, dir, "first: ./a")
+	_, err = pipe.WriteString("configSources: [{name: first, address: 'fs://./a'}]\n")
+	require.NoError(t, err)
+	require.NoError(t, pipe.Close())
+	s := listening(t, &p.stderr)
+	s.awaitReady(t)
+	eventually(t, func() error { return contains(p.stderr.String(), `"msg":"configuration reloaded"`) })
 	p.signal(t, syscall.SIGTERM)
 	assert.Zero(t, p.await(t, patience))
 }

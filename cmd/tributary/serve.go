@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +39,8 @@ says why.`,
   tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			hangups, ignore := flags.hangups()
+			defer ignore()
 			cfg, err := flags.config()
 			if err != nil {
 				return err
@@ -45,7 +50,7 @@ says why.`,
 			log := flags.log.logger(cmd.ErrOrStderr())
 			limitMemory(log)
 			r, err := relay.Open(ctx, cfg, relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(), Log: log,
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log,
 			})
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
 				return &failure{exitConfig, err}
@@ -90,12 +95,23 @@ func (f *serveFlags) config() (*config.Config, error) {
 	return cfg, nil
 }
 
+// hangups returns the SIGHUPs of this process, until ignore is called. Without a file SIGHUP keeps its meaning, which is to
+// end it.
+func (f *serveFlags) hangups() (hangups <-chan os.Signal, ignore func()) {
+	if len(f.sources) > 0 {
+		return nil, func() {}
+	}
+	signals := make(chan os.Signal, 1) // one that comes while the configuration is read stands for all
+	signal.Notify(signals, syscall.SIGHUP)
+	return signals, func() { signal.Stop(signals) }
+}
+
 // origin is where config found what it returned.
-func (f *serveFlags) origin() relay.Origin {
+func (f *serveFlags) origin(hangups <-chan os.Signal) relay.Origin {
 	if len(f.sources) > 0 {
 		return relay.Origin{}
 	}
-	return relay.Origin{File: f.file, Load: f.config}
+	return relay.Origin{File: f.file, Load: f.config, Hangups: hangups}
 }
 
 // base is what the file or --config-source say. The file that was found first stays the one that is meant.

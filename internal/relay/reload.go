@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"reflect"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,6 +37,9 @@ type reloader struct {
 type Origin struct {
 	File string
 	Load func() (*config.Config, error) // reads the file again
+	// Hangups ask for that. Whoever makes them begins before the configuration is read for the first time: SIGHUP ends a
+	// process that does not ask for it.
+	Hangups <-chan os.Signal
 }
 
 // outcome is how a reload ended: what it did, in lines, or why it did nothing.
@@ -64,18 +65,13 @@ func newReloader(cfg *config.Config, from Origin, feeds *feeds, log *slog.Logger
 	return r
 }
 
-// run serves SIGHUP and Reload until ctx ends. Without a file SIGHUP keeps its meaning, which is to end.
+// run serves SIGHUP and Reload until ctx ends.
 func (r *reloader) run(ctx context.Context) error {
-	hangups := make(chan os.Signal, 1)
-	if r.Load != nil {
-		signal.Notify(hangups, syscall.SIGHUP)
-		defer signal.Stop(hangups)
-	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-hangups:
+		case <-r.Hangups:
 			r.reload()
 		case answer := <-r.asked:
 			answer <- r.reload() // never waits: the channel has room
