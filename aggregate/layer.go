@@ -28,7 +28,7 @@ type layer interface {
 type (
 	// current is a source of the configuration.
 	current struct{ said }
-	// earlier is what was served when the configuration changed, as far as no source has changed it since.
+	// earlier is what was served when the configuration changed, and what the sources of that have made of it since.
 	earlier struct{ snapshot memstore.Snapshot }
 	// former is a source that was removed while required sources of the new set were not read: what it last said.
 	former struct{ said }

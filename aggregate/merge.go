@@ -27,7 +27,7 @@ func (v *View) merge() (news []<-chan struct{}) {
 		before := s.snapshot
 		keys := s.pull()
 		v.pool.take(s.said, keys)
-		v.outdate(before, keys)
+		v.followUp(before, s.said, keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
 			s.synced = true
@@ -103,19 +103,19 @@ func (v *View) remember() (keys []resource.Key) {
 	return append(keys, keysOf(v.earlier.Snapshot())...)
 }
 
-// outdate forgets what was served earlier of keys that a source has changed, if it was this source that had said it.
-func (v *View) outdate(before memstore.Snapshot, keys []resource.Key) {
+// followUp brings what was served earlier up to date with what a source has changed, if it was this source that had said it.
+func (v *View) followUp(before memstore.Snapshot, s *said, keys []resource.Key) {
 	if v.earlier == nil {
 		return
 	}
 	served := v.earlier.Snapshot()
-	var gone []resource.Key
+	var next batch
 	for _, key := range keys {
 		if old, was := before.Get(key), served.Get(key); old != nil && was != nil && (old == was || resource.Equal(old, was) && old.Origin() == was.Origin()) {
-			gone = append(gone, key)
+			next.set(key, s.snapshot.Get(key))
 		}
 	}
-	v.earlier.Apply(nil, gone)
+	v.earlier.Apply(next.puts, next.deletes)
 }
 
 // decided returns the keys of which the winner may be another now that s is read.

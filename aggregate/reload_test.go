@@ -168,6 +168,24 @@ func TestUnreadSourceLeavesAsItWas(t *testing.T) {
 	})
 }
 
+// TestRenamedWhileAnotherIsUnread renames a source, by which the origin of all that it has changes, while one above it is unread
+// and one between them has other versions.
+func TestRenamedWhileAnotherIsUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := synced(gateway("x", "a")), synced(gateway("x", "b"))
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		run(t, view)
+		synctest.Wait()
+		view.SetSources(aggregate.Source{Name: "c", Reader: memstore.New()}, aggregate.Source{Name: "b", Reader: b}, aggregate.Source{Name: "z", Reader: a})
+		synctest.Wait()
+		for _, content := range []string{"a", "a2"} {
+			put(a, gateway("x", content).WithOrigin(resource.Origin{Source: "z"}))
+			synctest.Wait()
+			require.Equal(t, map[string]string{"ns/x": content}, contents(view.Snapshot()))
+		}
+	})
+}
+
 // TestRenamedSourceIsNotDisturbed has two sources that trade names, and nothing else.
 func TestRenamedSourceIsNotDisturbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

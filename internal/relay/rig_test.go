@@ -235,7 +235,7 @@ func (c *client) take(r *adsc.Response) error {
 			return err
 		}
 		name := m.GetMetadata().GetName()
-		have[name] = fmt.Sprint(m.GetMetadata().GetLabels(), m.GetBody())
+		have[name] = contentOf(m.GetMetadata().GetLabels(), m.GetBody().GetValue())
 	}
 	for _, name := range r.Removed {
 		delete(have, name)

@@ -1,0 +1,480 @@
+package relay
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+var (
+	seed    = flag.Uint64("reloads.seed", 0, "run TestReloads with this seed alone")
+	reloads = flag.Int("reloads", 25, "how many reloads each run of TestReloads makes")
+)
+
+// TestReloads is a model of reloads. Configurations follow each other at random, in which sources are renamed, trade places, take
+// over, merge, transform, come and go, while places cannot be read, change, and the relay restarts. Clients of both variants of the
+// protocol, and a reader of the view, look all the time: what the old and the new configuration both have is never missing. In the
+// end all see what a fresh start with the same configuration and everything within reach would serve.
+//
+// A run is repeated by its seed: go test ./internal/relay -run TestReloads -reloads.seed N -reloads 2000.
+func TestReloads(t *testing.T) {
+	seeds := []uint64{1, 2, 3}
+	if *seed != 0 {
+		seeds = []uint64{*seed}
+	}
+	for _, s := range seeds {
+		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) { newModel(t, s).run(*reloads) })
+	}
+}
+
+// model is the world of one run.
+type model struct {
+	t      *testing.T
+	rand   *rand.Rand
+	dir    string
+	places []*place
+	config []modelled
+	relay  *rig
+	at     string // where it listens
+	promise
+	clients []*client
+	fresh   map[string]contents // what configurations serve, by themselves and the state of the places
+	edits   int
+	history []string // what was done
+}
+
+// place is somewhere to read from.
+type place struct {
+	name    string
+	objects map[string]int // to a port, by "kind namespace/name"
+	text    string         // the same
+	away    bool
+	at      string // where its relay listens, if it is reached through one
+	relay   *rig   // nil if it does not run
+}
+
+// modelled is a source of a configuration.
+type modelled struct {
+	name       string
+	place      *place
+	transform  int
+	precedence int
+	merge      bool
+	delay      int
+}
+
+var transforms = []string{
+	"",
+	", transform: {namespaces: {n: o}}",
+	", transform: {exclude: [{names: [a, b]}]}",
+	", transform: {labels: {add: {t: u}}}",
+}
+
+func (s modelled) String() string {
+	address := "fs://./" + s.place.name
+	settings := fmt.Sprintf(", quietDelay: %dms, rescanInterval: 100ms", 1+s.delay)
+	if s.place.at != "" {
+		address, settings = "xds://"+s.place.at, ""
+	}
+	return s.at(address) + settings
+}
+
+// at is the source, if what it reads is at address.
+func (s modelled) at(address string) string {
+	text := fmt.Sprintf("name: %s, address: '%s', precedence: %d, guard: off%s", s.name, address, s.precedence, transforms[s.transform])
+	if s.merge {
+		text += ", merge: endpoints"
+	}
+	return text
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{t: t, rand: rand.New(rand.NewPCG(seed, seed)), dir: t.TempDir(), fresh: map[string]contents{}}
+	for i := range 6 {
+		p := &place{name: fmt.Sprint("p", i), objects: map[string]int{}}
+		m.places = append(m.places, p)
+		for range 6 {
+			m.edit(p)
+		}
+		m.publish(p)
+		if i >= 4 {
+			p.at = down(t)
+			configured(t, m.dir+"/above-"+p.name, "name: all, address: 'fs://../"+p.name+"', guard: off"+quick)
+			p.relay = startAt(t, m.dir+"/above-"+p.name, p.at)
+		}
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		m.config = append(m.config, m.source(name))
+	}
+	m.at = down(t)
+	configured(t, m.dir, m.texts()...)
+	m.begin()
+	for _, mode := range []adsc.Mode{adsc.SotW, adsc.Delta} {
+		m.clients = append(m.clients, look(t, m.at, mode, m.check))
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d:\n%s", seed, strings.Join(m.history, "\n"))
+		}
+	})
+	return m
+}
+
+func (m *model) run(n int) {
+	m.converge()
+	for done := 0; done < n && !m.t.Failed(); {
+		switch k := m.rand.IntN(100); {
+		case k < 55:
+			done++
+			m.reload()
+		case k < 65:
+			m.toggle()
+		case k < 70:
+			m.restart()
+		default:
+			m.change()
+		}
+	}
+	for _, p := range m.places {
+		if p.away {
+			m.bring(p)
+		}
+	}
+	m.converge()
+}
+
+func (m *model) did(format string, args ...any) {
+	m.history = append(m.history, fmt.Sprintf(format, args...))
+}
+
+func (m *model) pick(n int) bool { return m.rand.IntN(n) == 0 }
+
+func (m *model) source(name string) modelled {
+	return modelled{
+		name: name, place: m.places[m.rand.IntN(len(m.places))], transform: max(0, m.rand.IntN(7)-3),
+		precedence: m.rand.IntN(2), merge: m.pick(4), delay: m.rand.IntN(3),
+	}
+}
+
+func (m *model) texts() (texts []string) {
+	for _, s := range m.config {
+		texts = append(texts, s.String())
+	}
+	return texts
+}
+
+// edit changes an object of a place, or adds or removes one, but never the last. So far only the oracle sees it.
+func (m *model) edit(p *place) {
+	m.edits++
+	kind := []string{"ServiceEntry", "ServiceEntry", "Gateway"}[m.rand.IntN(3)]
+	key := fmt.Sprintf("%s %s/%s", kind, []string{"n", "m"}[m.rand.IntN(2)], []string{"a", "b", "c", "d"}[m.rand.IntN(4)])
+	if _, there := p.objects[key]; there && len(p.objects) > 1 && m.pick(2) {
+		delete(p.objects, key)
+	} else {
+		p.objects[key] = 1 + m.rand.IntN(3)
+	}
+	var text strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(p.objects)) {
+		kind, name, _ := strings.Cut(key, " ")
+		namespace, name, _ := strings.Cut(name, "/")
+		if kind == "ServiceEntry" {
+			fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: %s}\n"+
+				"spec: {hosts: [%s.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, location: MESH_INTERNAL, endpoints: [{address: 10.0.0.%d}]}\n---\n",
+				name, namespace, name, p.objects[key])
+		} else {
+			fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: %s}\n"+
+				"spec: {servers: [{port: {number: %d, name: http, protocol: HTTP}, hosts: ['*']}]}\n---\n", name, namespace, p.objects[key])
+		}
+	}
+	p.text = text.String()
+	write(m.t, m.dir+"/mirror/"+p.name+"/f.yaml", p.text)
+}
+
+// publish has the relay see what was edited.
+func (m *model) publish(p *place) { write(m.t, m.dir+"/"+p.name+"/f.yaml", p.text) }
+
+// oracle is what a fresh start with the configuration serves, if everything is within reach.
+func (m *model) oracle() contents {
+	var texts []string
+	for _, s := range m.config {
+		texts = append(texts, s.at("fs://../mirror/"+s.place.name))
+	}
+	id := fmt.Sprint(m.edits, texts)
+	if known, ok := m.fresh[id]; ok {
+		return known
+	}
+	dir := m.dir + "/oracle"
+	require.NoError(m.t, os.RemoveAll(dir))
+	configured(m.t, dir, texts...)
+	r := start(m.t, dir)
+	eventually(m.t, func() error {
+		if !r.view.Synced() {
+			return errNot
+		}
+		return nil
+	})
+	served := viewed(r)
+	r.stop()
+	m.fresh[id] = served
+	return served
+}
+
+// viewed is what a relay's view has, as clients see it.
+func viewed(r *rig) contents {
+	all := contents{}
+	for res := range r.view.Snapshot().All() {
+		all[keyOf(res)] = contentOf(res.Labels(), res.Body())
+	}
+	return all
+}
+
+// begin starts the relay, and has its view looked at.
+func (m *model) begin() {
+	m.relay = startAt(m.t, m.dir, m.at)
+	r, ctx := m.relay, context.WithoutCancel(m.t.Context())
+	ctx, cancel := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for {
+			changed := r.view.Changed()
+			if r.view.Synced() {
+				m.check("view", viewed(r))
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	})
+	stop := r.stop
+	r.stop = func() {
+		cancel()
+		looking.Wait()
+		stop() // once
+	}
+	m.t.Cleanup(r.stop)
+}
+
+// reload changes the configuration in one to three respects.
+func (m *model) reload() {
+	next := slices.Clone(m.config)
+	at := func() *modelled { return &next[m.rand.IntN(len(next))] }
+	unused := func() string {
+		for {
+			name := string(rune('a' + m.rand.IntN(8)))
+			if !slices.ContainsFunc(next, func(s modelled) bool { return s.name == name }) {
+				return name
+			}
+		}
+	}
+	for range 1 + m.rand.IntN(3) {
+		switch m.rand.IntN(10) {
+		case 0: // rename
+			at().name = unused()
+		case 1: // trade places
+			a, b := at(), at()
+			a.place, b.place = b.place, a.place
+		case 2: // trade names
+			a, b := at(), at()
+			a.name, b.name = b.name, a.name
+		case 3: // take over
+			if len(next) > 1 {
+				i, j := m.rand.IntN(len(next)), m.rand.IntN(len(next))
+				if i != j {
+					next[i].place, next[i].transform = next[j].place, next[j].transform
+					next = slices.Delete(next, j, j+1)
+				}
+			}
+		case 4: // split: one has what the other leaves out
+			if a := at(); len(next) < 5 {
+				a.transform = 2
+				b := *a
+				b.name, b.transform, b.place = unused(), 0, m.places[m.rand.IntN(len(m.places))]
+				next = append(next, b)
+			}
+		case 5:
+			at().transform = m.rand.IntN(len(transforms))
+		case 6:
+			s := at()
+			s.precedence, s.merge, s.delay = m.rand.IntN(2), m.pick(3), m.rand.IntN(3)
+		case 7:
+			m.rand.Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
+		case 8:
+			if len(next) < 5 {
+				next = append(next, m.source(unused()))
+			}
+		case 9:
+			if len(next) > 1 {
+				i := m.rand.IntN(len(next))
+				next = slices.Delete(next, i, i+1)
+			}
+		}
+	}
+	merging := func(all []modelled) bool { return slices.ContainsFunc(all, func(s modelled) bool { return s.merge }) }
+	loose := merging(m.config) || merging(next)
+	m.config = next
+	m.did("reload: %s", strings.Join(m.texts(), "\n        "))
+	m.narrow(m.oracle(), loose)
+	m.relay.reload(m.t, m.texts()...)
+	require.Equal(m.t, http.StatusOK, m.relay.ready(m.t), "all is served")
+	m.converge()
+}
+
+// toggle takes a place out of reach, or brings it back.
+func (m *model) toggle() {
+	p := m.places[m.rand.IntN(len(m.places))]
+	if p.away {
+		m.bring(p)
+		m.converge()
+		return
+	}
+	m.did("%s is out of reach", p.name)
+	p.away = true
+	if p.relay != nil {
+		p.relay.stop()
+		return
+	}
+	require.NoError(m.t, os.Rename(m.dir+"/"+p.name, m.dir+"/"+p.name+".away"))
+}
+
+func (m *model) bring(p *place) {
+	m.did("%s is back", p.name)
+	p.away = false
+	if p.relay != nil {
+		p.relay = startAt(m.t, m.dir+"/above-"+p.name, p.at)
+		return
+	}
+	require.NoError(m.t, os.Rename(m.dir+"/"+p.name+".away", m.dir+"/"+p.name))
+}
+
+// change edits a place that can be reached, if all that is configured is read: what is not read is not known to the model either.
+func (m *model) change() {
+	p := m.places[m.rand.IntN(len(m.places))]
+	if p.away || !m.settled() {
+		return
+	}
+	m.edit(p)
+	m.did("%s is changed: %v", p.name, p.objects)
+	m.narrow(m.oracle(), slices.ContainsFunc(m.config, func(s modelled) bool { return s.merge }))
+	m.publish(p)
+	m.converge()
+}
+
+// restart restarts the relay, if all that is configured is read: it then serves all of it at once, whatever is out of reach.
+func (m *model) restart() {
+	if !m.settled() {
+		return
+	}
+	m.did("restart")
+	m.relay.stop()
+	m.begin()
+	m.relay.awaitReady(m.t)
+	m.converge()
+}
+
+// settled reports whether all that is configured is read.
+func (m *model) settled() bool {
+	all := m.relay.view.Sources()
+	if len(all) != len(m.config) {
+		return false
+	}
+	for _, s := range all {
+		if !s.Synced || s.Retiring || !slices.ContainsFunc(m.config, func(c modelled) bool { return c.name == s.Name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// converge waits until everybody sees what the oracle says, if all can be read that is configured, and was not read before. It
+// then promises no less.
+func (m *model) converge() {
+	m.t.Helper()
+	want := m.oracle()
+	eventually(m.t, func() error {
+		if !m.settled() {
+			for _, s := range m.config {
+				if s.place.away {
+					return nil // perhaps for ever
+				}
+			}
+			return fmt.Errorf("not settled: %+v", m.relay.view.Sources())
+		}
+		for _, c := range m.clients {
+			if now := c.now(); !maps.Equal(now, want) {
+				return fmt.Errorf("after %d steps %s sees\n%v, want\n%v\nsources %+v", len(m.history), c.name, now, want, m.relay.view.Sources())
+			}
+		}
+		return nil
+	})
+	if m.settled() {
+		m.exactly(want)
+	}
+}
+
+// promise is what nobody may miss at any look.
+type promise struct {
+	mu   sync.Mutex
+	keys map[string]map[string]bool // to what it may be; nil for anything
+}
+
+// narrow leaves of the promise what a state has, too. What is different there may be either, or if loose anything.
+func (p *promise) narrow(next contents, loose bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, allowed := range p.keys {
+		content, there := next[key]
+		switch {
+		case !there:
+			delete(p.keys, key)
+		case loose && strings.HasPrefix(key, "ServiceEntry"):
+			p.keys[key] = nil
+		case allowed != nil:
+			p.keys[key] = maps.Clone(allowed)
+			p.keys[key][content] = true
+		}
+	}
+}
+
+// exactly promises a state.
+func (p *promise) exactly(state contents) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys = map[string]map[string]bool{}
+	for key, content := range state {
+		p.keys[key] = map[string]bool{content: true}
+	}
+}
+
+// check holds what somebody sees to the promise.
+func (m *model) check(by string, now contents) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, allowed := range m.keys {
+		content, there := now[key]
+		switch {
+		case !there:
+			m.t.Errorf("%s misses %s", by, key)
+		case allowed != nil && !allowed[content]:
+			m.t.Errorf("%s sees %s as %q, which may be %q", by, key, content, slices.Collect(maps.Keys(allowed)))
+		}
+	}
+}
+
+// contentOf is what clients compare objects by.
+func contentOf(labels map[string]string, body []byte) string {
+	return fmt.Sprintf("%v %q", labels, body)
+}
