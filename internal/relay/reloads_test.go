@@ -20,6 +20,7 @@ import (
 
 var (
 	seed    = flag.Uint64("reloads.seed", 0, "run TestReloads with this seed alone")
+	seeds   = flag.Uint64("reloads.seeds", 3, "run TestReloads with as many seeds")
 	reloads = flag.Int("reloads", 25, "how many reloads each run of TestReloads makes")
 )
 
@@ -30,11 +31,11 @@ var (
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloads -reloads.seed N -reloads 2000.
 func TestReloads(t *testing.T) {
-	seeds := []uint64{1, 2, 3}
+	first, last := uint64(1), *seeds
 	if *seed != 0 {
-		seeds = []uint64{*seed}
+		first, last = *seed, *seed
 	}
-	for _, s := range seeds {
+	for s := first; s <= last; s++ {
 		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) { newModel(t, s).run(*reloads) })
 	}
 }

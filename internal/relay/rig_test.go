@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // eventually waits until look finds nothing to complain of.
 func eventually(t *testing.T, look func() error) {
