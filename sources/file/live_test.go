@@ -22,7 +22,13 @@ import (
 	"tributary/sources/transform"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if args := os.Getenv(tortured); args != "" {
+		beTortured(args)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // entry is a ServiceEntry as people write it.
 func entry(name, host string) string {

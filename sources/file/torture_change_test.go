@@ -1,0 +1,207 @@
+package file
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hostile are texts that have killed one program or another.
+var hostile = []string{
+	"&a\napiVersion: v1\nkind: List\nitems:\n- *a\n",
+	"a: &a [x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d]\n",
+	strings.Repeat("[", 20_000), strings.Repeat("{a: ", 5_000), "\x00\x01\xff\xfe", "\xef\xbb\xbf---\n\t- x\n", "%YAML 9.9\n--- !!binary |\n x\n",
+	"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: ", "- - - - ? : |\n", strings.Repeat("? ", 3_000),
+}
+
+// change does something to the tree, or to the program. What cannot be done is not done.
+func (x *torture) change() {
+	x.n++
+	p, q := x.path(), x.path()
+	ops := []struct {
+		name  string
+		often int
+		do    func()
+	}{
+		{"write " + p, 8, func() { x.write(p, x.text()) }},
+		{"overwrite " + p, 4, func() { _ = os.WriteFile(p, []byte(x.text()), 0o644) }},
+		{"write in two " + p, 2, func() {
+			text := x.text()
+			_ = os.WriteFile(p, []byte(text[:len(text)/2]), 0o644)
+			time.Sleep(time.Duration(x.random.IntN(20)) * time.Millisecond)
+			_ = os.WriteFile(p, []byte(text), 0o644)
+		}},
+		{"truncate " + p, 2, func() { _ = os.Truncate(p, 0) }},
+		{"break " + p, 3, func() { x.write(p, x.text()+"---\n"+brokenYAML+"# "+brokenMark+"\n") }},
+		{"hostile " + p, 3, func() { x.write(p, x.text()+"# "+brokenMark+"\n---\n"+hostile[x.random.IntN(len(hostile))]) }},
+		{"foreign " + p, 2, func() { x.write(p, "apiVersion: v1\nkind: Service\nmetadata: {name: n1}\n---\n"+x.text()) }},
+		{"remove " + p, 4, func() { _ = os.RemoveAll(p) }},
+		{"rename " + p + " to " + q, 6, func() { _ = os.Rename(p, q) }},
+		{"swap " + p + " and " + q, 3, func() { x.swap(p, q) }},
+		{"swap directories", 3, func() { x.swap(x.dir(), x.dir()) }},
+		{"link " + p + " to " + q, 3, func() { x.link(q, p) }},
+		{"link " + p + " outside", 3, func() { x.link(x.outside(), p) }},
+		{"link " + p + " to nowhere", 1, func() { x.link("nowhere", p) }},
+		{"link " + p + " to itself", 1, func() { x.link(filepath.Base(p), p) }},
+		{"link a directory to its own", 1, func() { x.link(".", filepath.Join(x.root, "b")) }},
+		{"write outside", 3, func() { x.write(x.outside(), x.text()) }},
+		{"remove outside", 1, func() { _ = os.RemoveAll(x.outside()) }},
+		{"mount another version", 3, x.mount},
+		{"swap a directory above", 1, x.swapAbove},
+		{"deny " + p, 2, func() { x.chmod(p, 0) }},
+		{"allow all", 2, x.allow},
+		{"kill", 3, func() { x.kill(); x.start() }},
+		{"kill and change", 2, func() { x.kill(); x.write(p, x.text()); _ = os.Rename(x.path(), q); x.start() }},
+		{"mend", 1, func() { x.mend(); x.checkAll() }},
+	}
+	sum := 0
+	for _, op := range ops {
+		sum += op.often
+	}
+	for at := x.random.IntN(sum); ; {
+		for _, op := range ops {
+			if at -= op.often; at < 0 {
+				x.log = append(x.log, op.name)
+				op.do()
+				return
+			}
+		}
+	}
+}
+
+// path is one of the few that there are.
+func (x *torture) path() string {
+	names := []string{"a", "b", "c"}
+	parts := []string{x.root}
+	for range x.random.IntN(3) {
+		parts = append(parts, names[x.random.IntN(len(names))])
+	}
+	if x.random.IntN(5) > 0 {
+		parts = append(parts, names[x.random.IntN(len(names))]+".yaml")
+	} else {
+		parts = append(parts, names[x.random.IntN(len(names))])
+	}
+	return filepath.Join(parts...)
+}
+
+func (x *torture) dir() string {
+	return filepath.Join(x.root, string(rune('a'+x.random.IntN(3))))
+}
+
+func (x *torture) outside() string {
+	return filepath.Join(x.base, "out", []string{"a", "b", "d/a.yaml", "d", "d/e/b.yaml"}[x.random.IntN(5)])
+}
+
+// text is a file of a few objects, of few names, none twice, each for a host of its own.
+func (x *torture) text() string {
+	var docs []string
+	for _, i := range x.random.Perm(6)[:1+x.random.IntN(3)] {
+		docs = append(docs, entry(fmt.Sprint("n", i), fmt.Sprintf("h%d-%d.example.com", x.n, i)))
+	}
+	return strings.Join(docs, "---\n")
+}
+
+// write writes a file as good programs do.
+func (x *torture) write(p, text string) {
+	_ = os.MkdirAll(filepath.Dir(p), 0o755) //nolint:gosec // the program may be nobody
+	tmp := filepath.Join(filepath.Dir(p), ".tmp")
+	if os.WriteFile(tmp, []byte(text), 0o644) == nil { //nolint:gosec // as above
+		_ = os.Rename(tmp, p)
+	}
+}
+
+func (x *torture) swap(p, q string) {
+	tmp := filepath.Join(x.base, "swapping")
+	if os.Rename(p, tmp) != nil {
+		return
+	}
+	_ = os.Rename(q, p)
+	if os.Rename(tmp, q) != nil {
+		_ = os.RemoveAll(tmp)
+	}
+}
+
+func (x *torture) link(to, p string) {
+	tmp := filepath.Join(x.base, "linking")
+	_ = os.Remove(tmp)
+	if os.Symlink(to, tmp) == nil && os.Rename(tmp, p) != nil {
+		_ = os.Remove(tmp)
+	}
+}
+
+// mount does what Kubernetes does when a ConfigMap changes.
+func (x *torture) mount() {
+	m := filepath.Join(x.root, "m")
+	version := fmt.Sprintf("..v%d", x.n)
+	x.write(filepath.Join(m, version, "a.yaml"), x.text())
+	old, _ := os.Readlink(filepath.Join(m, "..data"))
+	x.link(version, filepath.Join(m, "..data"))
+	x.link("..data/a.yaml", filepath.Join(m, "a.yaml"))
+	if old != "" {
+		_ = os.RemoveAll(filepath.Join(m, old))
+	}
+}
+
+// swapAbove puts another directory in the place of one above the root.
+func (x *torture) swapAbove() {
+	at := filepath.Join(x.base, []string{"up", "up/mid"}[x.random.IntN(2)])
+	rest, err := filepath.Rel(at, x.root)
+	must(err)
+	x.write(filepath.Join(at+".next", rest, "a.yaml"), x.text())
+	if err := os.Rename(at, at+".old"); err == nil {
+		_ = os.Rename(at+".next", at)
+	}
+	_ = os.RemoveAll(at + ".old")
+}
+
+func (x *torture) chmod(p string, mode fs.FileMode) {
+	if fi, err := os.Lstat(p); err == nil && fi.Mode()&fs.ModeSymlink == 0 {
+		_ = os.Chmod(p, mode)
+	}
+}
+
+// allow gives all permissions back.
+func (x *torture) allow() {
+	_ = filepath.WalkDir(x.root, func(p string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			x.chmod(p, 0o755)
+		}
+		return nil
+	})
+	// Again, since what could not be read was not walked, unless we are root.
+	_ = filepath.WalkDir(x.root, func(p string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+		case e.IsDir():
+			x.chmod(p, 0o755)
+		default:
+			x.chmod(p, 0o644)
+		}
+		return nil
+	})
+}
+
+// mend gives permissions back, removes links that lead nowhere, and replaces what is broken.
+func (x *torture) mend() {
+	x.allow()
+	for range 100 {
+		o := ask(x.root)
+		if len(o.unsound) == 0 {
+			return
+		}
+		for _, p := range o.unsound {
+			at := filepath.Join(x.root, p)
+			if _, err := os.Stat(at); err == nil && strings.HasSuffix(p, ".yaml") {
+				_ = os.WriteFile(at, []byte(x.text()), 0o644) //nolint:gosec // the program may be nobody
+			} else {
+				_ = os.RemoveAll(at)
+			}
+		}
+	}
+	require.Fail(x.t, "it cannot be mended", "%v", ask(x.root).unsound)
+}

@@ -1,0 +1,117 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// oracle reads a tree in its own way, from the README alone: the simplest that can be thought of, with nothing in common with
+// what it judges. It knows the files of the torture only.
+type oracle struct {
+	files   map[string]string // text of each file that counts, by path
+	unsound []string          // paths at and below which something cannot be read, or not in full, in order
+}
+
+// served is an object as it is served: for which host, and from which file.
+type served struct {
+	Host, Group string
+}
+
+const brokenMark = "BROKEN"
+
+func ask(root string) *oracle {
+	o := &oracle{files: make(map[string]string)}
+	o.dir(root, "", nil, 0)
+	slices.Sort(o.unsound)
+	return o
+}
+
+// dir reads the directory at a real path. above are the real paths of the directories gone through.
+func (o *oracle) dir(real, path string, above []string, links int) {
+	if fi, err := os.Lstat(real); err != nil || fi.Mode().Perm() == 0 {
+		o.unsound = append(o.unsound, path)
+		return
+	}
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		o.unsound = append(o.unsound, path)
+		return
+	}
+	above = append(slices.Clip(above), real)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			o.entry(filepath.Join(real, e.Name()), strings.TrimPrefix(path+"/"+e.Name(), "/"), above, links, e)
+		}
+	}
+}
+
+func (o *oracle) entry(at, path string, above []string, links int, e fs.DirEntry) {
+	real := at
+	if e.Type()&fs.ModeSymlink != 0 {
+		fi, err := os.Stat(at)
+		switch {
+		case errors.Is(err, syscall.ELOOP):
+			return
+		case err != nil:
+			o.unsound = append(o.unsound, path)
+			return
+		}
+		real, _ = filepath.EvalSymlinks(at)
+		if fi.IsDir() {
+			links++
+			for _, a := range above {
+				if a == real || strings.HasPrefix(a, real+"/") {
+					return
+				}
+			}
+			if links > 8 {
+				return
+			}
+		}
+	}
+	fi, err := os.Lstat(real)
+	switch {
+	case err != nil:
+	case fi.IsDir():
+		o.dir(real, path, above, links)
+	case strings.HasSuffix(path, ".yaml") && fi.Size() > 0:
+		if fi.Mode().Perm() == 0 {
+			o.unsound = append(o.unsound, path)
+			return
+		}
+		text, _ := os.ReadFile(real)
+		o.files[path] = string(text)
+		if strings.Contains(string(text), brokenMark) {
+			o.unsound = append(o.unsound, path)
+		}
+	}
+}
+
+var document = regexp.MustCompile(`(?m)^  name: (\S+)\nspec:\n  hosts: \[(\S+)\]`)
+
+// winners are the objects that files without faults have: of each name the first, in order of path.
+func (o *oracle) winners() map[string]served {
+	all := make(map[string]served)
+	paths := make([]string, 0, len(o.files))
+	for p := range o.files {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	for _, p := range paths {
+		if strings.Contains(o.files[p], brokenMark) {
+			continue
+		}
+		for _, m := range document.FindAllStringSubmatch(o.files[p], -1) {
+			if _, taken := all[m[1]]; !taken {
+				all[m[1]] = served{m[2], p}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,232 @@
+package file
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/guard"
+	"tributary/sources/lastgood"
+)
+
+const (
+	// tortured is the environment variable that makes the test binary a program of one file source, with its state on disk:
+	// the root, the directory of the state, and the interval of rescans.
+	tortured = "TRIBUTARY_TEST_TORTURED"
+	// tortures and tortureSeed are the environment variables that say how many operations there are to be, and from which
+	// seed; `make soak` sets the first.
+	tortures    = "TRIBUTARY_TEST_TORTURES"
+	tortureSeed = "TRIBUTARY_TEST_TORTURE_SEED"
+)
+
+// beTortured runs a source until it is killed. For each line that it reads it writes one: what is served.
+func beTortured(args string) {
+	part := strings.Split(args, "|")
+	rescan, err := time.ParseDuration(part[2])
+	must(err)
+	state, err := lastgood.Open(part[1], nil)
+	must(err)
+	table := new(memstore.Table)
+	supervisor := supervise(part[0], rescan, table, state.Source("rules"))
+	go func() { must(supervisor.Run(context.Background())) }()
+	out := json.NewEncoder(os.Stdout)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		must(out.Encode(servedBy(table)))
+	}
+}
+
+// supervise makes a supervisor of one impatient source without a guard.
+func supervise(root string, rescan time.Duration, table *memstore.Table, memory *lastgood.Store) *sources.Supervisor {
+	const quiet = 5 * time.Millisecond
+	source, err := New("fs://"+root, Settings{QuietDelay: quiet, MaxDelay: 10 * quiet, EmptyGrace: 4 * quiet, RescanInterval: rescan})
+	must(err)
+	s := sources.NewSupervisor(sources.Options{})
+	must(s.Add(sources.Spec{Name: "rules", Source: source, Table: table, Memory: memory, Guard: guard.Settings{Off: true}}))
+	return s
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// servedBy returns what is in a table, by name.
+func servedBy(table *memstore.Table) map[string]served {
+	all := make(map[string]served)
+	for r := range table.Snapshot().List(resource.ServiceEntry, "default") {
+		spec, err := r.Spec()
+		must(err)
+		all[r.Key().Name] = served{spec.(interface{ GetHosts() []string }).GetHosts()[0], r.Origin().Group}
+	}
+	return all
+}
+
+// torture is a tree, the program that serves it, and the one who changes it at random.
+type torture struct {
+	t      *testing.T
+	random *rand.Rand
+	base   string // has the root, far below, and what links lead to
+	root   string
+	rescan time.Duration
+	n      int // operations
+	log    []string
+
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// TestTorture changes a tree at random and kills the program that serves it again and again. What is served then must be what
+// an oracle of its own reads in the tree, but for what cannot be read: that may be served as it was. Once all that is mended
+// it must be the same to the last, and what a start from nothing serves.
+func TestTorture(t *testing.T) {
+	operations, seeds := 120, []uint64{1, 2, 3}
+	if s := os.Getenv(tortures); s != "" {
+		n, err := strconv.Atoi(s)
+		require.NoError(t, err)
+		operations, seeds = n, []uint64{rand.Uint64()}
+	}
+	if s := os.Getenv(tortureSeed); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		seeds = []uint64{seed}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			base, err := filepath.EvalSymlinks(t.TempDir())
+			require.NoError(t, err)
+			require.NoError(t, os.Chmod(filepath.Dir(base), 0o755)) //nolint:gosec // the program may be nobody
+			x := &torture{
+				t: t, random: rand.New(rand.NewPCG(seed, 0)), base: base, root: filepath.Join(base, "up/mid/rules"), //nolint:gosec // a test
+				rescan: time.Hour,
+			}
+			if seed%3 == 0 {
+				x.rescan = 150 * time.Millisecond
+			}
+			require.NoError(t, os.MkdirAll(x.root, 0o755))                       //nolint:gosec // as above
+			require.NoError(t, os.MkdirAll(filepath.Join(base, "out"), 0o755))   //nolint:gosec // as above
+			require.NoError(t, os.MkdirAll(filepath.Join(base, "state"), 0o777)) //nolint:gosec // as above
+			require.NoError(t, os.Chmod(filepath.Join(base, "state"), 0o777))    //nolint:gosec // as above
+			x.start()
+			defer x.kill()
+			for x.n < operations {
+				for range 1 + x.random.IntN(8) {
+					x.change()
+				}
+				x.check()
+			}
+			x.mend()
+			x.checkAll()
+		})
+	}
+}
+
+// start starts the program, as nobody if we are root, whom no permissions stop.
+func (x *torture) start() {
+	cmd := exec.Command("/proc/self/exe") //nolint:noctx // it is killed
+	cmd.Env = append(os.Environ(), tortured+"="+strings.Join([]string{x.root, filepath.Join(x.base, "state"), x.rescan.String()}, "|"))
+	cmd.Stderr = os.Stderr
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	in, err := cmd.StdinPipe()
+	require.NoError(x.t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(x.t, err)
+	require.NoError(x.t, cmd.Start())
+	x.cmd, x.in, x.out = cmd, in, bufio.NewReader(out)
+}
+
+func (x *torture) kill() {
+	_ = x.cmd.Process.Kill()
+	_ = x.cmd.Wait() // it was killed
+}
+
+// served asks the program.
+func (x *torture) served() (all map[string]served) {
+	_, err := fmt.Fprintln(x.in)
+	require.NoError(x.t, err)
+	line, err := x.out.ReadBytes('\n')
+	require.NoError(x.t, err)
+	require.NoError(x.t, json.Unmarshal(line, &all))
+	return all
+}
+
+// check waits until all that can be read is served, and whatever else is served is there because something cannot be.
+func (x *torture) check() {
+	x.t.Helper()
+	x.until(func(o *oracle, now map[string]served) error {
+		want := o.winners()
+		for name, w := range want {
+			if now[name] != w && (len(o.unsound) == 0 || now[name] == served{}) {
+				return fmt.Errorf("%s is %v, and should be %v", name, now[name], w)
+			}
+		}
+		for name, s := range now {
+			if _, ok := want[name]; !ok && len(o.unsound) == 0 {
+				return fmt.Errorf("%s is %v, and should not be", name, s)
+			}
+		}
+		return nil
+	})
+}
+
+// checkAll waits until exactly what is in the tree is served, and what a start from nothing makes of it is the same.
+func (x *torture) checkAll() {
+	x.t.Helper()
+	exactly := func(o *oracle, now map[string]served) error {
+		if len(o.unsound) > 0 {
+			return fmt.Errorf("unsound: %v", o.unsound)
+		}
+		if want := o.winners(); !maps.Equal(want, now) {
+			return fmt.Errorf("it is %v, and should be %v", now, want)
+		}
+		return nil
+	}
+	x.until(exactly)
+	table := new(memstore.Table)
+	fresh := supervise(x.root, time.Hour, table, nil)
+	ctx, cancel := context.WithCancel(x.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- fresh.Run(ctx) }()
+	fresh.AwaitRead(ctx)
+	cancel()
+	require.NoError(x.t, <-ended)
+	require.Equal(x.t, x.served(), servedBy(table), "a start from nothing; seed of %s", x.t.Name())
+}
+
+func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
+	x.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := ok(ask(x.root), x.served())
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			o := ask(x.root)
+			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s", x.t.Name(), err, o.unsound,
+				slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
