@@ -45,10 +45,11 @@ func (x *torture) change() {
 		{"swap " + p + " and " + q, 3, func() { x.swap(p, q) }},
 		{"swap directories", 3, func() { x.swap(x.dir(), x.dir()) }},
 		{"link " + p + " to " + q, 3, func() { x.link(q, p) }},
+		{"link a directory outside", 3, func() { x.link(filepath.Join(x.base, "out", "d"), x.dir()) }},
 		{"link " + p + " outside", 3, func() { x.link(x.outside(), p) }},
 		{"link " + p + " to nowhere", 1, func() { x.link("nowhere", p) }},
 		{"link " + p + " to itself", 1, func() { x.link(filepath.Base(p), p) }},
-		{"link a directory to its own", 1, func() { x.link(".", filepath.Join(x.root, "b")) }},
+		{"link a directory to its own", 2, func() { x.link(".", x.dir()) }},
 		{"write outside", 3, func() { x.write(x.outside(), x.text()) }},
 		{"remove outside", 1, func() { _ = os.RemoveAll(x.outside()) }},
 		{"mount another version", 3, x.mount},
@@ -130,7 +131,8 @@ func (x *torture) link(to, p string) {
 	tmp := filepath.Join(x.base, "linking")
 	_ = os.Remove(tmp)
 	if os.Symlink(to, tmp) == nil && os.Rename(tmp, p) != nil {
-		_ = os.Remove(tmp)
+		_ = os.RemoveAll(p) // a directory
+		_ = os.Rename(tmp, p)
 	}
 }
 
@@ -167,23 +169,18 @@ func (x *torture) chmod(p string, mode fs.FileMode) {
 
 // allow gives all permissions back.
 func (x *torture) allow() {
-	_ = filepath.WalkDir(x.root, func(p string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
-			x.chmod(p, 0o755)
-		}
-		return nil
-	})
-	// Again, since what could not be read was not walked, unless we are root.
-	_ = filepath.WalkDir(x.root, func(p string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-		case e.IsDir():
-			x.chmod(p, 0o755)
-		default:
-			x.chmod(p, 0o644)
-		}
-		return nil
-	})
+	for range 5 { // what could not be read was not walked, unless we are root, and is as deep as this at most
+		_ = filepath.WalkDir(x.root, func(p string, e fs.DirEntry, _ error) error {
+			switch {
+			case e == nil:
+			case e.IsDir():
+				x.chmod(p, 0o755)
+			default:
+				x.chmod(p, 0o644)
+			}
+			return nil
+		})
+	}
 }
 
 // mend gives permissions back, removes links that lead nowhere, and replaces what is broken.
