@@ -73,10 +73,7 @@ func (o *oracle) touch(words ...string) {
 // next chooses a change: how to write it, which may be done again and again, and what is to be called when it was.
 func (o *oracle) next(rnd *rand.Rand) (write func(*api.Client) error, done func()) {
 	service, rule := fmt.Sprint("s", rnd.IntN(12)), fmt.Sprint("r", rnd.IntN(9))
-	var some []int
-	for _, port := range slices.Sorted(maps.Keys(o.ports[service])) {
-		some = append(some, port)
-	}
+	some := slices.Sorted(maps.Keys(o.ports[service]))
 	o.counter++
 	fresh := o.counter
 	switch n := rnd.IntN(10); {

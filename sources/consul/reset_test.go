@@ -11,7 +11,7 @@ import (
 	"tributary/sources"
 )
 
-// twenty fills a domain with services, each on one of two nodes.
+// twenty fills a domain with services of the numbers from one to another, each on one of two nodes.
 func twenty(from, to int, index uint64) func(*fakeDomain) {
 	return func(f *fakeDomain) {
 		for i := from; i < to; i++ {
