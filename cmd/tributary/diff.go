@@ -39,6 +39,9 @@ func newDiff() *cobra.Command {
 prints how they differ as YAML. Lines with - are of the first side, lines with + of the second. Servers come before paths,
 so that files are shown as what they would change. A path alone is compared with the server at ` + config.DefaultXDS + `.
 
+What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
+from what would be deleted: while an object is quarantined, its last good version is served.
+
 It exits with 3 if there is a difference. Times of creation are not compared.`,
 		Example: `  tributary diff rules/
   tributary diff rules/ --server istiod.example:15010 --kind vs --kind dr -n shop
@@ -77,8 +80,15 @@ It exits with 3 if there is a difference. Times of creation are not compared.`,
 			if err != nil {
 				return err
 			}
-			cmd.PrintErrf("%d objects differ, %d are only in %s, %d only in %s\n",
+			cmd.PrintErrf("%d objects differ, %d are only in %s, %d only in %s",
 				d.Changed, d.OnlyInFirst, sides[0].Name, d.OnlyInSecond, sides[1].Name)
+			if d.Quarantined > 0 {
+				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
+			}
+			if d.Unsure > 0 {
+				cmd.PrintErrf(", %d may be what cannot be read, and would stay until it can be", d.Unsure)
+			}
+			cmd.PrintErrf("\n")
 			switch {
 			case d.Total() > 0:
 				return &failure{code: exitFindings}
@@ -169,12 +179,22 @@ func (f *diffFlags) read(ctx context.Context, path string, warn func(error)) (*c
 	side := &compare.Side{Name: path}
 	for _, c := range contents {
 		for _, reject := range c.Rejects {
-			warn(reject.Err)
+			if _, known := resource.SchemaOf(reject.Key.Kind); reject.Key.Name == "" || !known {
+				warn(reject.Err)
+				side.Reject(resource.Key{}, "")
+			} else if f.selects(reject.Key) {
+				side.Reject(reject.Key, reject.Err.Error())
+			}
 		}
 		for _, r := range c.Resources {
-			if f.selects(r.Key()) {
-				side.Add(r)
+			if !f.selects(r.Key()) {
+				continue
 			}
+			if _, err := resource.Validate(r); err != nil {
+				side.Reject(r.Key(), err.Error())
+				continue
+			}
+			side.Add(r)
 		}
 	}
 	return side, nil

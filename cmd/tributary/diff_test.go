@@ -38,6 +38,18 @@ func TestDiff(t *testing.T) {
 	assert.Zero(t, command(t, "diff", dir+"/a", dir+"/b", "-n", "other").code)
 	assert.Equal(t, 3, command(t, "diff", dir+"/a", dir+"/b", "-n", "shop", "--kind", "se").code)
 
+	// What would be quarantined is no deletion.
+	write(t, dir+"/c/all.yaml", entry("reviews", 80000)+"---\n"+entry("ratings", 80))
+	got = command(t, "diff", dir+"/c", "--server", a.xds)
+	assert.Equal(t, 3, got.code)
+	assert.Equal(t, "0 objects differ, 0 are only in "+a.xds+", 0 only in "+dir+"/c, 1 would be quarantined\n", got.stderr)
+	assert.Equal(t, "# ServiceEntry shop/reviews: quarantined, what "+a.xds+" has stays: "+dir+
+		"/c/all.yaml:4:51: ServiceEntry shop/reviews: port number 80000 must be in the range 1..65535\n", got.stdout)
+	write(t, dir+"/c/all.yaml", entry("reviews", 80)+"---\n[")
+	got = command(t, "diff", dir+"/c", "--server", a.xds)
+	assert.Equal(t, 3, got.code)
+	assert.Contains(t, got.stderr, "0 are only in "+a.xds+", 0 only in "+dir+"/c, 1 may be what cannot be read, and would stay until it can be\n")
+
 	write(t, dir+"/a/broken.yaml", "[")
 	got = command(t, "diff", dir+"/a", "--server", a.xds)
 	assert.Equal(t, 1, got.code)

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -11,6 +14,8 @@ func TestExitCodes(t *testing.T) {
 	write(t, dir+"/bad.yaml", entry("bad", 80000))
 	write(t, dir+"/good/good.yaml", entry("good", 80))
 	write(t, dir+"/tributary.yaml", "configSources: [{address: 'fs://./good'}]\n")
+	write(t, dir+"/empty.yaml", "# nothing\n")
+	write(t, dir+"/away.yaml", "configSources: [{address: 'fs://./away'}, {address: 'fs://./good'}]\n")
 	write(t, dir+"/broken.yaml", "configSources: [{address: 'ftp://x'}]\n")
 	for _, c := range []struct {
 		args []string
@@ -64,6 +69,11 @@ func TestExitCodes(t *testing.T) {
 
 		{[]string{"validate", dir + "/bad.yaml"}, 3, dir + "/bad.yaml:4:47: ServiceEntry shop/bad: port number 80000"},
 		{[]string{"validate", "-o", "json", dir + "/bad.yaml"}, 3, `"name": "bad"`},
+		{[]string{"validate", "-o", "sarif", dir + "/bad.yaml"}, 3, `"ruleId": "invalid"`},
+		{[]string{"validate", dir + "/empty.yaml"}, 0, "warning: nothing is in it"},
+		{[]string{"validate", "--strict", dir + "/empty.yaml"}, 3, "0 errors, 1 warnings"},
+		{[]string{"validate", dir + "/away.yaml"}, 3, "source away (fs://" + dir + "/away): "},
+		{[]string{"validate", "--offline", dir + "/away.yaml"}, 0, "not checked: source away"},
 		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
@@ -75,4 +85,15 @@ func TestExitCodes(t *testing.T) {
 		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)
 		assert.Contains(t, got.stdout+got.stderr, c.says, "%v", c.args)
 	}
+}
+
+func TestValidateStdin(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetIn(strings.NewReader(strings.ReplaceAll(entry("bad", 80000), "shop", "mall")))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs([]string{"validate", "-"})
+	require.Error(t, root.ExecuteContext(t.Context()))
+	assert.Contains(t, out.String(), "stdin:4:47: ServiceEntry mall/bad: port number 80000")
 }

@@ -4,95 +4,115 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/lint"
-	"tributary/config"
 )
 
+// validateFlags say how strictly to look.
+type validateFlags struct {
+	offline bool
+	strict  bool
+	output  *choice
+}
+
 func newValidate() *cobra.Command {
-	output := outputs("text", "json")
+	flags := validateFlags{output: outputs("text", "json", "sarif")}
 	cmd := &cobra.Command{
 		Use:   "validate PATH...",
 		Short: "Check files as the server would, without serving them",
 		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and tributary's configuration
-files together with the files that they name as sources. It exits with 3 if something would not be served.`,
-		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml`,
-		Args:    cobra.MinimumNArgs(1),
+files together with the files that they name as sources, each with the settings of its source. All that is given is looked
+at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
+one host, with what istiod makes of them. The path - is standard input.
+
+It exits with 3 if something would not be served; with --strict also if there is a warning.`,
+		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml
+  tributary validate --offline --strict -o sarif tributary.yaml > findings.sarif
+  helm template . | tributary validate -`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
 			var l lint.Linter
 			for _, path := range args {
-				if err := validate(cmd.Context(), &l, path); err != nil {
+				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
+				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
+				for _, s := range skipped {
+					cmd.PrintErrf("not checked: %s\n", s)
+				}
 			}
-			return printFindings(cmd, output.value, &l)
+			if err := l.Compete(ctx); err != nil {
+				return err
+			}
+			return flags.print(cmd, &l)
 		}),
 	}
-	output.add(cmd)
+	cmd.Flags().BoolVar(&flags.offline, "offline", false, "sources of files that are not on this machine are no error")
+	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
+	flags.output.add(cmd)
 	return cmd
 }
 
-// validate looks at path: a configuration file of ours and the files that it names, or files of configuration objects.
-func validate(ctx context.Context, l *lint.Linter, path string) error {
+// validate looks at path: a configuration file of ours and the files that it names, or files of configuration objects. It
+// returns what it did not look at.
+func (f *validateFlags) validate(ctx context.Context, l *lint.Linter, path string, stdin io.Reader) (skipped []string, err error) {
+	if path == "-" {
+		text, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, err
+		}
+		return l.Text(ctx, "stdin", text, f.offline)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return errors.Unwrap(err) // the path is named by the caller
+		return nil, errors.Unwrap(err) // the path is named by the caller
 	}
 	if !info.Mode().IsRegular() {
-		return l.Path(ctx, path)
+		return nil, l.Path(ctx, path)
 	}
-	data, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return errors.Unwrap(err)
+		return nil, errors.Unwrap(err)
 	}
-	if !config.Recognize(data) {
-		return l.Path(ctx, path)
-	}
-	cfg, err := config.Parse(path, data)
-	if bad, ok := errors.AsType[*config.Error](err); ok {
-		for _, p := range bad.Problems {
-			l.Findings = append(l.Findings, lint.Finding{Place: p.Place(), Severity: lint.Error, Message: p.Text()})
+	return l.Text(ctx, path, text, f.offline)
+}
+
+// print prints what was found, and fails if it is too much.
+func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
+	findings := append([]lint.Finding{}, l.Findings...)
+	switch f.output.value {
+	case "json":
+		err = printJSON(cmd.OutOrStdout(), findings)
+	case "sarif":
+		err = printJSON(cmd.OutOrStdout(), lint.SARIF(findings, thisBuild().Version))
+	default:
+		for _, found := range findings {
+			if _, err = fmt.Fprintln(cmd.OutOrStdout(), found); err != nil {
+				break
+			}
 		}
-		return nil
 	}
 	if err != nil {
 		return err
 	}
-	for _, s := range cfg.ConfigSources {
-		files, ok := s.Settings.(*config.File)
-		if !ok {
-			continue // what is elsewhere is checked when it is read
-		}
-		if err := l.Address(ctx, s.Address, files.Source()); err != nil {
-			return fmt.Errorf("source %s: %w", s.Name, err)
-		}
-	}
-	return nil
-}
-
-func printFindings(cmd *cobra.Command, format string, l *lint.Linter) error {
-	if format == "json" {
-		if err := printJSON(cmd.OutOrStdout(), append([]lint.Finding{}, l.Findings...)); err != nil {
-			return err
-		}
-	} else {
-		for _, f := range l.Findings {
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), f); err != nil {
-				return err
-			}
-		}
-	}
 	errs := 0
-	for _, f := range l.Findings {
-		if f.Severity == lint.Error {
+	for _, found := range findings {
+		if found.Severity == lint.Error {
 			errs++
 		}
 	}
-	cmd.PrintErrf("%d objects valid, %d errors, %d warnings\n", l.Objects, errs, len(l.Findings)-errs)
-	if errs > 0 {
+	cmd.PrintErrf("%d objects valid, %d errors, %d warnings", l.Objects, errs, len(findings)-errs)
+	if l.Foreign > 0 {
+		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)
+	}
+	cmd.PrintErrf("\n")
+	if errs > 0 || f.strict && len(findings) > 0 {
 		return &failure{code: exitFindings}
 	}
 	return nil

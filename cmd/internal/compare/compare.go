@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -15,8 +16,24 @@ import (
 
 // Side is one of the two sets.
 type Side struct {
-	Name    string // for people: an address or a path
-	objects map[resource.Key]*resource.Resource
+	Name     string // for people: an address or a path
+	objects  map[resource.Key]*resource.Resource
+	unserved map[resource.Key]string // what it has and would not serve, and why
+	unsure   int                     // what it has, and of which it cannot be told what it is
+}
+
+// Reject notes an object that the side has, and that would not be served for a reason. One whose key has no name may be any.
+func (s *Side) Reject(key resource.Key, reason string) {
+	if key.Name == "" {
+		s.unsure++
+		return
+	}
+	if s.unserved == nil {
+		s.unserved = make(map[resource.Key]string)
+	}
+	if _, noted := s.unserved[key]; !noted {
+		s.unserved[key] = strings.ReplaceAll(reason, "\n", "; ")
+	}
 }
 
 // Add adds an object, unless the side has its key already: as in a source, the first one counts.
@@ -33,10 +50,19 @@ func (s *Side) Add(r *resource.Resource) {
 func (s *Side) Len() int { return len(s.objects) }
 
 // Differences counts objects.
-type Differences struct{ OnlyInFirst, OnlyInSecond, Changed int }
+type Differences struct {
+	OnlyInFirst, OnlyInSecond, Changed int
+	// Quarantined are those that one side has, and would not serve: whatever the other side has of them stays.
+	Quarantined int
+	// Unsure are those that only one side has, while the other has something of which it cannot be told what it is: they may
+	// be that, and stay then.
+	Unsure int
+}
 
 // Total is the number of objects that differ.
-func (d Differences) Total() int { return d.OnlyInFirst + d.OnlyInSecond + d.Changed }
+func (d Differences) Total() int {
+	return d.OnlyInFirst + d.OnlyInSecond + d.Changed + d.Quarantined + d.Unsure
+}
 
 // Write writes a unified difference in YAML for each object that is not the same on both sides, in key order. Times of
 // creation are left out, since each server has its own.
@@ -47,11 +73,33 @@ func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 			keys = append(keys, key)
 		}
 	}
+	for _, side := range []*Side{first, second} {
+		for key := range side.unserved {
+			keys = append(keys, key)
+		}
+	}
 	slices.SortFunc(keys, resource.Key.Compare)
-	for _, key := range keys {
+	for _, key := range slices.Compact(keys) {
 		a, b := first.objects[key], second.objects[key]
+		if note := noteOf(first, second, key); note != "" {
+			d.Quarantined++
+			if _, err := fmt.Fprintf(w, "# %s: %s\n", key, note); err != nil {
+				return d, err
+			}
+			continue
+		}
 		switch {
 		case resource.Equal(a, b):
+			continue
+		case b == nil && second.unsure > 0 || a == nil && first.unsure > 0:
+			d.Unsure++
+			has, lacks := first, second
+			if a == nil {
+				has, lacks = second, first
+			}
+			if _, err := fmt.Fprintf(w, "# %s: only in %s; it may be what cannot be read in %s, and stays until that can be\n", key, has.Name, lacks.Name); err != nil {
+				return d, err
+			}
 			continue
 		case b == nil:
 			d.OnlyInFirst++
@@ -65,6 +113,21 @@ func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 		}
 	}
 	return d, nil
+}
+
+// noteOf says what becomes of an object that one side has and would not serve; nothing if there is none.
+func noteOf(first, second *Side, key resource.Key) string {
+	for _, s := range []struct{ has, other *Side }{{first, second}, {second, first}} {
+		reason, bad := s.has.unserved[key]
+		if !bad || s.has.objects[key] != nil { // another object of the key is served
+			continue
+		}
+		if s.other.objects[key] != nil {
+			return fmt.Sprintf("quarantined, what %s has stays: %s", s.other.Name, reason)
+		}
+		return "quarantined, nothing is served of it: " + reason
+	}
+	return ""
 }
 
 // label says where a side has key: the place, if it knows one.

@@ -1,5 +1,5 @@
 // Package lint finds what is wrong with files of mesh configuration. It reads them as the file source does and checks
-// them as the server does, so that what it lets pass is served.
+// them as the server does, each on its own and all together, so that what it lets pass is served, and does what it says.
 package lint
 
 import (
@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"tributary/aggregate"
 	"tributary/cmd/internal/firstread"
+	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/file"
+	"tributary/sources/transform"
 )
 
 // Finding is one thing that is wrong. Kind, Namespace and Name are empty if they cannot be told.
@@ -22,6 +25,7 @@ type Finding struct {
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name,omitempty"`
 	Severity  Severity      `json:"severity"`
+	Rule      Rule          `json:"rule"`
 	Message   string        `json:"message"`
 }
 
@@ -32,6 +36,19 @@ type Severity string
 const (
 	Error   Severity = "error"   // the object is not served
 	Warning Severity = "warning" // it is
+)
+
+// Rule is the sort of a finding. That of objects that compete is the one of package conflicts.
+type Rule string
+
+// The rules of this package.
+const (
+	Unreadable    Rule = "unreadable"    // a file or directory
+	Malformed     Rule = "malformed"     // a document, or an object that cannot be told or sent
+	Invalid       Rule = "invalid"       // by Istio's validation
+	Duplicate     Rule = "duplicate"     // more than one object of a key
+	Configuration Rule = "configuration" // of tributary itself
+	Empty         Rule = "empty"         // nothing is there
 )
 
 // String returns the finding as one line: "file:line: Kind ns/name: message".
@@ -54,76 +71,108 @@ func (f Finding) String() string {
 type Linter struct {
 	Findings []Finding
 	Objects  int // looked at and found right, but for warnings
+	Foreign  int // objects of other APIs, which were passed over
 
-	looks int // at paths
+	looks []*look
 	seen  map[resource.Key]sight
 }
 
 // sight is where an object was seen first.
 type sight struct {
 	place string
-	look  int
+	look  *look
+}
+
+// Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.
+type Terms struct {
+	Name       string
+	Transform  *transform.Rules
+	Lenient    bool
+	Precedence int
+	Merge      *aggregate.Merge
+}
+
+// look is what was found right in one path.
+type look struct {
+	terms Terms
+	table memstore.Table
 }
 
 // Path looks at a file or a directory tree.
 func (l *Linter) Path(ctx context.Context, path string) error {
-	return l.Address(ctx, firstread.Address(path), file.Settings{})
+	return l.Address(ctx, firstread.Address(path), file.Settings{}, Terms{})
 }
 
 // Address looks at what the file source of an address and settings reads.
-func (l *Linter) Address(ctx context.Context, address string, settings file.Settings) error {
+func (l *Linter) Address(ctx context.Context, address string, settings file.Settings, terms Terms) error {
 	contents, degraded, err := firstread.Files(ctx, address, settings)
 	if err != nil {
 		return err
 	}
 	if degraded != "" {
-		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Message: degraded})
+		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Rule: Unreadable, Message: degraded})
 	}
-	l.Contents(contents...)
+	l.Source(terms, contents...)
 	return nil
 }
 
 // Contents looks at what was read from one path.
-func (l *Linter) Contents(contents ...sources.Content) {
-	l.looks++
+func (l *Linter) Contents(contents ...sources.Content) { l.Source(Terms{}, contents...) }
+
+// Source looks at what was read from one source.
+func (l *Linter) Source(terms Terms, contents ...sources.Content) {
+	at := &look{terms: terms}
+	l.looks = append(l.looks, at)
 	for _, c := range contents {
-		l.content(c)
+		l.content(at, c)
 	}
+	at.table.MarkSynced()
 }
 
-func (l *Linter) content(c sources.Content) {
+func (l *Linter) content(at *look, c sources.Content) {
+	l.Foreign += c.Foreign
 	for _, w := range c.Warnings {
 		place, message, _ := strings.Cut(w, ": ")
-		l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Message: message})
+		l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Malformed, Message: message})
 	}
 	for _, r := range c.Rejects {
-		l.add(Error, r.Key, r.Origin.Place, r.Err)
+		if key, taken := at.terms.Transform.Key(r.Key); taken || r.Key.Name == "" {
+			l.add(Error, key, r.Origin.Place, r.Err)
+		}
 	}
 	for _, r := range c.Resources {
+		if r = at.terms.Transform.Apply(r); r == nil {
+			continue // left out
+		}
 		warnings, err := resource.Validate(r)
+		if at.terms.Lenient {
+			warnings, err = resource.Lenient(warnings, err)
+		}
 		l.add(Error, r.Key(), r.Origin().Place, err)
 		l.add(Warning, r.Key(), r.Origin().Place, warnings.Err())
-		if err != nil {
-			continue
+		if err == nil && l.unique(at, r) {
+			at.table.Apply([]*resource.Resource{r}, nil)
 		}
-		l.unique(r.Key(), r.Origin().Place)
 	}
 }
 
-// unique notes whether the object of key was seen before.
-func (l *Linter) unique(key resource.Key, place string) {
+// unique notes whether the object of r's key was seen before, and reports whether it is the first of its source.
+func (l *Linter) unique(at *look, r *resource.Resource) bool {
+	key, place := r.Key(), r.Origin().Place
 	switch first, seen := l.seen[key]; {
 	case !seen:
 		if l.seen == nil {
 			l.seen = make(map[resource.Key]sight)
 		}
-		l.seen[key] = sight{place, l.looks}
+		l.seen[key] = sight{place, at}
 		l.Objects++
-	case first.look == l.looks:
-		l.add(Error, key, place, fmt.Errorf("already defined at %s, which wins", first.place))
+	case first.look == at:
+		l.find(Error, Duplicate, key, place, fmt.Sprintf("already defined at %s, which wins", first.place))
+		return false
 	case !samePlace(first.place, place):
-		l.add(Warning, key, place, fmt.Errorf("also defined at %s", first.place))
+		l.find(Warning, Duplicate, key, place, fmt.Sprintf("also defined at %s", first.place))
 	}
+	return at.table.Snapshot().Get(key) == nil
 }
 
 // samePlace reports whether two places are one, looked at under different names.
@@ -144,9 +193,16 @@ func (l *Linter) add(severity Severity, key resource.Key, place string, err erro
 		all = resource.Errors{{Key: key, Origin: resource.Origin{Place: place}, Err: errors.New(message)}}
 	}
 	for _, e := range all {
-		l.Findings = append(l.Findings, Finding{
-			Place: e.Origin.Place, Kind: e.Key.Kind, Namespace: e.Key.Namespace, Name: e.Key.Name,
-			Severity: severity, Message: e.Err.Error(),
-		})
+		rule := Malformed
+		if e.Rule {
+			rule = Invalid
+		}
+		l.find(severity, rule, e.Key, e.Origin.Place, e.Err.Error())
 	}
+}
+
+func (l *Linter) find(severity Severity, rule Rule, key resource.Key, place, message string) {
+	l.Findings = append(l.Findings, Finding{
+		Place: place, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Severity: severity, Rule: rule, Message: message,
+	})
 }

@@ -1,0 +1,69 @@
+package lint
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"tributary/aggregate"
+	"tributary/resource"
+)
+
+// Compete adds what can be found only of all objects together: those of different names that want a say in one thing, such as
+// two VirtualServices of one host. All that was looked at counts as the server merges it.
+func (l *Linter) Compete(ctx context.Context) error {
+	if len(l.looks) == 0 {
+		return nil
+	}
+	view := aggregate.New()
+	var all []aggregate.Source
+	for i, at := range l.looks {
+		name := at.terms.Name
+		if name == "" {
+			name = fmt.Sprint("path ", i+1)
+		}
+		all = append(all, aggregate.Source{Name: name, Reader: &at.table, Precedence: at.terms.Precedence, Merge: at.terms.Merge})
+	}
+	view.SetSources(all...)
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = view.Run(ctx) // until it is stopped
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	for {
+		changed := view.Changed()
+		if view.Synced() {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, c := range view.Conflicts() {
+		last := c.Objects[len(c.Objects)-1].Key()
+		var others []string
+		for _, o := range c.Objects[:len(c.Objects)-1] {
+			others = append(others, l.named(o.Key()))
+		}
+		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
+	}
+	return nil
+}
+
+// named is what an object is called, with its place.
+func (l *Linter) named(key resource.Key) string {
+	if place := l.placeOf(key); place != "" {
+		return fmt.Sprintf("%s (%s)", key, place)
+	}
+	return key.String()
+}
+
+// placeOf returns where an object was seen first. One that is merged of several has no place of its own.
+func (l *Linter) placeOf(key resource.Key) string { return l.seen[key].place }

@@ -1,0 +1,72 @@
+package lint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"tributary/aggregate"
+	"tributary/config"
+	"tributary/sources"
+)
+
+// Text looks at a text: a configuration of ours with the files that it names, or configuration objects. name is that of its
+// file. With offline, a source of files that is not on this machine is no error. It returns what was not looked at.
+func (l *Linter) Text(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
+	if config.Recognize(text) {
+		return l.configuration(ctx, name, text, offline)
+	}
+	options, err := sources.Texts{}.Options()
+	if err != nil {
+		return nil, err
+	}
+	content := sources.Decode(name, name, text, options)
+	if len(content.Resources)+len(content.Rejects)+content.Foreign == 0 {
+		base := filepath.Base(name)
+		if slices.ContainsFunc(config.DefaultPaths(), func(p string) bool { return filepath.Base(p) == base }) {
+			return l.configuration(ctx, name, text, offline) // one that says nothing is refused by serve, too
+		}
+		l.Findings = append(l.Findings, Finding{Place: name, Severity: Warning, Rule: Empty, Message: "nothing is in it: neither objects nor a configuration"})
+	}
+	l.Contents(content)
+	return nil, nil
+}
+
+// configuration looks at a configuration and the sources of files in it, each whether or not another one can be read.
+func (l *Linter) configuration(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
+	cfg, err := config.Parse(name, text)
+	if bad, ok := errors.AsType[*config.Error](err); ok {
+		for _, p := range bad.Problems {
+			l.Findings = append(l.Findings, Finding{Place: p.Place(), Severity: Error, Rule: Configuration, Message: p.Text()})
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range cfg.ConfigSources {
+		settings, isFile := s.Settings.(*config.File)
+		if !isFile {
+			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Address))
+			continue
+		}
+		terms := Terms{Name: s.Name, Lenient: s.Validation == config.ValidationWarn, Precedence: s.Precedence}
+		if e := s.Merge.Endpoints; e != nil {
+			terms.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
+		}
+		if terms.Transform, err = s.Rules(); err != nil {
+			return nil, fmt.Errorf("source %s: %w", s.Name, err)
+		}
+		switch err := l.Address(ctx, s.Address, settings.Source(), terms); {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && offline:
+			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Address, err))
+		case err != nil:
+			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Address, err)})
+		}
+	}
+	return skipped, nil
+}
