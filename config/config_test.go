@@ -105,7 +105,7 @@ func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
 		"binary":        {"\x00\x01", []string{"t.yaml:1:1: not valid YAML: control characters are not allowed"}},
 		"two documents": {
 			"configSources: [{address: 'fs:///a'}]\n---\nlisten: {}\n",
-			[]string{"t.yaml:2:1: a second document; the configuration is a single one"},
+			[]string{"t.yaml:2:1: text behind the end of the document; the configuration is a single one"},
 		},
 		"several at once": {
 			`listen:

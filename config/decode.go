@@ -1,20 +1,17 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
 	"encoding"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/yamldoc"
 )
 
 // decoder fills a struct from YAML and collects what is wrong on the way, so that one run tells all. Struct fields are
@@ -64,44 +61,21 @@ func (d *decoder) problemAt(at place, key, format string, args ...any) {
 	})
 }
 
-// decode reads one document of data into the struct that out points to.
+// decode reads data, which is one document and nothing else, into the struct that out points to.
 func (d *decoder) decode(data []byte, out any) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		d.places[""] = place{1, 1}
-		return // an empty file; what must be there is missed by check
-	} else if err != nil {
-		d.syntax(err)
-		return
-	}
-	root := doc.Content[0]
-	if isNull(root) {
+	root, fault := yamldoc.Parse(data)
+	switch {
+	case fault != nil && fault.Message == yamldoc.TextBehind:
+		d.problemAt(place{fault.Line, max(fault.Column, 1)}, "", "%s; the configuration is a single one", fault.Message)
+	case fault != nil:
+		d.problemAt(place{fault.Line, max(fault.Column, 1)}, "", "not valid YAML: %s", fault.Message)
+	case root == nil:
+		d.places[""] = place{1, 1} // an empty file; what must be there is missed by check
+	case isNull(root):
 		d.places[""] = placeOf(root)
-	} else {
+	default:
 		d.value(root, reflect.ValueOf(out).Elem(), "")
 	}
-	var next yaml.Node
-	if err := dec.Decode(&next); err == nil {
-		d.problemAt(placeOf(&next), "", "a second document; the configuration is a single one")
-	} else if !errors.Is(err, io.EOF) {
-		d.syntax(err)
-	}
-}
-
-// yamlError splits off the line that the YAML parser puts into its messages.
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-func (d *decoder) syntax(err error) {
-	text := err.Error()
-	at := place{line: 1, column: 1}
-	if m := yamlError.FindStringSubmatch(text); m != nil {
-		text = strings.TrimPrefix(text, m[0])
-		if n, err := strconv.Atoi(m[1]); err == nil {
-			at.line = n
-		}
-	}
-	d.problemAt(at, "", "not valid YAML: %s", text)
 }
 
 // value reads n into v. key is where n is, such as configSources[0].address.
@@ -115,7 +89,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	}
 	structured := v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode // of a type that has a short form as well
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && !structured {
-		if n.Kind != yaml.ScalarNode {
+		if n.Kind != yaml.ScalarNode || !isPlain(n) {
 			d.want(n, key, "a single value")
 		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
 			d.problem(key, "%v", err)
@@ -181,6 +155,9 @@ func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, sub := n.Content[i], key+"."+n.Content[i].Value
+		if !d.isName(name, key) {
+			continue
+		}
 		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
 			d.problemAt(placeOf(name), sub, "given twice")
 			continue
@@ -208,6 +185,9 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
+		if !d.isName(name, key) {
+			continue
+		}
 		sub := name.Value
 		if key != "" {
 			sub = key + "." + sub
@@ -223,6 +203,26 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 		}
 		seen[name.Value] = name.Line
 	}
+}
+
+// isName reports whether a key of the mapping at key is a name. If it is not, that is noted: it would be taken for another.
+func (d *decoder) isName(n *yaml.Node, key string) bool {
+	if n.Kind == yaml.ScalarNode && isPlain(n) && !isNull(n) {
+		return true
+	}
+	d.problemAt(placeOf(n), key, "want a name as the key")
+	return false
+}
+
+// isPlain reports whether a scalar means what it says, and not what a tag of somebody makes of it.
+func isPlain(n *yaml.Node) bool {
+	switch n.Tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
+		return true
+	case "!!null":
+		return isNull(n)
+	}
+	return false
 }
 
 // want notes that n is not of the sort that is wanted.
@@ -259,6 +259,8 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	return fields
 }
 
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
+}
 
 func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }

@@ -16,6 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 
+	"tributary/internal/yamldoc"
+
 	"tributary/internal/nearest"
 )
 
@@ -159,7 +161,7 @@ func (f *file) decodeYAML(c chunk) {
 
 // decodeJSON reads one value after another, until one is broken.
 func (f *file) decodeJSON(data []byte) {
-	if line, col, ok := firstInvalid(data); ok {
+	if line, col, ok := yamldoc.FirstInvalid(data); ok {
 		f.addBroken(&syntaxError{line, col, "not valid UTF-8; is this a text file?"}, 0)
 		return
 	}

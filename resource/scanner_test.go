@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/yamldoc"
 )
 
 // scanned scans text, and expects that the parser makes the same of it, but for comments. It reports whether the scanner
@@ -22,9 +24,9 @@ func scanned(t *testing.T, s *scanner, text []byte) bool {
 	if root == nil {
 		return false
 	}
-	parsed, err := readOne(text) // to its end
-	if err != nil {
-		t.Fatalf("the scanner reads what is wrong to the parser: %v\n%s\n%q", err, text, text)
+	parsed, fault := yamldoc.Parse(text) // to its end
+	if fault != nil {
+		t.Fatalf("the scanner reads what is wrong to the parser: %v\n%s\n%q", fault, text, text)
 	}
 	require.NotNil(t, parsed, "%q", text)
 	if !sameNode(parsed, root) {

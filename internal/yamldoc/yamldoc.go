@@ -1,0 +1,185 @@
+// Package yamldoc parses a text that is one YAML document, to its end, and says where it is at fault.
+package yamldoc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Fault says why a text could not be parsed. Line counts from the start of the text; column is 0 if unknown.
+type Fault struct {
+	Line, Column int
+	Message      string
+}
+
+// Lines yields the lines of text with what ends them. A carriage return alone ends one, too, as it does for the parser.
+func Lines(text []byte) iter.Seq[[]byte] {
+	returns := bytes.IndexByte(text, '\r') >= 0
+	return func(yield func([]byte) bool) {
+		for len(text) > 0 {
+			end := bytes.IndexByte(text, '\n') + 1
+			if end == 0 {
+				end = len(text)
+			}
+			if returns {
+				if i := bytes.IndexByte(text[:end], '\r'); i >= 0 && i+2 < end || i+1 == len(text) || i+2 == end && text[i+1] != '\n' {
+					end = i + 1
+				}
+			}
+			if !yield(text[:end]) {
+				return
+			}
+			text = text[end:]
+		}
+	}
+}
+
+// Parse returns the root of the document, or nil if it is empty.
+func Parse(text []byte) (root *yaml.Node, fault *Fault) {
+	if line, col, ok := FirstInvalid(text); ok {
+		return nil, &Fault{line, col, "not valid UTF-8; is this a text file?"}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			root, fault = nil, &Fault{Line: 1, Message: fmt.Sprintf("the YAML parser panics: %v", p)}
+		}
+	}()
+	root, err := readOne(text)
+	if err != nil {
+		return nil, explain(text, err)
+	}
+	return root, nil
+}
+
+// readOne returns the root of the one document of text, or nil if that is empty. The parser stops at the end of the
+// document; what it has not read must be nothing.
+func readOne(text []byte) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, rest yaml.Node
+	switch err := decoder.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil //nolint:nilnil // there is no document
+	case err != nil:
+		return nil, err
+	}
+	switch err := decoder.Decode(&rest); {
+	case err == nil:
+		return nil, fmt.Errorf("yaml: line %d: %s", rest.Line, TextBehind)
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return doc.Content[0], nil
+}
+
+// TextBehind is the message of a fault that begins where the document ends.
+const TextBehind = "text behind the end of the document"
+
+// parserProblems begin the messages of the YAML parser proper, which name the line before the right one, or the one before
+// that in which the collection begins. Those of its scanner name the right one.
+var parserProblems = []string{
+	"did not find expected <", "did not find expected node content", "did not find expected '-' indicator", "did not find expected key",
+	"did not find expected ',' or ", "found undefined tag handle", "found duplicate %", "found incompatible YAML document",
+}
+
+// explain turns the parser's message "yaml: line 3: found character that cannot start any token" into a place and a
+// reason that a person can act on.
+func explain(text []byte, err error) *Fault {
+	e := &Fault{Line: 1}
+	var line int
+	line, e.Message = splitLine(err)
+	e.Line = max(line, 1)
+	if parsers := slices.ContainsFunc(parserProblems, func(p string) bool { return strings.HasPrefix(e.Message, p) }); parsers || line == 0 {
+		if at := firstWith(text, e.Message); at > 0 {
+			e.Line = at
+		} else if parsers {
+			e.Line = line + 1
+		}
+	}
+	if strings.HasPrefix(e.Message, "did not find expected <document start>") {
+		e.Message = TextBehind
+	}
+	if strings.Contains(e.Message, "cannot start any token") {
+		// The parser is off by one at times.
+		for i, row := range bytes.SplitN(text, []byte("\n"), e.Line+2) {
+			if i+2 < e.Line || i > e.Line {
+				continue
+			}
+			if indent := row[:len(row)-len(bytes.TrimLeft(row, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 {
+				e.Line, e.Column = i+1, bytes.IndexByte(indent, '\t')+1
+				e.Message = "a tab indents this line; YAML takes only blanks"
+				break
+			}
+		}
+	}
+	return e
+}
+
+// splitLine takes the line off a message of the parser; it is 0 if there is none.
+func splitLine(err error) (line int, message string) {
+	message = strings.TrimPrefix(err.Error(), "yaml: ")
+	if n, _ := fmt.Sscanf(message, "line %d: ", &line); n == 1 {
+		_, message, _ = strings.Cut(message, ": ")
+	}
+	return line, message
+}
+
+// maxTries is how long a text may be that is parsed again to find the line of a fault.
+const maxTries = 64 << 10
+
+// firstWith returns the line in which a fault is: the last one of the shortest beginning of the text that has it. It returns
+// 0 if the text is too long to look for it.
+func firstWith(text []byte, message string) int {
+	if len(text) > maxTries {
+		return 0
+	}
+	var ends []int // of lines
+	end := 0
+	for l := range Lines(text) {
+		end += len(l)
+		ends = append(ends, end)
+	}
+	n := sort.Search(len(ends), func(i int) bool {
+		_, err := readOne(text[:ends[i]])
+		if err == nil {
+			return false
+		}
+		_, got := splitLine(err)
+		return got == message
+	})
+	if n == len(ends) {
+		return 0
+	}
+	return n + 1
+}
+
+// FirstInvalid returns the place of the first byte of text that is not UTF-8.
+func FirstInvalid(text []byte) (line, column int, found bool) {
+	if utf8.Valid(text) {
+		return 0, 0, false
+	}
+	line = 1
+	for l := range bytes.Lines(text) {
+		if !utf8.Valid(l) {
+			column = 1
+			for len(l) > 0 {
+				r, size := utf8.DecodeRune(l)
+				if r == utf8.RuneError && size == 1 {
+					break
+				}
+				l, column = l[size:], column+1
+			}
+			return line, column, true
+		}
+		line++
+	}
+	return line, 1, true // not reached: a break is not part of any rune
+}
