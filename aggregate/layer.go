@@ -112,6 +112,9 @@ func (v *View) stack() (layers []layer) {
 		}
 		add(current{*s.said}, s.read())
 	}
+	if v.earlier != nil {
+		layers = append(layers, earlier{v.pooled})
+	}
 	for _, f := range v.formers {
 		layers = append(layers, former{*f})
 	}

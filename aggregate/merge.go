@@ -80,13 +80,14 @@ func (v *View) reconcile() []resource.Key {
 }
 
 // remember keeps what is served if not all of the new configuration is read. It
-// returns its keys and those of what was remembered before. What the pool made stays with the pool, as long as that is made
-// of anything: it knows which endpoints come and go.
+// returns its keys and those of what was remembered before. What the pool made is with the pool, as long as that is made of
+// anything, since it knows which endpoints come and go; what it had fills the gaps, for what a source that is merged no longer
+// has taken along.
 func (v *View) remember() (keys []resource.Key) {
 	if v.earlier != nil {
-		keys = keysOf(v.earlier.Snapshot())
+		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
 	}
-	v.earlier = nil
+	v.earlier, v.pooled = nil, memstore.Snapshot{}
 	if v.complete() {
 		return keys
 	}
@@ -97,6 +98,9 @@ func (v *View) remember() (keys []resource.Key) {
 			continue
 		}
 		puts = append(puts, r)
+	}
+	if pooled {
+		v.pooled = v.pool.snapshot
 	}
 	v.earlier = new(memstore.Table)
 	v.earlier.Apply(puts, nil)
@@ -129,8 +133,8 @@ func (v *View) decided(s *followed) []resource.Key {
 // settle forgets what was served earlier and the former sources, and returns the keys that they had.
 func (v *View) settle() (keys []resource.Key) {
 	if v.earlier != nil {
-		keys = keysOf(v.earlier.Snapshot())
-		v.earlier = nil
+		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
+		v.earlier, v.pooled = nil, memstore.Snapshot{}
 	}
 	for _, f := range v.formers {
 		v.pool.drop(f)

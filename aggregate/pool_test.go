@@ -135,6 +135,35 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 	})
 }
 
+// TestNoLongerMergedWhileAnotherIsUnread takes the setting away from a source in the very configuration that gives it to one that
+// is not read yet, and may have the same hosts.
+func TestNoLongerMergedWhileAnotherIsUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, late := memstore.New(), memstore.New(), memstore.New()
+		list(t, a, "reviews", "10.0.0.1")
+		other := listed{host: "b.example", ports: []uint32{80}, addresses: []string{"10.0.0.2"}}
+		b.Apply([]*resource.Resource{other.resource(t, keyOf("ratings"))}, nil)
+		a.MarkSynced()
+		b.MarkSynced()
+		view := start(t, merging("a", a), merging("b", b))
+		synctest.Wait()
+		before := statesOf(t, view.Snapshot())
+		require.Len(t, before, 2)
+
+		view.SetSources(merging("late", late), merging("b", b), Source{Name: "a", Reader: a})
+		synctest.Wait()
+		for key := range before {
+			require.Contains(t, statesOf(t, view.Snapshot()), key)
+		}
+		list(t, late, "reviews", "10.0.0.3")
+		late.MarkSynced()
+		synctest.Wait()
+		for key := range before {
+			require.Contains(t, statesOf(t, view.Snapshot()), key)
+		}
+	})
+}
+
 func memberNames(members []Member) (names []string) {
 	for _, m := range members {
 		names = append(names, m.Source)

@@ -46,13 +46,14 @@ type View struct {
 	index   conflicts.Index // guarded by indexMu; follows table whenever it is asked
 
 	// Owned by the loop.
-	configured *configuration  // what sources were made of
-	settled    *sync.Once      // closes configured.settled
-	sources    []*followed     // in order of precedence
-	formers    []*said         // removed, and not yet made up for
-	earlier    *memstore.Table // what was served when sources changed; nil once all of these are read
-	layers     []layer         // what all of them say
-	pool       pool            // of the sources with Merge; it also guards what explanations read
+	configured *configuration    // what sources were made of
+	settled    *sync.Once        // closes configured.settled
+	sources    []*followed       // in order of precedence
+	formers    []*said           // removed, and not yet made up for
+	earlier    *memstore.Table   // what was served when sources changed; nil once all of these are read
+	pooled     memstore.Snapshot // what of that the pool had made
+	layers     []layer           // what all of them say
+	pool       pool              // of the sources with Merge; it also guards what explanations read
 }
 
 // configuration is a set of sources.
