@@ -333,6 +333,9 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 			if err := st.Send(r); err != nil || len(resources) == 0 {
 				return err
 			}
+			if m.mischief(8) {
+				return status.Error(codes.Unavailable, "mischief in the middle")
+			}
 		}
 	}
 	// due returns what differs of what is asked for, and has gone.

@@ -104,8 +104,8 @@ func (s *subscription) open(fresh bool) []string {
 	return s.resources.open()
 }
 
-// take notes a response, of which something may have been rejected. first says that it begins a complete set.
-func (s *subscription) take(r *Response, first bool, rejected rejection) {
+// take notes a response, of which something may have been rejected.
+func (s *subscription) take(r *Response, rejected rejection) {
 	if !r.Delta {
 		s.versions, s.partial = nil, false
 		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // it has everything
@@ -115,7 +115,7 @@ func (s *subscription) take(r *Response, first bool, rejected rejection) {
 		return
 	}
 	s.version = ""
-	if s.versions == nil || first {
+	if s.versions == nil {
 		s.versions = make(map[string]string, len(r.Resources))
 	}
 	if taken := rejected.taken(r); taken != nil {
