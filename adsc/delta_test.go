@@ -340,3 +340,40 @@ func TestAResponseCanBeRejectedInPart(t *testing.T) {
 	assert.Contains(t, receive(t, requests).GetErrorDetail().GetMessage(), errRefused.Error())
 	assert.Equal(t, map[string]string{"a": "2", "b": "1", "x": "1"}, receive(t, requests).GetInitialResourceVersions())
 }
+
+// TestWhatIsDroppedWhileItIsHandledIsNotKnown: the caller need not have it any more.
+func TestWhatIsDroppedWhileItIsHandledIsNotKnown(t *testing.T) {
+	firsts := make(chan *deltaRequest, 2)
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		firsts <- first
+		if n > 0 {
+			<-s.Context().Done()
+			return nil
+		}
+		if err := s.Send(deltaResponse(t, "n1", "v", "a@1", "b@1")); err != nil {
+			return err
+		}
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		return errRestart
+	})
+	var client *adsc.Client
+	want := func(names ...string) adsc.Subscription {
+		return adsc.Subscription{TypeURL: typeA, Names: names, Handler: func(context.Context, *adsc.Response) error {
+			assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"b"}, Handler: accept}))
+			return client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept})
+		}}
+	}
+	client, err := adsc.New(deltaConfig(address, want("a", "b")))
+	require.NoError(t, err)
+	start(t, client)
+	receive(t, firsts)
+	again := receive(t, firsts)
+	assert.Equal(t, []string{"a", "b"}, again.GetResourceNamesSubscribe())
+	assert.Equal(t, map[string]string{"b": "1"}, again.GetInitialResourceVersions())
+}
