@@ -1,6 +1,7 @@
 package adsc_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -126,4 +127,39 @@ func TestAVersionOfAResponseThatCrossedOtherNamesIsNotTheirs(t *testing.T) {
 	again := receive(t, firsts)
 	assert.Equal(t, []string{"a", "b"}, again.GetResourceNames())
 	assert.Empty(t, again.GetVersionInfo())
+}
+
+// TestARejectedVersionIsNotResumedWith: the server would think that it was taken.
+func TestARejectedVersionIsNotResumedWith(t *testing.T) {
+	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
+	address := serve(t, func(n int, s stream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		firsts <- first
+		if n > 0 {
+			<-s.Context().Done()
+			return nil
+		}
+		for _, version := range []string{"good", "bad"} {
+			if err := s.Send(response(t, typeA, version, version, version)); err != nil {
+				return err
+			}
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+		}
+		return errRestart
+	})
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
+		if r.Version == "bad" {
+			return errRefused
+		}
+		return nil
+	}})
+	cfg.Backoff = retries(1)
+	run(t, cfg)
+	receive(t, firsts)
+	assert.Equal(t, "good", receive(t, firsts).GetVersionInfo())
 }
