@@ -87,29 +87,35 @@ func (r *run) ring() {
 // Interfaces implements registry.Listener.
 func (r *run) Interfaces(names []string, err error) {
 	r.change(func(s *state) {
-		if err != nil {
+		switch {
+		case r.settings.RegisterMode == modeInstance: // whatever is there, and whether we may read it
+			s.takeInterfaces(nil)
+		case err != nil:
 			s.listed[ofInterfaces].trouble = err
-			return
+		default:
+			s.takeInterfaces(selected(names, r.settings.Interfaces, r.settings.SkipInterfaces))
 		}
-		s.takeInterfaces(r.selected(names, r.settings.RegisterMode != modeInstance, r.settings.Interfaces, r.settings.SkipInterfaces))
 	})
 }
 
 // Applications implements registry.Listener.
 func (r *run) Applications(names []string, err error) {
 	r.change(func(s *state) {
-		if err != nil {
+		switch {
+		case r.settings.RegisterMode == modeInterface:
+			s.takeApplications(nil)
+		case err != nil:
 			s.listed[ofApplications].trouble = err
-			return
+		default:
+			s.takeApplications(selected(names, r.settings.Applications, r.settings.SkipApplications))
 		}
-		s.takeApplications(r.selected(names, r.settings.RegisterMode != modeInterface, r.settings.Applications, r.settings.SkipApplications))
 	})
 }
 
 // selected returns those of names that the settings select.
-func (r *run) selected(names []string, level bool, wanted, skipped []string) (all []string) {
+func selected(names, wanted, skipped []string) (all []string) {
 	for _, name := range names {
-		if level && selects(name, wanted, skipped) {
+		if selects(name, wanted, skipped) {
 			all = append(all, name)
 		}
 	}

@@ -285,6 +285,21 @@ func TestWhatCannotBeReadHoldsUpNothing(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
 }
 
+func TestRegisterModeAndNamesSelect(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
+	instanceOf(s, "app", "10.0.0.2:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "c")
+	settings := patiently()
+	settings.RegisterMode, settings.SkipInterfaces = modeInterface, []string{"x.*"}
+	s.Deny("/services") // which is of no matter then
+	start(t, s, settings).awaitAll("a 10.0.0.1:20880*100")
+	s.Allow("/services")
+	settings.RegisterMode = modeInstance
+	start(t, s, settings).awaitAll("c 10.0.0.2:20880*100")
+}
+
 // instanceOf writes an instance with metadata of that revision.
 func instanceOf(s *zktest.Server, app, address, revision string) {
 	host, port, _ := strings.Cut(address, ":")
