@@ -26,9 +26,9 @@ func (s *sink) Confirm(group, mark string) bool {
 		s.mu.Unlock()
 		return false
 	}
-	held, print, j := g.held, g.print, s.judge
+	has, print, j := g.has, g.print, s.judge
 	s.mu.Unlock()
-	if sumOf(mark, j, held, print.Said) != print.Sum {
+	if sumOf(mark, j, has, print.Said) != print.Sum {
 		return false
 	}
 	s.mu.Lock()
@@ -45,12 +45,12 @@ func (s *sink) Confirm(group, mark string) bool {
 // fingerprint returns what content is known by later. It is none if the content cannot be confirmed: a group with rejects
 // may hold what the content does not say, and what is there more than once is not kept.
 func (a *admitted) fingerprint(j judge) lastgood.Print {
-	held, repeated := split(a.Resources)
+	first, repeated := split(a.Resources)
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
 	}
 	said := a.saying()
-	return lastgood.Print{Sum: sumOf(a.Mark, j, held, said), Said: said}
+	return lastgood.Print{Sum: sumOf(a.Mark, j, first, said), Said: said}
 }
 
 // sumOf identifies resources, which are in order of their keys, and what else is known of them, and what made them so: what

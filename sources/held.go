@@ -18,5 +18,5 @@ func (s *sink) Held(group string) []*resource.Resource {
 	if s.judge.transform != nil || g == nil || len(g.quarantine) > 0 {
 		return nil
 	}
-	return g.held
+	return g.has
 }

@@ -10,28 +10,31 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// ledger is the bookkeeping of one source: what each group holds, which of the candidates for a key is in force, and
+// ledger is the bookkeeping of one source: what each group has, which of the candidates for a key is in force, and
 // what is quarantined. It is plain state, without locks or I/O. A call costs in proportion to the groups that it is
 // about, never to the whole.
 type ledger struct {
 	groups map[string]*group
 	// winners has the resource in force for each key, and contenders, for those keys that several groups have, all of
-	// them in order of group. The first contender is the winner.
+	// them in order of group. The first contender is the winner. A last good version wins only where no group has the key.
 	winners    map[resource.Key]candidate
 	contenders map[resource.Key][]candidate
+	rejecting  map[resource.Key][]*group // by key, those that have a reject of it, in order
 
-	objects     map[resource.Kind]int // winners by kind
+	counts      map[resource.Kind]int // winners by kind
 	quarantined int                   // over all groups
 	repeated    int                   // the same, of group.repeated
 	warnings    int                   // the same
 	foreign     int                   // the same
 }
 
-// group is what one group holds. Its slices are never changed, only replaced, so that they may be read without the lock.
+// group is what one group has. Its slices are never changed, only replaced, so that they may be read without the lock.
 type group struct {
 	name       string
-	held       []*resource.Resource // by key, each once
-	repeated   []*resource.Resource // further ones with a key that is held, by key
+	has        []*resource.Resource // by key, each once
+	repeated   []*resource.Resource // further ones with a key that it has, by key
+	rejects    rejects
+	keeps      map[resource.Key]bool // the last good versions in force for its rejects, and whether it is sure that they are meant
 	quarantine []Quarantined
 	warnings   []string
 	warned     map[resource.Key][]string // those of the warnings that validation gave
@@ -44,6 +47,7 @@ type group struct {
 type candidate struct {
 	group    *group
 	resource *resource.Resource
+	kept     bool // it is the last good version, and the group has a reject in its place
 }
 
 func newLedger() *ledger {
@@ -51,7 +55,8 @@ func newLedger() *ledger {
 		groups:     make(map[string]*group),
 		winners:    make(map[resource.Key]candidate),
 		contenders: make(map[resource.Key][]candidate),
-		objects:    make(map[resource.Kind]int),
+		rejecting:  make(map[resource.Key][]*group),
+		counts:     make(map[resource.Kind]int),
 	}
 }
 
@@ -74,6 +79,8 @@ type touched struct {
 
 type standing struct {
 	winner    *resource.Resource // nil for none
+	group     *group             // that had it
+	restored  bool               // it was as an earlier run left it
 	contended bool
 }
 
@@ -90,21 +97,28 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 		l.groups = make(map[string]*group, len(contents))
 		l.winners = make(map[resource.Key]candidate, n)
 	}
+	var fresh []*group
 	for _, content := range contents {
-		l.replaceOne(content, now, before, &c)
+		known := l.groups[content.Group] != nil
+		if g := l.replaceOne(content, now, before, &c); !known {
+			fresh = append(fresh, g)
+		}
 	}
 	for _, key := range before.keys {
 		was := before.was[key]
+		if _, ok := l.winners[key]; !ok && was.winner != nil {
+			l.stand(key, was, fresh)
+		}
 		w, ok := l.winners[key]
 		switch {
 		case !ok && was.winner != nil:
 			c.deletes = append(c.deletes, key)
-			if l.objects[key.Kind]--; l.objects[key.Kind] == 0 {
-				delete(l.objects, key.Kind)
+			if l.counts[key.Kind]--; l.counts[key.Kind] == 0 {
+				delete(l.counts, key.Kind)
 			}
 		case ok && was.winner == nil:
 			c.puts = append(c.puts, w.resource)
-			l.objects[key.Kind]++
+			l.counts[key.Kind]++
 		case ok && w.resource != was.winner:
 			c.puts = append(c.puts, w.resource)
 		}
@@ -112,28 +126,32 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			c.conflicts = append(c.conflicts, conflict(key, w.resource, all[1].resource))
 		}
 	}
+	for i, q := range c.quarantined {
+		c.quarantined[i] = l.told(q)
+	}
 	return c
 }
 
-func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c *change) {
+func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c *change) *group {
 	g := l.groups[content.Group]
 	if g == nil {
 		g = &group{name: content.Group}
 	}
 	old := *g
-	g.restored = false
-	held, repeated := split(content.Resources)
-	held, unsure := keepLastGood(held, old.held, content.Rejects)
+	l.letGo(g, before)
+	l.reject(g, content.Rejects)
+	has, repeated := split(content.Resources)
 	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
 	g.foreign, g.print = content.Foreign, content.print
-	g.quarantine = quarantine(content, held, unsure, old.quarantine, now)
-	g.held = l.settle(g, old.held, held, before)
+	g.quarantine = quarantine(content, old.quarantine, now)
+	g.has = l.take(g, old.has, has, before)
+	g.restored = false
 
 	l.quarantined += len(g.quarantine) - len(old.quarantine)
 	l.repeated += len(g.repeated) - len(old.repeated)
 	l.warnings += len(g.warnings) - len(old.warnings)
 	l.foreign += g.foreign - old.foreign
-	if len(g.held)+len(g.quarantine)+len(g.warnings)+len(g.excluded)+g.foreign > 0 {
+	if len(g.has)+len(g.quarantine)+len(g.warnings)+len(g.excluded)+g.foreign > 0 {
 		l.groups[g.name] = g
 	} else {
 		delete(l.groups, g.name)
@@ -142,13 +160,14 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.Key)...)
 	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
 	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
-		first, _ := find(g.held, r.Key())
+		first, _ := find(g.has, r.Key())
 		c.conflicts = append(c.conflicts, conflict(r.Key(), first, r))
 	}
+	return g
 }
 
 // split orders rs by key and parts the first of each key from those that repeat it.
-func split(rs []*resource.Resource) (held, repeated []*resource.Resource) {
+func split(rs []*resource.Resource) (first, repeated []*resource.Resource) {
 	if !slices.IsSortedFunc(rs, compareKeys) {
 		rs = slices.Clone(rs)
 		slices.SortStableFunc(rs, compareKeys)
@@ -156,99 +175,23 @@ func split(rs []*resource.Resource) (held, repeated []*resource.Resource) {
 	for i, r := range rs {
 		if i > 0 && rs[i-1].Key() == r.Key() {
 			if repeated == nil {
-				held = slices.Clone(rs[:i])
+				first = slices.Clone(rs[:i])
 			}
 			repeated = append(repeated, r)
 		} else if repeated != nil {
-			held = append(held, r)
+			first = append(first, r)
 		}
 	}
 	if repeated == nil {
-		held = rs
+		first = rs
 	}
-	return held, repeated
+	return first, repeated
 }
 
-// keepLastGood adds to held those of old that a reject stands for. It also returns those of them that are there only
-// because it cannot be told what some reject is.
-func keepLastGood(held, old []*resource.Resource, rejects []Reject) (all, unsure []*resource.Resource) {
-	if len(rejects) == 0 || len(old) == 0 {
-		return held, nil
-	}
-	rejected := make(map[resource.Key]bool, len(rejects))
-	anonymous := false
-	for _, r := range rejects {
-		switch {
-		case r.Foreign:
-		case r.anonymous():
-			anonymous = true
-		case r.identified():
-			rejected[r.Key] = true
-		default:
-			rejected[resource.Key{Namespace: r.Key.Namespace, Name: r.Key.Name}] = true // of whichever kind
-		}
-	}
-	var kept []*resource.Resource
-	for _, r := range old {
-		key := r.Key()
-		sure := rejected[key]
-		if !sure && !anonymous && !rejected[resource.Key{Namespace: key.Namespace, Name: key.Name}] {
-			continue
-		}
-		if _, replaced := find(held, key); replaced {
-			continue
-		}
-		kept = append(kept, r)
-		if !sure {
-			unsure = append(unsure, r)
-		}
-	}
-	if len(kept) == 0 {
-		return held, nil
-	}
-	all = slices.Concat(held, kept)
-	slices.SortFunc(all, compareKeys)
-	return all, unsure
-}
-
-// quarantine lists the rejects of content. One that was there before keeps its time. Those of which it cannot be told what
-// they are keep those of unsure that they may be.
-func quarantine(content admitted, held, unsure []*resource.Resource, old []Quarantined, now time.Time) []Quarantined {
-	if len(content.Rejects) == 0 {
-		return nil
-	}
-	since := make(map[resource.Key]time.Time, len(old))
-	for _, q := range old {
-		if t, ok := since[q.Key()]; !ok || q.Since.Before(t) {
-			since[q.Key()] = q.Since
-		}
-	}
-	qs := make([]Quarantined, 0, len(content.Rejects))
-	for _, r := range content.Rejects {
-		_, serves := find(held, r.Key)
-		q := Quarantined{
-			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
-			Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now, LastGoodServes: serves,
-		}
-		if t, ok := since[r.Key]; ok {
-			q.Since = t
-		}
-		if !r.identified() {
-			for _, u := range unsure {
-				if r.anonymous() || u.Key().Namespace == r.Key.Namespace && u.Key().Name == r.Key.Name {
-					q.Keeps = append(q.Keeps, u.Key().String())
-				}
-			}
-		}
-		qs = append(qs, q)
-	}
-	return qs
-}
-
-// settle makes the winners follow from group g holding next instead of old, and returns next with those resources that
-// are the same as before replaced by the old ones, so that what did not change is the same pointer everywhere.
-func (l *ledger) settle(g *group, old, next []*resource.Resource, before *touched) []*resource.Resource {
-	settled := make([]*resource.Resource, 0, len(next))
+// take makes the winners follow from group g having next instead of old, and returns next with those resources that
+// bring nothing new replaced by the old ones, so that what did not change is the same pointer everywhere.
+func (l *ledger) take(g *group, old, next []*resource.Resource, before *touched) []*resource.Resource {
+	taken := make([]*resource.Resource, 0, len(next))
 	i := 0
 	for _, r := range next {
 		for i < len(old) && compareKeys(old[i], r) < 0 {
@@ -258,17 +201,17 @@ func (l *ledger) settle(g *group, old, next []*resource.Resource, before *touche
 		if i < len(old) && old[i].Key() == r.Key() {
 			was := old[i]
 			i++
-			if same(was, r) {
-				settled = append(settled, was)
+			if !news(was, r) {
+				taken = append(taken, was)
 				continue
 			}
 		}
-		settled = append(settled, l.add(g, r, before))
+		taken = append(taken, l.add(g, r, before))
 	}
 	for ; i < len(old); i++ {
 		l.drop(g, old[i].Key(), before)
 	}
-	return settled
+	return taken
 }
 
 // add makes r the candidate of g for its key, and returns it.
@@ -278,8 +221,12 @@ func (l *ledger) add(g *group, r *resource.Resource, before *touched) *resource.
 	all, contended := l.contenders[key]
 	before.touch(key, w, contended)
 	switch {
+	case taken && w.kept: // it is not needed any more
+		delete(w.group.keeps, key)
+		l.winners[key] = candidate{group: g, resource: r}
+		return r
 	case !taken, w.group == g && !contended:
-		l.winners[key] = candidate{g, r}
+		l.winners[key] = candidate{group: g, resource: r}
 		return r
 	case !contended:
 		all = []candidate{w}
@@ -288,7 +235,7 @@ func (l *ledger) add(g *group, r *resource.Resource, before *touched) *resource.
 	if found {
 		all[i].resource = r
 	} else {
-		all = slices.Insert(all, i, candidate{g, r})
+		all = slices.Insert(all, i, candidate{group: g, resource: r})
 	}
 	l.contenders[key] = all
 	l.winners[key] = all[0]
@@ -317,7 +264,7 @@ func (l *ledger) drop(g *group, key resource.Key, before *touched) {
 // touch notes how key stands, the first time.
 func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 	if _, noted := t.was[key]; !noted {
-		t.was[key] = standing{winner.resource, contended}
+		t.was[key] = standing{winner.resource, winner.group, winner.group != nil && winner.group.restored, contended}
 		t.keys = append(t.keys, key)
 	}
 }
@@ -344,14 +291,6 @@ func (l *ledger) excluding(key resource.Key) (all []Excluded) {
 // names returns the groups in order.
 func (l *ledger) names() []string { return slices.Sorted(maps.Keys(l.groups)) }
 
-// held returns what group name holds, by key.
-func (l *ledger) held(name string) []*resource.Resource {
-	if g := l.groups[name]; g != nil {
-		return g.held
-	}
-	return nil
-}
-
 // quarantineList returns all that is quarantined, by group.
 func (l *ledger) quarantineList() []Quarantined {
 	if l.quarantined == 0 {
@@ -359,7 +298,9 @@ func (l *ledger) quarantineList() []Quarantined {
 	}
 	qs := make([]Quarantined, 0, l.quarantined)
 	for _, g := range l.groups {
-		qs = append(qs, g.quarantine...)
+		for _, q := range g.quarantine {
+			qs = append(qs, l.told(q))
+		}
 	}
 	slices.SortStableFunc(qs, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
 	return qs
@@ -418,9 +359,9 @@ func (c candidate) compareGroup(name string) int { return cmp.Compare(c.group.na
 
 func compareKeys(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }
 
-// same reports whether b brings nothing new, be it in content or in what is shown of it.
-func same(a, b *resource.Resource) bool {
-	return a == b || resource.Equal(a, b) && a.Origin() == b.Origin() && (b.Created().IsZero() || a.Created().Equal(b.Created()))
+// news reports whether b brings something new to a, be it in content or in what is shown of it.
+func news(a, b *resource.Resource) bool {
+	return a != b && (!resource.Equal(a, b) || a.Origin() != b.Origin() || !b.Created().IsZero() && !a.Created().Equal(b.Created()))
 }
 
 func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) {

@@ -46,8 +46,8 @@ func TestLedger(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLedger()
-		model := make(map[string]map[resource.Key]*resource.Resource) // by group: what it holds
-		store := make(map[resource.Key]*resource.Resource)            // what a table makes of the changes
+		model := newModel(groups)
+		store := make(map[resource.Key]*resource.Resource) // what a table makes of the changes
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			var contents []admitted
 			for _, g := range groups {
@@ -55,9 +55,7 @@ func TestLedger(t *testing.T) {
 					contents = append(contents, drawOne(t, g))
 				}
 			}
-			for _, c := range contents {
-				model[c.Group] = modelOf(c.Content, model[c.Group])
-			}
+			model.replace(contents)
 			c := l.replace(contents, time.Unix(1, 0))
 			for _, key := range c.deletes {
 				require.Contains(t, store, key)
@@ -69,10 +67,7 @@ func TestLedger(t *testing.T) {
 				store[r.Key()] = r
 			}
 
-			want := make(map[resource.Key]*resource.Resource)
-			for _, g := range slices.Backward(groups) {
-				maps.Copy(want, model[g])
-			}
+			want := model.winners()
 			require.Len(t, store, len(want))
 			for key, r := range want {
 				require.NotNil(t, store[key])
@@ -90,38 +85,132 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// modelOf works out what a group holds after content.
-func modelOf(content Content, old map[resource.Key]*resource.Resource) map[resource.Key]*resource.Resource {
-	next := make(map[resource.Key]*resource.Resource)
-	for _, r := range content.Rejects {
-		for key, o := range old {
-			if r.Key == key || r.Key == (resource.Key{}) {
-				next[key] = o
-			}
-		}
-	}
-	for _, r := range slices.Backward(content.Resources) {
-		next[r.Key()] = r
-	}
-	return next
+// model is what a source has, worked out anew with each step.
+type model struct {
+	names  []string // in order
+	groups map[string]*modelGroup
+	kept   map[resource.Key]*resource.Resource // that no group has; by the group of its origin
 }
 
-func checkCounts(t *rapid.T, l *ledger, winners int, model map[string]map[resource.Key]*resource.Resource) {
-	require.Equal(t, winners, l.objects[resource.ServiceEntry])
+type modelGroup struct {
+	known     bool
+	restored  bool // it is as it was found after a restart
+	has       map[resource.Key]*resource.Resource
+	rejected  map[resource.Key]bool
+	anonymous bool
+}
+
+func newModel(names []string) *model {
+	m := &model{names: names, groups: make(map[string]*modelGroup), kept: make(map[resource.Key]*resource.Resource)}
+	for _, name := range names {
+		m.groups[name] = &modelGroup{}
+	}
+	return m
+}
+
+// owner returns who has a key, and what; the first in order of name.
+func (m *model) owner(key resource.Key) (string, *resource.Resource) {
+	for _, name := range m.names {
+		if r := m.groups[name].has[key]; r != nil {
+			return name, r
+		}
+	}
+	if r := m.kept[key]; r != nil {
+		return r.Origin().Group, r
+	}
+	return "", nil
+}
+
+func (m *model) winners() map[resource.Key]*resource.Resource {
+	all := maps.Clone(m.kept)
+	for _, name := range slices.Backward(m.names) {
+		maps.Copy(all, m.groups[name].has)
+	}
+	return all
+}
+
+// restart forgets what is not on disk: what is not in force, and what was rejected.
+func (m *model) restart() {
+	winners := m.winners()
+	for name, g := range m.groups {
+		next := &modelGroup{restored: true, has: make(map[resource.Key]*resource.Resource)}
+		for key, r := range winners {
+			if g.has[key] == r || m.kept[key] == r && r.Origin().Group == name {
+				next.has[key] = r
+			}
+		}
+		next.known = len(next.has) > 0
+		m.groups[name] = next
+	}
+	clear(m.kept)
+}
+
+func (m *model) replace(contents []admitted) {
+	before := m.winners()
+	owners, restored := make(map[resource.Key]string), make(map[resource.Key]bool)
+	for key := range before {
+		owners[key], _ = m.owner(key)
+		restored[key] = m.groups[owners[key]].restored
+	}
+	var fresh []string
+	for _, c := range contents {
+		maps.DeleteFunc(m.kept, func(_ resource.Key, r *resource.Resource) bool { return r.Origin().Group == c.Group })
+		if !m.groups[c.Group].known {
+			fresh = append(fresh, c.Group)
+		}
+		next := &modelGroup{known: len(c.Resources)+len(c.Rejects) > 0, has: make(map[resource.Key]*resource.Resource), rejected: make(map[resource.Key]bool)}
+		for _, r := range c.Rejects {
+			next.rejected[r.Key] = true
+			next.anonymous = next.anonymous || r.Key == resource.Key{}
+		}
+		for _, r := range slices.Backward(c.Resources) {
+			next.has[r.Key()] = r
+		}
+		m.groups[c.Group] = next
+	}
+	for key, r := range before {
+		if name, has := m.owner(key); has != nil {
+			if m.groups[name].has[key] != nil {
+				delete(m.kept, key)
+			}
+			continue
+		}
+		keeper := ""
+		for _, name := range slices.Concat(m.names, []string{owners[key]}, fresh) {
+			g := m.groups[name]
+			if keeper == "" && g.rejected[key] {
+				keeper = name
+			}
+		}
+		for _, name := range slices.Concat([]string{owners[key]}, fresh) {
+			if keeper == "" && m.groups[name].anonymous && (name == owners[key] || !restored[key]) {
+				keeper = name
+			}
+		}
+		if keeper != "" {
+			o := r.Origin()
+			o.Group = keeper
+			m.kept[key] = r.WithOrigin(o)
+		}
+	}
+}
+
+func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
+	require.Equal(t, winners, l.counts[resource.ServiceEntry])
 	require.Len(t, l.quarantineList(), l.quarantined)
 	losers := 0
 	for _, c := range l.conflictList() {
 		losers += len(c.Losers)
 	}
 	require.Equal(t, losers, l.conflicts())
-	held, repeated := 0, 0
-	for name, m := range model {
-		held += len(m)
+	has, repeated := len(m.kept), 0
+	for name, g := range m.groups {
+		has += len(g.has)
 		if g := l.groups[name]; g != nil {
 			repeated += len(g.repeated)
 		}
 	}
-	require.Equal(t, held+repeated-winners, losers)
+	require.Equal(t, has+repeated-winners, losers)
 }
 
 func TestQuarantineKeepsItsTime(t *testing.T) {
@@ -149,7 +238,7 @@ func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{made("x", "1", "p")}}}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}}}}, time.Unix(2, 0))
 		require.Empty(t, c.deletes, "%+v", key)
-		require.Len(t, l.held("g"), 1)
+		require.Len(t, l.winners, 1)
 	}
 }
 
@@ -175,7 +264,7 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 		l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
 		require.Equal(t, []resource.Key{keyed("two")}, c.deletes)
-		require.Len(t, l.held("a.yaml"), 1)
+		require.Len(t, l.winners, 1)
 		switch foreign {
 		case resource.ForeignError:
 			require.Len(t, l.quarantineList(), 1)
@@ -202,7 +291,7 @@ func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
 		Group: "g", Resources: []*resource.Resource{made("x", "2", "p")},
 		Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}, {Err: errors.New("too broken to tell")}},
 	}}}, time.Unix(2, 0))
-	require.Len(t, l.held("g"), 3)
+	require.Len(t, l.winners, 3)
 	known, unknown := l.quarantineList()[0], l.quarantineList()[1]
 	require.True(t, known.LastGoodServes)
 	require.Empty(t, known.Keeps)
@@ -226,6 +315,94 @@ func BenchmarkReplaceOne(b *testing.B) {
 			for i := range b.N {
 				l.replace([]admitted{{Content: Content{Group: "e7", Resources: versions[i%2]}}}, time.Unix(2, 0))
 			}
+		})
+	}
+}
+
+// TestLastGoodIsOfTheSource shows what stands in for what is rejected, wherever it turns up.
+func TestLastGoodIsOfTheSource(t *testing.T) {
+	bad := func(key resource.Key) Reject { return Reject{Key: key, Err: errors.New("bad")} }
+	group := func(name string, rejects []Reject, rs ...*resource.Resource) admitted {
+		return admitted{Content: Content{Group: name, Resources: rs, Rejects: rejects}}
+	}
+	x, y := keyed("x"), keyed("y")
+	tooBroken := []Reject{bad(resource.Key{})}
+	for name, test := range map[string]struct {
+		steps [][]admitted
+		want  map[resource.Key]string // place
+		keeps []string
+	}{
+		"what has moved out of a broken group is not shadowed by what it was there": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"), made("y", "1", "a"))},
+				{group("a", tooBroken), group("b", nil, made("x", "2", "b"))},
+			},
+			map[resource.Key]string{x: "b", y: "a"}, []string{y.String()},
+		},
+		"the same, if the group is known to have had it": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"))},
+				{group("a", []Reject{bad(x)})},
+				{group("b", nil, made("x", "2", "b"))},
+			},
+			map[resource.Key]string{x: "b"}, nil,
+		},
+		"renamed and broken at once": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"))},
+				{group("a", nil), group("b", []Reject{bad(x)})},
+			},
+			map[resource.Key]string{x: "a"}, nil,
+		},
+		"renamed and too broken to tell": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"))},
+				{group("a", nil), group("b", tooBroken)},
+			},
+			map[resource.Key]string{x: "a"}, []string{x.String()},
+		},
+		"deleted, while another group has been too broken to tell for long": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a")), group("b", tooBroken)},
+				{group("a", nil)},
+			},
+			map[resource.Key]string{}, nil,
+		},
+		"the last good version is the newest": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"))},
+				{group("a", []Reject{bad(x)}), group("b", nil, made("x", "2", "b"))},
+				{group("b", nil)},
+			},
+			map[resource.Key]string{x: "b"}, nil,
+		},
+		"mended": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"), made("y", "1", "a"))},
+				{group("a", nil), group("b", tooBroken)},
+				{group("b", nil, made("x", "2", "b"))},
+			},
+			map[resource.Key]string{x: "b"}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, store := newLedger(), make(map[resource.Key]string)
+			for i, step := range test.steps {
+				c := l.replace(step, time.Unix(int64(i), 0))
+				for _, key := range c.deletes {
+					delete(store, key)
+				}
+				for _, r := range c.puts {
+					store[r.Key()] = r.Origin().Place
+				}
+			}
+			require.Equal(t, test.want, store)
+			var keeps []string
+			for _, q := range l.quarantineList() {
+				keeps = append(keeps, q.Keeps...)
+			}
+			require.Equal(t, test.keeps, keeps)
+			require.Empty(t, l.conflictList())
 		})
 	}
 }

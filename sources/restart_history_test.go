@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"testing"
 
@@ -29,7 +28,7 @@ func TestRestartHistories(t *testing.T) {
 		n++
 		w := &restartable{
 			name: fmt.Sprint("s", n), memory: state.Source(fmt.Sprint("s", n)), said: make(map[string]Content),
-			model: make(map[string]map[resource.Key]*resource.Resource),
+			model: newModel(restartGroups),
 		}
 		w.start(t)
 		w.sink.Synced()
@@ -74,7 +73,7 @@ type restartable struct {
 	sink             *sink
 	said             map[string]Content // what the source says of each group
 	marks, confirmed int
-	model            map[string]map[resource.Key]*resource.Resource // what each group holds
+	model            *model
 }
 
 func (w *restartable) start(t *rapid.T) {
@@ -93,7 +92,7 @@ func (w *restartable) publish(c Content) {
 	c.Mark = fmt.Sprint(w.marks)
 	_ = w.sink.ReplaceAll([]Content{c})
 	w.said[c.Group] = c
-	w.model[c.Group] = modelOf(c, w.model[c.Group])
+	w.model.replace([]admitted{{Content: c}})
 }
 
 // restart stops, and starts with what is on disk; then the source, which has not changed, is read again.
@@ -106,14 +105,7 @@ func (w *restartable) restart(t *rapid.T) {
 	require.True(t, w.table.Synced())
 	requireEqual(t, before, w.table.Snapshot())
 
-	winners := w.winners()
-	for _, held := range w.model { // only what was in force is known
-		for key, r := range held {
-			if winners[key] != r {
-				delete(held, key)
-			}
-		}
-	}
+	w.model.restart()
 	revision := w.table.Snapshot().Revision()
 	var contents []Content
 	for _, name := range restartGroups {
@@ -129,24 +121,19 @@ func (w *restartable) restart(t *rapid.T) {
 		} else {
 			contents = append(contents, c)
 		}
-		w.model[name] = modelOf(c, w.model[name])
 	}
+	var admittable []admitted
+	for _, c := range contents {
+		admittable = append(admittable, admitted{Content: c})
+	}
+	w.model.replace(admittable)
 	_ = w.sink.ReplaceAll(contents)
 	w.sink.Synced()
 	require.LessOrEqual(t, w.table.Snapshot().Revision(), revision+1)
 }
 
-// winners are the resources in force: those of the first group in order of name.
-func (w *restartable) winners() map[resource.Key]*resource.Resource {
-	winners := make(map[resource.Key]*resource.Resource)
-	for _, name := range slices.Backward(restartGroups) {
-		maps.Copy(winners, w.model[name])
-	}
-	return winners
-}
-
 func (w *restartable) check(t *rapid.T) {
-	winners := w.winners()
+	winners := w.model.winners()
 	require.Equal(t, len(winners), w.table.Snapshot().Len())
 	for key, r := range winners {
 		got := w.table.Snapshot().Get(key)

@@ -205,7 +205,7 @@ func (s *sink) admitOne(c Content, before group, source string, j judge) admitte
 			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		v := verdict{resource: r}
-		if old, ok := find(before.held, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
+		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
 			v.warnings = before.warned[r.Key()]
 		} else {
 			var warnings resource.Errors
@@ -349,7 +349,7 @@ func (s *sink) describe(st *Status, lists bool) {
 		st.LastPublish = &t
 	}
 	st.Groups = len(s.ledger.groups)
-	st.Objects = maps.Clone(s.ledger.objects)
+	st.Objects = maps.Clone(s.ledger.counts)
 	st.Foreign = s.ledger.foreign
 	if lists {
 		st.Quarantined = s.ledger.quarantineList()

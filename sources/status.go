@@ -53,6 +53,8 @@ type Quarantined struct {
 	// Keeps are objects ("Kind namespace/name") that the group no longer has, and that are served because it cannot be told
 	// whether this is one of them.
 	Keeps []string `json:"keeps,omitempty"`
+
+	foreign bool // nothing of ours is meant
 }
 
 // Key returns the key of what is quarantined, or the zero key.
