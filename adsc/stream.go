@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+
+	"tributary/internal/worker"
 )
 
 // stream is one stream to one server. Three goroutines work on it: the one of Client.Run owns all that is here, and one
@@ -66,23 +67,21 @@ func (s *stream) stood(err error) bool {
 
 // run asks for every subscription and works on the answers until the stream ends. The error is never nil.
 func (s *stream) run(conn *grpc.ClientConn, open opener) error {
-	ctx, cancel := context.WithCancelCause(s.life)
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	defer cancel(nil) // ends the stream, whichever way we leave
+	workers, ctx := worker.New(s.life)
+	defer workers.Stop() // ends the stream, whichever way we leave
 	w, err := open(ctx, discoveryv3.NewAggregatedDiscoveryServiceClient(conn))
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
 	s.wire, s.opened = w, time.Now()
 	_, s.delta = w.(deltaWire)
-	workers.Go(func() { s.read(ctx, w, cancel) })
-	workers.Go(func() { s.write(ctx, w, cancel) })
+	workers.Go(func() { s.read(ctx, w, workers.Fail) })
+	workers.Go(func() { s.write(ctx, w, workers.Fail) })
 	return s.work(ctx)
 }
 
 // read passes on what the server sends until the stream ends, and then ends ctx with the reason.
-func (s *stream) read(ctx context.Context, w wire, end context.CancelCauseFunc) {
+func (s *stream) read(ctx context.Context, w wire, end func(error)) {
 	for {
 		a, err := w.recv()
 		if err != nil {
@@ -98,7 +97,7 @@ func (s *stream) read(ctx context.Context, w wire, end context.CancelCauseFunc) 
 }
 
 // write sends requests until the stream ends.
-func (s *stream) write(ctx context.Context, w wire, end context.CancelCauseFunc) {
+func (s *stream) write(ctx context.Context, w wire, end func(error)) {
 	for {
 		select {
 		case <-ctx.Done():

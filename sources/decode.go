@@ -42,7 +42,7 @@ func (t Texts) Options() (o resource.Options, err error) {
 
 // Decode makes a text of configuration objects, in YAML or JSON, the content of a group. place names it in origins.
 func Decode(group, place string, text []byte, o resource.Options) Content {
-	c := Content{Group: group}
+	c := Content{Group: group, Renamable: true}
 	for _, doc := range resource.Decode(place, text, o) {
 		for _, w := range doc.Warnings {
 			c.Warnings = append(c.Warnings, w.Error())

@@ -100,7 +100,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	var fresh []*group
 	for _, content := range contents {
 		known := l.groups[content.Group] != nil
-		if g := l.replaceOne(content, now, before, &c); !known {
+		if g := l.replaceOne(content, now, before, &c); !known && content.Renamable {
 			fresh = append(fresh, g)
 		}
 	}

@@ -28,7 +28,7 @@ func TestLedger(t *testing.T) {
 	groups := []string{"a", "b", "c"}
 	names := []string{"x", "y", "z"}
 	drawOne := func(t *rapid.T, group string) admitted {
-		c := admitted{Content: Content{Group: group}}
+		c := admitted{Content: Content{Group: group, Renamable: rapid.Bool().Draw(t, "renamable")}}
 		n := rapid.IntRange(0, 3).Draw(t, "resources")
 		for i := range n {
 			name := rapid.SampledFrom(names).Draw(t, "name")
@@ -155,7 +155,7 @@ func (m *model) replace(contents []admitted) {
 	var fresh []string
 	for _, c := range contents {
 		maps.DeleteFunc(m.kept, func(_ resource.Key, r *resource.Resource) bool { return r.Origin().Group == c.Group })
-		if !m.groups[c.Group].known {
+		if !m.groups[c.Group].known && c.Renamable {
 			fresh = append(fresh, c.Group)
 		}
 		next := &modelGroup{known: len(c.Resources)+len(c.Rejects) > 0, has: make(map[resource.Key]*resource.Resource), rejected: make(map[resource.Key]bool)}
@@ -323,7 +323,7 @@ func BenchmarkReplaceOne(b *testing.B) {
 func TestLastGoodIsOfTheSource(t *testing.T) {
 	bad := func(key resource.Key) Reject { return Reject{Key: key, Err: errors.New("bad")} }
 	group := func(name string, rejects []Reject, rs ...*resource.Resource) admitted {
-		return admitted{Content: Content{Group: name, Resources: rs, Rejects: rejects}}
+		return admitted{Content: Content{Group: name, Resources: rs, Rejects: rejects, Renamable: true}}
 	}
 	x, y := keyed("x"), keyed("y")
 	tooBroken := []Reject{bad(resource.Key{})}
@@ -337,7 +337,8 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 				{group("a", nil, made("x", "1", "a"), made("y", "1", "a"))},
 				{group("a", tooBroken), group("b", nil, made("x", "2", "b"))},
 			},
-			map[resource.Key]string{x: "b", y: "a"}, []string{y.String()},
+			map[resource.Key]string{x: "b", y: "a"},
+			[]string{y.String()},
 		},
 		"the same, if the group is known to have had it": {
 			[][]admitted{
@@ -345,28 +346,32 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 				{group("a", []Reject{bad(x)})},
 				{group("b", nil, made("x", "2", "b"))},
 			},
-			map[resource.Key]string{x: "b"}, nil,
+			map[resource.Key]string{x: "b"},
+			nil,
 		},
 		"renamed and broken at once": {
 			[][]admitted{
 				{group("a", nil, made("x", "1", "a"))},
 				{group("a", nil), group("b", []Reject{bad(x)})},
 			},
-			map[resource.Key]string{x: "a"}, nil,
+			map[resource.Key]string{x: "a"},
+			nil,
 		},
 		"renamed and too broken to tell": {
 			[][]admitted{
 				{group("a", nil, made("x", "1", "a"))},
 				{group("a", nil), group("b", tooBroken)},
 			},
-			map[resource.Key]string{x: "a"}, []string{x.String()},
+			map[resource.Key]string{x: "a"},
+			[]string{x.String()},
 		},
 		"deleted, while another group has been too broken to tell for long": {
 			[][]admitted{
 				{group("a", nil, made("x", "1", "a")), group("b", tooBroken)},
 				{group("a", nil)},
 			},
-			map[resource.Key]string{}, nil,
+			map[resource.Key]string{},
+			nil,
 		},
 		"the last good version is the newest": {
 			[][]admitted{
@@ -374,7 +379,8 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 				{group("a", []Reject{bad(x)}), group("b", nil, made("x", "2", "b"))},
 				{group("b", nil)},
 			},
-			map[resource.Key]string{x: "b"}, nil,
+			map[resource.Key]string{x: "b"},
+			nil,
 		},
 		"mended": {
 			[][]admitted{
@@ -382,7 +388,8 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 				{group("a", nil), group("b", tooBroken)},
 				{group("b", nil, made("x", "2", "b"))},
 			},
-			map[resource.Key]string{x: "b"}, nil,
+			map[resource.Key]string{x: "b"},
+			nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,8 +73,8 @@ func (l *ledger) letGo(g *group, before *touched) {
 }
 
 // stand puts the last good version of a key that no group has any longer in force, if a reject may be what has become of
-// it. fresh are the groups that are new with this change: one of which it cannot be told what it is may be what another
-// group was before it was renamed.
+// it. fresh are the groups that are new with this change and may have had another name: what such a group
+// rejects, and of which it cannot be told what it is, may be what another group had.
 func (l *ledger) stand(key resource.Key, was standing, fresh []*group) {
 	by, sure := l.standIn(key, was, fresh)
 	if by == nil {

@@ -49,7 +49,7 @@ func TestRestartHistories(t *testing.T) {
 var restartGroups = []string{"a", "b", "c"}
 
 func drawContent(t *rapid.T, group string) Content {
-	c := Content{Group: group}
+	c := Content{Group: group, Renamable: rapid.Bool().Draw(t, "renamable")}
 	names := []string{"x", "y", "z"}
 	for i := range rapid.IntRange(0, 3).Draw(t, "resources") {
 		r := made(rapid.SampledFrom(names).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content"), fmt.Sprint(group, i))

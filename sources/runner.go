@@ -3,14 +3,13 @@ package sources
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/worker"
 	"tributary/sources/lastgood"
 )
 
@@ -24,12 +23,9 @@ type runner struct {
 
 	// Guarded by the supervisor's mu. The loop reads source, which changes only while there is no loop.
 	source  Source
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when the loop has ended; nil if there never was one
+	running *worker.Group // the loop; nil if there never was one
+	keepers *worker.Group // those who look after what the source published
 	leaving bool          // being swapped or removed: whoever does that starts it again, or not
-	// The same of those who look after what the source published.
-	free      context.CancelFunc
-	dismissed chan struct{}
 
 	mu        sync.Mutex
 	address   string
@@ -62,46 +58,57 @@ func (r *runner) name() string { return r.sink.source.String() }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
 func (r *runner) start(ctx context.Context) {
-	if r.dismissed == nil {
+	if r.keepers == nil {
 		r.attend(context.WithoutCancel(ctx)) // they end after the source, to see its last
 	}
-	ctx, r.cancel = context.WithCancel(ctx)
-	r.done = make(chan struct{})
-	go func(done chan<- struct{}) {
-		defer close(done)
-		r.loop(ctx)
-	}(r.done)
+	r.running, ctx = worker.New(ctx)
+	r.running.Go(func() { r.loop(ctx) })
 }
 
 // stop ends the loop and waits for it.
 func (r *runner) stop() {
-	if r.done != nil {
-		r.cancel()
-		<-r.done
+	if r.running != nil {
+		r.running.Stop()
 	}
 }
 
 // attend starts those who look after what the source published: the guard, and the memory. The caller holds the
 // supervisor's mu, and calls dismiss to join them.
 func (r *runner) attend(ctx context.Context) {
-	ctx, r.free = context.WithCancel(ctx)
-	r.dismissed = make(chan struct{})
-	go func(dismissed chan<- struct{}) {
-		defer close(dismissed)
-		var both sync.WaitGroup
-		both.Go(func() { r.sink.guard.Run(ctx) })
-		if r.memory != nil {
-			both.Go(func() { r.memory.Run(ctx, r.table) })
+	r.keepers, ctx = worker.New(ctx)
+	r.keepers.Go(func() { r.again(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
+	if r.memory != nil {
+		r.keepers.Go(func() { r.again(ctx, "memory", func() { r.memory.Run(ctx, r.table) }) })
+	}
+}
+
+// again runs what looks after the source until ctx ends, also if it panics.
+func (r *runner) again(ctx context.Context, what string, run func()) {
+	for {
+		err := worker.Do(func() error { run(); return nil })
+		if err == nil {
+			return
 		}
-		both.Wait()
-	}(r.dismissed)
+		r.logPanic(what, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lastRestart):
+		}
+	}
+}
+
+// logPanic logs err with the place where it was, if it is a panic.
+func (r *runner) logPanic(where string, err error) {
+	if p, ok := errors.AsType[*worker.Panic](err); ok {
+		r.log.Error("source panicked", "where", where, "err", err, "stack", string(p.Stack))
+	}
 }
 
 // dismiss ends them and waits for them; what was published is then on disk, if the disk allows.
 func (r *runner) dismiss() {
-	if r.dismissed != nil {
-		r.free()
-		<-r.dismissed
+	if r.keepers != nil {
+		r.keepers.Stop()
 	}
 }
 
@@ -144,18 +151,14 @@ func (r *runner) loop(ctx context.Context) {
 	}
 }
 
-// runOnce runs the source until it ends, be it by a panic.
-func (r *runner) runOnce(ctx context.Context) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-			r.log.Error("source panicked", "err", err, "stack", string(debug.Stack()))
-		}
-	}()
-	if err := r.source.Run(ctx, r.sink); err != nil {
-		return err
+// runOnce runs the source until it ends, be it by a panic, there or in one of its workers.
+func (r *runner) runOnce(ctx context.Context) error {
+	err := worker.Do(func() error { return r.source.Run(ctx, r.sink) })
+	if err == nil {
+		return errors.New("the source ended though nobody asked it to")
 	}
-	return errors.New("the source ended though nobody asked it to")
+	r.logPanic("source", err)
+	return err
 }
 
 // failed notes that Run ended with err. The state is what the source said of itself if that explains it.

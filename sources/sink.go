@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"tributary/internal/worker"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources/guard"
@@ -375,14 +374,15 @@ func inParallel(n int, f func(i int)) {
 		}
 		return
 	}
-	var g errgroup.Group
+	g, _ := worker.New(context.Background())
 	for w := range workers {
-		g.Go(func() error {
+		g.Go(func() {
 			for i := w; i < n; i += workers {
 				f(i)
 			}
-			return nil
 		})
 	}
-	_ = g.Wait() // f returns no error
+	if err := g.Wait(); err != nil {
+		panic(err) // as if it had been called here
+	}
 }

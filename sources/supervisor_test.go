@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"tributary/internal/worker"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -444,4 +445,45 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		require.Empty(t, gather(t, registry))
 	})
 	require.NoError(t, registry.Register(&collector{supervisor: NewSupervisor(Options{})}), "unregistered when Run ends")
+}
+
+// TestAPanicOfAWorkerIsAFailureOfItsSource has a rule of validation panic where it is applied on all processors, and a worker
+// of a source panic.
+func TestAPanicOfAWorkerIsAFailureOfItsSource(t *testing.T) {
+	bad := func(r *resource.Resource) (resource.Errors, error) {
+		if string(r.Body()) == "bad" {
+			panic("a rule is wrong")
+		}
+		return nil, nil
+	}
+	var log bytes.Buffer
+	within(t, Options{Validate: bad, Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+		runs := 0
+		table := new(memstore.Table)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+			runs++
+			switch runs {
+			case 1:
+				return errors.Join(sink.Replace("g", many("g", 100)), errors.New("fails"))
+			case 2:
+				rs := many("g", 100)
+				rs[70] = made("x", "bad", "p")
+				return sink.Replace("g", rs)
+			default:
+				workers, ctx := worker.New(ctx)
+				defer workers.Stop()
+				workers.Go(func() { panic("a worker is wrong") })
+				<-ctx.Done()
+				return workers.Wait()
+			}
+		})}))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 100, table.Snapshot().Len(), "what it published stays")
+		require.Greater(t, runs, 3)
+		require.Equal(t, "panic: a worker is wrong", s.Status()[0].LastError)
+		require.Equal(t, Unreachable, s.Status()[0].State)
+		require.Contains(t, log.String(), "panic: a rule is wrong")
+		require.Contains(t, log.String(), "supervisor_test.go", "the place")
+	})
 }

@@ -127,7 +127,7 @@ func (r *run) follow(ctx context.Context, p *part, name string) {
 	_, listed := p.listing.names[name]
 	s := &service{name: name, part: p, stop: cancel, listed: listed, adopted: !listed}
 	p.services[name] = s
-	r.watches.Go(func() {
+	r.workers.Go(func() {
 		defer cancel()
 		r.watch(ctx, s)
 	})

@@ -1,11 +1,13 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
+	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
@@ -25,7 +27,7 @@ type run struct {
 	restored  map[string]bool // what an earlier run published
 	bell      chan struct{}   // there is something to publish or report
 
-	watches sync.WaitGroup // the loops of services
+	workers *worker.Group // the loops of places and services
 
 	mu      sync.Mutex
 	dirty   map[string]bool // services to publish
@@ -79,23 +81,21 @@ func (r *run) loop(ctx context.Context) error {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		r.recall(k, time.Now())
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var loops sync.WaitGroup
+	workers, ctx := worker.New(ctx)
+	defer workers.Stop()
+	r.workers = workers
 	for _, p := range r.parts {
-		loops.Go(func() { r.list(ctx, p) })
-		loops.Go(func() { r.compare(ctx, p) })
-		loops.Go(func() { r.feel(ctx, p) })
+		workers.Go(func() { r.list(ctx, p) })
+		workers.Go(func() { r.compare(ctx, p) })
+		workers.Go(func() { r.feel(ctx, p) })
 		if r.witnesses && p.peer == "" { // of what peers export there are no witnesses
 			for _, question := range witnessed {
-				loops.Go(func() { r.notice(ctx, p, question) })
+				workers.Go(func() { r.notice(ctx, p, question) })
 			}
 		}
 	}
 	r.publish(ctx)
-	loops.Wait()
-	r.watches.Wait() // they are started by the loops
-	return ctx.Err()
+	return cmp.Or(workers.Wait(), ctx.Err())
 }
 
 // ring has what changed published and reported.

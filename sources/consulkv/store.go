@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/internal/worker"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
@@ -58,15 +59,17 @@ func (s *Store) Close() { s.place.client.Close() }
 
 // Run follows Consul and calls handlers until ctx ends. What fails is told to the watch error handler; what was read stays.
 func (s *Store) Run(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
+	watch, ctx := worker.New(ctx)
+	defer s.Close()
+	defer watch.Stop()
 	watch.Go(func() {
 		_ = s.place.follow(ctx, newMemory(s.place.resetHold), s.take, func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) })
 	})
 	s.Controller.Run(ctx)
-	cancel()
-	watch.Wait()
-	s.Close()
+	watch.Stop()
+	if err := watch.Wait(); err != nil {
+		s.ReportError(err)
+	}
 }
 
 // Refresh reads everything, for those who do not Run the store.

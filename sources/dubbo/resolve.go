@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 )
@@ -30,8 +31,8 @@ type resolver struct {
 	// read-only
 	ctx context.Context
 
-	loops sync.WaitGroup
-	all   map[revision]*resolution // guarded by the mu of run
+	workers *worker.Group
+	all     map[revision]*resolution // guarded by the mu of run
 
 	mu     sync.Mutex // for the mapping
 	mapped map[string][]string
@@ -127,7 +128,7 @@ func (r *run) begin(n *resolution) {
 	}
 	ctx, end := context.WithCancel(r.resolver.ctx)
 	n.end = end
-	r.resolver.loops.Go(func() {
+	r.resolver.workers.Go(func() {
 		defer end()
 		r.resolve(ctx, n)
 		r.mu.Lock()

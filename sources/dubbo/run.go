@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/registry"
@@ -62,18 +63,12 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.state.restore(group, held)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r.resolver.ctx = ctx
-	ended := make(chan error, 1)
-	go func() {
-		ended <- r.registry.Watch(ctx, r)
-		cancel() // if it gave up
-	}()
+	workers, ctx := worker.New(ctx)
+	defer workers.Stop()
+	r.resolver.ctx, r.resolver.workers = ctx, workers
+	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r)) }) // which ends all, though it only gave up
 	r.publish(ctx)
-	err := <-ended
-	r.resolver.loops.Wait()
-	return err
+	return workers.Wait()
 }
 
 // ring has what changed published and reported.

@@ -225,7 +225,7 @@ func TestFileWrittenWhileItIsRead(t *testing.T) {
 
 func TestLostEventsAreMadeUpFor(t *testing.T) {
 	d := t.TempDir()
-	w := newWatcher(osDisk{}, true)
+	w := newWatcher(osDisk{}, true, nil)
 	defer w.close()
 	w.enter("", d, stamp{})
 	w.enter("sub", d+"/sub", stamp{})

@@ -6,12 +6,15 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"tributary/internal/worker"
 )
 
 // pool reads many files at once. One that takes long is left to itself, and handed over later: it holds up neither the
 // others nor the end of the source.
 type pool struct {
-	wake chan struct{} // has a value when late has something to give
+	wake    chan struct{} // has a value when late has something to give
+	workers *worker.Group // nobody waits for it: who is left to itself may outlive the source
 
 	mu   sync.Mutex
 	done []loaded
@@ -21,7 +24,10 @@ type pool struct {
 // maxLeft is how many files may be left to themselves at a time. Each has a processor as often as any other worker has.
 const maxLeft = 16
 
-func newPool() *pool { return &pool{wake: make(chan struct{}, 1)} }
+func newPool() *pool {
+	workers, _ := worker.New(context.Background())
+	return &pool{wake: make(chan struct{}, 1), workers: workers}
+}
 
 // reader reads a file into buf, which it returns to be used again.
 type reader func(f *loaded, buf []byte) []byte
@@ -46,7 +52,7 @@ func (p *pool) readAll(ctx context.Context, files []loaded, read reader, patienc
 		files: files, running: make(map[int]time.Time),
 	}
 	for range min(runtime.GOMAXPROCS(0), len(files)) {
-		go p.work(ctx, b)
+		p.workers.Go(func() { p.work(ctx, b) })
 	}
 	for {
 		pending, wait := p.inspect(ctx, b)
@@ -73,7 +79,7 @@ func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.D
 		if rest <= 0 && p.leave() {
 			delete(b.running, i)
 			b.files[i] = loaded{path: b.files[i].path, late: true}
-			go p.work(ctx, b)
+			p.workers.Go(func() { p.work(ctx, b) })
 			continue
 		}
 		wait = min(wait, max(rest, time.Millisecond))

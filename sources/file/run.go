@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,13 +13,16 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"tributary/internal/worker"
 	"tributary/sources"
 )
 
 // Run publishes the files until ctx ends. It gives up on nothing: what cannot be read is reported and tried again. It does
 // not wait for files that take long: the goroutines that read them end when they are done, and touch nothing that is shared.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	watch := newWatcher(s.disk, s.blind)
+	workers, ctx := worker.New(ctx)
+	defer workers.Stop()
+	watch := newWatcher(s.disk, s.blind, workers)
 	defer watch.close()
 	r := &run{
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
@@ -36,7 +40,9 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		r.files.Set(group, known{doubtful: true})
 		r.anything = true
 	}
-	return r.loop(ctx)
+	err := r.loop(ctx)
+	watch.close() // which ends the worker
+	return cmp.Or(workers.Wait(), err)
 }
 
 // run is the state of one run. All of it is owned by the loop.

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/fsnotify/fsnotify"
+
+	"tributary/internal/worker"
 )
 
 // watcher tells which paths to look at again. It watches real directories and translates what happens there into paths
@@ -18,7 +20,6 @@ type watcher struct {
 	disk   disk
 	events *fsnotify.Watcher // nil if there are none
 	wake   chan struct{}     // has a value when take has something to give
-	ended  chan struct{}     // closed when pump has
 
 	// Owned by the loop of the source.
 	dirs    map[string]string   // path of each directory within the root: where it really is
@@ -42,28 +43,26 @@ type target struct {
 // maxDirty is how many paths wait to be looked at before it is simpler to look at everything.
 const maxDirty = 1 << 16
 
-// newWatcher starts a watcher, which close joins. A blind one has no events.
-func newWatcher(d disk, blind bool) *watcher {
+// newWatcher starts a watcher, of which the worker ends with close. A blind one has no events.
+func newWatcher(d disk, blind bool, workers *worker.Group) *watcher {
 	w := &watcher{
 		disk: d,
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		wake: make(chan struct{}, 1),
 		dirs: make(map[string]string), anchors: make(map[string][]anchor),
 		ids: make(map[string]stamp), blind: make(map[string]error),
 		added:   make(map[string]bool),
 		targets: make(map[string]*target), dirty: make(map[string]struct{}),
 	}
 	if blind {
-		close(w.ended)
 		return w
 	}
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
 		w.blind[""] = err
-		close(w.ended)
 		return w
 	}
 	w.events = events
-	go w.pump()
+	workers.Go(w.pump)
 	return w
 }
 
@@ -71,12 +70,10 @@ func (w *watcher) close() {
 	if w.events != nil {
 		_ = w.events.Close() // nothing to be done about it; pump ends either way
 	}
-	<-w.ended
 }
 
 // pump never waits for the loop, so that the kernel's queue is emptied while the loop is busy reading.
 func (w *watcher) pump() {
-	defer close(w.ended)
 	events, errs := w.events.Events, w.events.Errors
 	for events != nil || errs != nil {
 		select {

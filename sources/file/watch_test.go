@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tributary/internal/worker"
 )
 
 // TestWatchesFollowTheTree checks, through random histories, that what is watched is what a watcher would watch that was
@@ -20,7 +22,9 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		root := filepath.Join(base, "root")
 		require.NoError(rt, os.Mkdir(root, 0o700))
 		require.NoError(rt, os.MkdirAll(filepath.Join(base, "outside", "x"), 0o700))
-		w := newWatcher(osDisk{}, false)
+		workers, _ := worker.New(t.Context())
+		defer workers.Stop()
+		w := newWatcher(osDisk{}, false, workers)
 		defer w.close()
 		lookAt(rt, root, w, "")
 
@@ -50,7 +54,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		}
 		lookAt(rt, root, w, "")
 
-		fresh := newWatcher(osDisk{}, false)
+		fresh := newWatcher(osDisk{}, false, workers)
 		defer fresh.close()
 		lookAt(rt, root, fresh, "")
 		require.Equal(rt, fresh.dirs, w.dirs)

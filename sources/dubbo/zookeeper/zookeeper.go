@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"tributary/internal/worker"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -50,7 +51,7 @@ type watch struct {
 	apps   string // path
 	resync time.Duration
 	turns  chan struct{}
-	loops  sync.WaitGroup
+	loops  *worker.Group
 
 	mu      sync.Mutex
 	up      chan struct{} // closed when there is a session again
@@ -86,6 +87,8 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener) error {
 	if err != nil {
 		return err
 	}
+	w.loops, ctx = worker.New(ctx)
+	defer w.loops.Stop()
 	w.conn = conn
 	r.keep(conn)
 	closed := make(chan struct{})
@@ -98,10 +101,10 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener) error {
 		w.loops.Go(func() { w.applications(ctx) })
 	}
 	<-ctx.Done()
-	w.loops.Wait()
+	failed := w.loops.Wait()
 	<-closed
 	r.keep(nil)
-	return nil
+	return failed
 }
 
 func (r *Registry) keep(c Conn) {

@@ -1,0 +1,53 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"tributary/internal/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAPanicFailsTheGroup(t *testing.T) {
+	g, ctx := worker.New(t.Context())
+	g.Go(func() { <-ctx.Done() })
+	g.Go(func() {
+		g.Go(func() { panic(io.ErrUnexpectedEOF) })
+		<-ctx.Done()
+	})
+	err := g.Wait()
+	require.EqualError(t, err, "panic: unexpected EOF")
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, err, context.Cause(ctx))
+	var p *worker.Panic
+	require.ErrorAs(t, err, &p)
+	require.Contains(t, string(p.Stack), "TestAPanicFailsTheGroup")
+	g.Fail(errors.New("later"))
+	require.Equal(t, err, g.Wait())
+}
+
+func TestStop(t *testing.T) {
+	g, ctx := worker.New(t.Context())
+	ended := false
+	g.Go(func() {
+		<-ctx.Done()
+		ended = true
+	})
+	g.Stop()
+	require.True(t, ended)
+	require.NoError(t, g.Wait())
+}
+
+func TestDo(t *testing.T) {
+	require.NoError(t, worker.Do(func() error { return nil }))
+	require.Equal(t, io.EOF, worker.Do(func() error { return io.EOF }))
+	first := worker.Do(func() error { panic("no") })
+	require.EqualError(t, first, "panic: no")
+	require.Same(t, first, worker.Do(func() error { panic(first) }), "it is passed on as it was")
+}
