@@ -12,13 +12,12 @@ import (
 	"tributary/memstore"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
-	"tributary/sources/guard"
 )
 
 // reload swaps the source for another one, as a reload does.
 func (r *running) reload(settings Settings) {
 	r.t.Helper()
-	require.NoError(r.t, r.supervisor.Swap(sources.Spec{Name: "kv", Source: newSource(r.t, r.consul, settings), Table: r.table, Guard: guard.Settings{Off: true}}))
+	require.NoError(r.t, r.supervisor.Swap(sources.Spec{Name: "kv", Source: newSource(r.t, r.consul, settings), Table: r.table}))
 }
 
 // filled writes rules from one number to another.

@@ -1,12 +1,14 @@
 package consulkv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
 	"sync"
 	"time"
 
+	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/consul/judge"
 )
@@ -35,12 +37,12 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		r.known[group] = 0
 	}
 	r.recall()
-	ctx, cancel := context.WithCancel(ctx)
-	var feeling sync.WaitGroup
-	defer feeling.Wait()
-	defer cancel()
+	feeling, ctx := worker.New(ctx)
+	defer feeling.Stop()
 	feeling.Go(func() { r.feel(ctx) })
-	return s.place.follow(ctx, r.memory, r.take, func(err error) { r.report(s.place.stateOf(err)) })
+	err := s.place.follow(ctx, r.memory, r.take, func(err error) { r.report(s.place.stateOf(err)) })
+	feeling.Stop()
+	return cmp.Or(feeling.Wait(), err)
 }
 
 // feel asks again and again whether Consul has a leader. A query that waits when it is lost may go on waiting.

@@ -15,7 +15,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
-	"tributary/sources/guard"
 )
 
 // running is a source that runs, as the program runs it, until the test ends.
@@ -40,7 +39,7 @@ func (r *running) run(settings Settings) {
 	r.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: newSource(t, r.consul, settings), Table: r.table, Guard: guard.Settings{Off: true}}))
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: newSource(t, r.consul, settings), Table: r.table}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()
