@@ -1,11 +1,12 @@
 package sources
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 
+	"tributary/internal/worker"
 	"tributary/resource"
 )
 
@@ -26,11 +27,13 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	if err != nil {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
-	var ended sync.WaitGroup
+	ended, _ := worker.New(context.Background())
 	for _, r := range ending {
 		ended.Go(r.stop)
 	}
-	ended.Wait()
+	if err := ended.Wait(); err != nil {
+		return fmt.Errorf("reconfigure the sources: %w", err)
+	}
 	for _, r := range leaving {
 		r.depart()
 	}
@@ -130,15 +133,18 @@ func (s *sink) rename(name string) {
 	s.guard.Apply(s.ledger.relabel(name), nil)
 }
 
-// relabel makes name the source of all that is held, and returns what is in force.
+// relabel makes name the source of all that it has, and returns what is in force.
 func (l *ledger) relabel(name string) (winners []*resource.Resource) {
 	for _, g := range l.groups {
-		held := make([]*resource.Resource, len(g.held))
-		for i, r := range g.held {
-			held[i] = relabelled(r, name)
-			l.replaceCandidate(g, r.Key(), held[i])
+		has := make([]*resource.Resource, len(g.has))
+		for i, r := range g.has {
+			has[i] = relabelled(r, name)
+			l.replaceCandidate(g, r.Key(), has[i])
 		}
-		g.held = held
+		g.has = has
+		for key := range g.keeps {
+			l.replaceCandidate(g, key, relabelled(l.winners[key].resource, name))
+		}
 		g.excluded = slices.Clone(g.excluded)
 		for i := range g.excluded {
 			g.excluded[i].Source = name
@@ -159,7 +165,7 @@ func relabelled(r *resource.Resource, name string) *resource.Resource {
 // replaceCandidate makes r what g has of a key.
 func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resource) {
 	if w, ok := l.winners[key]; ok && w.group == g {
-		l.winners[key] = candidate{g, r}
+		l.winners[key] = candidate{group: g, resource: r, kept: w.kept}
 	}
 	for i, c := range l.contenders[key] {
 		if c.group == g {
