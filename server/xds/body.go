@@ -80,3 +80,13 @@ func newFrame(header []byte, b *body) *frame {
 	}
 	return &frame{data}
 }
+
+// newZippedFrame is newFrame for a stream whose messages are compressed.
+func newZippedFrame(header []byte, b *body) *frame {
+	data := make(mem.BufferSlice, 0, 2+len(b.parts))
+	data = append(data, zipMark, mem.SliceBuffer(stored(header)))
+	for _, p := range b.parts {
+		data = append(data, p.zipped().buf)
+	}
+	return &frame{data}
+}

@@ -45,7 +45,13 @@ type deltas struct {
 func (d *diff) deltaIn(f form) *deltas {
 	return d.delta[f].get(func() *deltas {
 		r := encodeRun(d.puts, f, false)
-		return &deltas{r, r.bodies([]span{{0, len(d.puts)}}, names(d.removed))}
+		bodies := r.bodies([]span{{0, len(d.puts)}}, names(d.removed))
+		for _, b := range bodies {
+			for _, p := range b.parts {
+				p.share()
+			}
+		}
+		return &deltas{r, bodies}
 	})
 }
 

@@ -32,9 +32,18 @@ func minPositive(a, b time.Duration) time.Duration {
 }
 
 // encoded is a run of bytes of a response, ready to be sent any number of times.
-type encoded struct{ buf mem.Buffer }
+type encoded struct {
+	buf    mem.Buffer
+	shared bool // by streams
+	zip    weakly[encoded]
+}
 
 func newEncoded(b []byte) *encoded { return &encoded{buf: mem.SliceBuffer(b)} }
+
+func (e *encoded) share() *encoded {
+	e.shared = true
+	return e
+}
 
 func (e *encoded) len() int { return e.buf.Len() }
 
@@ -53,5 +62,5 @@ func (p *page) encoded(f form) *encoded {
 	if p.minTTL == 0 {
 		f = f.withoutTTL()
 	}
-	return p.cache[f].get(func() *encoded { return encode(p.entries, f, false) })
+	return p.cache[f].get(func() *encoded { return encode(p.entries, f, false).share() })
 }

@@ -35,6 +35,8 @@ type Options struct {
 	// changes coalesce meanwhile. 10 s if zero.
 	AckTimeout time.Duration
 	Pacing     Pacing
+	// Gzip compresses the responses to clients that accept it. It is done once for all of them, and they have the work of undoing it.
+	Gzip       bool
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
 	Limits     Limits
@@ -132,6 +134,9 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = p.Addr.String(), hostOf(p.Addr)
+	}
+	if s.opts.Gzip {
+		st.zip = acceptsGzip(ss)
 	}
 	if err := s.admit(st); err != nil {
 		s.hold(ctx)

@@ -27,6 +27,7 @@ type stream struct {
 	server    *Server
 	grpc      grpc.ServerStream
 	delta     bool
+	zip       bool   // the client takes what is compressed
 	fixedType string // of a stream of a single-type service; empty on ADS
 	peer      string
 	host      string        // of peer, without the port
@@ -364,6 +365,11 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	h = protowire.AppendTag(h, respNonce, protowire.BytesType)
 	h = protowire.AppendString(h, st.SentNonce)
 	h = append(h, control...)
-	sub.metrics.response(len(h)+b.size, b.count)
-	return newFrame(h, b)
+	f := newFrame
+	if s.zip {
+		f = newZippedFrame
+	}
+	out := f(h, b)
+	sub.metrics.response(out.data.Len(), b.count)
+	return out
 }

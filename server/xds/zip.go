@@ -1,0 +1,115 @@
+package xds
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	grpcgzip "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/mem"
+)
+
+// A client that accepts gzip is sent what all streams share compressed, and it is compressed once for all of them: gzip
+// members may follow each other (RFC 1952, 2.2), so a message is a member of the stream's own, which is stored as it is, and
+// those of the parts. gRPC compresses whole messages and knows nothing of that; so the compressor that is registered for gzip
+// passes through what comes with a mark, and leaves everything else to gRPC's own.
+
+// zipLeast is the size in bytes from which a part is worth compressing.
+const zipLeast = 1 << 10
+
+// zipMark stands before what is compressed already. It is known by its place in memory.
+var zipMark = mem.SliceBuffer("zipped")
+
+func init() { //nolint:gochecknoinits // gRPC takes compressors at no other time
+	encoding.RegisterCompressor(passing{encoding.GetCompressor(grpcgzip.Name)})
+}
+
+type passing struct{ encoding.Compressor }
+
+func (p passing) Compress(w io.Writer) (io.WriteCloser, error) {
+	return &passingWriter{w, p.Compressor, nil}, nil
+}
+
+// passingWriter decides by the first write.
+type passingWriter struct {
+	to     io.Writer
+	gzip   encoding.Compressor
+	writer io.WriteCloser
+}
+
+func (p *passingWriter) Write(b []byte) (n int, err error) {
+	if p.writer == nil && len(b) > 0 && &b[0] == &zipMark.ReadOnlyData()[0] {
+		p.writer = asItIs{p.to}
+		return len(b), nil
+	}
+	if err := p.begin(); err != nil {
+		return 0, err
+	}
+	return p.writer.Write(b)
+}
+
+func (p *passingWriter) begin() (err error) {
+	if p.writer == nil {
+		p.writer, err = p.gzip.Compress(p.to)
+	}
+	return err
+}
+
+func (p *passingWriter) Close() error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	return p.writer.Close()
+}
+
+type asItIs struct{ io.Writer }
+
+func (asItIs) Close() error { return nil }
+
+// acceptsGzip has the responses of the stream compressed, if its client accepts that, and reports whether it does.
+func acceptsGzip(ss grpc.ServerStream) bool {
+	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
+	return err == nil && slices.Contains(accepted, grpcgzip.Name) && grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
+}
+
+// zipped returns the bytes as a member of gzip, compressed if they are shared by streams.
+func (e *encoded) zipped() *encoded {
+	if !e.shared || e.len() < zipLeast {
+		return newEncoded(stored(e.buf.ReadOnlyData()))
+	}
+	return e.zip.get(func() *encoded {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is a valid one
+		_, _ = w.Write(e.buf.ReadOnlyData())            // a buffer takes everything
+		_ = w.Close()
+		return newEncoded(bytes.Clone(b.Bytes()))
+	})
+}
+
+// stored is a member of gzip that has b as it is.
+func stored(b []byte) []byte {
+	const block = 1<<16 - 1
+	m := make([]byte, 0, 10+len(b)+5*(len(b)/block+1)+8)
+	m = append(m, 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
+	for rest := b; ; {
+		n := min(len(rest), block)
+		last := byte(0)
+		if n == len(rest) {
+			last = 1
+		}
+		m = append(m, last)
+		m = binary.LittleEndian.AppendUint16(m, uint16(n))
+		m = binary.LittleEndian.AppendUint16(m, ^uint16(n))
+		m = append(m, rest[:n]...)
+		if rest = rest[n:]; last == 1 {
+			break
+		}
+	}
+	m = binary.LittleEndian.AppendUint32(m, crc32.ChecksumIEEE(b))
+	return binary.LittleEndian.AppendUint32(m, uint32(len(b))) //nolint:gosec // the length modulo 2^32, as the format has it
+}

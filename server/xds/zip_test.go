@@ -1,0 +1,76 @@
+package xds
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
+)
+
+func TestStoredIsGzip(t *testing.T) {
+	for _, n := range []int{0, 1, 100, 1<<16 - 1, 1 << 16, 200_000} {
+		want := []byte(strings.Repeat("x", n))
+		r, err := gzip.NewReader(bytes.NewReader(stored(want)))
+		require.NoError(t, err)
+		got, err := io.ReadAll(r)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+// wire counts what a client is sent, as it is on the wire and as it is meant.
+type wire struct{ compressed, length int }
+
+func (w *wire) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (w *wire) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (w *wire) HandleConn(context.Context, stats.ConnStats)                       {}
+func (w *wire) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if in, ok := s.(*stats.InPayload); ok {
+		w.compressed += in.CompressedLength
+		w.length += in.Length
+	}
+}
+
+// A client that accepts gzip gets what the others get, in fewer bytes, by every way in which a response is made.
+func TestGzip(t *testing.T) {
+	w := newWorld(t, Options{Gzip: true})
+	var items []string
+	for i := range 500 {
+		items = append(items, fmt.Sprintf("name-%04d", i))
+	}
+	w.set(testType, items...)
+	for _, variant := range []string{"sotw", "delta"} {
+		t.Run(variant, func(t *testing.T) {
+			var counted wire
+			conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(&counted))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, conn.Close()) }()
+			stream := open(t.Context(), t, conn, variant == "delta", testType, dialOptions{})
+			next := func() answer {
+				a, err := receive(t, stream, variant == "delta")
+				require.NoError(t, err)
+				return a
+			}
+			if variant == "delta" {
+				require.NoError(t, stream.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+			} else {
+				require.NoError(t, stream.SendMsg(&discoveryv3.DiscoveryRequest{TypeUrl: testType}))
+			}
+			require.Len(t, next().puts, len(items))
+			require.Less(t, counted.compressed*3, counted.length)
+			if variant == "delta" { // a list of its own
+				require.NoError(t, stream.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResourceNamesSubscribe: items[:3]}))
+				require.Len(t, next().puts, 3)
+			}
+		})
+	}
+}
