@@ -27,8 +27,8 @@ type tier struct {
 	watcher    *child // looks when changes arrive; the last tier has clients for that
 }
 
-// startTier starts the n-th tributary, which reads from the source.
-func startTier(binary, dir string, n int, source string) (*tier, error) {
+// startTier starts the n-th tributary, which reads from the source, and sends compressed or not.
+func startTier(binary, dir string, n int, source, compression string) (*tier, error) {
 	xds, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,12 @@ func startTier(binary, dir string, n int, source string) (*tier, error) {
 		return nil, err
 	}
 	t := &tier{log: log, xds: xds, admin: admin}
-	t.cmd = exec.Command(binary, "serve", "--config-source", source, "--listen", xds, "--admin", admin, "--state-dir", "off")
+	config := filepath.Join(dir, fmt.Sprintf("tier%d.yaml", n))
+	text := fmt.Sprintf("listen: {xds: %q, admin: %q}\nstateDir: \"off\"\ncompression: %s\nconfigSources: [{name: source, address: %q}]\n", xds, admin, compression, source)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	t.cmd = exec.Command(binary, "serve", "-c", config)
 	t.cmd.Stdout, t.cmd.Stderr = log, log
 	if err := t.cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())

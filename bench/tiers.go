@@ -17,12 +17,13 @@ import (
 
 // tiersFlags ask what a change costs that crosses tributaries which read from each other, on its way to many clients of the last.
 type tiersFlags struct {
-	on        bool
-	depth     int
-	objects   int
-	clients   int
-	returning int
-	sotw      bool
+	on          bool
+	depth       int
+	objects     int
+	clients     int
+	returning   int
+	sotw        bool
+	compression string
 }
 
 func (f *tiersFlags) register(flags *flag.FlagSet) {
@@ -31,6 +32,7 @@ func (f *tiersFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.objects, "objects", 100_000, "how many ServiceEntries, for -tiers")
 	flags.IntVar(&f.clients, "clients", 500, "how many clients the last one has, for -tiers")
 	flags.IntVar(&f.returning, "returning", 200, "how many of them there are when clients come back with what they know, for -tiers; each sends the names of all objects")
+	flags.StringVar(&f.compression, "compression", "gzip", "how the tiers send, gzip or none, for -tiers")
 	flags.BoolVar(&f.sotw, "sotw", false, "the clients follow the state of the world, as istiods do, for -tiers")
 }
 
@@ -181,7 +183,7 @@ func (r *tiersRunner) start(binary, source string) ([]figures, error) {
 		return nil, err
 	}
 	began := time.Now()
-	t, err := startTier(binary, r.dir, len(r.tiers)+1, source)
+	t, err := startTier(binary, r.dir, len(r.tiers)+1, source, r.compression)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen)
-	d.checkServing(&c.Limits, &c.Debounce)
+	d.checkServing(c)
 	if c.StateDir != "" && c.StateDir != StateOff && !filepath.IsAbs(c.StateDir) {
 		c.StateDir = filepath.Join(dir, c.StateDir)
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	StateDir         string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else tributary in $XDG_STATE_HOME, else ~/.local/state/tributary."`
 	Limits           Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
 	Debounce         Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
+	Pacing           Pacing   `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`
+	Compression      string   `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
 	VirtualAddresses string   `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
 	ConfigSources    []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 }

@@ -23,7 +23,8 @@ func TestParseFillsInDefaults(t *testing.T) {
 	c, err := config.Parse("/etc/tributary/tributary.yaml", []byte("configSources:\n- address: fs:///srv/rules\n"))
 	require.NoError(t, err)
 	assert.Equal(t, &config.Config{
-		Listen: config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
+		Listen:      config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
+		Compression: config.CompressionGzip,
 		ConfigSources: []config.Source{{
 			Name: "rules", Address: "fs:///srv/rules", Settings: &config.File{},
 		}},
@@ -34,6 +35,8 @@ func TestParseReadsEveryKey(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
 listen: {xds: "0.0.0.0:16010", admin: ":16014"}
 stateDir: /var/lib/tributary
+pacing: {least: 2s, most: 20s}
+compression: none
 configSources: # JSON is YAML, too
 - {"name": "a", "address": "fs:///a", "precedence": 7, "defaultNamespace": "mesh", "unknownFields": "warn", "maxFileBytes": 5,
    "quietDelay": "2ms", "maxDelay": "3ms", "rescanInterval": "1m30s", "emptyGrace": "4s", "partialStart": true}

@@ -24,8 +24,30 @@ type Debounce struct {
 	Max   Duration `json:"max,omitempty" jsonschema:"How long clients wait at most while changes go on. Default: ten times quiet."`
 }
 
+// Pacing spaces out the responses to state-of-the-world clients. The first change goes at once.
+type Pacing struct {
+	Least *Duration `json:"least,omitempty" jsonschema:"How long the next change waits at the least; 0s for no pacing. It is stretched to ten times what the client took to acknowledge. Default: 1s."`
+	Most  Duration  `json:"most,omitempty" jsonschema:"How long it waits at the most. Default: 10s."`
+}
+
+// The values of Compression.
+const (
+	CompressionGzip = "gzip"
+	CompressionNone = "none"
+)
+
 // checkServing notes limits and delays that make no sense.
-func (d *decoder) checkServing(l *Limits, b *Debounce) {
+func (d *decoder) checkServing(c *Config) {
+	l, b := &c.Limits, &c.Debounce
+	if p := c.Pacing; p.Least != nil && *p.Least < 0 || p.Most < 0 {
+		d.problem("pacing", "want 0 or more")
+	}
+	if c.Compression == "" {
+		c.Compression = CompressionGzip
+	}
+	if c.Compression != CompressionGzip && c.Compression != CompressionNone {
+		d.problem("compression", "want gzip or none, got %q", c.Compression)
+	}
 	v := reflect.ValueOf(*l)
 	for i := range v.NumField() {
 		if n := v.Field(i); n.CanInt() && n.Int() < 0 {

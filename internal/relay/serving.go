@@ -20,3 +20,14 @@ func limits(l config.Limits) xds.Limits {
 func debounce(d config.Debounce) xds.Debounce {
 	return xds.Debounce{Quiet: time.Duration(d.Quiet), Max: time.Duration(d.Max)}
 }
+
+// pacing is that of the configuration as the engine takes it, where zero is the default and not none.
+func pacing(p config.Pacing) xds.Pacing {
+	least := time.Duration(0)
+	if p.Least != nil {
+		if least = time.Duration(*p.Least); least == 0 {
+			least = -1
+		}
+	}
+	return xds.Pacing{Least: least, Most: time.Duration(p.Most)}
+}

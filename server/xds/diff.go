@@ -48,7 +48,7 @@ func (d *diff) deltaIn(f form) *deltas {
 		bodies := r.bodies([]span{{0, len(d.puts)}}, names(d.removed))
 		for _, b := range bodies {
 			for _, p := range b.parts {
-				p.share()
+				p.zip = &zip{}
 			}
 		}
 		return &deltas{r, bodies}

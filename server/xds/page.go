@@ -13,6 +13,7 @@ type page struct {
 	entries []*Entry
 	minTTL  time.Duration // the least of the entries' that is not zero, or zero
 	cache   [forms]weakly[encoded]
+	zips    [forms]zip
 }
 
 func newPage(entries []*Entry) *page {
@@ -33,17 +34,11 @@ func minPositive(a, b time.Duration) time.Duration {
 
 // encoded is a run of bytes of a response, ready to be sent any number of times.
 type encoded struct {
-	buf    mem.Buffer
-	shared bool // by streams
-	zip    weakly[encoded]
+	buf mem.Buffer
+	zip *zip // the same compressed, if it is shared by streams; else nil
 }
 
 func newEncoded(b []byte) *encoded { return &encoded{buf: mem.SliceBuffer(b)} }
-
-func (e *encoded) share() *encoded {
-	e.shared = true
-	return e
-}
 
 func (e *encoded) len() int { return e.buf.Len() }
 
@@ -62,5 +57,9 @@ func (p *page) encoded(f form) *encoded {
 	if p.minTTL == 0 {
 		f = f.withoutTTL()
 	}
-	return p.cache[f].get(func() *encoded { return encode(p.entries, f, false).share() })
+	return p.cache[f].get(func() *encoded {
+		e := encode(p.entries, f, false)
+		e.zip = &p.zips[f]
+		return e
+	})
 }

@@ -1,0 +1,55 @@
+package xds
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// In state of the world the first change goes at once, and the second when it is time; in delta all go at once. Who asks is
+// answered at once.
+func TestPacing(t *testing.T) {
+	pacing := Pacing{Least: time.Hour, Most: time.Hour}
+	t.Run("sotw", func(t *testing.T) {
+		w := newWorld(t, Options{Pacing: pacing})
+		w.set(testType, "a", "b")
+		c := w.sotw(testType)
+		c.ask(testType, "a")
+		c.expectAck(testType, []string{"a"}, "a@1")
+		w.set(testType, "a@2")
+		a := c.expectAck(testType, []string{"a"}, "a@2")
+		w.set(testType, "a@3")
+		c.silence()
+		c.ack(a, "a", "b")
+		c.expect(testType, "a@3", "b@1")
+	})
+	t.Run("delta", func(t *testing.T) {
+		w := newWorld(t, Options{Pacing: pacing})
+		w.set(testType, "a")
+		c := w.delta(testType)
+		c.ask(testType)
+		for _, version := range []string{"1", "2", "3"} {
+			w.set(testType, "a@"+version)
+			c.expectAck(testType, nil, "a@"+version)
+		}
+	})
+}
+
+func TestPaceFollowsTheClient(t *testing.T) {
+	pacing := Pacing{}
+	pacing.setDefaults()
+	now := time.Unix(1000, 0)
+	for _, tt := range []struct{ took, passed, want time.Duration }{
+		{0, 0, time.Second},
+		{10 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond},
+		{10 * time.Millisecond, 2 * time.Second, 0},
+		{300 * time.Millisecond, time.Second, 2 * time.Second},
+		{5 * time.Second, 0, 10 * time.Second},
+	} {
+		p := pace{changed: now, took: tt.took}
+		require.Equal(t, tt.want, p.wait(now.Add(tt.passed), pacing), "%+v", tt)
+	}
+	require.Zero(t, (&pace{took: time.Hour}).wait(now, pacing), "no change was sent yet")
+	require.Zero(t, (&pace{changed: now}).wait(now, Pacing{Least: -1}), "no pacing")
+}
