@@ -5,16 +5,18 @@ import (
 	"strings"
 )
 
-// Limits protect the xDS server from its clients. What is zero is not limited. A client that exceeds a limit is refused with
-// the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
+// Limits protect the xDS server from its clients. What is zero has its default, and -1 is no limit. A client that exceeds a
+// limit is refused with the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
 type Limits struct {
-	Streams           int      `json:"streams,omitempty" jsonschema:"Streams open at once. Default: no limit."`
-	StreamsPerPeer    int      `json:"streamsPerPeer,omitempty" jsonschema:"Streams open at once from one IP address. Default: no limit."`
-	StartingStreams   int      `json:"startingStreams,omitempty" jsonschema:"Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor."`
-	TypesPerStream    int      `json:"typesPerStream,omitempty" jsonschema:"Types that one stream subscribes to. Default: no limit."`
-	NamesPerStream    int      `json:"namesPerStream,omitempty" jsonschema:"Resource names that one stream subscribes to. Default: no limit."`
-	RequestBytes      int      `json:"requestBytes,omitempty" jsonschema:"Size of one request, in bytes. Default: 67108864."`
-	RequestsPerSecond int      `json:"requestsPerSecond,omitempty" jsonschema:"Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: no limit."`
+	Streams           int      `json:"streams,omitempty" jsonschema:"Streams open at once. Default: 10000; -1 for no limit."`
+	StreamsPerPeer    int      `json:"streamsPerPeer,omitempty" jsonschema:"Streams open at once from one IP address. Default: 5000; -1 for no limit."`
+	StartingStreams   int      `json:"startingStreams,omitempty" jsonschema:"Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor; -1 for no limit."`
+	TypesPerStream    int      `json:"typesPerStream,omitempty" jsonschema:"Types that one stream asks for. Default: 256; -1 for no limit."`
+	NamesPerStream    int      `json:"namesPerStream,omitempty" jsonschema:"Resource names that one stream subscribes to, or versions that one request brings along. Default: 200000; -1 for no limit."`
+	Names             int      `json:"names,omitempty" jsonschema:"Resource names that all streams subscribe to. Default: 5000000; -1 for no limit."`
+	RequestBytes      int      `json:"requestBytes,omitempty" jsonschema:"Size of one request, in bytes. Default: 16777216; -1 for 1073741824."`
+	RequestMemory     int      `json:"requestMemory,omitempty" jsonschema:"Memory for all requests of more than 64 KiB that are being received, in bytes; others wait. At least requestBytes. Default: 67108864; -1 for no limit."`
+	RequestsPerSecond int      `json:"requestsPerSecond,omitempty" jsonschema:"Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: 10000; -1 for no limit."`
 	RefusalDelay      Duration `json:"refusalDelay,omitempty" jsonschema:"How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s."`
 }
 
@@ -50,9 +52,12 @@ func (d *decoder) checkServing(c *Config) {
 	}
 	v := reflect.ValueOf(*l)
 	for i := range v.NumField() {
-		if n := v.Field(i); n.CanInt() && n.Int() < 0 {
-			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		switch n := v.Field(i); {
+		case n.Type() == reflect.TypeFor[Duration]() && n.Int() < 0:
 			d.problem("limits."+key, "want 0 or more")
+		case n.Int() < -1:
+			d.problem("limits."+key, "want -1 for no limit, or more")
 		}
 	}
 	if b.Quiet < 0 {

@@ -27,7 +27,7 @@ func (t *tributary) Collection(context.Context, *core.Node, string) (*xds.Collec
 	return t.collection, nil, nil
 }
 
-func (*tributary) Options() []grpc.ServerOption { return xds.ServerOptions() }
+func (t *tributary) Options() []grpc.ServerOption { return t.server.ServerOptions() }
 
 func (t *tributary) Register(s *grpc.Server) { t.server.Register(s) }
 

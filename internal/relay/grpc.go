@@ -17,7 +17,7 @@ import (
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
 func newGRPC(engine *xds.Server, hops *mcp.Hops, h *health.Server) *grpc.Server {
-	s := grpc.NewServer(append(xds.ServerOptions(),
+	s := grpc.NewServer(append(engine.ServerOptions(),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

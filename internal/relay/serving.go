@@ -11,8 +11,8 @@ import (
 func limits(l config.Limits) xds.Limits {
 	return xds.Limits{
 		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, StartingStreams: l.StartingStreams,
-		TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
-		RequestBytes: l.RequestBytes, RequestsPerSecond: float64(l.RequestsPerSecond),
+		TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
+		RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory, RequestsPerSecond: float64(l.RequestsPerSecond),
 		RefusalDelay: time.Duration(l.RefusalDelay),
 	}
 }

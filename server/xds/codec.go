@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -12,22 +13,27 @@ import (
 // codec passes frames through as they are and reads requests by hand; everything else is left to the standard codec.
 type codec struct{ encoding.CodecV2 }
 
-// requestWindow bounds, in bytes, what a stream that waits for its turn to begin can have sent already. gRPC's own window
-// grows to megabytes.
-const requestWindow = 256 << 10
+// The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A stream may send this much of a request
+// before it is read; then all of it, for which there is room.
+const (
+	streamWindow = 64 << 10
+	connWindow   = 256 << 10
+)
 
 // pooledRequest is the size in bytes up to which requests are read into memory that is used again. Larger ones bring along
 // versions, and are kept until these were looked at.
 const pooledRequest = 32 << 10
 
-// ServerOptions returns what the gRPC server that carries a Server must be made with: the codec, a window for requests, and a
-// small read buffer, since requests are small and idle streams many. Other services can share the gRPC server.
-func ServerOptions() []grpc.ServerOption {
+// ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bounds of requests, and a small
+// read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS, append
+// grpc.Creds with Credentials.
+func (s *Server) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
+		grpc.Creds(s.Credentials(insecure.NewCredentials())),
 		grpc.ReadBufferSize(4 << 10),
-		grpc.StaticStreamWindowSize(requestWindow), grpc.StaticConnWindowSize(requestWindow),
-		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
+		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes),
 	}
 }
 

@@ -54,7 +54,7 @@ func TestNamedThenAllStillLearnsWhatIsGone(t *testing.T) {
 	w.together(func() {
 		w.set(testType, "-a")
 		st := w.onlyStream()
-		st.apply(st.find(testType), &request{delta: true, typeURL: testType, subscribe: []string{"*"}}, false, time.Now())
+		st.apply(st.types[testType], &request{delta: true, typeURL: testType, subscribe: []string{"*"}}, false, time.Now())
 		st.bell.ring()
 	})
 	c.expectAck(testType, nil, "-a", "b@1", "c@1")

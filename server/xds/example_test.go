@@ -35,8 +35,9 @@ func Example() {
 	})
 	things.MarkSynced()
 
-	server := grpc.NewServer(xds.ServerOptions()...)
-	xds.NewServer(serve{things}, xds.Options{}).Register(server)
+	engine := xds.NewServer(serve{things}, xds.Options{})
+	server := grpc.NewServer(engine.ServerOptions()...)
+	engine.Register(server)
 	lis, _ := net.Listen("tcp", "127.0.0.1:0")
 	go func() { _ = server.Serve(lis) }()
 	defer server.Stop()

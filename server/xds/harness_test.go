@@ -56,7 +56,7 @@ func newWorld(t *testing.T, opts Options) *world {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w.addr = lis.Addr().String()
-	g := grpc.NewServer(append(ServerOptions(), grpc.WaitForHandlers(true))...)
+	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(lis) }()

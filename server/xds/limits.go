@@ -1,9 +1,11 @@
 package xds
 
 import (
-	"context"
+	"cmp"
+	"math"
 	"net"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -11,23 +13,49 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits protect the server from its clients. Zero means no limit.
+// Limits protect the server from its clients. A limit that is zero has its default, and one that is negative is none.
 type Limits struct {
-	Streams           int     // open at once
-	StreamsPerPeer    int     // open at once from one IP address
-	StartingStreams   int     // streams served their first responses at once, while others wait; 16 per processor if zero, negative for no limit
-	TypesPerStream    int     // type URLs that one stream subscribes to
-	NamesPerStream    int     // names that one stream subscribes to, over all types
-	RequestBytes      int     // size of one request, at most maxRequest
-	RequestsPerSecond float64 // of one stream, acknowledgements included, sustained; bursts of ten seconds' worth are let through
+	Streams         int // open at once; 10,000
+	StreamsPerPeer  int // open at once from one IP address; 5,000
+	StartingStreams int // streams served their first responses at once, while others wait; 16 per processor
+	TypesPerStream  int // type URLs that one stream asks for; 256
+	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the versions that one request brings
+	// along; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000.
+	NamesPerStream, Names int
+	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. One that resumes a subscription to 100,000
+	// resources has their names and versions, some 8 MB.
+	RequestBytes int
+	// RequestMemory bounds, in bytes, what requests of more than 64 KiB may take of all clients together, until they were
+	// answered; 64 MiB, and never less than RequestBytes. Others wait to be read.
+	RequestMemory     int
+	RequestsPerSecond float64 // of one stream, acknowledgements included, sustained; bursts of ten seconds' worth are let through; 10,000
 	// RefusalDelay is how long a refused stream is kept before it is told. istiod starts its backoff anew whenever a
-	// stream opens, so that refusing it at once invites it back twice a second. One second if zero; negative for none.
+	// stream opens, so that refusing it at once invites it back twice a second. One second.
 	RefusalDelay time.Duration
 }
 
-// maxRequest is how large a request gRPC lets through. One that resumes a subscription to 100,000 resources has their names
-// and versions, some 6 MB.
-const maxRequest = 64 << 20
+const hugeRequest = 1 << 30
+
+func (l *Limits) setDefaults() {
+	l.Streams = cmp.Or(l.Streams, 10_000)
+	l.StreamsPerPeer = cmp.Or(l.StreamsPerPeer, 5000)
+	l.StartingStreams = cmp.Or(l.StartingStreams, startingPerProcessor*runtime.GOMAXPROCS(0))
+	l.TypesPerStream = cmp.Or(l.TypesPerStream, 256)
+	l.NamesPerStream = cmp.Or(l.NamesPerStream, 200_000)
+	l.Names = cmp.Or(l.Names, 5_000_000)
+	if l.RequestBytes = cmp.Or(l.RequestBytes, 16<<20); l.RequestBytes < 0 || l.RequestBytes > hugeRequest {
+		l.RequestBytes = hugeRequest
+	}
+	if l.RequestMemory = cmp.Or(l.RequestMemory, 64<<20); l.RequestMemory < 0 {
+		l.RequestMemory = math.MaxInt
+	}
+	l.RequestMemory = max(l.RequestMemory, l.RequestBytes)
+	l.RequestsPerSecond = cmp.Or(l.RequestsPerSecond, 10_000)
+	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
+}
+
+// exceeded says whether n is beyond a limit.
+func exceeded(n, limit int) bool { return limit >= 0 && n > limit }
 
 // The reasons of a refusal, as they label the metric.
 const (
@@ -35,8 +63,11 @@ const (
 	refusedStreams        = "streams"
 	refusedStreamsPerPeer = "streams_per_peer"
 	refusedTypes          = "types_per_stream"
-	refusedNames          = "names_per_stream"
+	refusedNamesPerStream = "names_per_stream"
+	refusedNames          = "names"
 	refusedRequestBytes   = "request_bytes"
+	refusedRequestMemory  = "request_memory"
+	refusedStalled        = "request_stalled"
 	refusedRequestRate    = "request_rate"
 )
 
@@ -48,9 +79,9 @@ func (s *Server) admit(st *stream) error {
 	switch {
 	case s.draining:
 		return s.refuse(refusedDraining, codes.Unavailable, "server is shutting down")
-	case l.Streams > 0 && len(s.streams) >= l.Streams:
+	case exceeded(len(s.streams)+1, l.Streams):
 		return s.refuse(refusedStreams, codes.ResourceExhausted, "too many streams: the limit is %d", l.Streams)
-	case l.StreamsPerPeer > 0 && s.perPeer[st.host] >= l.StreamsPerPeer:
+	case exceeded(s.perPeer[st.host]+1, l.StreamsPerPeer):
 		return s.refuse(refusedStreamsPerPeer, codes.ResourceExhausted, "too many streams from %s: the limit is %d", st.host, l.StreamsPerPeer)
 	}
 	s.streams[st] = struct{}{}
@@ -70,14 +101,26 @@ func (s *Server) leave(st *stream) {
 
 // refuse counts a refusal and returns it as a gRPC status that makes clients back off.
 func (s *Server) refuse(reason string, code codes.Code, format string, args ...any) error {
-	s.metrics.refusals.WithLabelValues(reason).Inc()
+	s.refused(reason)
 	return status.Errorf(code, format, args...)
 }
 
-// hold delays the news of a refusal.
-func (s *Server) hold(ctx context.Context) {
+func (s *Server) refused(reason string) { s.metrics.refusals.WithLabelValues(reason).Inc() }
+
+// maxHeld is how many refused streams are kept waiting at once: who is refused must not fill the memory either.
+const maxHeld = 1000
+
+// hold logs a refusal and delays the news of it.
+func (s *Server) hold(st *stream, err error) {
+	if s.refusals.Allow() {
+		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
+	}
+	defer s.held.Add(-1)
+	if s.held.Add(1) > maxHeld {
+		return
+	}
 	select {
-	case <-ctx.Done():
+	case <-st.grpc.Context().Done():
 	case <-s.closing:
 	case <-time.After(s.opts.Limits.RefusalDelay):
 	}
@@ -91,11 +134,11 @@ func (l *Limits) limiter() *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(l.RequestsPerSecond), max(int(10*l.RequestsPerSecond), 1))
 }
 
-// checkRequest refuses a request that is too large or comes too soon.
+// checkRequest refuses a request that has too much in it or comes too soon.
 func (s *stream) checkRequest(req *request) error {
 	l := &s.server.opts.Limits
-	if l.RequestBytes > 0 && req.size > l.RequestBytes {
-		return s.server.refuse(refusedRequestBytes, codes.ResourceExhausted, "request of %d bytes: the limit is %d", req.size, l.RequestBytes)
+	if req.excess > 0 {
+		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for %d names: the limit is %d", req.excess, l.NamesPerStream)
 	}
 	if s.limiter != nil && !s.limiter.Allow() {
 		return s.server.refuse(refusedRequestRate, codes.ResourceExhausted, "too many requests: the limit is %g a second", l.RequestsPerSecond)
@@ -103,21 +146,29 @@ func (s *stream) checkRequest(req *request) error {
 	return nil
 }
 
-// checkSubscriptions refuses a stream that has come to subscribe to too much; s.mu is held.
-func (s *stream) checkSubscriptions() error {
-	l := &s.server.opts.Limits
-	if l.TypesPerStream > 0 && len(s.subs) > l.TypesPerStream {
-		return s.server.refuse(refusedTypes, codes.ResourceExhausted, "subscriptions to %d types: the limit is %d", len(s.subs), l.TypesPerStream)
+// checkTypes refuses a stream that asks for another type, if it has as many as it may.
+func (s *stream) checkTypes() error {
+	if l := &s.server.opts.Limits; exceeded(len(s.types)+1, l.TypesPerStream) {
+		return s.server.refuse(refusedTypes, codes.ResourceExhausted, "subscriptions to %d types: the limit is %d", len(s.types)+1, l.TypesPerStream)
 	}
-	if l.NamesPerStream <= 0 {
+	return nil
+}
+
+// checkNames refuses a stream that has come to subscribe to too many names; s.mu is held.
+func (s *stream) checkNames(sub *subscription, before int) error {
+	if s.closed {
 		return nil
 	}
-	names := 0
-	for _, sub := range s.subs {
-		names += len(sub.wants.names) + len(sub.has.lacks) + len(sub.has.stale)
-	}
-	if names > l.NamesPerStream {
-		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", names, l.NamesPerStream)
+	l, more := &s.server.opts.Limits, sub.cost+sub.owed-before
+	s.cost += more
+	all := s.server.names.Add(int64(more))
+	switch {
+	case more <= 0:
+		return nil
+	case exceeded(s.cost, l.NamesPerStream):
+		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost, l.NamesPerStream)
+	case exceeded(int(all), l.Names):
+		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", all, l.Names)
 	}
 	return nil
 }

@@ -1,7 +1,13 @@
 package xds
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,8 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 func TestLimits(t *testing.T) {
@@ -25,10 +35,17 @@ func TestLimits(t *testing.T) {
 			c.ask("third")
 			return c
 		}},
-		refusedNames: {Limits{NamesPerStream: 3}, func(_ *world, c *client) *client {
+		refusedNamesPerStream: {Limits{NamesPerStream: 3}, func(_ *world, c *client) *client {
 			c.ask("second", "a", "b")
 			c.ask("third", "c", "d")
 			return c
+		}},
+		refusedNames: {Limits{Names: 3}, func(w *world, c *client) *client {
+			c.ask("second", "a", "b")
+			eventually(w.t, func() bool { return w.server.names.Load() == 2 })
+			d := w.delta("third")
+			d.ask("third", "c", "d")
+			return d
 		}},
 		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *world, c *client) *client {
 			c.ask("second", fmt.Sprintf("%01000d", 0))
@@ -51,7 +68,7 @@ func TestLimits(t *testing.T) {
 			c.expectAck(testType, nil, "a@1")
 			err := tt.exceed(w, c).ended()
 			require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
-			require.Contains(t, err.Error(), "the limit is")
+			require.Regexp(t, "the limit is|larger than max", err.Error())
 			require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)), 0)
 			count, err := testutil.GatherAndCount(metrics, "tributary_xds_refusals_total")
 			require.NoError(t, err)
@@ -80,4 +97,160 @@ func TestLeavingMakesRoom(t *testing.T) {
 		eventually(t, func() bool { return len(w.server.Clients()) == 0 })
 	}
 	require.Empty(t, w.server.perPeer)
+}
+
+// logged is a log that a test reads.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logged) options() Options { return Options{Log: slog.New(slog.NewTextHandler(l, nil))} }
+
+func TestRefusalsAreLogged(t *testing.T) {
+	var log logged
+	opts := log.options()
+	opts.Limits = Limits{Streams: 1, RefusalDelay: -1}
+	w := newWorld(t, opts)
+	w.sotw(testType)
+	eventually(t, func() bool { return len(w.server.Clients()) == 1 })
+	require.Error(t, w.sotw(testType).ended())
+	require.Contains(t, log.String(), "too many streams: the limit is 1")
+}
+
+func TestTheReasonOfARejectionIsCut(t *testing.T) {
+	var log logged
+	w := newWorld(t, log.options())
+	w.set(testType, "a")
+	c := w.delta(testType)
+	c.ask(testType)
+	c.nack(c.expect(testType, "a@1"), strings.Repeat("no ", 1<<20))
+	eventually(t, func() bool { return len(w.server.Clients()[0].Types) == 1 && w.server.Clients()[0].Types[0].Nacks == 1 })
+	kept := w.server.Clients()[0].Types[0].NackError
+	require.Less(t, len(kept), 2*maxReason)
+	require.Regexp(t, "^no no .*…", kept)
+	eventually(t, func() bool { return strings.Contains(log.String(), "rejected") })
+	require.Less(t, len(log.String()), 3*maxReason)
+}
+
+func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{TypesPerStream: 2, RefusalDelay: -1}})
+	c := w.sotw(testType)
+	for _, typeURL := range []string{"first", "second", "third"} {
+		c.ask(typeURL)
+	}
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.NotContains(t, w.colls, "third")
+}
+
+func TestNamesAreCountedBeforeTheyAreDecoded(t *testing.T) {
+	long := strings.Repeat("n", 1000) // counts as eight
+	for _, m := range []proto.Message{
+		&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a", "b", long}},
+		&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{long}},
+		&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{
+			"a": "1", "b": "1", "c": "1", "d": "1", "e": "1", "f": "1", "g": "1", "h": "1", "i": "1", "j": "1",
+		}},
+	} {
+		b, err := proto.Marshal(m)
+		require.NoError(t, err)
+		_, sotw := m.(*discoveryv3.DiscoveryRequest)
+		r := request{delta: !sotw, maxCost: 9}
+		require.NoError(t, r.decode(b))
+		require.Equal(t, 10, r.excess)
+		require.Empty(t, r.names)
+		require.Empty(t, r.subscribe)
+		require.Nil(t, r.initial)
+		r.maxCost = 10
+		require.NoError(t, r.decode(b))
+		require.Zero(t, r.excess)
+		require.Len(t, append(append(r.names, r.subscribe...), r.unsub...), 3*r.cost/10)
+	}
+}
+
+func TestNamesAreGivenBack(t *testing.T) {
+	w := newWorld(t, Options{})
+	names := func(n int64) {
+		t.Helper()
+		eventually(t, func() bool { return w.server.names.Load() == n })
+	}
+	delta, sotw := w.delta(testType), w.sotw(testType)
+	delta.ask(testType, "a", "b", "b", strings.Repeat("n", 128))
+	names(4)
+	delta.ask(testType, "-a", "-b", "-c", "d")
+	names(3)
+	sotw.ask(testType, "a", "b", "c")
+	names(6)
+	sotw.ask(testType, "a")
+	names(4)
+	require.NoError(t, delta.close())
+	require.NoError(t, sotw.close())
+	names(0)
+}
+
+// Answers are owed about names that a client with a wildcard unsubscribes from, whatever they are.
+func TestUnsubscribingCountsToo(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 10, RefusalDelay: -1}})
+	c := w.delta(testType)
+	c.ask(testType)
+	for i := range 11 {
+		c.ask(testType, fmt.Sprint("-", i)) // nothing is synced, so nothing is answered
+	}
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
+}
+
+// oneRequest is a stream that is given one request and looks at what is left of it afterwards.
+type oneRequest struct {
+	grpc.ServerStream
+	ctx   context.Context
+	left  request
+	asked int
+}
+
+func (o *oneRequest) Context() context.Context    { return o.ctx }
+func (o *oneRequest) SetHeader(metadata.MD) error { return nil }
+func (o *oneRequest) SendMsg(any) error           { return nil }
+
+func (o *oneRequest) RecvMsg(m any) error {
+	r, _ := m.(*request)
+	if o.asked++; o.asked == 1 {
+		r.typeURL, r.names, r.err = testType, []string{"a"}, &status.Status{Message: "no"}
+		r.initial = &versions{request: []byte("x")}
+		return nil
+	}
+	o.left = *r
+	return io.EOF
+}
+
+func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
+	s := NewServer(&world{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}, Options{})
+	defer s.Close()
+	o := &oneRequest{ctx: t.Context()}
+	require.NoError(t, s.serve(o, false, ""))
+	require.Equal(t, 2, o.asked)
+	require.Nil(t, o.left.names)
+	require.Nil(t, o.left.err)
+	require.Nil(t, o.left.initial)
+}
+
+func TestTheDefaultsAreLimits(t *testing.T) {
+	var l Limits
+	l.setDefaults()
+	for field, v := range reflect.ValueOf(l).Fields() {
+		require.Positive(t, v.Convert(reflect.TypeFor[float64]()).Float(), field.Name)
+	}
 }

@@ -1,18 +1,16 @@
 package xds
 
 import (
-	"context"
-	"runtime"
 	"sync"
 	"time"
 )
 
-// ramp lets only so many streams begin at once: to be read the first request, which may be large, and to be sent the first
-// responses, which are. When all clients come back together, the first ones are served while the others wait in the
-// transport, instead of all being served at the end.
+// ramp lets only so many streams begin at once: to be sent their first responses, which are large. When all clients come
+// back together, the first ones are served while the others wait, instead of all being served at the end. A stream that has
+// nothing to be sent needs no turn.
 type ramp struct {
 	turns    chan struct{} // has room for as many as may begin; nil for no limit
-	patience time.Duration // for a client that is slow to ask or to read, in all; then its turn is over
+	patience time.Duration // for a client that is slow to read, in all; then its turn is over
 }
 
 // Defaults of the ramp. Each processor is kept busy by a few streams; the rest is for those whose clients are slow.
@@ -22,9 +20,6 @@ const (
 )
 
 func newRamp(limit int) ramp {
-	if limit == 0 {
-		limit = startingPerProcessor * runtime.GOMAXPROCS(0)
-	}
 	if limit < 0 {
 		return ramp{}
 	}
@@ -39,20 +34,10 @@ type turn struct {
 	over  func()
 }
 
-// begin waits for a turn, first come, first served, and reports whether there was one before ctx or quit ended.
-func (r *ramp) begin(ctx context.Context, quit <-chan struct{}) (t *turn, ok bool) {
-	if r.turns == nil {
-		return nil, true
-	}
-	select {
-	case r.turns <- struct{}{}:
-	case <-ctx.Done():
-		return nil, false
-	case <-quit:
-		return nil, false
-	}
+// take returns the turn that a send to r.turns has won.
+func (r *ramp) take() *turn {
 	over := sync.OnceFunc(func() { <-r.turns })
-	return &turn{time.AfterFunc(r.patience, over), time.Now(), r.patience, over}, true
+	return &turn{time.AfterFunc(r.patience, over), time.Now(), r.patience, over}
 }
 
 // wait says that the stream waits for its client, for which there is a limit.

@@ -4,15 +4,29 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// begun is the number of streams that have been read a request.
-func (w *world) begun() (n int) {
+// served is the number of streams that were sent something.
+func (w *world) served() (n int) {
 	for _, c := range w.server.Clients() {
-		if c.Node != nil {
+		for _, t := range c.Types {
+			if t.Responses > 0 {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// asking is the number of streams that asked for something.
+func (w *world) asking() (n int) {
+	for _, c := range w.server.Clients() {
+		if len(c.Types) > 0 {
 			n++
 		}
 	}
@@ -20,6 +34,18 @@ func (w *world) begun() (n int) {
 }
 
 func TestStreamsBeginInTurns(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.server.ramp = newRamp(2)
+	w.server.ramp.patience = time.Hour
+	w.large(testType)
+	for range 5 {
+		w.deaf(testType)
+	}
+	eventually(t, func() bool { return w.asking() == 5 && w.served() == 2 })
+	require.Never(t, func() bool { return w.served() != 2 }, quiet, quiet/10)
+}
+
+func TestWhoWasServedMakesRoom(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
 		w.server.ramp = newRamp(2)
 		w.server.ramp.patience = time.Hour
@@ -29,45 +55,76 @@ func TestStreamsBeginInTurns(t *testing.T) {
 			c.ask(testType)
 			clients = append(clients, c)
 		}
-		eventually(t, func() bool { return len(w.server.Clients()) == 5 && w.begun() == 2 })
-		require.Never(t, func() bool { return w.begun() != 2 }, 50*time.Millisecond, 5*time.Millisecond)
-		w.set(testType, "a") // and synced: who was sent all makes room
+		eventually(t, func() bool { return w.asking() == 5 })
+		require.Empty(t, w.server.ramp.turns, "there is nothing to be sent yet")
+		w.set(testType, "a")
 		for _, c := range clients {
 			c.expect(testType, "a@1")
 		}
-		require.Empty(t, w.server.ramp.turns)
+		eventually(t, func() bool { return len(w.server.ramp.turns) == 0 })
 	})
 }
 
-func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.set(testType, "a")
-	silent := w.delta(testType) // never asks
-	c := w.delta(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1") // when the turn is over
-	require.NoError(t, silent.close())
+func TestStreamsThatSayNothingHoldNoTurn(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.server.ramp = newRamp(1)
+		w.server.ramp.patience = time.Hour
+		w.set(testType, "a")
+		for range 3 {
+			dial(testType)
+		}
+		eventually(t, func() bool { return len(w.server.Clients()) == 3 })
+		c := dial(testType)
+		c.ask(testType)
+		c.expect(testType, "a@1")
+	})
 }
 
-func TestATurnEndsWithItsStream(t *testing.T) {
+func TestStreamsThatLackNothingHoldNoTurn(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.ramp.patience = time.Hour
 	w.set(testType, "a")
-	gone := w.delta(testType)
-	eventually(t, func() bool { return len(w.server.ramp.turns) == 1 })
-	require.NoError(t, gone.close())
+	for range 3 {
+		resumed := w.sotw(testType)
+		require.NoError(t, resumed.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version()}))
+	}
+	eventually(t, func() bool { return w.asking() == 3 })
 	c := w.delta(testType)
 	c.ask(testType)
 	c.expect(testType, "a@1")
 }
 
+func TestATurnEndsIfTheClientIsSlow(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w.large(testType)
+	w.deaf(testType)
+	eventually(t, func() bool { return w.served() == 1 })
+	c := w.delta(testType)
+	c.ask(testType)
+	require.NotEmpty(t, c.next().puts) // when the turn is over
+}
+
+func TestATurnEndsWithItsStream(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w.server.ramp.patience = time.Hour
+	w.large(testType)
+	hangUp := w.deaf(testType)
+	eventually(t, func() bool { return w.served() == 1 })
+	hangUp()
+	c := w.delta(testType)
+	c.ask(testType)
+	require.NotEmpty(t, c.next().puts)
+}
+
 func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
 	w.server.ramp.patience = time.Hour
-	w.delta(testType)
-	eventually(t, func() bool { return len(w.server.Clients()) == 1 && len(w.server.ramp.turns) == 1 })
+	w.large(testType)
+	w.deaf(testType)
+	eventually(t, func() bool { return w.served() == 1 })
 	waits := w.delta(testType)
-	eventually(t, func() bool { return len(w.server.Clients()) == 2 })
+	waits.ask(testType)
+	eventually(t, func() bool { return w.asking() == 2 })
 	w.server.Drain(t.Context(), 0)
 	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.ended()))
 }

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -14,7 +15,11 @@ import (
 type request struct {
 	delta bool // which of the two messages to expect; set by the owner
 
+	maxCost int // of names in one request, or of its versions; without a limit if not positive; set by the owner
+
 	size      int          // encoded
+	cost      int          // of the names: see nameCost
+	excess    int          // what they would cost, if that is too much: then nothing was decoded
 	node      *corev3.Node // of the first request that has one
 	typeURL   string
 	version   string
@@ -48,13 +53,53 @@ var (
 	deltaFields = [...]field{1: fieldNode, 2: fieldTypeURL, 3: fieldSubscribe, 4: fieldUnsubscribe, deltaInitial: fieldInitial, 6: fieldNonce, 7: fieldError}
 )
 
+// clear forgets the request, so that nothing of it is kept until the next one.
+func (r *request) clear() {
+	*r = request{delta: r.delta, maxCost: r.maxCost, node: r.node, interned: r.interned}
+}
+
+// nameCost is what a name counts against a limit on names. One that is very long counts as several.
+func nameCost(name int) int { return 1 + name/128 }
+
+// count returns what the names of a request cost, or its versions if those are more, up to a point beyond the limit.
+func (r *request) count(b []byte, fields []field) (cost int) {
+	names, initial := 0, 0
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			break // decode will say so
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			break
+		}
+		if b = b[n:]; typ != protowire.BytesType || int(num) >= len(fields) {
+			continue
+		}
+		switch fields[num] {
+		case fieldNames, fieldSubscribe, fieldUnsubscribe:
+			names += nameCost(n)
+		case fieldInitial:
+			initial++
+		}
+	}
+	return max(names, initial)
+}
+
 // decode replaces all of r but the node and what belongs to the owner. If b has initial_resource_versions, r.initial refers to
-// it.
+// it. What b holds is counted first, where it is large enough to hold too much.
 func (r *request) decode(b []byte) error {
-	*r = request{delta: r.delta, size: len(b), node: r.node, interned: r.interned}
+	r.clear()
+	r.size = len(b)
 	fields := sotwFields[:]
 	if r.delta {
 		fields = deltaFields[:]
+	}
+	if r.maxCost > 0 && len(b)/2 > r.maxCost { // a name takes two bytes or more
+		if cost := r.count(b, fields); cost > r.maxCost {
+			r.excess = cost
+			return nil
+		}
 	}
 	all, initial := b, false
 	for len(b) > 0 {
@@ -103,20 +148,62 @@ func (r *request) set(f field, v []byte) error {
 		r.node = &corev3.Node{}
 		return proto.Unmarshal(v, r.node)
 	case fieldNames:
-		r.names = append(r.names, string(v))
+		r.names = append(r.names, r.name(v))
 	case fieldTypeURL:
 		r.typeURL = r.intern(v)
 	case fieldNonce:
 		r.nonce = string(v)
 	case fieldError:
-		r.err = &status.Status{}
-		return proto.Unmarshal(v, r.err)
+		var err error
+		r.err, err = rejection(v)
+		return err
 	case fieldSubscribe:
-		r.subscribe = append(r.subscribe, string(v))
+		r.subscribe = append(r.subscribe, r.name(v))
 	case fieldUnsubscribe:
-		r.unsub = append(r.unsub, string(v))
+		r.unsub = append(r.unsub, r.name(v))
 	}
 	return nil
+}
+
+func (r *request) name(v []byte) string {
+	r.cost += nameCost(len(v))
+	return string(v)
+}
+
+// maxReason is how much of the reason of a rejection is kept, in bytes. It is for people, and in the hands of the client.
+const maxReason = 4 << 10
+
+// rejection decodes the code and the message of a google.rpc.Status.
+func rejection(b []byte) (*status.Status, error) {
+	s := &status.Status{}
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		b = b[n:]
+		n = protowire.ConsumeFieldValue(num, typ, b)
+		switch {
+		case n < 0:
+			return nil, protowire.ParseError(n)
+		case num == 1 && typ == protowire.VarintType:
+			code, _ := protowire.ConsumeVarint(b)
+			s.Code = int32(code) //nolint:gosec // as protobuf has it
+		case num == 2 && typ == protowire.BytesType:
+			text, _ := protowire.ConsumeBytes(b)
+			s.Message = shorten(text)
+		}
+		b = b[n:]
+	}
+	return s, nil
+}
+
+// shorten returns the beginning of a text, and says how much of it there was.
+func shorten(text []byte) string {
+	if len(text) <= maxReason {
+		return strings.ToValidUTF8(string(text), "?")
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(text[:maxReason]), "?"), len(text))
 }
 
 func (r *request) intern(v []byte) string {

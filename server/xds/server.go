@@ -11,6 +11,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -52,6 +53,11 @@ type Server struct {
 	sotwControl, deltaControl []byte // the encoded control plane fields
 
 	ramp      ramp
+	gate      *gate
+	conns     sync.Map      // net.Addr → *conn: see ownAddr
+	names     atomic.Int64  // what the names of all streams cost
+	held      atomic.Int64  // streams that were refused and are kept waiting
+	refusals  *rate.Limiter // of lines in the log
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 
@@ -63,14 +69,18 @@ type Server struct {
 	draining bool
 }
 
-// NewServer returns a server of catalog, to be registered with a gRPC server that was made with ServerOptions.
+// refusalsLogged is how many refusals a second are logged; the metric counts all.
+const refusalsLogged = 10
+
+// NewServer returns a server of catalog, to be registered with a gRPC server that was made with its ServerOptions.
 func NewServer(catalog Catalog, opts Options) *Server {
 	opts.AckTimeout = cmp.Or(opts.AckTimeout, 10*time.Second)
 	opts.Pacing.setDefaults()
-	opts.Limits.RefusalDelay = cmp.Or(opts.Limits.RefusalDelay, time.Second)
+	opts.Limits.setDefaults()
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
+		gate: newGate(&opts.Limits), refusals: rate.NewLimiter(refusalsLogged, 100),
 		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
 	if opts.Identifier != "" {
@@ -134,12 +144,15 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = p.Addr.String(), hostOf(p.Addr)
+		if c, ok := s.conns.Load(p.Addr); ok {
+			st.conn, _ = c.(*conn)
+		}
 	}
 	if s.opts.Gzip {
 		st.zip = acceptsGzip(ss)
 	}
 	if err := s.admit(st); err != nil {
-		s.hold(ctx)
+		s.hold(st, err)
 		return err
 	}
 	defer s.leave(st)
@@ -148,18 +161,9 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	if delta {
 		_ = ss.SetHeader(chunkMark) // it fails only once a header was sent
 	}
-	turn, ok := s.ramp.begin(ctx, st.drain)
-	if !ok {
-		if err := ctx.Err(); err != nil {
-			return status.FromContextError(err).Err()
-		}
-		return errDraining
-	}
-	defer turn.end()
-	err := st.run(ctx, turn)
+	err := st.run(ctx)
 	if status.Code(err) == codes.ResourceExhausted {
-		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
-		s.hold(ctx)
+		s.hold(st, err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type stream struct {
 	fixedType string // of a stream of a single-type service; empty on ADS
 	peer      string
 	host      string        // of peer, without the port
+	conn      *conn         // nil if the gRPC server has other credentials than ours
 	limiter   *rate.Limiter // of requests, or nil; used by receive
 	connected time.Time
 	bell      bell
@@ -41,6 +43,9 @@ type stream struct {
 	node   *corev3.Node
 	form   form            // what the client of node understands
 	subs   []*subscription // in order of rank, then of arrival
+	types  map[string]*subscription
+	cost   int     // of the names of all subscriptions
+	rooms  []*room // of requests that brought versions which have yet to be looked at
 	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
 	owed map[string][]string
 	cuts map[*Group]cut // that the types with a rank are brought to
@@ -53,11 +58,11 @@ type stream struct {
 }
 
 // run serves the stream until it ends.
-func (s *stream) run(ctx context.Context, turn *turn) error {
+func (s *stream) run(ctx context.Context) error {
 	defer s.close()
 	received := make(chan error, 1)
 	s.server.receivers.Go(func() { received <- s.receive() })
-	return s.send(ctx, turn, received)
+	return s.send(ctx, received)
 }
 
 // close gives back what the subscriptions hold.
@@ -65,6 +70,10 @@ func (s *stream) close() {
 	s.mu.Lock()
 	s.closed = true
 	subs := s.subs
+	s.server.names.Add(-int64(s.cost))
+	for _, r := range s.rooms {
+		r.leave()
+	}
 	s.mu.Unlock()
 	for _, sub := range subs {
 		s.giveBack(sub)
@@ -80,18 +89,52 @@ func (s *stream) giveBack(sub *subscription) {
 
 // receive reads requests until the stream ends. It returns nil when the client is done.
 func (s *stream) receive() error {
-	req := &request{delta: s.delta}
+	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream}
 	for {
 		if err := s.grpc.RecvMsg(req); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
+			return s.notReceived(err)
+		}
+		room := s.conn.take(req.size)
+		err := s.take(req, time.Now())
+		s.settle(room)
+		if err != nil {
 			return err
 		}
-		if err := s.take(req, time.Now()); err != nil {
-			return err
-		}
+		req.clear()
 	}
+}
+
+// errNoOptions says what a program got wrong that has an unusable gRPC server.
+var errNoOptions = status.Error(codes.Internal, "the gRPC server was not made with the ServerOptions of this xds.Server")
+
+// notReceived returns what ends the stream if a request could not be received.
+func (s *stream) notReceived(err error) error {
+	switch code := status.Code(err); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case code == codes.ResourceExhausted: // gRPC has told the client
+		s.server.refused(refusedRequestBytes)
+	case code == codes.Internal && strings.Contains(err.Error(), "*xds.request"): // it has another codec
+		s.server.log.Error("request cannot be decoded", "err", errNoOptions)
+		return errNoOptions
+	}
+	return err
+}
+
+// settle gives the room of requests to others once nothing refers to them any more; room is that of another one, or nil.
+func (s *stream) settle(room *room) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if room != nil {
+		s.rooms = append(s.rooms, room)
+	}
+	if len(s.rooms) == 0 || !s.closed && slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil }) {
+		return
+	}
+	for _, r := range s.rooms {
+		r.leave()
+	}
+	s.rooms = nil
 }
 
 // take applies one request.
@@ -109,8 +152,11 @@ func (s *stream) take(req *request, now time.Time) error {
 	sub := s.subscription(typeURL)
 	first := sub == nil
 	if first {
-		var err error
-		if sub, err = s.open(req, typeURL); err != nil {
+		err := s.checkTypes()
+		if err == nil {
+			sub, err = s.open(req, typeURL)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -120,9 +166,9 @@ func (s *stream) take(req *request, now time.Time) error {
 		s.giveBack(sub)
 		return io.ErrClosedPipe
 	}
-	nacks, lastNack := sub.status.Nacks, sub.status.NackNonce
+	nacks, lastNack, cost := sub.status.Nacks, sub.status.NackNonce, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
-	err := s.checkSubscriptions()
+	err := s.checkNames(sub, cost)
 	nacked, repeated := sub.status.Nacks > nacks, sub.status.NackNonce == lastNack
 	idle := s.idle()
 	s.mu.Unlock()
@@ -150,8 +196,12 @@ func (s *stream) apply(sub *subscription, req *request, first bool, now time.Tim
 		s.answered(sub)
 		return
 	}
-	s.subs = append(s.subs, sub)
-	slices.SortStableFunc(s.subs, func(a, b *subscription) int { return cmp.Compare(a.coll.typ.Rank, b.coll.typ.Rank) })
+	after, _ := slices.BinarySearchFunc(s.subs, sub.coll.typ.Rank+1, compareRank)
+	s.subs = slices.Insert(s.subs, after, sub)
+	if s.types == nil {
+		s.types = make(map[string]*subscription)
+	}
+	s.types[sub.typeURL] = sub
 	for _, name := range s.owed[sub.typeURL] {
 		if sub.wants.cover(name) {
 			sub.has.renew(name)
@@ -162,12 +212,14 @@ func (s *stream) apply(sub *subscription, req *request, first bool, now time.Tim
 
 // split returns the subscriptions that depend on nothing, and those that depend on each other, in order of rank.
 func (s *stream) split() (free, ordered []*subscription) {
-	i, _ := slices.BinarySearchFunc(s.subs, 1, func(sub *subscription, rank int) int { return cmp.Compare(sub.coll.typ.Rank, rank) })
+	i, _ := slices.BinarySearchFunc(s.subs, 1, compareRank)
 	if len(s.subs)-i == 1 && s.subs[i].resumed.IsZero() { // nothing to depend on
 		i = len(s.subs)
 	}
 	return s.subs[:i], s.subs[i:]
 }
+
+func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.typ.Rank, rank) }
 
 // idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
 func (s *stream) idle() bool {
@@ -183,16 +235,7 @@ func (s *stream) idle() bool {
 func (s *stream) subscription(typeURL string) *subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.find(typeURL)
-}
-
-func (s *stream) find(typeURL string) *subscription {
-	for _, sub := range s.subs {
-		if sub.typeURL == typeURL {
-			return sub
-		}
-	}
-	return nil
+	return s.types[typeURL]
 }
 
 // open makes the subscription of a type that the client asks for the first time.
@@ -224,14 +267,29 @@ func (s *stream) nodeID() string {
 	return s.node.GetId()
 }
 
-// send writes responses until the stream ends. The turn is over when the first of them are out.
-func (s *stream) send(ctx context.Context, turn *turn, received <-chan error) error {
+// send writes responses until the stream ends. With the first of them it waits for its turn, which is over when nothing more
+// is due.
+func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
+	ramp := &s.server.ramp
+	var turn *turn
+	defer func() { turn.end() }()
+	begun := ramp.turns == nil
 	for {
-		turn.work()
-		out, wait := s.next(time.Now())
-		turn.wait()
+		var out *frame
+		var wait time.Duration
+		var turns chan<- struct{}
+		bell := s.bell
+		switch {
+		case begun:
+			turn.work()
+			out, wait = s.next(time.Now())
+			s.settle(nil)
+			turn.wait()
+		case s.due():
+			turns, bell = ramp.turns, nil // to begin anew would be to lose the place in the queue
+		}
 		if out != nil {
 			if err := s.grpc.SendMsg(out); err != nil {
 				return err
@@ -252,10 +310,8 @@ func (s *stream) send(ctx context.Context, turn *turn, received <-chan error) er
 		if out != nil {
 			continue
 		}
-		if s.sent > 0 {
-			turn.end()
-			turn = nil
-		}
+		turn.end()
+		turn = nil
 		select {
 		case err := <-received:
 			return err
@@ -263,10 +319,21 @@ func (s *stream) send(ctx context.Context, turn *turn, received <-chan error) er
 			return errDraining
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
-		case <-s.bell:
+		case turns <- struct{}{}:
+			turn, begun = ramp.take(), true
+		case <-bell:
 		case <-retry.C:
 		}
 	}
+}
+
+// due says whether the client is to be sent something, as far as can be seen without planning it.
+func (s *stream) due() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.subs, func(sub *subscription) bool {
+		return sub.coll.Synced() && (sub.has.asked() || sub.has.at != sub.coll.shown.Load())
+	})
 }
 
 // next returns the next message to send, or nil. If a subscription waits for something that may never come, wait says after

@@ -18,6 +18,8 @@ type subscription struct {
 	wants wants
 	has   holding
 	named bool // SotW: a name was given once, so that no names no longer means all
+	cost  int  // of the names that are wanted: see nameCost
+	owed  int  // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed
 
 	goal   *state  // what the client is being brought to
 	chunks []*body // of a response of which the first ones are sent already; the client is taken to have all of it
@@ -95,8 +97,12 @@ func (s *subscription) takeStale(r *request) {
 	if s.wants.all && !s.all(r) {
 		s.has.asks = true
 	}
+	kept := make(map[string]struct{}, len(r.names))
+	for _, name := range r.names {
+		kept[name] = struct{}{}
+	}
 	for name := range s.wants.names {
-		if !slices.Contains(r.names, name) {
+		if _, ok := kept[name]; !ok {
 			s.has.renew(name)
 		}
 	}
@@ -145,7 +151,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	case more, !s.partial && (first || added || less):
 		s.has.asks = true
 	}
-	s.wants = wants{all, wanted}
+	s.wants, s.cost = wants{all, wanted}, r.cost
 }
 
 // takeDelta takes what a request adds to what the client wants, and what it takes away.
@@ -158,12 +164,18 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.wants.all, s.has.asks = true, true
 		}
 	}
+	if len(s.has.lacks) == 0 {
+		s.owed = 0
+	}
 	for _, name := range r.subscribe {
 		if name == "*" {
 			if !s.wants.all {
 				s.wants.all, s.has.asks, s.has.again = true, true, !first
 			}
 			continue
+		}
+		if _, ok := s.wants.names[name]; !ok {
+			s.cost += nameCost(len(name))
 		}
 		s.wants.add(name)
 		if !first || s.has.brought == nil { // else it may have it
@@ -175,9 +187,13 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.wants.all = false
 			continue
 		}
+		if _, ok := s.wants.names[name]; ok {
+			s.cost -= nameCost(len(name))
+		}
 		delete(s.wants.names, name)
 		if s.wants.all {
 			s.has.owe(name) // the client dropped the resource, but still wants it
+			s.owed += nameCost(len(name))
 		} else {
 			s.has.forget(name)
 		}

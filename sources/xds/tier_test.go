@@ -88,7 +88,7 @@ func (s *server) start() {
 	lis, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
 	require.NoError(s.t, err)
 	s.address = lis.Addr().String()
-	s.grpc = grpc.NewServer(append(xds.ServerOptions(), grpc.ChainStreamInterceptor(s.intercept, s.tell))...)
+	s.grpc = grpc.NewServer(append(s.engine.ServerOptions(), grpc.ChainStreamInterceptor(s.intercept, s.tell))...)
 	s.engine.Register(s.grpc)
 	s.done = make(chan error, 1)
 	go func(g *grpc.Server, done chan<- error) { done <- g.Serve(lis) }(s.grpc, s.done)

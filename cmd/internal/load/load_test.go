@@ -73,7 +73,7 @@ func server(t *testing.T) (address string, types catalog) {
 		types[url] = c
 	}
 	engine := xds.NewServer(types, xds.Options{})
-	address = serve(t, engine.Register, xds.ServerOptions()...)
+	address = serve(t, engine.Register, engine.ServerOptions()...)
 	t.Cleanup(engine.Close)
 	return address, types
 }

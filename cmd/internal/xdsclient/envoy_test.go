@@ -38,7 +38,8 @@ func newControl(t *testing.T) (c control, client *xdsclient.Client) {
 	}
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	g, engine := grpc.NewServer(xds.ServerOptions()...), xds.NewServer(c, xds.Options{Log: slog.New(slog.DiscardHandler)})
+	engine := xds.NewServer(c, xds.Options{Log: slog.New(slog.DiscardHandler)})
+	g := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(g)
 	ended := make(chan error, 1)
 	go func() { ended <- g.Serve(lis) }()

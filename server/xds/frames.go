@@ -1,0 +1,158 @@
+package xds
+
+import "encoding/binary"
+
+// frames follows the HTTP/2 frames that a client sends, just enough to see where each message of gRPC begins, how large it
+// says that it is, and where it ends (RFC 9113, section 4; gRPC over HTTP2, Length-Prefixed-Message). What is malformed is
+// for gRPC to find out.
+type frames struct {
+	// began is called when the size of a message is known, and ended when all of it has come, or will not.
+	began, ended func(*incoming)
+
+	preface int // bytes of the client's connection preface that are still to come
+
+	header [frameHeader]byte
+	have   int // of header
+	left   int // bytes of the frame's payload that are still to come
+	padded bool
+	body   int // bytes of the payload that are not padding and still to come; negative until the padding is known
+	id     uint32
+
+	current  *incoming            // of the frame, if it carries data
+	next     incoming             // for a frame that begins with one
+	messages map[uint32]*incoming // those that are not whole, by stream
+}
+
+// incoming is a message that is being received on a stream.
+type incoming struct {
+	prefix [messagePrefix]byte
+	have   int // of prefix
+	size   int // as it says
+	left   int // bytes that are still to come
+	room   *room
+}
+
+const (
+	clientPreface = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	frameHeader   = 9
+	messagePrefix = 5 // whether it is compressed, and its size
+
+	frameData, frameReset     = 0, 3
+	flagEndStream, flagPadded = 1, 8
+
+	// maxUnfinished bounds the streams of a connection that are in the middle of a message. A client that makes up streams
+	// gains nothing by it.
+	maxUnfinished = 10_000
+)
+
+func newFrames(began, ended func(*incoming)) *frames {
+	return &frames{began: began, ended: ended, preface: clientPreface, messages: make(map[uint32]*incoming)}
+}
+
+func (m *incoming) compressed() bool { return m.prefix[0] != 0 }
+
+// read takes what the client sent next.
+func (f *frames) read(b []byte) {
+	n := min(f.preface, len(b))
+	f.preface -= n
+	for b = b[n:]; len(b) > 0; {
+		if f.have < frameHeader {
+			n := copy(f.header[f.have:], b)
+			b = b[n:]
+			if f.have += n; f.have == frameHeader {
+				f.begin()
+			}
+		} else {
+			n := min(f.left, len(b))
+			f.payload(b[:n])
+			b = b[n:]
+			f.left -= n
+		}
+		if f.have == frameHeader && f.left == 0 {
+			f.end()
+		}
+	}
+}
+
+func (f *frames) begin() {
+	h := &f.header
+	f.left = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
+	f.id = binary.BigEndian.Uint32(h[5:]) &^ (1 << 31)
+	f.current = nil
+	switch h[3] {
+	case frameReset:
+		f.drop(f.id)
+	case frameData:
+		if f.current = f.messages[f.id]; f.current == nil {
+			f.current = &f.next
+		}
+		f.body = f.left
+		if f.padded = h[4]&flagPadded != 0; f.padded {
+			f.body = -1
+		}
+	}
+}
+
+func (f *frames) payload(b []byte) {
+	if f.current == nil {
+		return
+	}
+	if f.body < 0 {
+		f.body = max(f.left-1-int(b[0]), 0)
+		b = b[1:]
+	}
+	b = b[:min(f.body, len(b))]
+	f.body -= len(b)
+	f.data(b)
+}
+
+// data takes bytes of messages, which come one after the other.
+func (f *frames) data(b []byte) {
+	for m := f.current; len(b) > 0; {
+		if m.have < messagePrefix {
+			n := copy(m.prefix[m.have:], b)
+			b = b[n:]
+			if m.have += n; m.have < messagePrefix {
+				return
+			}
+			m.size = int(binary.BigEndian.Uint32(m.prefix[1:]))
+			m.left = m.size
+			f.began(m)
+		} else {
+			n := min(m.left, len(b))
+			b = b[n:]
+			m.left -= n
+			m.room.progress()
+		}
+		if m.left == 0 {
+			f.ended(m)
+			*m = incoming{}
+		}
+	}
+}
+
+func (f *frames) end() {
+	f.have = 0
+	if f.current == nil {
+		return
+	}
+	switch {
+	case f.current.have == 0:
+		delete(f.messages, f.id)
+	case f.current == &f.next:
+		m := f.next
+		f.messages[f.id], f.next = &m, incoming{}
+	}
+	if f.header[4]&flagEndStream != 0 {
+		f.drop(f.id)
+	}
+	f.current = nil
+}
+
+// drop forgets the message of a stream of which nothing more will come.
+func (f *frames) drop(id uint32) {
+	if m := f.messages[id]; m != nil {
+		delete(f.messages, id)
+		f.ended(m)
+	}
+}
