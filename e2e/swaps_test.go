@@ -75,7 +75,7 @@ func ours(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) 
 	}
 	server := xds.NewServer(colls, xds.Options{Pacing: xds.Pacing{Least: -1}}) // time is not the subject
 	t.Cleanup(server.Close)
-	addr := serveGRPC(t, server.Register, xds.ServerOptions()...)
+	addr := serveGRPC(t, server.Register, server.ServerOptions()...)
 	return addr, func(listener *listenerv3.Listener, n int, backend *net.TCPAddr) {
 		commits := map[*xds.Collection]*xds.Commit{}
 		for url, m := range parts(listener, n, backend) {
