@@ -38,40 +38,23 @@ type Catalog struct {
 	all  *family         // without a filter; it is the source of the others
 	none *xds.Collection // for types that nobody knows: empty
 
+	building chan struct{} // holds one token while a family is made
+
 	mu       sync.Mutex
+	clock    uint64             // counts the uses of families
 	families map[string]*family // by the filter's key
 	snap     memstore.Snapshot  // what the collections show
 	synced   bool
 }
 
-// family is the collections of those clients that have one filter.
-type family struct {
-	filter filter
-	group  *xds.Group // a commit of the view is one of all kinds
-	kinds  map[resource.Kind]*xds.Collection
-	users  int // guarded by Catalog.mu
-}
-
-// maxIdle is how many families without clients are kept for clients that come back.
-const maxIdle = 16
-
 // New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), families: make(map[string]*family)}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), building: make(chan struct{}, 1), families: make(map[string]*family)}
 	c.all = c.newFamily(filter{})
 	c.families[c.all.filter.key()] = c.all
 	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
 	c.none.MarkSynced()
 	return c
-}
-
-func (c *Catalog) newFamily(f filter) *family {
-	fam := &family{filter: f, group: xds.NewGroup(c.opts.Debounce), kinds: make(map[resource.Kind]*xds.Collection)}
-	for _, s := range resource.Schemas() {
-		// istiod does not acknowledge a MeshConfig.
-		fam.kinds[s.Kind] = fam.group.Collection(xds.Type{URL: s.TypeURL(), NoAck: s.Bare})
-	}
-	return fam
 }
 
 // Run follows the view until ctx ends.
@@ -158,12 +141,6 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 }
 
-func (f *family) markSynced() {
-	for _, coll := range f.kinds {
-		coll.MarkSynced()
-	}
-}
-
 // encode makes the entry of r, or takes the one there is if it is of the same version.
 func (c *Catalog) encode(r *resource.Resource) (*xds.Entry, error) {
 	name := r.Key().FullName()
@@ -182,7 +159,7 @@ func (c *Catalog) encode(r *resource.Resource) (*xds.Entry, error) {
 // Collection implements xds.Catalog. A type URL is "group/version/Kind". Every version of a kind is served alike, also
 // one that this program does not know yet. A kind that nobody knows is answered with an empty collection, since istiod
 // waits for an answer to every type that it asks for.
-func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	parts := strings.Split(typeURL, "/")
 	if len(parts) != 3 || slices.Contains(parts, "") || parts[0] == "type.googleapis.com" {
 		return nil, nil, status.Errorf(codes.Unimplemented, "type %q is not served", typeURL)
@@ -194,48 +171,9 @@ func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL strin
 	if !ok || schema.Group != parts[0] {
 		return c.none, nil, nil
 	}
-	fam := c.acquire(filterOf(node))
+	fam, err := c.acquire(ctx, filterOf(node))
+	if err != nil {
+		return nil, nil, err
+	}
 	return fam.kinds[schema.Kind], func() { c.release(fam) }, nil
-}
-
-// acquire returns the family of f, making it if need be.
-func (c *Catalog) acquire(f filter) *family {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fam := c.families[f.key()]
-	if fam == nil {
-		fam = c.newFamily(f)
-		commits := make(map[*xds.Collection]*xds.Commit)
-		for kind, coll := range c.all.kinds {
-			commit := &xds.Commit{}
-			for r := range c.snap.List(kind, "") {
-				if e := coll.Get(r.Key().FullName()); e != nil && f.matches(r) {
-					commit.Put = append(commit.Put, e)
-				}
-			}
-			commits[fam.kinds[kind]] = commit
-		}
-		fam.group.Apply(commits)
-		if c.synced {
-			fam.markSynced()
-		}
-		c.families[f.key()] = fam
-	}
-	fam.users++
-	return fam
-}
-
-func (c *Catalog) release(fam *family) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fam.users--
-	idle := 0
-	for _, f := range c.families {
-		if f.users == 0 && f != c.all {
-			idle++
-		}
-	}
-	if fam.users == 0 && fam != c.all && idle > maxIdle {
-		delete(c.families, fam.filter.key())
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,7 +185,8 @@ func TestFamiliesFollowTheStore(t *testing.T) {
 			keys, snap, ok := store.Changes(since)
 			c.update(keys, snap, ok && step > 0 && rapid.Bool().Draw(t, "incremental"), false)
 			since = snap.Revision()
-			c.acquire(rapid.SampledFrom(filters).Draw(t, "filter"))
+			_, err := c.acquire(context.Background(), rapid.SampledFrom(filters).Draw(t, "filter"))
+			require.NoError(t, err)
 			for _, fam := range c.families {
 				want := map[string]string{}
 				for r := range snap.All() {
@@ -197,15 +200,78 @@ func TestFamiliesFollowTheStore(t *testing.T) {
 	})
 }
 
+// visit is a client of a revision that comes and goes.
+func visit(t *testing.T, c *Catalog, revision string) *xds.Collection {
+	coll, release := collection(t, c, node(t, map[string]any{metadataRevision: revision}), "networking.istio.io/v1/ServiceEntry")
+	release()
+	return coll
+}
+
 func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
 	_, c := start(t)
-	var releases []func()
-	for i := range 3 * maxIdle {
-		_, release := collection(t, c, node(t, map[string]any{metadataRevision: string(rune('a' + i))}), "networking.istio.io/v1/ServiceEntry")
-		releases = append(releases, release)
+	for i := range 2 * maxIdleCost / familyCost {
+		visit(t, c, strconv.Itoa(i))
 	}
-	for _, release := range releases {
-		release()
+	require.LessOrEqual(t, len(c.families), maxIdleCost/familyCost+1)
+}
+
+// A filter that is used now and then outlives many that were made up.
+func TestTheLeastRecentlyUsedFamilyGoesFirst(t *testing.T) {
+	_, c := start(t)
+	good := visit(t, c, "good")
+	for i := range 2 * maxIdleCost / familyCost {
+		visit(t, c, strconv.Itoa(i))
+		if i%10 == 0 {
+			require.Same(t, good, visit(t, c, "good"))
+		}
 	}
-	require.LessOrEqual(t, len(c.families), maxIdle+1)
+}
+
+func TestFiltersInUseAreLimited(t *testing.T) {
+	_, c := start(t)
+	const typeURL = "networking.istio.io/v1/ServiceEntry"
+	_, release := collection(t, c, nil, typeURL)
+	defer release()
+	for i := range maxFamilies - 1 {
+		_, release := collection(t, c, node(t, map[string]any{metadataRevision: strconv.Itoa(i)}), typeURL)
+		defer release()
+	}
+	_, _, err := c.Collection(t.Context(), node(t, map[string]any{metadataRevision: "more"}), typeURL)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	visit(t, c, "1") // who shares one can come
+	_, _, err = c.Collection(t.Context(), node(t, map[string]any{metadataRevision: strings.Repeat("r", maxFilter)}), typeURL)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+}
+
+// A family that is made while the view changes is what its filter leaves of the view in the end.
+func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
+	store, c := start(t)
+	store.MarkSynced()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			name := strconv.Itoa(i % 20)
+			if i%3 == 2 {
+				store.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "a", Name: name}})
+			} else {
+				store.Apply([]*resource.Resource{serviceEntry(t, "a", name, strconv.Itoa(i%3), strconv.Itoa(i)+".example")}, nil)
+			}
+		}
+	}()
+	colls := make(map[string]*xds.Collection)
+	for i := range 30 {
+		rev, other := strconv.Itoa(i%3), "x"+strconv.Itoa(i)
+		coll, release := collection(t, c, node(t, map[string]any{metadataRevision: rev, metadataNamespaces: "a," + other}), "networking.istio.io/v1/ServiceEntry")
+		defer release()
+		colls[rev+other] = coll
+	}
+	<-done
+	for name, coll := range colls {
+		f, want := filter{revision: name[:1]}, map[string]string{}
+		for r := range f.visible(store.Snapshot(), resource.ServiceEntry) {
+			want[r.Key().FullName()] = r.Version()
+		}
+		eventually(t, func() bool { return maps.Equal(want, entries(coll)) })
+	}
 }

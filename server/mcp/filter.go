@@ -1,12 +1,14 @@
 package mcp
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -53,6 +55,27 @@ func Visible(node *corev3.Node, r *resource.Resource) bool { return filterOf(nod
 
 // key identifies the filter. Neither revisions nor namespaces contain blanks or slashes.
 func (f filter) key() string { return f.revision + "/" + strings.Join(f.namespaces, " ") }
+
+// visible yields the resources of a kind that the filter leaves. Of namespaces that it does not name nothing is looked at.
+func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*resource.Resource] {
+	return func(yield func(*resource.Resource) bool) {
+		for r := range snap.List(kind, "") {
+			if len(f.namespaces) > 0 && r.Key().Namespace != "" { // those without a namespace come first
+				break
+			}
+			if f.matches(r) && !yield(r) {
+				return
+			}
+		}
+		for _, ns := range f.namespaces {
+			for r := range snap.List(kind, ns) {
+				if f.matches(r) && !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
 
 func (f filter) matches(r *resource.Resource) bool {
 	if rev := r.Labels()[revisionLabel]; f.revision != "" && rev != "" && rev != f.revision {
