@@ -120,7 +120,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
 	r.catalog = mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log})
 	r.engine = xds.NewServer(r.catalog, xds.Options{
-		Identifier: identifier(opts.Version), Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
+		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip,
 	})
 	r.grpc = newGRPC(r.engine, hops, r.health)

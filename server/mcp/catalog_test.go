@@ -247,15 +247,18 @@ func TestFiltersInUseAreLimited(t *testing.T) {
 func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
 	store, c := start(t)
 	store.MarkSynced()
+	var objects []*resource.Resource
+	for i := range 300 {
+		objects = append(objects, serviceEntry(t, "a", strconv.Itoa(i%20), strconv.Itoa(i%3), strconv.Itoa(i)+".example"))
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range 300 {
-			name := strconv.Itoa(i % 20)
+		for i, r := range objects {
 			if i%3 == 2 {
-				store.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "a", Name: name}})
+				store.Apply(nil, []resource.Key{r.Key()})
 			} else {
-				store.Apply([]*resource.Resource{serviceEntry(t, "a", name, strconv.Itoa(i%3), strconv.Itoa(i)+".example")}, nil)
+				store.Apply([]*resource.Resource{r}, nil)
 			}
 		}
 	}()

@@ -69,7 +69,10 @@ func (s *state) deltaBodiesAll(f form) []*body {
 }
 
 // frame is a response on its way to one stream, the type that the codec passes through.
-type frame struct{ data mem.BufferSlice }
+type frame struct {
+	data mem.BufferSlice
+	info *ResponseInfo // for a hook, or nil
+}
 
 // newFrame joins the header of a stream with a body.
 func newFrame(header []byte, b *body) *frame {
@@ -78,7 +81,7 @@ func newFrame(header []byte, b *body) *frame {
 	for _, p := range b.parts {
 		data = append(data, p.buf)
 	}
-	return &frame{data}
+	return &frame{data: data}
 }
 
 // newZippedFrame is newFrame for a stream whose messages are compressed.

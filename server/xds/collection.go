@@ -105,7 +105,7 @@ func (c *Collection) after(commit *Commit) *state {
 		changes = append(changes, change{name: name})
 	}
 	for _, e := range commit.Put {
-		changes = append(changes, change{e.Name, e})
+		changes = append(changes, change{e.Name, versioned(e)})
 	}
 	next := old.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {

@@ -11,8 +11,11 @@ import (
 
 // Entry is one resource of a collection. It is immutable once it was applied.
 type Entry struct {
-	Name    string
-	Version string // opaque; an entry with the version of its predecessor is not a change
+	Name string
+	// Version is opaque. An entry with the version of its predecessor is not a change, and a client that comes back with it is
+	// not sent the entry, whatever its content: after a restart as well, a version must not be used for other content, else an
+	// Envoy goes on with what it had. Empty for one that is derived from the content, with which this cannot happen.
+	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
 	// Child is the name under which a client asks for the resource that belongs to this one in the child type of the

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -49,4 +52,84 @@ func Example() {
 	response, err := stream.Recv()
 	fmt.Println(response.GetVersionInfo(), len(response.GetResources()), err)
 	// Output: 2026-11-21 1 <nil>
+}
+
+// byType is a catalog of one collection for each type, the same for everybody. Other types are left without an answer.
+type byType map[string]*xds.Collection
+
+func (b byType) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	if c := b[typeURL]; c != nil {
+		return c, nil, nil
+	}
+	return nil, nil, xds.ErrNoAnswer
+}
+
+// Types that depend on each other are collections of one group. What is committed at once is seen at once, and each client is
+// brought there in an order in which no cluster is without its endpoints, and no route without its cluster.
+func ExampleGroup_Apply() {
+	group := xds.NewGroup(xds.Debounce{})
+	clusters, endpoints := group.Collection(xds.TypeOf(xds.ClusterURL)), group.Collection(xds.TypeOf(xds.EndpointURL))
+	catalog := byType{xds.ClusterURL: clusters, xds.EndpointURL: endpoints}
+	_ = xds.NewServer(catalog, xds.Options{}) // to be registered with a gRPC server, as above
+
+	cluster, err := xds.NewEntry(&clusterv3.Cluster{Name: "reviews", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}})
+	if err != nil {
+		panic(err)
+	}
+	assignment, err := xds.NewEntry(&endpointv3.ClusterLoadAssignment{ClusterName: "reviews"})
+	if err != nil {
+		panic(err)
+	}
+	group.Apply(map[*xds.Collection]*xds.Commit{
+		clusters:  {Put: []*xds.Entry{cluster}, Reset: true},
+		endpoints: {Put: []*xds.Entry{assignment}, Reset: true},
+	})
+	clusters.MarkSynced()
+	endpoints.MarkSynced()
+	fmt.Println(clusters.Get("reviews").Child, endpoints.Get("reviews").Name)
+	// Output: reviews reviews
+}
+
+// byZone is a catalog in which clients see what is of their zone.
+type byZone map[string]*xds.Collection
+
+func (b byZone) Collection(_ context.Context, node *corev3.Node, _ string) (*xds.Collection, func(), error) {
+	if c := b[node.GetLocality().GetZone()]; c != nil {
+		return c, nil, nil // clients that see the same share the collection, and what was encoded of it
+	}
+	return nil, nil, xds.ErrNoAnswer
+}
+
+// A filter is a collection of its own, which the catalog chooses by what the client says of itself.
+func ExampleCatalog() {
+	zones := byZone{"a": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}), "b": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{})}
+	shared := &xds.Entry{Name: "reviews", Any: []byte("an encoded google.protobuf.Any")} // its version is that of its content
+	zones["a"].Apply(xds.Commit{Put: []*xds.Entry{shared}})
+	coll, _, err := zones.Collection(context.Background(), &corev3.Node{Locality: &corev3.Locality{Zone: "a"}}, xds.EndpointURL)
+	fmt.Println(coll.Len(), err)
+	_, _, err = zones.Collection(context.Background(), &corev3.Node{}, xds.EndpointURL)
+	fmt.Println(err)
+	// Output:
+	// 1 <nil>
+	// there is no answer for this type
+}
+
+// A server that shuts down tells its clients to go elsewhere, some at a time.
+func ExampleServer_Drain() {
+	engine := xds.NewServer(byType{}, xds.Options{})
+	server := grpc.NewServer(engine.ServerOptions()...)
+	engine.Register(server)
+
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.GracefulStop() // refuses new connections, and waits for the streams
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	engine.Drain(ctx, 2*time.Second) // ends the streams
+	<-ended
+	engine.Close()
+	fmt.Println(len(engine.Clients()))
+	// Output: 0
 }

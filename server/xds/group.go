@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"log/slog"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,8 @@ import (
 // Group is collections that change together: a commit to several of them is seen whole or not at all. It is safe for
 // concurrent use; commits take their turns, and readers never wait for them.
 type Group struct {
+	Log *slog.Logger // for what is wrong with commits; slog.Default if nil; to be set before the first commit
+
 	debounce Debounce
 
 	commits sync.Mutex // held by the one who commits
@@ -52,6 +55,12 @@ func (g *Group) Collection(typ Type) *Collection {
 // Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if one
 // of them is not of the group.
 func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
+	changed, found := g.apply(commits)
+	g.warn(found)
+	return changed
+}
+
+func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, found []reuse) {
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	next := make(map[*Collection]*state, len(commits))
@@ -59,12 +68,16 @@ func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
 		if c.group != g {
 			panic("xds: commit to a collection of another group")
 		}
-		if s := c.after(commit); s != c.current.Load() {
+		old, s := c.current.Load(), c.after(commit)
+		if r := c.reused(commit, old, s); r.count > 0 {
+			found = append(found, r)
+		}
+		if s != old {
 			next[c] = s
 		}
 	}
 	if len(next) == 0 {
-		return false
+		return false, found
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +86,7 @@ func (g *Group) Apply(commits map[*Collection]*Commit) (changed bool) {
 		g.hidden[c] = struct{}{}
 	}
 	g.announce()
-	return true
+	return true, found
 }
 
 // announce shows what is hidden as soon as the debounce allows; g.mu is held.

@@ -148,8 +148,9 @@ func (s *stream) checkRequest(req *request) error {
 
 // checkTypes refuses a stream that asks for another type, if it has as many as it may.
 func (s *stream) checkTypes() error {
-	if l := &s.server.opts.Limits; exceeded(len(s.types)+1, l.TypesPerStream) {
-		return s.server.refuse(refusedTypes, codes.ResourceExhausted, "subscriptions to %d types: the limit is %d", len(s.types)+1, l.TypesPerStream)
+	l, types := &s.server.opts.Limits, len(s.types)+len(s.unanswered)+1
+	if exceeded(types, l.TypesPerStream) {
+		return s.server.refuse(refusedTypes, codes.ResourceExhausted, "subscriptions to %d types: the limit is %d", types, l.TypesPerStream)
 	}
 	return nil
 }

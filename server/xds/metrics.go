@@ -13,13 +13,13 @@ type metrics struct {
 	refusals  *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tributary_xds_" + name, Help: help}, []string{"type_url"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: "xds", Name: name, Help: help}, []string{"type_url"})
 	}
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tributary_xds_streams", Help: "Open xDS streams, by protocol variant.",
+			Namespace: namespace, Subsystem: "xds", Name: "streams", Help: "Open xDS streams, by protocol variant.",
 		}, []string{"variant"}),
 		requests:  counter("requests_total", "Discovery requests received, acknowledgements included."),
 		nacks:     counter("nacks_total", "Responses that clients rejected."),
@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		resources: counter("resources_sent_total", "Resources and removals sent in responses."),
 		bytes:     counter("response_bytes_total", "Encoded size of the responses sent."),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tributary_xds_refusals_total", Help: "Streams refused or ended because of a limit, by the limit.",
+			Namespace: namespace, Subsystem: "xds", Name: "refusals_total", Help: "Streams refused or ended because of a limit, by the limit.",
 		}, []string{"reason"}),
 	}
 	m.streams.WithLabelValues("sotw")

@@ -8,11 +8,13 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -112,4 +114,16 @@ func (w *world) large(typeURL string) {
 	pad := strings.Repeat("x", maxChunk-1000)
 	w.coll(typeURL).Apply(Commit{Put: []*Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})
 	w.coll(typeURL).MarkSynced()
+}
+
+// serveOn runs a gRPC server on a port of its own.
+func serveOn(t *testing.T, g *grpc.Server) (addr string, stop func()) {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(lis) }()
+	return lis.Addr().String(), func() {
+		g.Stop()
+		require.NoError(t, <-done)
+	}
 }

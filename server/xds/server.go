@@ -24,7 +24,7 @@ import (
 type Catalog interface {
 	// Collection returns the collection that the client of node is to see under typeURL, and, unless it is nil, a function
 	// to call when the client's stream has ended. An error, which should carry a gRPC status, ends the stream. The node
-	// must not be modified or kept.
+	// must not be modified or kept. ErrNoAnswer leaves just the type without an answer.
 	Collection(ctx context.Context, node *corev3.Node, typeURL string) (*Collection, func(), error)
 }
 
@@ -32,6 +32,8 @@ type Catalog interface {
 type Options struct {
 	// Identifier is sent as control_plane.identifier with every response. Istio's tools expect JSON.
 	Identifier string
+	// Namespace comes before the names of the metrics: "tributary" makes them tributary_xds_….
+	Namespace string
 	// AckTimeout is how long a response that was not acknowledged holds back the next one of its type on the stream;
 	// changes coalesce meanwhile. 10 s if zero.
 	AckTimeout time.Duration
@@ -41,6 +43,7 @@ type Options struct {
 	Log        *slog.Logger          // slog.Default if nil
 	Registerer prometheus.Registerer // metrics are not exported if nil
 	Limits     Limits
+	Hooks      Hooks
 }
 
 // Server serves a catalog to any number of streams.
@@ -61,6 +64,9 @@ type Server struct {
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 
+	unsynced     sync.Map // *Collection → true, of which clients wait for the content
+	syncPatience time.Duration
+
 	closing chan struct{} // closed when draining begins
 
 	mu       sync.Mutex
@@ -79,8 +85,9 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	opts.Limits.setDefaults()
 	s := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
-		metrics: newMetrics(opts.Registerer), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
-		gate: newGate(&opts.Limits), refusals: rate.NewLimiter(refusalsLogged, 100),
+		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
+		syncPatience: syncPatience,
+		gate:         newGate(&opts.Limits), refusals: rate.NewLimiter(refusalsLogged, 100),
 		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
 	if opts.Identifier != "" {
@@ -91,6 +98,31 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		}
 	}
 	return s
+}
+
+// syncPatience is after what time it is logged that clients wait for a collection that is not synced: MarkSynced may have been
+// forgotten.
+const syncPatience = 30 * time.Second
+
+// remind logs it if clients wait too long for a collection.
+func (s *Server) remind(c *Collection) {
+	if c.Synced() {
+		return
+	}
+	if _, known := s.unsynced.LoadOrStore(c, true); known {
+		return
+	}
+	time.AfterFunc(s.syncPatience, func() {
+		s.unsynced.Delete(c)
+		select {
+		case <-s.closing:
+			return
+		default:
+		}
+		if !c.Synced() {
+			s.log.Warn("clients wait for a type of which nothing is sent before MarkSynced is called", "type_url", c.typ.URL, "entries", c.Len(), "for", s.syncPatience)
+		}
+	})
 }
 
 // Close ends all streams and waits until nothing of them runs. The gRPC server must have been stopped, or be about to be.

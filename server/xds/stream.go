@@ -34,9 +34,11 @@ type stream struct {
 	host      string        // of peer, without the port
 	conn      *conn         // nil if the gRPC server has other credentials than ours
 	limiter   *rate.Limiter // of requests, or nil; used by receive
-	connected time.Time
-	bell      bell
-	drain     chan struct{}
+	// unanswered are types for which the catalog has no answer; used by receive
+	unanswered map[string]struct{}
+	connected  time.Time
+	bell       bell
+	drain      chan struct{}
 
 	mu     sync.Mutex
 	closed bool
@@ -137,12 +139,27 @@ func (s *stream) settle(room *room) {
 	s.rooms = nil
 }
 
+// leaveUnanswered notes that the catalog has no answer for a type.
+func (s *stream) leaveUnanswered(typeURL string) {
+	if s.unanswered == nil {
+		s.unanswered = make(map[string]struct{})
+	}
+	s.unanswered[typeURL] = struct{}{}
+	s.server.log.Info("type left without an answer", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL)
+}
+
 // take applies one request.
 func (s *stream) take(req *request, now time.Time) error {
 	if err := s.checkRequest(req); err != nil {
 		return err
 	}
 	typeURL := cmp.Or(req.typeURL, s.fixedType)
+	if err := s.hookRequest(req, typeURL); err != nil {
+		return err
+	}
+	if _, ok := s.unanswered[typeURL]; ok {
+		return nil
+	}
 	if typeURL == "" {
 		return status.Error(codes.InvalidArgument, "type_url is missing: it is required on an aggregated stream")
 	}
@@ -155,6 +172,10 @@ func (s *stream) take(req *request, now time.Time) error {
 		err := s.checkTypes()
 		if err == nil {
 			sub, err = s.open(req, typeURL)
+		}
+		if errors.Is(err, ErrNoAnswer) {
+			s.leaveUnanswered(typeURL)
+			return nil
 		}
 		if err != nil {
 			return err
@@ -254,6 +275,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if coll == nil {
 		return nil, status.Errorf(codes.Internal, "the catalog has neither a collection nor an error for type %q", typeURL)
 	}
+	s.server.remind(coll)
 	coll.subscribe(s.bell)
 	return &subscription{
 		typeURL: typeURL, variant: variant{delta: s.delta, partial: !s.delta && coll.typ.Partial}, coll: coll, release: release,
@@ -291,6 +313,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			turns, bell = ramp.turns, nil // to begin anew would be to lose the place in the queue
 		}
 		if out != nil {
+			s.hookResponse(out)
 			if err := s.grpc.SendMsg(out); err != nil {
 				return err
 			}
@@ -438,5 +461,8 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	}
 	out := f(h, b)
 	sub.metrics.response(out.data.Len(), b.count)
+	if s.server.opts.Hooks.Response != nil {
+		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.data.Len()}
+	}
 	return out
 }

@@ -1,0 +1,66 @@
+package xds
+
+import (
+	"context"
+	"errors"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// Hooks are called as streams go, each unless it is nil. They are called by many streams at once, and a stream waits for them.
+// What they are given must not be modified or kept.
+type Hooks struct {
+	// Request is called with each request before it is looked at. An error, which should carry a gRPC status, ends the stream.
+	Request func(ctx context.Context, r *RequestInfo) error
+	// Response is called with each response before it is sent.
+	Response func(ctx context.Context, r *ResponseInfo)
+}
+
+// RequestInfo is a request as hooks see it.
+type RequestInfo struct {
+	StreamID uint64 // as in ClientStatus
+	Peer     string
+	Delta    bool
+	Node     *corev3.Node // of the first request of the stream that had one
+
+	TypeURL string // empty if the client gave none
+	Version string // SotW
+	Nonce   string
+	Error   string // why the client rejects the response of Nonce; empty if it does not. It may have been cut
+
+	Names                  []string // SotW: all that the client wants
+	Subscribe, Unsubscribe []string // delta
+}
+
+// ResponseInfo is a response as hooks see it.
+type ResponseInfo struct {
+	StreamID       uint64
+	TypeURL        string
+	Version, Nonce string
+	Resources      int // with removals
+	Bytes          int
+}
+
+// ErrNoAnswer is for a Catalog that does not serve a type, or not to this client: the client gets no answer for it, and its
+// stream goes on. Most clients wait for some time for a type that they asked for, and go on without it; istiod waits for ever.
+var ErrNoAnswer = errors.New("there is no answer for this type")
+
+// hookRequest calls the hook for a request.
+func (s *stream) hookRequest(r *request, typeURL string) error {
+	hook := s.server.opts.Hooks.Request
+	if hook == nil {
+		return nil
+	}
+	return hook(s.grpc.Context(), &RequestInfo{
+		StreamID: s.id, Peer: s.peer, Delta: s.delta, Node: r.node,
+		TypeURL: typeURL, Version: r.version, Nonce: r.nonce, Error: r.err.GetMessage(),
+		Names: r.names, Subscribe: r.subscribe, Unsubscribe: r.unsub,
+	})
+}
+
+// hookResponse calls the hook for a response.
+func (s *stream) hookResponse(out *frame) {
+	if hook := s.server.opts.Hooks.Response; hook != nil && out.info != nil {
+		hook(s.grpc.Context(), out.info)
+	}
+}

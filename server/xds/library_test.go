@@ -1,0 +1,151 @@
+package xds
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func TestHooks(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	note := func(s ...string) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, strings.Join(s, " "))
+	}
+	w := newWorld(t, Options{Hooks: Hooks{
+		Request: func(_ context.Context, r *RequestInfo) error {
+			note(append([]string{"request", r.Node.GetId(), r.TypeURL, r.Nonce, r.Error}, r.Subscribe...)...)
+			if r.TypeURL == "secret" {
+				return grpcstatus.Error(codes.PermissionDenied, "not you")
+			}
+			return nil
+		},
+		Response: func(_ context.Context, r *ResponseInfo) { note("response", r.TypeURL, r.Nonce) },
+	}})
+	w.set(testType, "a")
+	c := w.delta(testType)
+	c.ask(testType, "a")
+	c.nack(c.expect(testType, "a@1"), "no")
+	c.ask("secret")
+	require.Equal(t, codes.PermissionDenied, grpcstatus.Code(c.ended()))
+	require.Equal(t, []string{
+		"request test-node " + testType + "   a", "response " + testType + " 1", "request test-node " + testType + " 1 no", "request test-node secret  ",
+	}, seen)
+}
+
+// some is a catalog that answers for one type only.
+type some struct{ *world }
+
+func (s some) Collection(ctx context.Context, n *corev3.Node, typeURL string) (*Collection, func(), error) {
+	if typeURL != testType {
+		return nil, nil, ErrNoAnswer
+	}
+	return s.world.Collection(ctx, n, typeURL)
+}
+
+func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.server.catalog = some{w}
+		w.set(testType, "a")
+		c := dial(testType)
+		c.ask("other")
+		c.ask("other", "b")
+		c.silence()
+		c.ask(testType)
+		c.expect(testType, "a@1") // the stream goes on
+		require.Len(t, w.server.Clients()[0].Types, 1)
+	})
+}
+
+func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
+	var log logged
+	w := newWorld(t, log.options())
+	w.server.syncPatience = time.Millisecond
+	w.delta(testType).ask(testType)
+	eventually(t, func() bool { return strings.Contains(log.String(), "MarkSynced") })
+	require.Contains(t, log.String(), testType)
+}
+
+func TestForgottenServerOptionsAreSaid(t *testing.T) {
+	var log logged
+	w := newWorld(t, log.options())
+	g := grpc.NewServer()
+	w.server.Register(g)
+	addr, stop := serveOn(t, g)
+	defer stop()
+	w.addr = addr
+	c := w.sotw(testType)
+	c.ask(testType)
+	require.Error(t, c.ended())
+	eventually(t, func() bool { return strings.Contains(log.String(), "ServerOptions") })
+}
+
+func TestCredentialsOfOnesOwnGoThroughTheGate(t *testing.T) {
+	w := newWorld(t, gated())
+	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.Creds(w.server.Credentials(insecure.NewCredentials().Clone())))...)
+	w.server.Register(g)
+	addr, stop := serveOn(t, g)
+	defer stop()
+	w.addr = addr
+	w.server.gate.patience = time.Hour
+	r := w.raw()
+	r.data(r.open(true), prefixOf(900_000))
+	eventually(t, w.full)
+}
+
+func TestAnEntryWithoutAVersionHasThatOfItsContent(t *testing.T) {
+	coll := NewCollection(TypeOf(testType), Debounce{})
+	one, two := thing(t, "a", "", "one"), thing(t, "a", "", "two")
+	require.True(t, coll.Apply(Commit{Put: []*Entry{one}}))
+	require.Equal(t, VersionOf(one.Any), coll.Get("a").Version)
+	require.False(t, coll.Apply(Commit{Put: []*Entry{thing(t, "a", "", "one")}}))
+	require.True(t, coll.Apply(Commit{Put: []*Entry{two}}), "it would never be sent")
+	require.Empty(t, two.Version, "what was given is not changed")
+}
+
+func TestAVersionThatIsUsedAgainIsLogged(t *testing.T) {
+	for name, commits := range map[string][2]Commit{
+		"of an entry":     {{Put: []*Entry{thing(t, "a", "1", "")}}, {Put: []*Entry{thing(t, "a", "1", "other")}}},
+		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logged
+			group := NewGroup(Debounce{})
+			group.Log = log.options().Log
+			coll := group.Collection(TypeOf(testType))
+			coll.Apply(commits[0])
+			coll.Apply(commits[0])
+			require.Empty(t, log.String())
+			coll.Apply(commits[1])
+			require.Contains(t, log.String(), "a version is used again for other content")
+		})
+	}
+}
+
+func TestEntriesOfEnvoy(t *testing.T) {
+	eds := &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}
+	e, err := NewEntry(eds)
+	require.NoError(t, err)
+	require.Equal(t, "c", e.Child)
+	require.Equal(t, VersionOf(e.Any), e.Version)
+	eds.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: "s"}
+	require.Equal(t, "s", ChildOf(eds))
+	require.Empty(t, ChildOf(&clusterv3.Cluster{Name: "static"}))
+	require.Equal(t, "s", NameOf(&endpointv3.ClusterLoadAssignment{ClusterName: "s"}))
+	_, err = NewEntry(wrapperspb.String("nameless"))
+	require.ErrorContains(t, err, "google.protobuf.StringValue has no name")
+}

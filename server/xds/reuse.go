@@ -1,0 +1,50 @@
+package xds
+
+import (
+	"bytes"
+	"cmp"
+	"log/slog"
+)
+
+// reuse is a version that was given by hand, and given again to other content: clients that have the one are not sent the
+// other. Across a restart it cannot be seen.
+type reuse struct {
+	typeURL, name, version string // no name if it is the version of the collection
+	count                  int
+}
+
+// reused looks for it in a commit that leads from old to next.
+func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
+	r.typeURL = c.typ.URL
+	if old.given && next.given && old.version == next.version && old.sum != next.sum {
+		r.version, r.count = next.version, 1
+	}
+	if old.len == 0 {
+		return r
+	}
+	for _, e := range commit.Put {
+		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Any, e.Any) {
+			r.name, r.version = e.Name, e.Version
+			r.count++
+		}
+	}
+	return r
+}
+
+// warn logs what was found.
+func (g *Group) warn(found []reuse) {
+	for _, r := range found {
+		cmp.Or(g.Log, slog.Default()).Warn("a version is used again for other content, which clients will not be sent",
+			"type_url", r.typeURL, "name", r.name, "version", r.version, "count", r.count)
+	}
+}
+
+// versioned returns e with a version, which is derived from the content if none was given.
+func versioned(e *Entry) *Entry {
+	if e.Version != "" {
+		return e
+	}
+	own := *e
+	own.Version = VersionOf(e.Any)
+	return &own
+}
