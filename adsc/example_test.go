@@ -36,8 +36,9 @@ func serveGreetings() (address string, coll *xds.Collection, stop func()) {
 	coll = xds.NewCollection(xds.TypeOf(greetings), xds.Debounce{})
 	coll.Apply(xds.Commit{Put: []*xds.Entry{entry("en", "1", "hello"), entry("fr", "1", "salut")}})
 	coll.MarkSynced()
-	server := grpc.NewServer(xds.ServerOptions()...)
-	xds.NewServer(catalog{coll}, xds.Options{}).Register(server)
+	engine := xds.NewServer(catalog{coll}, xds.Options{})
+	server := grpc.NewServer(engine.ServerOptions()...)
+	engine.Register(server)
 	lis, _ := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	go func() { _ = server.Serve(lis) }()
 	return lis.Addr().String(), coll, server.Stop
