@@ -91,5 +91,5 @@ func newZippedFrame(header []byte, b *body) *frame {
 	for _, p := range b.parts {
 		data = append(data, p.zipped().buf)
 	}
-	return &frame{data}
+	return &frame{data: data}
 }
