@@ -260,3 +260,90 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 		}
 	})
 }
+
+// The combinations below were found by the model, in histories that are rare.
+
+func TestAWildcardAfterNamesOfAResumedStream(t *testing.T) {
+	w := newWorld(t, Options{})
+	c := w.delta(testType)
+	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: testType, InitialResourceVersions: map[string]string{"a": "1", "b": "1"}, ResourceNamesSubscribe: []string{"a", "b"},
+	}))
+	c.ask(testType, "-b")
+	c.ask(testType, "*")
+	w.until(true, 1)
+	w.set(testType, "a", "b")
+	c.expectAck(testType, nil, "a@1", "b@1") // b was dropped
+	c.silence()
+}
+
+func TestAVersionIsOfEverything(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
+	c := w.sotw(testType)
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version()}))
+	c.ask(testType, "a")
+	c.ask(testType, "a", "*")
+	w.until(true, 1)
+	w.coll(testType).MarkSynced()
+	c.expect(testType, "a@1", "b@1") // it dropped b in between
+}
+
+func TestWhatAStaleRequestDropsIsSentAgain(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(EndpointURL, "a", "b")
+	c := w.sotw(EndpointURL)
+	c.ask(EndpointURL, "a", "b")
+	first := c.expect(EndpointURL, "a@1", "b@1")
+	c.ack(first, "a", "b")
+	w.set(EndpointURL, "a@2")
+	second := c.expect(EndpointURL, "a@2")
+	c.ack(first, "a") // the client had not seen the second one, and dropped b
+	c.ack(second, "a", "b")
+	c.expect(EndpointURL, "b@1")
+}
+
+func TestFromNamesToAllAClientHasItsNames(t *testing.T) {
+	at := nothing.and([]*Entry{entry("a", "1"), entry("b", "1"), entry("c", "1")})
+	h := holding{at: at}
+	h.owe("b")
+	h.keepOnly(map[string]struct{}{"a": {}, "b": {}})
+	require.Equal(t, []string{"a"}, names(slices.Collect(h.at.all())))
+}
+
+// A client that comes back asks for clusters first. What it leads to it says later, so clusters that are gone stay for now.
+func TestClustersOfAResumedStreamStayAWhile(t *testing.T) {
+	w := newWorld(t, Options{AckTimeout: 300 * time.Millisecond})
+	w.set(ClusterURL, "new")
+	c := w.delta(ClusterURL)
+	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"old": "1"}}))
+	c.expectAck(ClusterURL, nil, "new@1")
+	c.silence()
+	c.expectAck(ClusterURL, nil, "-old")
+}
+
+// Whoever asks for routes gets those that lead to the clusters that he was sent, however the collections went on meanwhile.
+func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.set(ClusterURL, "c0")
+		w.set(EndpointURL, "c0")
+		w.set(RouteURL, "route@0")
+		c := dial(ClusterURL)
+		c.ask(ClusterURL, "*")
+		c.expectAck(ClusterURL, []string{"*"}, "c0@1")
+		w.together(func() {
+			w.swap(t, "c0", "c1", 1)
+			req := &request{delta: c.delta, typeURL: RouteURL}
+			if c.delta {
+				req.subscribe = []string{"route"}
+			} else {
+				req.names = []string{"route"}
+			}
+			st := w.onlyStream()
+			st.mu.Unlock()
+			require.NoError(t, st.take(req, time.Now()))
+			st.mu.Lock()
+		})
+		require.Equal(t, ClusterURL, c.next().typeURL, "before the route that leads to it")
+	})
+}

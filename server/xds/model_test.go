@@ -364,6 +364,9 @@ func (m *model) askDelta(ty *modelType, url string) {
 		name := m.name()
 		if m.chance(6) {
 			name = "*"
+			for len(m.inbox) > 0 { // a wildcard is not taken up again before what was sent earlier was looked at
+				m.look(false)
+			}
 		}
 		if slices.Contains(req.subscribe, name) || slices.Contains(req.unsub, name) {
 			continue
