@@ -42,9 +42,9 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	defer s.mu.Unlock()
 	s.runners = next
 	for i, r := range next {
-		again := added[r] || !identical(r.source, specs[i].Source)
+		again := added[r] || !identical(r.source, specs[i].Source) //nolint:gosec // next has one for each
 		if !added[r] {
-			r.swap(specs[i])
+			r.swap(specs[i]) //nolint:gosec // likewise
 		}
 		r.leaving = false
 		if again && s.ctx != nil && !s.stopped {

@@ -315,20 +315,6 @@ func (c *client) expectAck(typeURL string, names []string, want ...string) answe
 	return a
 }
 
-// last returns the last answer that comes, for a type.
-func (c *client) last(typeURL string) (a answer) {
-	c.t.Helper()
-	a = c.next()
-	for {
-		require.Equal(c.t, typeURL, a.typeURL)
-		select {
-		case a = <-c.in:
-		case <-time.After(quiet):
-			return a
-		}
-	}
-}
-
 // silence says that nothing comes.
 func (c *client) silence() {
 	c.t.Helper()

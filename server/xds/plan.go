@@ -214,7 +214,7 @@ func (p *step) list(v variant, h *holding, w *wants, goal *state) {
 		}
 	}
 	if !v.delta {
-		if p.removed = nil; v.inFull(w) {
+		if p.removed = nil; v.inFull(w) && (p.due() || h.asks) {
 			p.listAll(h, w, goal)
 		}
 		return
