@@ -25,8 +25,9 @@ const (
 	// largeRequest is the size in bytes from which on a request needs room. The first request of an Envoy, which lists all
 	// of its extensions, has half of that.
 	largeRequest = 64 << 10
-	// roomPatience is longer than any pause in a request that is under way on a network that works.
-	roomPatience = 500 * time.Millisecond
+	// roomPatience is longer than any pause in a request that is under way on a network that works, and between processes
+	// that share processors with a thousand others that come back.
+	roomPatience = 5 * time.Second
 	// takePatience is how long a request that is whole may lie before it counts as one for another service than ours.
 	takePatience = 5 * time.Second
 	// waitForRoom is how long a connection is left waiting for room. It stays below what keepalives allow.
