@@ -3,6 +3,7 @@ package adsc_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,8 +21,15 @@ import (
 // watched is a client in a bubble whose handler rejects what errs has, and what it said of resources that do not exist.
 type watched struct {
 	client *adsc.Client
-	absent [][]string
+	mu     sync.Mutex
+	gone   [][]string // what the handler was told is absent; guarded by mu
 	reject error
+}
+
+func (w *watched) absent() [][]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.gone)
 }
 
 func (w *watched) states(typeURL string) map[string]string {
@@ -43,7 +51,9 @@ func watch(t *testing.T, mode adsc.Mode, typeURL string, run script, delta delta
 		Handler: func(context.Context, *adsc.Response) error { return w.reject },
 		Absent: func(_ context.Context, names []string) {
 			slices.Sort(names)
-			w.absent = append(w.absent, names)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.gone = append(w.gone, names)
 		},
 	}), run, delta)
 	cfg.Mode, cfg.Backoff = mode, retries(10)
@@ -89,14 +99,14 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1", "c": "requested"}, w.states(adsc.ClusterType), "c may have been asked for later")
 			time.Sleep(14 * time.Second)
 			synctest.Wait()
-			assert.Empty(t, w.absent)
+			assert.Empty(t, w.absent())
 			time.Sleep(2 * time.Second)
 			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1", "c": "absent"}, w.states(adsc.ClusterType))
-			assert.Equal(t, [][]string{{"c"}}, w.absent)
+			assert.Equal(t, [][]string{{"c"}}, w.absent())
 
 			send <- []*anypb.Any{cluster("c"), cluster("b")}
 			assert.Equal(t, map[string]string{"a": "absent", "b": "held v1", "c": "held v1"}, w.states(adsc.ClusterType))
-			assert.Equal(t, [][]string{{"c"}, {"a"}}, w.absent)
+			assert.Equal(t, [][]string{{"c"}, {"a"}}, w.absent())
 
 			w.reject = errRefused
 			send <- []*anypb.Any{cluster("c")}
@@ -111,7 +121,7 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 			assert.Equal(t, map[string]string{"a": "absent", "b": "absent", "c": "absent"}, w.states(adsc.ClusterType))
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			assert.Equal(t, [][]string{{"c"}, {"a"}, {"b"}, {"a", "c"}}, w.absent, "each is told once")
+			assert.Equal(t, [][]string{{"c"}, {"a"}, {"b"}, {"a", "c"}}, w.absent(), "each is told once")
 		})
 	})
 	t.Run("of a type of which parts come", func(t *testing.T) {
@@ -121,7 +131,7 @@ func TestResourcesByStateOfTheWorld(t *testing.T) {
 			send <- []*anypb.Any{endpoints("a")}
 			send <- []*anypb.Any{endpoints("b")}
 			assert.Equal(t, map[string]string{"a": "held v1", "b": "held v1"}, w.states(adsc.EndpointType), "absence says nothing")
-			assert.Empty(t, w.absent)
+			assert.Empty(t, w.absent())
 		})
 	})
 	t.Run("the wait begins anew with a stream", func(t *testing.T) {
@@ -165,10 +175,10 @@ func TestResourcesByDelta(t *testing.T) {
 		}, "a", "b", "c")
 		send <- deltaResponse(t, "n1", "v", "a@1", "-b")
 		assert.Equal(t, map[string]string{"a": "held 1", "b": "absent", "c": "requested"}, w.states(typeA))
-		assert.Equal(t, [][]string{{"b"}}, w.absent)
+		assert.Equal(t, [][]string{{"b"}}, w.absent())
 		time.Sleep(16 * time.Second)
 		assert.Equal(t, map[string]string{"a": "held 1", "b": "absent", "c": "absent"}, w.states(typeA))
-		assert.Equal(t, [][]string{{"b"}, {"c"}}, w.absent)
+		assert.Equal(t, [][]string{{"b"}, {"c"}}, w.absent())
 
 		w.reject = &adsc.RejectedError{Names: []string{"a"}, Err: errRefused}
 		send <- deltaResponse(t, "n2", "v", "a@2", "b@1")
@@ -181,7 +191,7 @@ func TestResourcesByDelta(t *testing.T) {
 
 		require.NoError(t, w.client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "d"}, Handler: accept}))
 		assert.Equal(t, map[string]string{"a": "held 3", "d": "requested"}, w.states(typeA))
-		assert.Equal(t, [][]string{{"b"}, {"c"}, {"b"}}, w.absent)
+		assert.Equal(t, [][]string{{"b"}, {"c"}, {"b"}}, w.absent())
 		assert.Empty(t, w.client.Resources(typeB))
 	})
 }

@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 			err := tt.exceed(w, c).ended()
 			require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
 			require.Regexp(t, "the limit is|larger than max", err.Error())
-			require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)), 0)
+			eventually(t, func() bool { return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == 1 })
 			count, err := testutil.GatherAndCount(metrics, "xds_refusals_total")
 			require.NoError(t, err)
 			require.Equal(t, 1, count, "only this reason")
