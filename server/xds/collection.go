@@ -121,9 +121,12 @@ func (c *Collection) after(commit *Commit) *state {
 func (c *Collection) MarkSynced() {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
-	if c.synced.Swap(true) {
+	if c.Synced() {
 		return
 	}
+	c.shown.Store(c.current.Load()) // before anybody may look
+	c.synced.Store(true)
+	c.group.hidden[c] = struct{}{}
 	c.group.show()
 	c.ring()
 }

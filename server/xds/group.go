@@ -123,7 +123,7 @@ func (g *Group) show() {
 	next := maps.Clone(*g.shown.Load())
 	for c := range g.hidden {
 		c.shown.Store(c.current.Load())
-		if c.typ.Rank > 0 {
+		if c.typ.Rank > 0 && c.Synced() {
 			next[c] = c.current.Load()
 		}
 	}

@@ -14,7 +14,8 @@ import (
 //   - What is added goes in order of rank. While a client has yet to acknowledge new children (clusters, then their endpoints),
 //     parents of higher rank wait.
 //   - What is removed goes after that, in reverse order of rank, when the parents are acknowledged.
-//   - Nothing waits longer than the acknowledgement timeout for any one thing.
+//   - Nothing waits longer than the acknowledgement timeout for any one thing. What clients by name are to lose waits that long
+//     after each change of a parent, so it goes when the parents rest.
 //
 // Types of children (Type.ChildURL) go ahead of the cut: to have the newest endpoints of a cluster is never wrong.
 
@@ -22,7 +23,7 @@ import (
 func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p step) {
 	none := s.cuts == nil
 	for _, sub := range subs {
-		if none || sub.goal == nothing {
+		if sub.coll.Synced() && (none || sub.goal == nothing) {
 			s.aim(sub)
 		}
 	}
@@ -103,9 +104,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		}
 		if parent == nil {
 			unanswered = !s.mayGo(sub, now) || unanswered
-			if changed := sub.pace.changed; !changed.IsZero() {
-				following = max(following, changed.Add(s.server.opts.AckTimeout).Sub(now))
-			}
+			following = max(following, sub.led.Add(s.server.opts.AckTimeout).Sub(now))
 		}
 	}
 	return nil, step{}, false
@@ -138,7 +137,9 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	}
 	clear(s.cuts)
 	for _, sub := range subs {
-		s.aim(sub)
+		if sub.coll.Synced() {
+			s.aim(sub)
+		}
 	}
 	return true
 }

@@ -3,6 +3,7 @@ package xds
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 )
 
@@ -75,6 +76,26 @@ func (h *holding) renew(name string) {
 func (h *holding) forget(name string) {
 	delete(h.lacks, name)
 	delete(h.stale, name)
+}
+
+// forgetAllBut is forget for all names but those that the client wants.
+func (h *holding) forgetAllBut(names map[string]struct{}) {
+	unwanted := func(name string) bool { _, wanted := names[name]; return !wanted }
+	maps.DeleteFunc(h.lacks, func(name string, _ told) bool { return unwanted(name) })
+	maps.DeleteFunc(h.stale, func(name string, _ struct{}) bool { return unwanted(name) })
+}
+
+// split parts entries into those that the client has by name, and the others.
+func (h *holding) split(w *wants, entries []*Entry) (named, others []*Entry) {
+	for _, e := range entries {
+		_, lacks := h.lacks[e.Name]
+		if _, ok := w.names[e.Name]; ok && !lacks {
+			named = append(named, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return named, others
 }
 
 // fresh says whether the client has nothing, as far as is known: it is not one that comes back.
@@ -182,8 +203,14 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 		p.diff = goal.since(h.at)
 	}
 	switch {
-	case h.again && w.all: // what it does not have cannot be kept
-		p.diff = goal.since(nothing).and(p.diff.removed)
+	case h.again && w.all:
+		gone := p.diff.removed
+		if keep { // what it has by name; the rest it may not have
+			var kept []*Entry
+			kept, gone = h.split(w, gone)
+			p.to = goal.and(kept)
+		}
+		p.diff = goal.since(nothing).and(gone)
 	case keep && v.takes(w):
 		p.to, p.diff = p.diff.before(goal)
 	}
@@ -193,7 +220,7 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 		p.say, p.adds, p.removes = sayDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
 	case !v.delta && w.all:
 		p.say, p.removes = sayState, len(p.diff.removed) > 0
-		p.adds = len(p.diff.puts) > 0 || p.to.version != h.at.version && !p.removes || !none(h.due(goal))
+		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.at.version && !p.removes || !none(h.due(goal))
 	default:
 		p.list(v, h, w, goal)
 	}

@@ -412,7 +412,7 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 
 // mayGo says whether sub may be sent more. While the last response is unanswered it may not, for the time of the timeout.
 func (s *stream) mayGo(sub *subscription, now time.Time) bool {
-	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
+	return sub.coll.typ.NoAck || !sub.outstanding() || !s.lookAgain(sub.since.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
 // begin lays out the chunks of a response and notes what follows from its being sent.
@@ -420,6 +420,10 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	s.expect(sub, p, now)
 	sub.chunks = p.bodies(sub.variant, s.form)
 	sub.pace.sending(&sub.has, now)
+	if !sub.has.fresh() && len(p.changed()) > 0 {
+		sub.led = now
+	}
+	sub.beating = false
 	sub.has = p.has
 	sub.firstNonce, sub.rejected = s.sent+1, false
 	if sub.beat.IsZero() {
@@ -439,6 +443,9 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	s.sent++
 	st := &sub.status
 	sub.lastNonce = s.sent
+	if !sub.beating {
+		sub.since = now
+	}
 	st.SentVersion, st.SentNonce, st.SentAt = sub.has.at.version, strconv.FormatUint(s.sent, nonceBase), now
 	st.Responses++
 	control := s.server.sotwControl

@@ -28,6 +28,9 @@ type subscription struct {
 	beat time.Time // when the TTLs were last renewed
 
 	resumed time.Time // when the client came back; zero if it began with nothing
+	led     time.Time // when the client was last sent something that may lead it to other children
+	since   time.Time // when the last response was sent, heartbeats apart
+	beating bool      // what is being sent is a heartbeat
 
 	// of a type that has children: see expect
 	children map[string]struct{} // that the client is expected to have before a parent leads to them
@@ -46,7 +49,7 @@ type subscription struct {
 // chunk; about an earlier chunk it says something only if it is a rejection.
 func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	nonce, err := strconv.ParseUint(r.nonce, nonceBase, 64)
-	if err != nil || nonce < s.firstNonce || nonce > s.lastNonce || s.firstNonce == 0 {
+	if err != nil || nonce < s.firstNonce || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.nonce {
 		return false
 	}
 	current = nonce == s.lastNonce
@@ -135,7 +138,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 			s.has.forget(name)
 		}
 	}
-	if first {
+	if first && all {
 		s.has.version = r.version
 	} else if !all {
 		s.has.version = "" // that was of everything
@@ -198,6 +201,9 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.has.forget(name)
 		}
 	}
+	if !s.wants.all { // what was owed under a wildcard is no longer
+		s.has.forgetAllBut(s.wants.names)
+	}
 }
 
 // aim makes what is in the collection now the goal, unless it is too early for that: then it returns how long to wait.
@@ -225,7 +231,7 @@ func (s *subscription) plan(keep bool) step { return plan(s.variant, &s.has, &s.
 
 // rest notes where a step leads that has nothing to say.
 func (s *subscription) rest(p *step) {
-	if p.to == s.goal {
+	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
 		s.has = p.has
 	}
 }

@@ -49,7 +49,10 @@ func (s *stream) heartbeat(now time.Time) *frame {
 		sub.beat = now
 		s.lookAgain(every)
 		if beats := sub.heartbeats(s.form); len(beats) > 0 {
-			sub.chunks, sub.firstNonce = beats, s.sent+1
+			if !sub.outstanding() {
+				sub.firstNonce = s.sent + 1
+			}
+			sub.chunks, sub.beating = beats, true
 			return s.emit(sub, now)
 		}
 	}

@@ -7,12 +7,14 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	grpcgzip "google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 )
 
 // A client that accepts gzip is sent what all streams share compressed, and it is compressed once for all of them: gzip
@@ -72,10 +74,12 @@ type asItIs struct{ io.Writer }
 
 func (asItIs) Close() error { return nil }
 
-// acceptsGzip has the responses of the stream compressed, if its client accepts that, and reports whether it does.
+// acceptsGzip has the responses of the stream compressed, if its client accepts that and takes several members, and reports
+// whether it does. gRPC's C core (Python, C++) says that it accepts gzip and fails on the second member.
 func acceptsGzip(ss grpc.ServerStream) bool {
+	agent := strings.Join(metadata.ValueFromIncomingContext(ss.Context(), "user-agent"), " ")
 	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
-	return err == nil && slices.Contains(accepted, grpcgzip.Name) && grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
+	return strings.Contains(agent, "grpc-go/") && err == nil && slices.Contains(accepted, grpcgzip.Name) && grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
 }
 
 // zip is a run of bytes compressed. It is kept for as long as what it belongs to: it is a tenth of its size, and takes far more
