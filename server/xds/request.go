@@ -137,22 +137,38 @@ func (r *request) decode(b []byte) error {
 	return nil
 }
 
+// What of a request outlives it, and is not a name, is bounded apart from the request. The nodes of Envoys have some 30 kB.
+const (
+	maxNode    = 256 << 10
+	maxTypeURL = 512
+	maxVersion = 1 << 10 // of others than ours; longer ones are taken for none
+	maxNonce   = 32      // likewise
+)
+
 func (r *request) set(f field, v []byte) error {
 	switch f {
 	case fieldVersion:
-		r.version = string(v)
+		if len(v) <= maxVersion {
+			r.version = string(v)
+		}
 	case fieldNode:
 		if r.node != nil {
 			return nil
+		}
+		if len(v) > maxNode {
+			return fmt.Errorf("a node of %d bytes: the limit is %d", len(v), maxNode)
 		}
 		r.node = &corev3.Node{}
 		return proto.Unmarshal(v, r.node)
 	case fieldNames:
 		r.names = append(r.names, r.name(v))
 	case fieldTypeURL:
+		if len(v) > maxTypeURL {
+			return fmt.Errorf("a type URL of %d bytes: the limit is %d", len(v), maxTypeURL)
+		}
 		r.typeURL = r.intern(v)
 	case fieldNonce:
-		r.nonce = string(v)
+		r.nonce = string(v[:min(len(v), maxNonce)]) // cut, it is nobody's
 	case fieldError:
 		var err error
 		r.err, err = rejection(v)

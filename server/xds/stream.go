@@ -187,10 +187,10 @@ func (s *stream) take(req *request, now time.Time) error {
 		s.giveBack(sub)
 		return io.ErrClosedPipe
 	}
-	nacks, lastNack, cost := sub.status.Nacks, sub.status.NackNonce, sub.cost+sub.owed
+	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
 	err := s.checkNames(sub, cost)
-	nacked, repeated := sub.status.Nacks > nacks, sub.status.NackNonce == lastNack
+	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
 	s.mu.Unlock()
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 
 	sub.metrics.request(nacked)
-	if nacked && !repeated {
+	if nacked && !rejected { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
 			"nonce", req.nonce, "err", req.err.GetMessage())
 	}
