@@ -151,6 +151,6 @@ func TestValidate(t *testing.T) {
 	write(t, dir, "rules.yaml", serviceEntry("good", 80)+"---\n"+serviceEntry("bad", 80000))
 	out, code := fixture.Run(t, fixture.TributaryBinary(t), "validate", dir)
 	assert.Equal(t, 3, code)
-	assert.Regexp(t, `(?m)^\S*rules\.yaml:\d+: ServiceEntry shop/bad: .*port`, out)
+	assert.Regexp(t, `(?m)^\S*rules\.yaml:\d+:\d+: ServiceEntry shop/bad: .*port`, out)
 	assert.NotContains(t, out, "shop/good")
 }

@@ -24,7 +24,8 @@ func TestStuckForAMinute(t *testing.T) {
 	for i := range 100 {
 		write(t, dir, fmt.Sprintf("large-%d.yaml", i), largeEntry(fmt.Sprint("large-", i), 0))
 	}
-	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
+	// Compressed, all that these entries are would fit into the window.
+	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("compression: none\nconfigSources: [{name: rules, address: %q}]\n", "fs://"+dir))
 	tributary.AwaitReady(t)
 
 	// A window of a given size is not grown by gRPC: the server is stuck after 64 KiB of a first response of 1 MiB.

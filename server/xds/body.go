@@ -84,6 +84,15 @@ func newFrame(header []byte, b *body) *frame {
 	return &frame{data: data}
 }
 
+// size is the number of bytes on the wire, without those that gRPC puts before a message.
+func (f *frame) size() int {
+	n := f.data.Len()
+	if isZipMark(f.data[0].ReadOnlyData()) {
+		n -= zipMark.Len()
+	}
+	return n
+}
+
 // newZippedFrame is newFrame for a stream whose messages are compressed.
 func newZippedFrame(header []byte, b *body) *frame {
 	data := make(mem.BufferSlice, 0, 2+len(b.parts))

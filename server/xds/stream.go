@@ -467,7 +467,7 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 		f = newZippedFrame
 	}
 	out := f(h, b)
-	sub.metrics.response(out.data.Len(), b.count)
+	sub.metrics.response(out.size(), b.count)
 	if s.server.opts.Hooks.Response != nil {
 		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.data.Len()}
 	}

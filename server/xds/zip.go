@@ -25,6 +25,8 @@ import (
 // zipLeast is the size in bytes from which a part is worth compressing.
 const zipLeast = 1 << 10
 
+func isZipMark(b []byte) bool { return len(b) > 0 && &b[0] == &zipMark.ReadOnlyData()[0] }
+
 // zipMark stands before what is compressed already. It is known by its place in memory.
 var zipMark = mem.SliceBuffer("zipped")
 
@@ -46,7 +48,7 @@ type passingWriter struct {
 }
 
 func (p *passingWriter) Write(b []byte) (n int, err error) {
-	if p.writer == nil && len(b) > 0 && &b[0] == &zipMark.ReadOnlyData()[0] {
+	if p.writer == nil && isZipMark(b) {
 		p.writer = asItIs{p.to}
 		return len(b), nil
 	}
