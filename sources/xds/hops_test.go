@@ -105,8 +105,8 @@ func TestNoClientCanCutUsOffFromOurUpstream(t *testing.T) {
 	us.read(t, above)
 	await(t, "it is read", func() bool { return us.reader.table.Synced() })
 
-	hops := []any{"evil", "evil/above", "above", "above/us", "us", "us/above", "", "/", strings.Repeat("x", 1<<20)}
-	for i := range 10_000 {
+	hops := []any{"evil", "evil/above", "above", "above/us", "us", "us/above", "", "/", strings.Repeat("x", 1<<14)} // larger nodes are refused
+	for i := range 800 {
 		hops = append(hops, fmt.Sprintf("%d/%s", i, strings.Repeat("y", 100)))
 	}
 	claims, err := structpb.NewStruct(map[string]any{
