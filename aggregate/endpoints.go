@@ -65,90 +65,12 @@ func (f family) key(first uint32) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: f.namespace, Name: fmt.Sprintf("%s-%d", name, first)}
 }
 
-// member is a ServiceEntry as one source has it.
-type member struct {
-	from *contributor
-	res  *resource.Resource
-	spec *networking.ServiceEntry // nil if it cannot be decoded
-}
-
-// service is what becomes of members with the same ports: one ServiceEntry.
-type service struct {
-	family  family
-	members []*member // in order of precedence; the first one leads
-	refused []refusal
-}
-
-// refusal is a member that claims a port of a service, and does not fit.
-type refusal struct {
-	*member
-	reason string
-}
-
-// divide makes services of the members of a family, which are in order of precedence. A member joins the first service
-// with which it has a port in common. If it has none with any, it is another service of the host, as istiod sees it too.
-func divide(f family, members []*member) (services []*service) {
-	for _, m := range members {
-		i := slices.IndexFunc(services, func(s *service) bool { return overlap(s.members[0].spec, m.spec) })
-		if i < 0 {
-			services = append(services, &service{family: f, members: []*member{m}})
-			continue
-		}
-		if s := services[i]; s.members[0].misfit(m) == "" {
-			s.members = append(s.members, m)
-		} else if !m.from.former { // such a one fills gaps, and is never a loser
-			s.refused = append(s.refused, refusal{m, s.members[0].misfit(m)})
-		}
-	}
-	return services
-}
-
-// misfit says why the endpoints of m cannot be those of lead, or nothing.
-func (lead *member) misfit(m *member) string {
-	a, b := lead.spec, m.spec
-	if a == nil || b == nil {
-		return "it cannot be decoded"
-	}
-	differ := func(what string, ours, theirs any) string {
-		if ours, theirs := fmt.Sprint(ours), fmt.Sprint(theirs); ours != theirs {
-			return fmt.Sprintf("%s: %s, not %s", what, theirs, ours)
-		}
-		return ""
-	}
-	return cmp.Or(
-		differ("ports differ", portList(a), portList(b)),
-		differ("resolution differs", a.Resolution, b.Resolution),
-		differ("location differs", a.Location, b.Location),
-		differ("exportTo differs", exports(a), exports(b)),
-		differ("subjectAltNames differ", slices.Sorted(slices.Values(a.SubjectAltNames)), slices.Sorted(slices.Values(b.SubjectAltNames))),
-		unmergeable(a, b),
-	)
-}
-
-// unmergeable says what of two entries that are otherwise alike does not let their endpoints stand in one.
-func unmergeable(a, b *networking.ServiceEntry) string {
-	switch {
-	case a.WorkloadSelector != nil || b.WorkloadSelector != nil:
-		return "endpoints are chosen by a workload selector"
-	case a.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
-		return "resolution DNS_ROUND_ROBIN takes a single endpoint"
-	case a.Resolution == networking.ServiceEntry_DNS && (len(a.Endpoints) == 0) != (len(b.Endpoints) == 0):
-		return "one of them has no endpoints, and so resolves the host itself"
-	default:
-		return ""
-	}
-}
-
-// merged returns the ServiceEntry of the service, and where its endpoints come from. All that is not an endpoint is that
-// of the leading member. Endpoints are in order of address, so that the outcome is the same whoever lists one.
-func (s *service) merged() (*resource.Resource, []Endpoint) {
-	lead := s.members[0]
-	if lead.spec == nil {
-		return lead.res, nil
-	}
+// gather finds what endpoints the members list, and which of them are served. Endpoints are in order of address, so that the
+// outcome is the same whoever lists one.
+func (s *service) gather() {
 	known := make(map[string]*listing)
 	for _, m := range s.members {
-		for _, e := range m.spec.Endpoints {
+		for _, e := range m.lists() {
 			l := &listing{member: m, endpoint: e}
 			id := l.identity()
 			if first := known[id]; first == nil {
@@ -162,22 +84,44 @@ func (s *service) merged() (*resource.Resource, []Endpoint) {
 	for _, l := range known {
 		first = min(first, l.from.merge.Priority)
 	}
-	spec := proto.CloneOf(lead.spec)
-	spec.Endpoints = nil
-	var endpoints []Endpoint
+	s.listed, s.served = nil, nil
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		l := known[id]
-		standby := l.from.merge.Priority > first
-		if !standby {
-			spec.Endpoints = append(spec.Endpoints, l.under(lead.spec))
+		l.standby = l.from.merge.Priority > first
+		s.listed = append(s.listed, l)
+		if !l.standby {
+			s.served = append(s.served, l)
 		}
-		endpoints = append(endpoints, l.provenance(standby))
+	}
+}
+
+// merged returns the ServiceEntry of the service. All that is not an endpoint is that of the leading member.
+func (s *service) merged() *resource.Resource {
+	lead := s.members[0]
+	if lead.spec == nil {
+		return lead.res
+	}
+	spec := proto.CloneOf(lead.spec)
+	spec.Resolution, spec.Endpoints = s.resolution, nil
+	for _, l := range s.served {
+		spec.Endpoints = append(spec.Endpoints, l.under(lead.spec))
+	}
+	if len(s.served) == 1 && s.served[0].itself() && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
+		spec.Endpoints = nil // as its source has it
 	}
 	res, err := resource.New(s.meta(), spec)
 	if err != nil {
-		return lead.res, nil // not of what was decoded a moment ago
+		return lead.res // not of what was decoded a moment ago
 	}
-	return res, endpoints
+	return res
+}
+
+// provenance says where the endpoints of the service come from.
+func (s *service) provenance() (endpoints []Endpoint) {
+	for _, l := range s.listed {
+		endpoints = append(endpoints, l.provenance())
+	}
+	return endpoints
 }
 
 // key returns the key of the service.
@@ -212,6 +156,7 @@ type listing struct {
 	*member
 	endpoint *networking.WorkloadEntry
 	also     []*member
+	standby  bool // held back while sources of a lower priority number list any
 }
 
 // meet takes note of another listing of the same endpoint. The lower priority counts, and then the order of members:
@@ -266,33 +211,6 @@ func (l *listing) under(lead *networking.ServiceEntry) *networking.WorkloadEntry
 }
 
 func targetPort(p *networking.ServicePort) uint32 { return cmp.Or(p.TargetPort, p.Number) }
-
-// overlap reports whether two entries of a host claim a port both. Those without ports do.
-func overlap(a, b *networking.ServiceEntry) bool {
-	if len(a.GetPorts()) == 0 && len(b.GetPorts()) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(a.GetPorts(), func(p *networking.ServicePort) bool {
-		return slices.ContainsFunc(b.GetPorts(), func(q *networking.ServicePort) bool { return p.Number == q.Number })
-	})
-}
-
-// portList returns the ports of an entry, without their names, in order.
-func portList(se *networking.ServiceEntry) (ports []string) {
-	byNumber := func(a, b *networking.ServicePort) int { return cmp.Compare(a.Number, b.Number) }
-	for _, p := range slices.SortedFunc(slices.Values(se.Ports), byNumber) {
-		ports = append(ports, fmt.Sprintf("%d/%s", p.Number, strings.ToUpper(p.Protocol)))
-	}
-	return ports
-}
-
-// exports returns the namespaces that see an entry, in order.
-func exports(se *networking.ServiceEntry) []string {
-	if len(se.ExportTo) == 0 {
-		return []string{"*"}
-	}
-	return slices.Compact(slices.Sorted(slices.Values(se.ExportTo)))
-}
 
 // decoded returns the spec of a ServiceEntry, or nil if it cannot be decoded.
 func decoded(r *resource.Resource) *networking.ServiceEntry {

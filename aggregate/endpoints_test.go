@@ -65,7 +65,7 @@ type outcome struct {
 func divided(t *testing.T, members []*member) (all []outcome) {
 	t.Helper()
 	for _, s := range divide(familyOf(members[0].res), members) {
-		res, _ := s.merged()
+		res := s.merged()
 		_, err := resource.Validate(res)
 		require.NoError(t, err)
 		spec, err := res.Spec()
@@ -151,7 +151,7 @@ func TestMergedEndpoints(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			golden(t, "merged-"+strings.NewReplacer(" ", "-", ",", "").Replace(name), divided(t, members))
+			golden(t, "merged-"+dashed(name), divided(t, members))
 		})
 	}
 }
@@ -160,6 +160,10 @@ func TestMisfits(t *testing.T) {
 	lead := func() *networking.ServiceEntry { return with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)) }
 	dns := func(se *networking.ServiceEntry) *networking.ServiceEntry {
 		se.Resolution = networking.ServiceEntry_DNS
+		return se
+	}
+	several := func(se *networking.ServiceEntry) *networking.ServiceEntry {
+		se.Hosts = append(se.Hosts, "b.example")
 		return se
 	}
 	for _, c := range []struct {
@@ -171,22 +175,29 @@ func TestMisfits(t *testing.T) {
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.ExportTo = []string{"*"} }), ""},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "http" }), ""},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }), "ports differ: [80/TCP], not [80/HTTP]"},
-		{lead(), dns(lead()), "resolution differs: DNS, not STATIC"},
+		{lead(), dns(lead()), ""},
+		{lead(), dns(with(lead())), ""}, // the host itself is one more name
+		{dns(with(lead())), lead(), ""},
+		{lead(), several(dns(with(lead()))), "one of them leaves several hosts to DNS"},
+		{dns(lead()), with(lead(), workload("unix:///run/a", nil)), "one of them has names for endpoints, and another the socket unix:///run/a"},
+		{with(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()), "one of them has names for endpoints, and another an endpoint without an address"},
+		{dns(lead()), changed(lead(), func(se *networking.ServiceEntry) { se.Addresses = []string{"10.1.0.0/16"} }), "one of them has names for endpoints, and another the network 10.1.0.0/16"},
+		{lead(), changed(with(lead()), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_NONE }), "one of them has resolution NONE, which lists no endpoints"},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.Location = networking.ServiceEntry_MESH_INTERNAL }), "location differs: MESH_INTERNAL, not MESH_EXTERNAL"},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.ExportTo = []string{"."} }), "exportTo differs: [.], not [*]"},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.SubjectAltNames = []string{"x"} }), "subjectAltNames differ: [x], not []"},
 		{lead(), changed(lead(), func(se *networking.ServiceEntry) { se.WorkloadSelector = &networking.WorkloadSelector{} }), "endpoints are chosen by a workload selector"},
-		{dns(lead()), dns(with(lead())), "one of them has no endpoints, and so resolves the host itself"},
+		{dns(lead()), dns(with(lead())), ""},
 		{dns(with(lead())), dns(with(lead())), ""},
 		{
 			changed(lead(), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS_ROUND_ROBIN }),
 			changed(lead(), func(se *networking.ServiceEntry) { se.Resolution = networking.ServiceEntry_DNS_ROUND_ROBIN }),
-			"resolution DNS_ROUND_ROBIN takes a single endpoint",
+			"",
 		},
 		{lead(), nil, "it cannot be decoded"},
 	} {
-		lead, other := &member{spec: c.lead}, &member{spec: c.other}
-		require.Equal(t, c.want, lead.misfit(other))
+		s := &service{members: []*member{{spec: c.lead}}}
+		require.Equal(t, c.want, s.misfit(&member{spec: c.other}))
 	}
 }
 
@@ -241,8 +252,11 @@ func TestWhoListsItDoesNotMatter(t *testing.T) {
 		members := []*member{memberOf(t, "a", "x", Merge{}, lists[0]), memberOf(t, "b", "y", Merge{}, lists[1])}
 		services := divide(familyOf(members[0].res), members)
 		require.Len(t, services, 1)
-		res, _ := services[0].merged()
+		res := services[0].merged()
 		versions = append(versions, res.Version())
 	}
 	require.Len(t, slices.Compact(versions), 1)
 }
+
+// dashed makes a file's name of that of a test.
+func dashed(name string) string { return strings.NewReplacer(" ", "-", ",", "").Replace(name) }

@@ -148,7 +148,7 @@ func (p *pool) remerge() (merged batch) {
 		family.keys = nil
 		delete(p.disputed, f)
 		for _, s := range p.services(f) {
-			res, _ := s.merged()
+			res := s.merged()
 			merged.puts = append(merged.puts, res)
 			family.keys = append(family.keys, res.Key())
 			p.served[res.Key()] = f

@@ -85,10 +85,11 @@ func poolModel(all []*registry) (served map[resource.Key]string, refused int) {
 	served = make(map[resource.Key]string)
 	merged := make(map[resource.Key]string)
 	hosts := make(map[string][]*group)
-	for _, s := range ordered {
+	for i := range 2 * len(ordered) { // once for what has addresses, and once for what has none
+		s, idle := ordered[i%len(ordered)], i >= len(ordered)
 		for _, key := range slices.SortedFunc(maps.Keys(s.lists), resource.Key.Compare) {
 			l := s.lists[key]
-			if s.Merge == nil {
+			if s.Merge == nil || idle != (len(l.addresses) == 0) {
 				continue
 			}
 			at := key.Namespace + "/" + l.host

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,10 @@ import (
 
 // Merged says what a merged ServiceEntry is made of.
 type Merged struct {
-	Members   []Member   `json:"members"`             // in order of precedence; ports, labels and such are those of the first
-	Refused   []Member   `json:"refused,omitempty"`   // in order of precedence
-	Endpoints []Endpoint `json:"endpoints,omitempty"` // in order of address
+	Members    []Member   `json:"members"`             // in order of precedence; ports, labels and such are those of the first
+	Refused    []Member   `json:"refused,omitempty"`   // in order of precedence
+	Resolution string     `json:"resolution"`          // follows from what the endpoints are, whoever leads
+	Endpoints  []Endpoint `json:"endpoints,omitempty"` // in order of address
 }
 
 // Member is what one source has of a merged ServiceEntry, or would have.
@@ -35,10 +37,10 @@ type Endpoint struct {
 	Standby  bool              `json:"standby,omitempty"` // not served while sources of a lower priority number list any
 }
 
-func (l *listing) provenance(standby bool) Endpoint {
+func (l *listing) provenance() Endpoint {
 	e := Endpoint{
 		Address: l.endpoint.Address, Ports: l.ports(), Network: l.endpoint.Network, Locality: l.endpoint.Locality,
-		Source: l.from.name, Place: l.res.Origin().Place, Standby: standby,
+		Source: l.from.name, Place: l.res.Origin().Place, Standby: l.standby,
 	}
 	if locality := l.from.merge.Locality; locality != "" {
 		e.Locality = locality
@@ -121,12 +123,26 @@ func (e *Explanation) merged(s *service) {
 	for _, r := range s.refused {
 		e.Merged.Refused = append(e.Merged.Refused, r.member.member(r.reason))
 	}
-	_, e.Merged.Endpoints = s.merged()
+	e.Merged.Resolution, e.Merged.Endpoints = s.resolution.String(), s.provenance()
 	if c, ok := s.conflict(); ok {
 		e.Conflicts = append(e.Conflicts, c)
 		slices.SortFunc(e.Conflicts, conflicts.Compare)
 	}
-	e.Why = "endpoints are merged from " + strings.Join(names, ", ") + "; " + e.Why
+	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")}, s.whyResolution()...), e.Why), "; ")
+}
+
+// whyResolution says why the resolution is another than that of the leading member.
+func (s *service) whyResolution() []string {
+	lead := s.members[0]
+	switch {
+	case s.resolution == lead.spec.GetResolution():
+		return nil
+	case idle(lead.spec):
+		return []string{fmt.Sprintf("resolution is %s: %s has no endpoints, and those of the others count", s.resolution, lead.from.name)}
+	default:
+		return []string{fmt.Sprintf("resolution is %s, not %s as in %s, so that addresses and names of all sources and ports of the host can stand together",
+			s.resolution, lead.spec.GetResolution(), lead.from.name)}
+	}
 }
 
 func (m *member) member(reason string) Member {
@@ -162,7 +178,39 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 		}
 		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))
 	}
-	c.Message = fmt.Sprintf("%s of %s is served, which comes first in precedence; what cannot be merged with it is not: %s",
-		lead.res.Key().FullName(), lead.from.name, strings.Join(reasons, "; "))
+	why := "which comes first in precedence"
+	if first := s.refused[0]; first.from.rank < lead.from.rank {
+		why = "the first in precedence that has endpoints"
+	}
+	c.Message = fmt.Sprintf("%s of %s is served, %s; what cannot be merged with it is not: %s",
+		lead.res.Key().FullName(), lead.from.name, why, strings.Join(reasons, "; "))
 	return c, true
+}
+
+// Refusal is a ServiceEntry that was to be merged, does not fit, and is not served for that.
+type Refusal struct {
+	Key    resource.Key // in its source
+	Winner Candidate    // the merged entry that has its host and port
+	Loser  Candidate
+	Reason string
+}
+
+// Refusals returns what cannot be merged, in order of key.
+func (v *View) Refusals() (all []Refusal) {
+	v.pool.mu.Lock()
+	defer v.pool.mu.Unlock()
+	for f := range v.pool.disputed {
+		for _, s := range v.pool.services(f) {
+			winner := s.merged()
+			for _, r := range s.refused {
+				all = append(all, Refusal{
+					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res}, Reason: r.reason,
+				})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Refusal) int {
+		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Loser.Source, b.Loser.Source))
+	})
+	return all
 }

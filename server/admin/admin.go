@@ -33,6 +33,7 @@ type View interface {
 	Snapshot() memstore.Snapshot
 	Synced() bool
 	Shadows() iter.Seq[aggregate.Shadow]
+	Refusals() []aggregate.Refusal
 	Sources() []aggregate.SourceStatus
 	Conflicts() []conflicts.Conflict
 	Explain(key resource.Key) aggregate.Explanation

@@ -34,11 +34,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	released []string // by whom
 	memstore.Table
-	shadows []aggregate.Shadow
-	sources []sources.Status
-	clients []xds.ClientStatus
-	config  fakeConfig
-	holding []string // the sources that hold a loss of any key
+	shadows  []aggregate.Shadow
+	refusals []aggregate.Refusal
+	sources  []sources.Status
+	clients  []xds.ClientStatus
+	config   fakeConfig
+	holding  []string // the sources that hold a loss of any key
 	// excluding is what is left out under any key.
 	excluding []sources.Excluded
 }
@@ -48,6 +49,7 @@ func (w *world) Holding(resource.Key) []string             { return w.holding }
 func (w *world) Excluding(resource.Key) []sources.Excluded { return w.excluding }
 func (w *world) Clients() []xds.ClientStatus               { return w.clients }
 func (w *world) Sources() []aggregate.SourceStatus         { return nil }
+func (w *world) Refusals() []aggregate.Refusal             { return w.refusals }
 func (w *world) Conflicts() []conflicts.Conflict           { return nil }
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
 	return aggregate.Explanation{Object: conflicts.Ref(key)}
@@ -190,6 +192,10 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 			Key: first.Key(), Winner: aggregate.Candidate{Source: "rules", Resource: first},
 			Losers: []aggregate.Candidate{{Source: "more", Resource: second}},
 		}},
+		refusals: []aggregate.Refusal{{
+			Key: second.Key(), Reason: "ports differ",
+			Winner: aggregate.Candidate{Source: "rules, more", Resource: first}, Loser: aggregate.Candidate{Source: "more", Resource: second},
+		}},
 	}
 	s := newServer(w)
 	_, body := get(t, s, "/debug/sources")
@@ -201,6 +207,8 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 	assert.JSONEq(t, `[
 		{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews",
 			"winner": {"source": "rules", "place": "a.yaml:1"}, "losers": [{"source": "more", "place": "b.yaml:1"}]},
+		{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews", "reason": "ports differ",
+			"winner": {"source": "rules, more", "place": "a.yaml:1"}, "losers": [{"source": "more", "place": "b.yaml:1"}]},
 		{"kind": "Sidecar", "namespace": "shop", "name": "s",
 			"winner": {"source": "rules", "place": "a.yaml:5"}, "losers": [{"source": "rules", "place": "c.yaml:2"}]}
 	]`, body)

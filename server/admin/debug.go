@@ -33,13 +33,15 @@ func (s *Server) quarantine() any {
 	return s.quarantinedIf(func(Quarantined) bool { return true })
 }
 
-// conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times.
+// conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that
+// cannot be merged into that of its host.
 type conflict struct {
 	Kind      resource.Kind `json:"kind"`
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name"`
 	Winner    place         `json:"winner"`
 	Losers    []place       `json:"losers"`
+	Reason    string        `json:"reason,omitempty"` // why it cannot be merged
 }
 
 type place struct {
@@ -58,6 +60,12 @@ func (s *Server) conflicts() any {
 			c.Losers = append(c.Losers, placeOf(l))
 		}
 		all = append(all, c)
+	}
+	for _, r := range s.opts.View.Refusals() {
+		all = append(all, conflict{
+			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
+			Winner: placeOf(r.Winner), Losers: []place{placeOf(r.Loser)}, Reason: r.Reason,
+		})
 	}
 	for _, src := range s.opts.Sources.Status() {
 		for _, within := range src.Conflicts {

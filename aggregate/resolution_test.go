@@ -1,0 +1,184 @@
+package aggregate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+	"pgregory.net/rapid"
+
+	"tributary/resource"
+)
+
+// TestMixedResolutions shows in golden files what becomes of ServiceEntries of a host that find their endpoints in different ways.
+func TestMixedResolutions(t *testing.T) {
+	const host = "reviews.shop.example"
+	as := func(resolution networking.ServiceEntry_Resolution, port uint32, addresses ...string) *networking.ServiceEntry {
+		se := serviceEntry(host, port)
+		se.Resolution = resolution
+		for _, a := range addresses {
+			se.Endpoints = append(se.Endpoints, workload(a, nil))
+		}
+		return se
+	}
+	const (
+		static = networking.ServiceEntry_STATIC
+		dns    = networking.ServiceEntry_DNS
+		robin  = networking.ServiceEntry_DNS_ROUND_ROBIN
+		none   = networking.ServiceEntry_NONE
+	)
+	ofRank := func(rank int, m *member) *member {
+		m.from.rank = rank
+		return m
+	}
+	for name, entries := range map[string][]*networking.ServiceEntry{
+		"the first has nothing":                 {as(static, 80), as(dns, 80, "a.example"), as(static, 80, "10.0.0.1")},
+		"the second has nothing":                {as(dns, 80, "a.example"), as(static, 80)},
+		"nobody has anything":                   {as(static, 80), as(static, 80)},
+		"addresses and names":                   {as(static, 80, "10.0.0.1"), as(dns, 80, "a.example", "10.0.0.1")},
+		"left to DNS":                           {as(dns, 80), as(static, 80, "10.0.0.1")},
+		"left to DNS alone":                     {as(dns, 80), as(static, 80)},
+		"round robin":                           {as(robin, 80, "a.example"), as(robin, 80, "b.example")},
+		"round robin of one":                    {as(robin, 80, "a.example"), as(static, 80)},
+		"what has nothing has other ports":      {changed(as(static, 80), func(se *networking.ServiceEntry) { se.Ports[0].Protocol = "TCP" }), as(static, 80, "10.0.0.1")},
+		"what passes through":                   {as(none, 80), as(static, 80, "10.0.0.1")},
+		"other ports of the host are by DNS":    {as(static, 80, "10.0.0.1"), as(dns, 81, "a.example")},
+		"another port of the host has nothing":  {as(static, 80), as(dns, 81, "a.example")},
+		"sockets beside names are not possible": {as(static, 80, "unix:///run/a"), as(dns, 80, "a.example")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var members []*member
+			for i, se := range entries {
+				members = append(members, ofRank(i, memberOf(t, string(rune('p'+i)), "reviews", Merge{}, se)))
+			}
+			golden(t, "resolution-"+dashed(name), divided(t, members))
+		})
+	}
+}
+
+// TestWhateverRegistriesSay holds that what is merged is valid whatever the sources say, each for itself valid, that each of them
+// is heard or refused with a reason, and that no endpoint is missing but for that: and that nobody is refused for what can
+// stand together, nor for somebody who serves nothing.
+func TestWhateverRegistriesSay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		hosts := rapid.SampledFrom([][]string{{"a.example"}, {"a.example"}, {"a.example", "b.example"}, {"*.example"}}).Draw(t, "hosts")
+		var members []*member
+		for i := range rapid.IntRange(1, 4).Draw(t, "number") {
+			from := &contributor{name: fmt.Sprint("s", i), rank: i, merge: Merge{Priority: rapid.IntRange(0, 1).Draw(t, "priority")}}
+			for j := range rapid.IntRange(0, 2).Draw(t, "entries") {
+				res, err := resource.New(resource.Meta{Key: keyOf(fmt.Sprint("e", j))}, anyEntry(t, hosts))
+				require.NoError(t, err)
+				if _, err := resource.Validate(res); err == nil {
+					members = append(members, &member{from: from, res: res, spec: decoded(res)})
+				}
+			}
+		}
+		if len(members) == 0 {
+			return
+		}
+		heard := make(map[*member]int)
+		services := divide(familyOf(members[0].res), members)
+		for _, s := range services {
+			merged := s.merged()
+			_, err := resource.Validate(merged)
+			require.NoError(t, err, "%v", decoded(merged))
+			for _, m := range s.members {
+				heard[m]++
+				s.checkEndpointsOf(t, m, decoded(merged))
+			}
+			for _, r := range s.refused {
+				heard[r.member]++
+				require.NotEmpty(t, r.reason)
+				if idle(r.spec) {
+					continue
+				}
+				require.False(t, slices.ContainsFunc(s.members, func(m *member) bool { return idle(m.spec) && len(s.members) == 1 }), "%v is refused for who serves nothing", r.spec)
+				for _, m := range s.members {
+					require.False(t, together(m.spec, r.spec) && together(s.members[0].spec, r.spec), "%s: %v beside %v", r.reason, r.spec, m.spec)
+				}
+			}
+		}
+		for _, m := range members {
+			require.Equal(t, 1, heard[m], "%v", m.spec)
+		}
+		checkJoined(t, services)
+	})
+}
+
+// checkEndpointsOf holds that the endpoints of a member of the service are in what is served, unless others go first by priority.
+func (s *service) checkEndpointsOf(t *rapid.T, m *member, merged *networking.ServiceEntry) {
+	first := 2
+	for _, m := range s.members {
+		if len(m.spec.Endpoints) > 0 || leftToDNS(m.spec) && hostOf(m.spec) != "" {
+			first = min(first, m.from.merge.Priority)
+		}
+	}
+	if m.from.merge.Priority > first {
+		return
+	}
+	served := &member{spec: merged}
+	identities := make(map[string]bool)
+	for _, e := range served.lists() {
+		identities[(&listing{member: served, endpoint: e}).identity()] = true
+	}
+	for _, e := range m.lists() {
+		require.True(t, identities[(&listing{member: m, endpoint: e}).identity()], "%v of %v is missing in %v", e, m.spec, merged)
+	}
+}
+
+// together reports whether nothing speaks against two entries in one: the model.
+func together(a, b *networking.ServiceEntry) bool {
+	plain := func(se *networking.ServiceEntry) bool {
+		return se.WorkloadSelector == nil && se.Resolution != networking.ServiceEntry_NONE && notForDNS(se) == "" && (len(se.Endpoints) > 0 || len(se.Hosts) == 1 || idle(se))
+	}
+	return plain(a) && plain(b) && slices.Equal(portList(a), portList(b)) && a.Location == b.Location && slices.Equal(exports(a), exports(b))
+}
+
+// checkJoined holds that istiod can join all that it would join if they were resolved alike.
+func checkJoined(t *rapid.T, services []*service) {
+	for _, a := range services {
+		for _, b := range services {
+			if a.mayJoin(b) && b.mayJoin(a) && a.resolution != networking.ServiceEntry_NONE && b.resolution != networking.ServiceEntry_NONE &&
+				(a.resolution == networking.ServiceEntry_DNS || b.resolution == networking.ServiceEntry_DNS) && len(a.served) > 0 && len(b.served) > 0 {
+				require.Equal(t, a.resolution, b.resolution)
+			}
+		}
+	}
+}
+
+// anyEntry is what some registry might say.
+func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
+	se := &networking.ServiceEntry{
+		Hosts:      hosts,
+		Resolution: networking.ServiceEntry_Resolution(rapid.SampledFrom([]int32{0, 1, 1, 1, 2, 2, 2, 3}).Draw(t, "resolution")),
+		Location:   networking.ServiceEntry_Location(rapid.SampledFrom([]int32{0, 0, 0, 1}).Draw(t, "location")),
+		Addresses:  rapid.SampledFrom([][]string{nil, nil, {"240.0.0.1"}, {"10.1.0.0/16"}}).Draw(t, "addresses"),
+		ExportTo:   rapid.SampledFrom([][]string{nil, nil, nil, {"."}}).Draw(t, "exportTo"),
+	}
+	for i, number := range rapid.SampledFrom([][]uint32{{80}, {80}, {80, 443}, {443}, {9090}}).Draw(t, "ports") {
+		se.Ports = append(se.Ports, &networking.ServicePort{
+			Number: number, Name: fmt.Sprint(rapid.SampledFrom([]string{"p", "q"}).Draw(t, "name"), i), Protocol: "HTTP",
+			TargetPort: rapid.SampledFrom([]uint32{0, 0, 8080}).Draw(t, "target"),
+		})
+	}
+	names := []string{"10.0.0.1", "10.0.0.2", "fd00::1"}
+	if byName(se) {
+		names = append(names, "one.internal", "two.internal", "a.example")
+	} else {
+		names = append(names, "unix:///run/a")
+	}
+	for _, address := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "endpoints") {
+		e := workload(address, nil)
+		if number := rapid.SampledFrom([]uint32{0, 0, 8081}).Draw(t, "port"); number > 0 && address[0] != 'u' {
+			e.Ports = map[string]uint32{se.Ports[0].Name: cmp.Or(number, 1)}
+		}
+		se.Endpoints = append(se.Endpoints, e)
+	}
+	if rapid.IntRange(0, 9).Draw(t, "selects") == 0 {
+		se.Endpoints, se.WorkloadSelector = nil, &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}
+	}
+	return se
+}
