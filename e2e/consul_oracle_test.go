@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +32,12 @@ type oracle struct {
 	losses []string
 	looks  int
 }
+
+// How many services and rules there may be.
+const (
+	oracleServices = 12
+	oracleRules    = 9
+)
 
 func newOracle() oracle {
 	return oracle{ports: map[string]map[int]bool{}, rules: map[string]int{}, counter: 10000, mu: new(sync.Mutex)}
@@ -72,7 +80,7 @@ func (o *oracle) touch(words ...string) {
 
 // next chooses a change: how to write it, which may be done again and again, and what is to be called when it was.
 func (o *oracle) next(rnd *rand.Rand) (write func(*api.Client) error, done func()) {
-	service, rule := fmt.Sprint("s", rnd.IntN(12)), fmt.Sprint("r", rnd.IntN(9))
+	service, rule := fmt.Sprint("s", rnd.IntN(oracleServices)), fmt.Sprint("r", rnd.IntN(oracleRules))
 	some := slices.Sorted(maps.Keys(o.ports[service]))
 	o.counter++
 	fresh := o.counter
@@ -87,16 +95,13 @@ func (o *oracle) next(rnd *rand.Rand) (write func(*api.Client) error, done func(
 	case n < 7:
 		port := some[rnd.IntN(len(some))]
 		o.touch(endpointWord(service, port))
-		return func(c *api.Client) error {
-			_, err := c.Catalog().Deregister(&api.CatalogDeregistration{Node: nodeOf(port), ServiceID: idOf(service, port)}, nil)
-			return err
-		}, func() { delete(o.ports[service], port) }
+		return o.deregister(service, port), func() { delete(o.ports[service], port) }
 	case n < 9 || o.rules[rule] == 0:
 		o.touch(ruleWord(rule, o.rules[rule]))
 		return o.put(rule, fresh), func() { o.rules[rule] = fresh }
 	default:
 		o.touch(ruleWord(rule, o.rules[rule]))
-		return func(c *api.Client) error { _, err := c.KV().Delete("mesh/"+rule, nil); return err }, func() { delete(o.rules, rule) }
+		return o.remove(rule), func() { delete(o.rules, rule) }
 	}
 }
 
@@ -137,6 +142,17 @@ func (o *oracle) register(service string, port int, passes bool) func(*api.Clien
 		}, nil)
 		return err
 	}
+}
+
+func (o *oracle) deregister(service string, port int) func(*api.Client) error {
+	return func(c *api.Client) error {
+		_, err := c.Catalog().Deregister(&api.CatalogDeregistration{Node: nodeOf(port), ServiceID: idOf(service, port)}, nil)
+		return err
+	}
+}
+
+func (o *oracle) remove(rule string) func(*api.Client) error {
+	return func(c *api.Client) error { _, err := c.KV().Delete("mesh/"+rule, nil); return err }
 }
 
 func (o *oracle) put(rule string, version int) func(*api.Client) error {
@@ -216,6 +232,55 @@ func served(ctx context.Context, tributary *fixture.Tributary) (map[string]bool,
 		all[ruleWord(name[len("shop/"):], version)] = true
 	}
 	return all, nil
+}
+
+// held is what a Consul has for certain, in the words of the oracle.
+func (o *oracle) held(c *api.Client) (map[string]bool, error) {
+	all := map[string]bool{}
+	sure := &api.QueryOptions{RequireConsistent: true}
+	for n := range oracleServices {
+		service := fmt.Sprint("s", n)
+		entries, _, err := c.Health().Service(service, "", true, sure)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			all[endpointWord(service, e.Service.Port)] = true
+		}
+	}
+	pairs, _, err := c.KV().List("mesh/", sure)
+	if err != nil {
+		return nil, err
+	}
+	for _, pair := range pairs {
+		_, destination, _ := strings.Cut(string(pair.Value), "{host: v")
+		var version int
+		if _, err := fmt.Sscanf(destination, "%d", &version); err != nil {
+			return nil, fmt.Errorf("key %s: %w", pair.Key, err)
+		}
+		all[ruleWord(strings.TrimPrefix(pair.Key, "mesh/"), version)] = true
+	}
+	return all, nil
+}
+
+// stray is the write that has Consul forget what a word is about, if it should not be there in any form; nil if it should.
+func (o *oracle) stray(word string) func(*api.Client) error {
+	name, port, endpoint := strings.Cut(word, " at ")
+	if !endpoint {
+		rule, _, _ := strings.Cut(word, " says ")
+		if o.rules[rule] != 0 {
+			return nil
+		}
+		return o.remove(rule)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil { // of our own word
+		panic(err)
+	}
+	if _, there := o.ports[name][n]; there {
+		return nil
+	}
+	return o.deregister(name, n)
 }
 
 // look looks again and again whether what nobody touches is served, until it is told to stop.

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,10 +137,27 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	defer cancel()
 	ctx, sent := dial.Watch(o.Context())
 	entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o.WithContext(ctx))
+	if err == nil {
+		err = wholeInstances(entries)
+	}
 	if err != nil {
 		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
 	}
 	return reading{Answer: answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
+}
+
+// wholeInstances returns an error if what names an instance is missing in an answer. To leave it out would look like its loss.
+func wholeInstances(entries []*api.ServiceEntry) error {
+	if err := dial.Whole(entries); err != nil {
+		return err
+	}
+	for i, e := range entries {
+		err := cmp.Or(dial.Whole([]*api.Node{e.Node}), dial.Whole([]*api.AgentService{e.Service}), dial.Whole(e.Checks))
+		if err != nil {
+			return fmt.Errorf("instance %d: %w", i+1, err)
+		}
+	}
+	return nil
 }
 
 func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -40,12 +41,14 @@ type world struct {
 	published map[string][]mapping.Service // nil for what was withdrawn
 	times     map[string]int               // how often each was published
 	state     sources.Health
-	done      bool     // synced
-	old       []string // what an earlier run published
-	note      []byte   // what it kept
-	blind     bool     // it does not answer the witnesses
-	refused   error    // for every service
-	level     level    // of the last read of a service that did not wait
+	done      bool               // synced
+	old       []string           // what an earlier run published
+	note      []byte             // what it kept
+	blind     bool               // it does not answer the witnesses
+	refused   error              // for every service
+	odd       map[string]error   // the same, for some
+	lags      map[string]reading // what a server that lags behind answers of some, which is asked if any server will do
+	level     level              // of the last read of a service that did not wait
 }
 
 type fakeDomain struct {
@@ -153,13 +156,17 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 	w.mu.Lock()
 	w.reads[name]++
 	w.all++
-	refused := w.refused
+	refused := cmp.Or(w.refused, w.odd[name])
+	late, lags := w.lags[name]
 	if q.index == 0 {
 		w.level = q.level
 	}
 	w.mu.Unlock()
 	if refused != nil {
 		return r, refused
+	}
+	if lags && q.level == usual && q.index == 0 {
+		return late, nil
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		r = reading{instances: f.services[name], Answer: judge.Answer{Index: max(1, f.at[name]), Confirming: q.level == certain}}

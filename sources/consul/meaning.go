@@ -83,7 +83,6 @@ var seed = maphash.MakeSeed()
 
 // newInstances takes over entries.
 func newInstances(entries []*api.ServiceEntry) instances {
-	entries = slices.DeleteFunc(entries, func(e *api.ServiceEntry) bool { return e == nil || e.Node == nil || e.Service == nil })
 	slices.SortStableFunc(entries, func(a, b *api.ServiceEntry) int { return strings.Compare(identity(a), identity(b)) })
 	return instances{list: entries, sum: digest(entries)}
 }

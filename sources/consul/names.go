@@ -108,7 +108,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 // adopt adds to the names of p those that an earlier run published, so that they are withdrawn only if reading them
 // tells that they have gone.
 func (r *run) adopt(p *part, names []string) []string {
-	if len(p.listing.names) == 0 && len(r.restored) > 1 && !p.suspected(time.Now()) {
+	if !p.based && len(p.listing.names) == 0 && len(r.restored) > 1 && !p.suspected(time.Now()) { // else what was kept tells
 		p.suspicion = judge.Suspicion{Until: time.Now().Add(r.settings.ResetHold), Why: fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(r.restored))}
 	}

@@ -1,10 +1,12 @@
 package consul
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
@@ -37,4 +39,81 @@ func TestATokenLimitedToNodes(t *testing.T) {
 		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
 		require.NotEqual(t, sources.Healthy, w.health().State)
 	})
+}
+
+// Instances come and go on nodes that do so, too, as with an autoscaler.
+func TestNodesThatHaveGoneAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 2, 50))
+		r := w.start(Settings{}, 0)
+		for i := range 400 {
+			w.change(local, func(f *fakeDomain) { f.set("web", made("1", fmt.Sprintf("a%03d", i), uint64(100+i))) })
+			pass(30 * time.Second)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		require.Less(t, len(r.parts[0].nodes.believed), 50, "three nodes have instances")
+		require.Less(t, len(r.parts[0].nodes.fresh), 50)
+		for _, node := range []string{"n0", "n1", "a399"} {
+			require.Contains(t, r.parts[0].nodes.believed, node)
+		}
+	})
+}
+
+// However many nodes there are, each of them can be the one that tells of a wipe while tributary was away.
+func TestEveryNodeIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		w.change(local, func(f *fakeDomain) { // a service on nodes that come first in order
+			var all instances
+			for i := range 300 {
+				all = all.with(made(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
+			}
+			f.set("big", all)
+		})
+		_, stop := w.begin(Settings{}, 0)
+		pass(10 * time.Second)
+		stop()
+		w.outlive()
+		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; twenty(0, 12, 490)(f) })
+		w.start(Settings{}, 0)
+		pass(2 * time.Minute)
+		w.requireServed(0, 20)
+	})
+}
+
+// A service that cannot be read is no witness, and neither is one that turns out to be that.
+func TestAWitnessThatCannotBeRead(t *testing.T) {
+	for what, before := range map[string]bool{"as is known": true, "as is found": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, twenty(0, 6, 50))
+				odd := map[string]error{"..": api.StatusError{Code: 400, Body: "Missing service name"}}
+				if before {
+					w.change(local, func(f *fakeDomain) { f.set("..", at("1")) })
+					w.odd = odd
+				}
+				w.start(Settings{}, 0)
+				pass(time.Minute)
+				require.Equal(t, sources.Healthy, w.health().State)
+				w.change(local, func(f *fakeDomain) {
+					f.remove("s04")
+					f.remove("s05")
+					if !before {
+						f.set("..", at("1"))
+						w.odd = odd
+					}
+				})
+				pass(10 * time.Second)
+				w.change(local, func(f *fakeDomain) { f.set("new", at("1")) })
+				pass(time.Minute)
+				require.Equal(t, []string{"/1"}, w.instancesOf("new"), w.health().Message)
+				w.requireServed(0, 4)
+				require.Empty(t, w.of("s04"))
+			})
+		})
+	}
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"tributary/sources/consul/dial"
 )
 
 // Over plain HTTP not every service has a place for a query that waits. Those that have none are not read for nothing: a few
@@ -19,6 +23,9 @@ import (
 
 // mark is what a witness names: a service, or a node and so all services on it.
 type mark struct{ service, node string }
+
+// markOf names a service or a node. To Consul those that differ by case only are one.
+func markOf(service, node string) mark { return mark{strings.ToLower(service), strings.ToLower(node)} }
 
 // marks are what a witness answered: a digest of all that it says of each mark.
 type marks map[mark]uint64
@@ -111,19 +118,20 @@ func (r *run) noticed(p *part, question string, before, now marks) {
 		p.note.move()
 		return
 	}
-	for m := range differ(before, now) {
-		if m.service != "" {
-			if s := p.services[m.service]; s != nil && !s.placed {
-				s.again.raise()
-			}
-			continue
-		}
-		for _, s := range p.services {
-			if _, on := s.instances.nodes()[m.node]; on && !s.placed {
-				s.again.raise()
-			}
+	about := differ(before, now)
+	if len(about) == 0 {
+		return
+	}
+	for name, s := range p.services {
+		if !s.placed && (about[markOf(name, "")] || s.onAny(about)) {
+			s.again.raise()
 		}
 	}
+}
+
+// onAny reports whether an instance of s is on one of the nodes that marks are about.
+func (s *service) onAny(about map[mark]bool) bool {
+	return slices.ContainsFunc(s.instances.list, func(e *api.ServiceEntry) bool { return about[markOf("", e.Node.Node)] })
 }
 
 // differ returns the marks of which two answers do not say the same.
@@ -174,14 +182,17 @@ func (c *client) failing(ctx context.Context, d domain, state string, q query) (
 	o, cancel := c.options(ctx, d, q, "")
 	defer cancel()
 	checks, meta, err := c.Health().State(state, o)
+	if err == nil {
+		err = dial.Whole(checks)
+	}
 	if err != nil {
 		return nil, 0, explain(o, err)
 	}
 	all := make(marks)
 	for _, check := range checks {
-		m := mark{service: check.ServiceName}
+		m := markOf(check.ServiceName, "")
 		if m.service == "" {
-			m.node = check.Node
+			m = markOf("", check.Node)
 		}
 		all[m] += maphash.String(seed, check.Node+"\x00"+check.CheckID) | 1 // a sum, since their order means nothing
 	}
@@ -193,12 +204,15 @@ func (c *client) nodes(ctx context.Context, d domain, q query) (marks, uint64, e
 	o, cancel := c.options(ctx, d, q, "")
 	defer cancel()
 	nodes, meta, err := c.Catalog().Nodes(o)
+	if err == nil {
+		err = dial.Whole(nodes)
+	}
 	if err != nil {
 		return nil, 0, explain(o, err)
 	}
 	all := make(marks, len(nodes))
 	for _, n := range nodes {
-		all[mark{node: n.Node}] = digest([]*api.ServiceEntry{{Node: n, Service: &api.AgentService{}}})
+		all[markOf("", n.Node)] += digest([]*api.ServiceEntry{{Node: n, Service: &api.AgentService{}}})
 	}
 	return all, meta.LastIndex, nil
 }

@@ -2,10 +2,13 @@ package consul
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
@@ -97,4 +100,47 @@ func TestMarksDiffer(t *testing.T) {
 	require.Empty(t, differ(a, a))
 	require.Equal(t, map[mark]bool{{service: "a"}: true, {service: "b"}: true, {service: "c"}: true},
 		differ(a, marks{{service: "a"}: 2, {node: "n"}: 3, {service: "c"}: 1}))
+}
+
+// A service without a place is not read again until something moves. So what it is read from must have heard of what has.
+func TestAServiceWithoutAPlaceIsReadFromTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := crowd(t, 100)
+		name := r.unwatched()
+		before, err := w.service(t.Context(), local, name, query{})
+		require.NoError(t, err)
+		w.change(local, func(f *fakeDomain) {
+			w.lags = map[string]reading{name: before}
+			f.set(name, made("2", "n0", 50))
+		})
+		pass(20 * time.Second)
+		w.mu.Lock()
+		w.lags = nil // it has caught up, after far more than it ever takes
+		w.mu.Unlock()
+		pass(5 * time.Minute)
+		require.Equal(t, []string{"/2"}, w.instancesOf(name))
+	})
+}
+
+// The check that fails is of an instance that is registered under another spelling of the name.
+func TestWhatDiffersByCaseIsNoticed(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Consul-Index", "5")
+		w.Header().Set("X-Consul-LastContact", "0")
+		_, _ = w.Write([]byte(`[{"Node": "N1", "CheckID": "a", "ServiceName": "Web"}, {"Node": "N2", "CheckID": "b"}]`))
+	}))
+	defer s.Close()
+	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
+	require.NoError(t, err)
+	defer source.close()
+	now, _, err := source.catalog.failing(t.Context(), local, api.HealthCritical, query{})
+	require.NoError(t, err)
+	p := &part{services: map[string]*service{}, note: newNote()}
+	for name, i := range map[string]instances{"web": at("1"), "WEB": at("1"), "other": made("1", "n2", 5), "third": at("1")} {
+		p.services[name] = &service{name: name, part: p, instances: i}
+	}
+	(&run{}).noticed(p, api.HealthCritical, marks{}, now)
+	for name, woken := range map[string]bool{"web": true, "WEB": true, "other": true, "third": false} {
+		require.Equal(t, woken, p.services[name].again.take(), name)
+	}
 }

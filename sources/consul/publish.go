@@ -137,7 +137,7 @@ func (r *run) expire(now time.Time) time.Duration {
 	for _, p := range r.parts {
 		if !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
 			p.suspicion, p.carried, r.unkept = judge.Suspicion{}, false, true
-			maps.Copy(p.nodes, p.fresh) // or the same nodes would be a reason for the next suspicion
+			p.nodes.believe() // or the same nodes would be a reason for the next suspicion
 			maps.Copy(r.dirty, r.merged)
 			p.again.raise()
 			for _, s := range p.services {
@@ -191,10 +191,10 @@ func (r *run) started() bool {
 	return true
 }
 
-// quiet reports whether no service of p is in trouble.
+// quiet reports whether no service of p is in trouble. Those that cannot be read are in quarantine instead.
 func (p *part) quiet() bool {
 	for _, s := range p.services {
-		if s.trouble != nil {
+		if s.trouble != nil && s.refusal == nil {
 			return false
 		}
 	}
@@ -306,9 +306,13 @@ func (p *part) condition() (whole *trouble, some string) {
 		return p.trouble, ""
 	}
 	var names []string
-	worst := sources.Denied
+	worst, readable := sources.Denied, 0
 	for name, s := range p.services {
-		if s.trouble != nil && s.refusal == nil { // those that are refused are in quarantine
+		if s.refusal != nil { // it is in quarantine
+			continue
+		}
+		readable++
+		if s.trouble != nil {
 			names = append(names, name)
 			if s.trouble.state != sources.Denied {
 				worst = s.trouble.state
@@ -324,7 +328,7 @@ func (p *part) condition() (whole *trouble, some string) {
 	if len(names) > 1 {
 		message += fmt.Sprintf(", and %d services more", len(names)-1)
 	}
-	if len(names) == len(p.services) {
+	if len(names) == readable {
 		return &trouble{state: worst, message: message}, ""
 	}
 	return nil, message

@@ -2,12 +2,10 @@ package consul
 
 import (
 	"fmt"
-	"path"
-	"strings"
-	"unicode"
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 )
 
 // A service that cannot be read for its own sake, because no path can express its name or its answer cannot be understood,
@@ -24,7 +22,7 @@ func (s *service) refuse(t *trouble) bool {
 		return false
 	}
 	s.failures++
-	inexpressible := !expressible(s.name)
+	inexpressible := !dial.Expressible("/v1/health/service/" + s.name)
 	// If nothing else can be read either, it is the filter that is at fault, or something in front of Consul.
 	if s.refusal != nil || !inexpressible && (s.failures < refusedOften || !s.part.readable()) {
 		return false
@@ -49,13 +47,6 @@ func (p *part) readable() bool {
 		}
 	}
 	return false
-}
-
-// expressible reports whether the name of a service can stand in the path of a request. Consul takes any characters in
-// names, and refuses or redirects requests with some of them (observed in 1.22).
-func expressible(name string) bool {
-	const before = "/v1/health/service/"
-	return path.Clean(before+name) == before+name && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // rejects are those of a service that cannot be read in some domains. Without a key they stand for whatever was made of it.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/judge"
 )
 
 // twenty fills a domain with services of the numbers from one to another, each on one of two nodes.
@@ -196,5 +197,41 @@ func TestSeveralServicesThatGoAreNoLossOfData(t *testing.T) {
 		require.Equal(t, sources.Healthy, w.health().State)
 		require.Empty(t, w.instancesOf("s00"))
 		w.requireServed(15, 20)
+	})
+}
+
+// A datacenter that never had a service has lost none, either.
+func TestAnEmptyDatacenterIsNotSuspectedAtARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := domain{datacenter: "dc1"}, domain{datacenter: "dc2"}
+		w := newWorld(t, one, two)
+		w.change(one, twenty(0, 20, 50))
+		s := Settings{Datacenters: []string{"dc1", "dc2"}}
+		_, stop := w.begin(s, 0)
+		pass(time.Minute)
+		require.Equal(t, sources.Healthy, w.health().State)
+		stop()
+		w.outlive()
+		w.start(s, 0)
+		pass(time.Minute)
+		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+	})
+}
+
+// The clock was wrong when the suspicion was kept.
+func TestASuspicionOfAWrongClockEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 2, 50))
+		s := Settings{}
+		require.NoError(t, s.complete())
+		w.note = judge.Records{Of: s.selecting(), Parts: map[string]judge.Record{"": {
+			Index: 101, Names: []string{"s00", "s01"}, Suspicion: judge.Suspicion{Until: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
+		}}}.Encode()
+		w.start(Settings{}, 0)
+		pass(time.Minute)
+		require.Equal(t, sources.Degraded, w.health().State)
+		pass(time.Hour)
+		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
-	"tributary/sources/consul/judge"
 )
 
 // run is the state of one run.
@@ -57,7 +56,7 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m mapper, places in
 	}
 	for _, d := range settings.domains() {
 		r.parts = append(r.parts, &part{
-			domain: d, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: make(judge.Made), fresh: make(judge.Made), note: newNote(),
+			domain: d, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(), note: newNote(),
 		})
 	}
 	if places > 0 {
@@ -118,9 +117,11 @@ func (r *run) explain(err error) *trouble {
 	case dial.Denied:
 		r.counters.denied.Add(1)
 	}
-	own := f.Kind == dial.Refused || f.Kind == dial.Garbled
-	return &trouble{f.State(), err.Error(), own}
+	return &trouble{f.State(), err.Error(), ownFault(f)}
 }
+
+// ownFault reports whether what was asked is at fault, or what was answered, and not that Consul cannot be reached.
+func ownFault(f dial.Failure) bool { return f.Kind == dial.Refused || f.Kind == dial.Garbled }
 
 // pause waits for d, or until somebody wants us to look again.
 func (r *run) pause(ctx context.Context, i *interrupt, d time.Duration) {

@@ -3,7 +3,6 @@ package consul
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"tributary/sources"
@@ -29,8 +28,7 @@ type part struct {
 	carried   bool            // and that it did so before this run, which does not know what instances there were
 	based     bool            // the listing is the last one of an earlier run, until the names are known
 	note      note            // of what changed, for those without a place
-	// nodes says when the nodes were created that have instances, as of the listing; fresh the same, as last read.
-	nodes, fresh judge.Made
+	nodes     nodes
 }
 
 // service is one service of a domain and what is known of it.
@@ -84,21 +82,25 @@ func unseen(anonymous bool, withToken, without string) string {
 }
 
 // complete reports whether all that the domain had at the start was read. A service that we may not read does not
-// hold up the others; if it is all of them, we may not read the domain.
+// hold up the others; if it is all of them that can be read, we may not read the domain.
 func (p *part) complete() bool {
 	if !p.known {
 		return false
 	}
-	denied := 0
+	denied, readable := 0, 0
 	for _, s := range p.services {
 		if !s.settled {
 			return false
 		}
+		if s.refusal != nil {
+			continue
+		}
+		readable++
 		if s.trouble != nil && s.trouble.state == sources.Denied {
 			denied++
 		}
 	}
-	return denied == 0 || denied < len(p.services)
+	return denied == 0 || denied < readable
 }
 
 // take applies what was read of s, and returns what that meant. The caller holds mu of run, and publishes the service
@@ -123,7 +125,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.trouble = nil
 		return absent
 	}
-	s.part.learn(r.instances.nodes())
+	s.part.nodes.learn(r.instances.nodes())
 	missing := r.instances.without(s.instances)
 	switch m {
 	case foreign:
@@ -167,20 +169,10 @@ func (s *service) take(r reading, now time.Time) meaning {
 // compareNodes suspects a Consul that has lost its data if all nodes of the instances that are left were made anew.
 func (s *service) compareNodes(r reading, missing int, now time.Time) {
 	c := judge.Compared{Known: true, Before: len(s.instances.list), Now: len(r.instances.list), Missing: missing}
-	s.part.nodes.Compare(r.instances.nodes(), 0, &c)
+	s.part.nodes.believed.Compare(r.instances.nodes(), 0, &c)
 	if !s.part.suspected(now) && judge.Reset(c, r.Answer) {
 		s.part.suspicion = judge.Suspicion{Until: now.Add(s.part.resetHold), Why: fmt.Sprintf(
 			"Consul seems to have lost its data: the nodes of service %s were made anew", s.name)}
-	}
-}
-
-// learn takes up when nodes were created. What was known of them counts until the names are believed again.
-func (p *part) learn(nodes judge.Made) {
-	for node, made := range nodes {
-		p.fresh[node] = made
-		if _, known := p.nodes[node]; !known {
-			p.nodes[node] = made
-		}
 	}
 }
 
@@ -242,7 +234,7 @@ func (p *part) compare(l listing) judge.Compared {
 // services that are to be read again. The caller holds mu of run.
 func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, check []*service) {
 	c := p.compare(l)
-	p.nodes.Compare(l.nodes, 0, &c)
+	p.nodes.believed.Compare(l.nodes, 0, &c)
 	m, wiped := meaningOfNames(c, l)
 	switch m {
 	case doubtful:
@@ -260,8 +252,9 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 		p.carried = p.carried || !p.known
 	}
 	p.known, p.listing = true, l
-	maps.Copy(p.fresh, l.nodes)
-	maps.Copy(p.nodes, p.fresh)
+	p.nodes.learn(l.nodes)
+	p.nodes.believe()
+	p.forgetNodes()
 	if l.Confirming {
 		p.certain++
 	}

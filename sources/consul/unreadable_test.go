@@ -70,3 +70,24 @@ func TestAFilterThatIsNoneSettlesNothing(t *testing.T) {
 		require.Contains(t, w.health().Message, "boolean expression")
 	})
 }
+
+// That one name cannot be read says nothing about the others, of which none may be.
+func TestWhatIsQuarantinedHidesNoDenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, odd := range []bool{false, true} {
+			w := newWorld(t)
+			w.change(local, func(f *fakeDomain) {
+				f.set("web", at("1"))
+				if odd {
+					f.set("..", at("1"))
+				}
+			})
+			w.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
+			_, stop := w.begin(Settings{}, 0)
+			pass(time.Minute)
+			require.False(t, w.synced(), odd)
+			require.Equal(t, sources.Denied, w.health().State, odd)
+			stop()
+		}
+	})
+}

@@ -34,7 +34,7 @@ type watcher struct {
 	queued  bool      // it counts among those that have none
 	yield   bool      // it left its place for others
 	polled  time.Time // when it last read without a place
-	seen    int       // what had moved when it last read
+	seen    int       // what had moved when the leader was last read; 0 if another server was read since
 }
 
 // step makes one read and draws the consequences.
@@ -112,6 +112,9 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 		w.queued = true
 		w.gate.waiting.Add(1)
 	}
+	if w.covered() {
+		usual = max(usual, leaders)
+	}
 	return query{level: usual}, w.gate.turns
 }
 
@@ -138,7 +141,10 @@ func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading,
 	}
 	w.counters.reads.Add(1)
 	w.mu.Lock()
-	w.seen = w.service.part.note.moved
+	w.seen = 0
+	if q.level >= leaders { // other servers may not have heard yet of what has moved, and nobody would tell when they have
+		w.seen = w.service.part.note.moved
+	}
 	w.mu.Unlock()
 	return w.catalog.service(ctx, w.service.part.domain, w.service.name, q)
 }

@@ -95,11 +95,22 @@ func newPlace(address string, s Settings) (*place, error) {
 }
 
 // FilteredError says that the token sees only part of the keys. What it does not see has not been deleted.
-type FilteredError struct{ prefix string }
+type FilteredError struct {
+	prefix    string
+	asked     bool // Consul did not say so, but was asked for the right to read what was there
+	anonymous bool // no token was sent
+}
 
 // Error implements error.
 func (e *FilteredError) Error() string {
-	return fmt.Sprintf("the token sees only part of the keys under %s", e.prefix)
+	switch {
+	case e.anonymous:
+		return fmt.Sprintf("Permission denied: no token is sent, and without one not all that was under %s may be read", e.prefix)
+	case e.asked:
+		return fmt.Sprintf("Permission denied: the token may not read all that was under %s", e.prefix)
+	default:
+		return fmt.Sprintf("the token sees only part of the keys under %s", e.prefix)
+	}
 }
 
 // errForeign says that what answered was not Consul, or not all that it answered arrived.

@@ -30,7 +30,12 @@ func impatient(p *place) {
 
 func newSource(t *testing.T, c *kvtest.Consul, settings Settings) *Source {
 	t.Helper()
-	s, err := New("consul-kv://"+c.Addr()+"/mesh", settings)
+	return sourceAt(t, c.Addr(), settings)
+}
+
+func sourceAt(t *testing.T, address string, settings Settings) *Source {
+	t.Helper()
+	s, err := New("consul-kv://"+address+"/mesh", settings)
 	require.NoError(t, err)
 	impatient(s.place)
 	return s

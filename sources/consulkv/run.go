@@ -87,7 +87,7 @@ func (r *run) report(h sources.Health) {
 func (r *run) recall() {
 	var record judge.Record
 	if k, ok := r.sink.(sources.Keeper); ok {
-		records, err := judge.Decode(k.Kept(), r.place.origin(r.place.prefix))
+		records, err := judge.Decode(k.Kept(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
 		if err == nil { // without it we know as much as the first time
 			record = records.Parts[r.place.prefix]
 		}

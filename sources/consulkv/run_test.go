@@ -34,12 +34,18 @@ func runSource(t *testing.T, consul *kvtest.Consul, settings Settings) *running 
 
 // run starts the source, on a table that has what an earlier run left, if anything.
 func (r *running) run(settings Settings) {
+	r.t.Helper()
+	r.runAt(r.consul.Addr(), settings)
+}
+
+// runAt starts it with an address in front of the server.
+func (r *running) runAt(address string, settings Settings) {
 	t := r.t
 	t.Helper()
 	r.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: newSource(t, r.consul, settings), Table: r.table}))
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: sourceAt(t, address, settings), Table: r.table}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()

@@ -74,14 +74,13 @@ func (s *Store) Run(ctx context.Context) {
 
 // Refresh reads everything, for those who do not Run the store.
 func (s *Store) Refresh(ctx context.Context) error {
-	m := newMemory(s.place.resetHold)
 	l, err := s.place.all(ctx)
-	switch {
-	case err != nil:
-	case judge.Judge(m.compare(l, false, time.Now()), l.Answer) == judge.Foreign:
-		err = errForeign
-	case len(l.pairs) == 0:
-		err = s.place.mayRead(ctx, nil)
+	if err == nil && len(l.pairs) == 0 {
+		if c, _ := newMemory(s.place.resetHold).compare(l, false, time.Now()); judge.Judge(c, l.Answer) == judge.Foreign {
+			err = errForeign
+		} else {
+			err = s.place.mayRead(ctx, l.anonymous, nil)
+		}
 	}
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)

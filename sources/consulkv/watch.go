@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -15,7 +16,8 @@ import (
 // listing is everything under the prefix at one moment.
 type listing struct {
 	judge.Answer
-	pairs api.KVPairs // in order of keys
+	pairs     api.KVPairs // in order of keys
+	anonymous bool        // no token was sent
 	// reset says that the indexes of before mean nothing: Consul was restored or wiped, or has forgotten deletions.
 	reset bool
 	// held are the keys that Consul does not have, and that stay because of the suspicion.
@@ -30,7 +32,7 @@ func (p *place) follow(ctx context.Context, m *memory, took func(listing), faile
 	var index uint64 // to ask with
 	outage := false
 	for {
-		l, c, err := p.believed(ctx, m, index, outage)
+		l, c, missing, err := p.believed(ctx, m, index, outage)
 		wait := p.gap
 		switch {
 		case ctx.Err() != nil:
@@ -43,7 +45,7 @@ func (p *place) follow(ctx context.Context, m *memory, took func(listing), faile
 		default:
 			retry.Reset()
 			outage = false
-			m.take(&l, c, time.Now())
+			m.take(&l, time.Now(), c, missing)
 			took(l)
 			index = dial.NextIndex(0, l.Index)
 		}
@@ -54,39 +56,68 @@ func (p *place) follow(ctx context.Context, m *memory, took func(listing), faile
 }
 
 // believed waits until the prefix has changed since index, or for some minutes, and returns what is there, when that is
-// certain, and how it differs from what was believed before.
-func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, err error) {
+// certain, how it differs from what was believed before, and the keys that it lacks.
+func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bool) (l listing, c judge.Compared, missing []string, err error) {
 	wait := m.wait(p.wait, time.Now())
 	if l, err = p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}); err != nil {
-		return l, c, err
+		return l, c, nil, err
 	}
-	c = m.compare(l, outage, time.Now())
+	c, missing = m.compare(l, outage, time.Now())
 	if judge.Judge(c, l.Answer) == judge.Doubt {
 		// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
 		// waited, or a server that lags behind, is found out by it.
 		if l, err = p.all(ctx); err != nil {
-			return l, c, err
+			return l, c, nil, err
 		}
-		c = m.compare(l, outage, time.Now())
+		c, missing = m.compare(l, outage, time.Now())
 	}
 	switch judge.Judge(c, l.Answer) {
 	case judge.Foreign:
-		return l, c, errForeign
+		return l, c, nil, errForeign
 	case judge.Partial, judge.Denied:
-		return l, c, &FilteredError{p.prefix}
+		return l, c, nil, &FilteredError{prefix: p.prefix}
 	}
 	if c.Missing > 0 || len(l.pairs) == 0 {
-		err = p.mayRead(ctx, m.missing(l))
+		err = p.mayRead(ctx, l.anonymous, missing)
 	}
-	return l, c, err
+	return l, c, missing, err
 }
 
-// mayRead makes sure that what is missing is not only hidden. From those who have no token Consul hides what they may not
-// see without a word (observed in 1.22), but it refuses them a key by name, whether the key is there or not.
-func (p *place) mayRead(ctx context.Context, missing []string) error {
+// mayRead makes sure that what is missing is not only hidden from who asked. To those who have no token Consul does not say that
+// it hides something, and before 1.11 to nobody. So it is asked for their rights.
+func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	for _, key := range append([]string{p.prefix}, missing[:min(len(missing), maxProbes)]...) {
+	who := dial.Ourselves
+	if anonymous {
+		who = dial.Strangers
+	}
+	missing = append([]string{p.prefix}, missing...)
+	for some := range slices.Chunk(missing, dial.MaxRights) {
+		var rights []dial.Right
+		for _, key := range some {
+			rights = append(rights, dial.Right{Resource: "key", Name: key})
+		}
+		may, err := p.client.MayRead(ctx, "", "", "", who, rights)
+		switch kind := dial.Classify(err).Kind; {
+		case errors.Is(context.Cause(ctx), errNoAnswer):
+			return errNoAnswer
+		case kind == dial.Refused || kind == dial.Denied || kind == dial.Garbled:
+			return p.probe(ctx, missing) // something in between does not let the question through
+		case err != nil:
+			return err
+		case !may:
+			return &FilteredError{prefix: p.prefix, asked: true, anonymous: anonymous}
+		}
+	}
+	return nil
+}
+
+// probe asks for keys by name. Consul refuses those that may not be read, whether they are there or not (observed in 1.22). It says
+// nothing about keys that no path can express.
+func (p *place) probe(ctx context.Context, missing []string) error {
+	missing = slices.DeleteFunc(missing, func(key string) bool { return !dial.Expressible("/v1/kv/" + key) })
+	for _, key := range missing[:min(len(missing), maxProbes)] {
 		pair, _, err := p.client.KV().Get(key, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 		switch {
 		case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):
@@ -114,7 +145,11 @@ const requestTimeout = 10 * time.Second
 func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOptions) (listing, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errNoAnswer)
 	defer cancel()
+	ctx, sent := dial.Watch(ctx)
 	pairs, meta, err := p.client.KV().List(p.prefix, q.WithContext(ctx))
+	if err == nil {
+		err = dial.Whole(pairs)
+	}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errNoAnswer) {
 			err = errNoAnswer
@@ -122,9 +157,9 @@ func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOpti
 		return listing{}, err
 	}
 	if meta.ResultsFilteredByACLs {
-		return listing{}, &FilteredError{p.prefix}
+		return listing{}, &FilteredError{prefix: p.prefix}
 	}
-	return listing{pairs: pairs, Answer: judge.Answer{
+	return listing{pairs: pairs, anonymous: sent.Anonymous(), Answer: judge.Answer{
 		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
 	}}, nil
 }

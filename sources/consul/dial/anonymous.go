@@ -10,8 +10,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -44,12 +46,12 @@ const nobody = "no-token"
 
 // Right is the right to read something.
 type Right struct {
-	Resource string // "service" or "node"
+	Resource string // "service", "node" or "key"
 	Name     string // or nothing, for one of any name
 }
 
-// maxRights is how many Consul takes at once.
-const maxRights = 64
+// MaxRights is how many rights Consul takes at once.
+const MaxRights = 64
 
 // Who is somebody whose rights can be asked for.
 type Who bool
@@ -60,11 +62,17 @@ const (
 	Strangers Who = true  // without one
 )
 
+// Expressible reports whether a path can be asked for. Consul takes any characters in the names of services and keys, and refuses
+// or redirects requests with some of them (observed in 1.22).
+func Expressible(p string) bool {
+	return path.Clean(p) == strings.TrimSuffix(p, "/") && !strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
 // MayRead reports whether somebody has all of rights in that datacenter, namespace and partition, as is the case where Consul
 // has no ACLs.
 func (c *Client) MayRead(ctx context.Context, datacenter, namespace, partition string, who Who, rights []Right) (bool, error) {
 	for len(rights) > 0 {
-		n := min(len(rights), maxRights)
+		n := min(len(rights), MaxRights)
 		may, err := c.authorize(ctx, datacenter, namespace, partition, who, rights[:n])
 		if err != nil {
 			return c.withoutACLs(ctx, err)
@@ -135,12 +143,12 @@ func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition
 		return false, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return false, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return false, api.StatusError{Code: resp.StatusCode, Body: strings.TrimSpace(string(data[:min(len(data), 1024)]))}
+		return false, api.StatusError{Code: resp.StatusCode, Body: strings.TrimSpace(string(data))}
 	}
 	var answers []struct{ Allow bool }
 	if err := json.Unmarshal(data, &answers); err != nil || len(answers) != len(rights) {

@@ -166,12 +166,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	bound(resp)
 	after := resp.Header.Get("Retry-After")
 	if resp.StatusCode != http.StatusTooManyRequests && (resp.StatusCode != http.StatusServiceUnavailable || after == "") {
 		return resp, nil
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1024))
+	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read an answer of status %d: %w", resp.StatusCode, err)
 	}

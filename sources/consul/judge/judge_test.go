@@ -137,18 +137,25 @@ func TestSuspicion(t *testing.T) {
 
 func TestRecordsAreKept(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
-	suspicion := Suspicion{now, "why"}
-	all := Records{Of: "these", Parts: map[string]Record{"": {Index: 7, Names: []string{"a"}, Made: Made{"n": 3}, Suspicion: suspicion}}}
-	got, err := Decode(all.Encode(), "these")
+	suspicion := Suspicion{now.Add(time.Minute), "why"}
+	all := Records{Of: "these", Parts: map[string]Record{"": {Index: 7, Names: []string{"a"}, Made: Made{"n": 3}, Held: []string{"b"}, Suspicion: suspicion}}}
+	got, err := Decode(all.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, all, got)
-	got, err = Decode(all.Encode(), "others")
+	got, err = Decode(all.Encode(), "others", now, time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, Records{Of: "others", Parts: map[string]Record{"": {Suspicion: suspicion}}}, got, "what is of other settings cannot be compared")
-	got, err = Decode(nil, "these")
+	assert.Equal(t, Records{Of: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got, "what is of other settings cannot be compared")
+	got, err = Decode(all.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Parts[""].Until, "the clock was wrong when it was kept, or is now")
+	all.Parts[""] = Record{Suspicion: Suspicion{Why: "why"}}
+	got, err = Decode(all.Encode(), "these", now, time.Minute)
+	require.NoError(t, err)
+	assert.True(t, got.Parts[""].Until.IsZero(), "until something happens")
+	got, err = Decode(nil, "these", now, time.Minute)
 	require.NoError(t, err)
 	assert.Empty(t, got.Parts)
-	got, err = Decode([]byte("{"), "these")
+	got, err = Decode([]byte("{"), "these", now, time.Minute)
 	require.Error(t, err)
 	assert.NotNil(t, got.Parts)
 }

@@ -3,6 +3,7 @@ package judge
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Record is what has to outlive a run, and the process, to judge the first answer after it as any other: without it
@@ -19,7 +20,8 @@ type Record struct {
 
 // Records are those of the parts of Consul that a source reads, by name, and of what they were read.
 type Records struct {
-	// Of names the settings that select what is read. Indexes and names of others cannot be compared; suspicions can.
+	// Of names the settings that select what is read. Indexes and names of others cannot be compared; suspicions, and what is held
+	// because of them, can.
 	Of    string            `json:"of"`
 	Parts map[string]Record `json:"parts"`
 }
@@ -33,8 +35,9 @@ func (r Records) Encode() []byte {
 	return text
 }
 
-// Decode reads what Encode wrote, for a source whose settings are named of. What cannot be read is as if it had not been kept.
-func Decode(text []byte, of string) (Records, error) {
+// Decode reads what Encode wrote, for a source whose settings are named of. What cannot be read is as if it had not been kept. No
+// suspicion lasts longer than for hold from now: the clock may have been wrong when it was kept, or hold another.
+func Decode(text []byte, of string, now time.Time, hold time.Duration) (Records, error) {
 	fresh := Records{Of: of, Parts: make(map[string]Record)}
 	if len(text) == 0 {
 		return fresh, nil
@@ -45,7 +48,10 @@ func Decode(text []byte, of string) (Records, error) {
 	}
 	for name, part := range kept.Parts {
 		if kept.Of != of {
-			part = Record{Suspicion: part.Suspicion}
+			part = Record{Held: part.Held, Suspicion: part.Suspicion}
+		}
+		if last := now.Add(hold); part.Until.After(last) {
+			part.Until = last
 		}
 		fresh.Parts[name] = part
 	}

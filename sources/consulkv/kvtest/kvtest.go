@@ -272,9 +272,33 @@ func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("[]"))
 	case r.URL.Path == "/v1/txn" && r.Method == http.MethodPut:
 		c.transact(w, r)
+	case r.URL.Path == "/v1/internal/acl/authorize" && r.Method == http.MethodPost:
+		c.authorize(w, r)
 	default:
 		http.Error(w, "no handler for "+r.Method+" "+r.URL.Path, http.StatusMethodNotAllowed)
 	}
+}
+
+// authorize answers which keys may be read.
+func (c *Consul) authorize(w http.ResponseWriter, r *http.Request) {
+	var questions []struct{ Resource, Access, Segment string }
+	if err := json.NewDecoder(r.Body).Decode(&questions); err != nil || len(questions) > 64 {
+		http.Error(w, fmt.Sprintf("%d questions: %v", len(questions), err), http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	hidden := c.hidden
+	c.mu.Unlock()
+	if hidden == "" {
+		http.Error(w, "ACL support disabled", http.StatusUnauthorized)
+		return
+	}
+	answers := make([]struct{ Allow bool }, len(questions))
+	for i, q := range questions {
+		answers[i].Allow = q.Resource == "key" && q.Access == "read" && !strings.HasPrefix(q.Segment, hidden)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answers)
 }
 
 // query is what a read asks for.

@@ -1,0 +1,70 @@
+package consul
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/consul/dial"
+)
+
+// answering is the catalog of something that answers like that.
+func answering(t *testing.T, answer http.HandlerFunc) catalog {
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
+	require.NoError(t, err)
+	t.Cleanup(source.close)
+	return source.catalog
+}
+
+func TestAPageOfMegabytesIsNoMessage(t *testing.T) {
+	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "maintenance"+strings.Repeat("x", 8<<20), http.StatusBadGateway)
+	})
+	_, err := c.services(t.Context(), local, query{})
+	require.ErrorContains(t, err, "maintenance")
+	require.Less(t, len(err.Error()), 2<<10)
+	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
+}
+
+func TestAnAnswerWithoutAnEnd(t *testing.T) {
+	var sent atomic.Int64
+	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		page := []byte(strings.Repeat("x", 1<<20))
+		_, _ = w.Write([]byte(`{"`))
+		for r.Context().Err() == nil {
+			n, _ := w.Write(page)
+			sent.Add(int64(n))
+		}
+	})
+	_, err := c.services(t.Context(), local, query{})
+	require.ErrorContains(t, err, "longer than")
+	require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
+	require.Less(t, sent.Load(), int64(200<<20))
+}
+
+// What is missing in an item is not the absence of what it is about.
+func TestNullInAList(t *testing.T) {
+	for _, answer := range []string{"[null]", `[{"Node": null, "Service": {}}]`, `[{"Node": {}, "Service": null}]`, `[{"Node": {}, "Service": {}, "Checks": [null]}]`} {
+		c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+			for header, value := range map[string]string{"X-Consul-Index": "5", "X-Consul-LastContact": "0", "X-Consul-KnownLeader": "true"} {
+				w.Header().Set(header, value)
+			}
+			_, _ = w.Write([]byte(answer))
+		})
+		_, err := c.service(t.Context(), local, "web", query{level: certain})
+		require.ErrorContains(t, err, "not Consul's", answer)
+		require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
+		if answer == "[null]" {
+			_, _, err = c.failing(t.Context(), local, "critical", query{})
+			require.ErrorContains(t, err, "not Consul's")
+			_, _, err = c.nodes(t.Context(), local, query{})
+			require.ErrorContains(t, err, "not Consul's")
+		}
+	}
+}

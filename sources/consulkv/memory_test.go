@@ -1,0 +1,91 @@
+package consulkv
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/consul/judge"
+)
+
+// state is a list of keys from one number to another, created one after the other from an index on, at another one.
+func state(from, to int, created, at uint64) (l listing) {
+	l.Answer = judge.Answer{Index: at, Confirming: true}
+	for i := from; i < to; i++ {
+		index := created + uint64(i)
+		l.pairs = append(l.pairs, &api.KVPair{Key: keyOf(i), CreateIndex: index, ModifyIndex: index})
+	}
+	return l
+}
+
+func keyOf(i int) string { return fmt.Sprintf("mesh/r%03d", i) }
+
+// see has a memory take a listing.
+func (m *memory) see(l listing, outage bool, now time.Time) listing {
+	c, missing := m.compare(l, outage, now)
+	m.take(&l, now, c, missing)
+	return l
+}
+
+// restarted is what a memory becomes by a restart of a source whose settings are named of.
+func (m *memory) restarted(t *testing.T, of string, now time.Time) *memory {
+	var groups []string
+	for key := range m.keys {
+		groups = append(groups, key)
+	}
+	text := judge.Records{Of: "before", Parts: map[string]judge.Record{"mesh/": m.record()}}.Encode()
+	rs, err := judge.Decode(text, of, now, m.resetHold)
+	require.NoError(t, err)
+	next := newMemory(m.resetHold)
+	next.recall(groups, rs.Parts["mesh/"])
+	return next
+}
+
+// However many keys there are, it is known of each when it was created.
+func TestEveryKeyIsKept(t *testing.T) {
+	now := time.Now()
+	for _, restart := range []bool{false, true} {
+		m := newMemory(time.Minute)
+		m.see(state(0, 600, 100, 700), false, now)
+		if restart {
+			m = m.restarted(t, "before", now)
+		}
+		l := m.see(state(256, 600, 800, 1500), true, now) // wiped, and the last ones are back
+		require.Len(t, l.held, 256, "restart: %v", restart)
+	}
+}
+
+// The address is spelled in another way while rules are held.
+func TestWhatIsHeldOutlivesOtherSettings(t *testing.T) {
+	now := time.Now()
+	for _, of := range []string{"before", "after"} {
+		m := newMemory(time.Minute)
+		m.see(state(0, 9, 100, 500), false, now)
+		require.Len(t, m.see(state(0, 6, 10, 20), true, now).held, 3)
+		m = m.restarted(t, of, now)
+		require.Len(t, m.see(state(0, 6, 10, 20), false, now).held, 3, of)
+		require.Empty(t, m.see(state(0, 6, 10, 20), false, now.Add(time.Minute)).held, "and it ends")
+	}
+}
+
+// Consul loses its data again while that is suspected: all has to come back once more.
+func TestASecondWipeIsHeldAsLongAsTheFirst(t *testing.T) {
+	now := time.Now()
+	m := newMemory(5 * time.Minute)
+	see := func(l listing, after time.Duration) listing {
+		now = now.Add(after)
+		return m.see(l, false, now)
+	}
+	see(state(0, 9, 100, 120), 0)
+	require.Len(t, see(state(0, 0, 0, 1), time.Second).held, 9)
+	require.Empty(t, see(state(0, 9, 10, 30), 10*time.Second).held, "all are back")
+	require.Len(t, see(state(0, 0, 0, 1), 4*time.Minute).held, 9)
+	require.Len(t, see(state(0, 0, 0, 1), 2*time.Minute).held, 9, "nothing at all was written")
+	require.Len(t, see(state(0, 2, 10, 12), time.Hour).held, 7, "from the first one on")
+	require.Len(t, see(state(0, 2, 10, 12), 4*time.Minute).held, 7)
+	require.Len(t, see(state(3, 5, 13, 20), 30*time.Second).held, 5, "those that were written and deleted since are gone")
+	require.Empty(t, see(state(3, 5, 13, 20), time.Minute).held)
+}

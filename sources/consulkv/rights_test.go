@@ -1,0 +1,100 @@
+package consulkv
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/sources"
+	"tributary/sources/consulkv/kvtest"
+)
+
+// front is what stands before the keys in a Consul: it redirects paths that are not clean and refuses some characters. What the
+// proxy refuses does not arrive at all.
+func front(t *testing.T, c *kvtest.Consul, proxy func(*http.Request) bool) (address string) {
+	mux := http.NewServeMux()
+	mux.Handle("/", c)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case proxy(r):
+			http.Error(w, "<html>not allowed</html>", http.StatusMethodNotAllowed)
+		case strings.ContainsAny(r.URL.Path, "\t\n"):
+			http.Error(w, "contains invalid character", http.StatusBadRequest)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() {
+		c.Answer(http.StatusInternalServerError, "shutting down")
+		s.Close()
+	})
+	return s.Listener.Addr().String()
+}
+
+func everything(*http.Request) bool { return false }
+func onlyKeys(r *http.Request) bool { return !strings.HasPrefix(r.URL.Path, "/v1/kv/") }
+
+// Consul takes any characters in keys, and does not let all of them be read by their names.
+func TestKeysThatNoPathCanExpress(t *testing.T) {
+	for what, proxy := range map[string]func(*http.Request) bool{"by itself": everything, "behind a proxy": onlyKeys} {
+		for _, key := range []string{"mesh/a//b", "mesh/a\tb", "mesh/../b"} {
+			t.Run(what+" "+key, func(t *testing.T) {
+				c := kvtest.New(t)
+				filled(c, 0, 3)
+				c.Set(key, entryText("odd", 80))
+				r := &running{t: t, consul: c, table: new(memstore.Table)}
+				r.runAt(front(t, c, proxy), Settings{})
+				r.await("sync", func() bool { return r.table.Synced() && r.has("odd") })
+				c.Delete(key)
+				c.Set("mesh/r7", entryText("r7", 80))
+				r.await("it is followed", func() bool { return r.has("r7") && !r.has("odd") })
+				r.awaitHealth(sources.Healthy)
+			})
+		}
+	}
+}
+
+// Where the question for rights does not arrive, the keys are asked for by their names.
+func TestHiddenBehindAProxy(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 3)
+	r := &running{t: t, consul: c, table: new(memstore.Table)}
+	r.runAt(front(t, c, onlyKeys), Settings{})
+	r.await("sync", r.table.Synced)
+	c.Hide("mesh/r1")
+	r.awaitHealth(sources.Denied, "Permission denied", "policy")
+	require.Equal(t, 3, r.count(3))
+}
+
+// The token is lost while keys are held. When the suspicion ends nobody can tell whether they are there.
+func TestWhatIsHeldIsAskedForBeforeItGoes(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 9)
+	r := runSource(t, c, Settings{ResetHold: time.Second})
+	r.await("sync", r.table.Synced)
+	c.Wipe()
+	r.awaitHealth(sources.Degraded, "lost its data")
+	c.Hide("mesh/r8") // no token is sent any more
+	filled(c, 0, 9)   // all are back, and that one cannot be seen
+	r.awaitHealth(sources.Denied, "no token is sent", "policy")
+	require.Equal(t, 9, r.count(9))
+	c.Restore()
+	r.awaitHealth(sources.Healthy)
+	require.Equal(t, 9, r.count(9))
+}
+
+// What names a key is missing in an answer.
+func TestNullInAList(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 3)
+	r := runSource(t, c, Settings{})
+	r.await("sync", r.table.Synced)
+	c.Answer(http.StatusOK, "[null]", "X-Consul-Index", "50", "X-Consul-KnownLeader", "true", "X-Consul-LastContact", "0")
+	r.awaitHealth(sources.Unreachable, "not Consul's")
+	require.Equal(t, 3, r.count(3))
+}
