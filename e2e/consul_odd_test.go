@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -33,12 +36,82 @@ func TestConsulWithoutALeader(t *testing.T) {
 		})
 		t.Log(source(t, tributary, name))
 	}
-	require.Zero(t, tributary.Metric(t, "tributary_consul_known_leader", ""))
+	require.Zero(t, tributary.Metric(t, "tributary_consul_known_leader", ""), "of neither source")
+	require.NotZero(t, tributary.Metric(t, "tributary_consul_last_contact_seconds", `source="consul"`))
 	servers[1].Restart(t)
 	servers[2].Restart(t)
 	awaitState(t, tributary, "consul", "healthy", false)
 	awaitState(t, tributary, "rules", "healthy", false)
-	require.Equal(t, 1, tributary.Metric(t, "tributary_consul_known_leader", ""))
+	for _, name := range []string{"consul", "rules"} {
+		tributary.WaitFor(t, 20*time.Second, func() error {
+			if tributary.Metric(t, "tributary_consul_known_leader", `source="`+name+`"`) != 1 {
+				return fmt.Errorf("%s has no leader", name)
+			}
+			return nil
+		})
+	}
+}
+
+// TestConsulWithPartOfTheRights has tokens that see part of what there is, of which Consul says so in each answer. What goes among what
+// they may see has gone all the same.
+func TestConsulWithPartOfTheRights(t *testing.T) {
+	t.Parallel()
+	const management = "e2e00000-0000-4000-8000-0000000000dd"
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{ManagementToken: management})
+	acl := consul.API().ACL()
+	_, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "mine", Rules: `node_prefix "mine" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`}, nil)
+	require.NoError(t, err)
+	token, _, err := acl.TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{Name: "mine"}}}, nil)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(token.SecretID), 0o600))
+	for i, node := range []string{"mine-0", "mine-1", "theirs"} {
+		consul.RegisterAt(t, node, fmt.Sprintf("127.2.0.%d", i+1), &api.AgentService{ID: fmt.Sprint("web-", i), Service: "web", Port: 9080 + i})
+	}
+	key := func(verb api.KVOp, name string) {
+		ok, res, _, err := consul.API().Txn().Txn(api.TxnOps{{KV: &api.KVTxnOp{Verb: verb, Key: "mesh/" + name, Value: []byte(virtualService(strings.Trim(name, "/\t"), "v1"))}}}, nil)
+		require.NoError(t, err)
+		require.True(t, ok, "%v", res)
+	}
+	odd := []string{"//a", "\tb"} // a path cannot express them
+	for _, name := range append(odd, "c", "d") {
+		key(api.KVSet, name)
+	}
+	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("grace", "1s"),
+		fixture.ConfigSource{Name: "rules", Address: "consul-kv://" + consul.HTTP + "/mesh"}.With("tokenFile", file))
+	awaitServed := func(want ...string) {
+		t.Helper()
+		tributary.WaitFor(t, 30*time.Second, func() error {
+			entries, err := fixture.ReadServed(t.Context(), tributary.XDS, "networking.istio.io/v1/ServiceEntry")
+			if err != nil {
+				return err
+			}
+			rules, err := fixture.ReadServed(t.Context(), tributary.XDS, "networking.istio.io/v1/VirtualService")
+			if err != nil {
+				return err
+			}
+			var got []string
+			for port := 9080; port < 9083; port++ {
+				if strings.Contains(entries["consul/web"].Body, fmt.Sprint("127.2.0.", port-9079)) {
+					got = append(got, fmt.Sprint(port))
+				}
+			}
+			if got = append(got, slices.Sorted(maps.Keys(rules))...); !slices.Equal(want, got) {
+				return fmt.Errorf("%v are served", got)
+			}
+			return nil
+		})
+		awaitState(t, tributary, "consul", "healthy", false)
+		awaitState(t, tributary, "rules", "healthy", false)
+	}
+	awaitServed("9080", "9081", "shop/a", "shop/b", "shop/c", "shop/d")
+	_, err = consul.API().Catalog().Deregister(&api.CatalogDeregistration{Node: "mine-1", ServiceID: "web-1"}, nil)
+	require.NoError(t, err)
+	for _, name := range odd {
+		key(api.KVDelete, name)
+	}
+	key(api.KVDelete, "d")
+	awaitServed("9080", "shop/c")
 }
 
 // TestConsulNames registers services whose names HTTP cannot express. A first start goes on without them.

@@ -220,7 +220,7 @@ func TestRightsInConsul(t *testing.T) {
 
 	// Without any token Consul says that there is nothing.
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", "anonymous token lacks permission") })
+	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", "no token is sent") })
 
 	require.NoError(t, os.WriteFile(file, []byte(writer.SecretID), 0o600)) // a new token, without a restart
 	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"healthy"`) })

@@ -28,7 +28,9 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
 		return upstream.New(s.Address, settings)
 	case *config.ConsulKV:
-		return consulkv.New(s.Address, of.Source())
+		settings := of.Source()
+		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		return consulkv.New(s.Address, settings)
 	case *config.Consul:
 		settings := of.Source()
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)

@@ -2,16 +2,17 @@ package consul
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/sources/consul/dial"
 )
 
 // counters count what the source does. They go on from one run to the next.
 type counters struct {
 	names, reads, notices, confirmations, denied, limited, healed atomic.Int64
 	watches                                                       atomic.Int64 // now
-	leader, contact                                               atomic.Int64 // 1 if there is one; nanoseconds since it was heard of
+	vitals                                                        dial.Vitals
 }
 
 var (
@@ -22,8 +23,6 @@ var (
 	deniedDesc        = newDesc("denied_reads_total", "Reads that Consul refused, or answered with less than there is.")
 	limitedDesc       = newDesc("rate_limited_total", "Reads that Consul refused because there were too many.")
 	healedDesc        = newDesc("healed_total", "Services that the full compare found to be different from what the watch had told.")
-	leaderDesc        = newDesc("known_leader", "Whether the server that answers knows a leader (1), as last asked.")
-	contactDesc       = newDesc("last_contact_seconds", "How long ago the server that answers heard of its leader, as last asked.")
 	watchesDesc       = newDesc("watches", "Services that are watched by a query that waits.")
 )
 
@@ -44,9 +43,10 @@ func (c *counters) register(r prometheus.Registerer) (stop func(), err error) {
 
 // Describe implements prometheus.Collector.
 func (c *counters) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{readsDesc, namesDesc, noticesDesc, confirmationsDesc, deniedDesc, limitedDesc, healedDesc, watchesDesc, leaderDesc, contactDesc} {
+	for _, d := range []*prometheus.Desc{readsDesc, namesDesc, noticesDesc, confirmationsDesc, deniedDesc, limitedDesc, healedDesc, watchesDesc} {
 		ch <- d
 	}
+	c.vitals.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -57,7 +57,6 @@ func (c *counters) Collect(ch chan<- prometheus.Metric) {
 	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v.Load()))
 	}
-	ch <- prometheus.MustNewConstMetric(leaderDesc, prometheus.GaugeValue, float64(c.leader.Load()))
-	ch <- prometheus.MustNewConstMetric(contactDesc, prometheus.GaugeValue, time.Duration(c.contact.Load()).Seconds())
+	c.vitals.Collect(ch)
 	ch <- prometheus.MustNewConstMetric(watchesDesc, prometheus.GaugeValue, float64(c.watches.Load()))
 }

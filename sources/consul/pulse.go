@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"tributary/sources"
-	"tributary/sources/consul/dial"
 )
 
 // A server that is left over when its cluster has lost its leader answers stale questions, and those that wait, as if
@@ -58,7 +57,7 @@ func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.counters.feel(pulse)
+	r.counters.vitals.Take(p.String(), pulse)
 	switch {
 	case !pulse.KnownLeader:
 		return &trouble{state: sources.Unreachable, message: fmt.Sprintf(
@@ -80,14 +79,4 @@ func (r *run) usualLevel(p *part) level {
 		return leaders
 	}
 	return usual
-}
-
-// feel takes up what a server said of itself.
-func (c *counters) feel(p dial.Pulse) {
-	leader := int64(0)
-	if p.KnownLeader {
-		leader = 1
-	}
-	c.leader.Store(leader)
-	c.contact.Store(int64(p.LastContact))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -32,6 +33,8 @@ type Settings struct {
 	// ResetHold is how long what Consul has no more stays after it lost its data, from the first key on that is written then.
 	// Default: 5m.
 	ResetHold time.Duration
+	// Registerer takes the metrics of a source, and names the source. Default: none.
+	Registerer prometheus.Registerer
 }
 
 const (

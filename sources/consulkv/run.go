@@ -8,13 +8,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"tributary/internal/worker"
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
-// Source is a sources.Source of a prefix. It has no state between runs.
-type Source struct{ place *place }
+// Source is a sources.Source of a prefix. Between runs it keeps its connections, and what its servers said of themselves.
+type Source struct {
+	place      *place
+	registerer prometheus.Registerer
+	vitals     *dial.Vitals
+}
 
 var _ sources.Source = (*Source)(nil)
 
@@ -25,14 +32,20 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{p}, nil
+	return &Source{place: p, registerer: settings.Registerer, vitals: new(dial.Vitals)}, nil
 }
 
 // Run publishes what is under the prefix until ctx ends. It gives up on nothing: a Consul that cannot be read is reported
 // and asked again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer s.place.client.Close()
-	r := &run{place: s.place, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
+	if s.registerer != nil {
+		if err := s.registerer.Register(s.vitals); err != nil {
+			return fmt.Errorf("register the metrics: %w", err)
+		}
+		defer s.registerer.Unregister(s.vitals)
+	}
+	r := &run{place: s.place, vitals: s.vitals, sink: sink, known: make(map[string]uint64), seed: maphash.MakeSeed(), memory: newMemory(s.place.resetHold)}
 	for _, group := range sink.Groups() {
 		r.known[group] = 0
 	}
@@ -60,9 +73,11 @@ func (r *run) feel(ctx context.Context) {
 		default:
 			without++
 		}
+		r.vitals.Take(r.place.prefix, pulse)
 		r.mu.Lock()
 		changed := r.leaderless != (without > 1)
 		r.leaderless = without > 1
+		r.contact = pulse.LastContact
 		h := r.health
 		r.mu.Unlock()
 		if changed && h.State != sources.Starting {
@@ -75,10 +90,10 @@ func (r *run) feel(ctx context.Context) {
 func (r *run) report(h sources.Health) {
 	r.mu.Lock()
 	r.health = h
-	leaderless := r.leaderless
+	leaderless, contact := r.leaderless, r.contact
 	r.mu.Unlock()
 	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
-		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader", r.place.shown)}
+		h = sources.Health{State: sources.Unreachable, Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s or more", r.place.shown, contact)}
 	}
 	r.sink.Report(h)
 }
@@ -107,6 +122,7 @@ func (r *run) keep() {
 // run is the state of one run.
 type run struct {
 	place  *place
+	vitals *dial.Vitals
 	sink   sources.Sink
 	known  map[string]uint64 // sums of the values published; 0 for what an earlier run published
 	seed   maphash.Seed
@@ -116,6 +132,7 @@ type run struct {
 	mu         sync.Mutex
 	health     sources.Health // by what was read last
 	leaderless bool
+	contact    time.Duration // since a leader was heard of
 }
 
 // take publishes what has changed, in one commit.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
@@ -169,10 +170,20 @@ func TestHealthSaysWhatFailed(t *testing.T) {
 func TestAClusterWithoutALeaderIsNotHealthy(t *testing.T) {
 	c := kvtest.New(t)
 	c.Set("mesh/a", entryText("a", 80))
-	r := runSource(t, c, Settings{})
+	metrics := prometheus.NewRegistry()
+	leader := func(want float64) func() bool {
+		return func() bool {
+			all, err := metrics.Gather()
+			require.NoError(t, err)
+			return len(all) == 2 && all[0].GetName() == "tributary_consul_known_leader" && all[0].GetMetric()[0].GetGauge().GetValue() == want
+		}
+	}
+	r := runSource(t, c, Settings{Registerer: metrics})
 	r.awaitHealth(sources.Healthy)
+	r.await("its leader", leader(1))
 	c.Orphan()
 	r.awaitHealth(sources.Unreachable, "no leader")
+	r.await("no leader", leader(0))
 	require.True(t, r.has("a"))
 	c.Restore()
 	r.awaitHealth(sources.Healthy)

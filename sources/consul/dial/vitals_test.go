@@ -1,0 +1,30 @@
+package dial
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+func TestVitalsAreThoseOfTheWorstPart(t *testing.T) {
+	v := &Vitals{}
+	require.Zero(t, testutil.CollectAndCount(v), "nobody was asked yet")
+	v.Take("datacenter dc1", Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond})
+	v.Take("datacenter dc2", Pulse{LastContact: 3 * time.Second})
+	v.Take("datacenter dc3", Pulse{KnownLeader: true})
+	require.NoError(t, testutil.CollectAndCompare(v, strings.NewReader(`
+		# HELP tributary_consul_known_leader Whether the server that answers knows a leader (1), as last asked.
+		# TYPE tributary_consul_known_leader gauge
+		tributary_consul_known_leader 0
+		# HELP tributary_consul_last_contact_seconds How long ago the server that answers heard of its leader, as last asked.
+		# TYPE tributary_consul_last_contact_seconds gauge
+		tributary_consul_last_contact_seconds 3
+	`)))
+	v.Take("datacenter dc2", Pulse{KnownLeader: true})
+	worst, ok := v.Worst()
+	require.True(t, ok)
+	require.Equal(t, Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond}, worst)
+}
