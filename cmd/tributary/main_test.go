@@ -67,8 +67,14 @@ func commandUntil(t *testing.T, out *output, args ...string) (stop func()) {
 // program starts the program as a process of its own, in directory dir. It is killed with the test.
 func program(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return launched(t, dir, append([]string{os.Args[0]}, args...)...)
+}
+
+// launched is program by way of another command.
+func launched(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
+	p := &process{Cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	p.Dir, p.Env = dir, append(os.Environ(), asProgram+"=1")
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	require.NoError(t, p.Start())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -145,6 +146,28 @@ func TestSIGHUPAtTheStart(t *testing.T) {
 	s := listening(t, &p.stderr)
 	s.awaitReady(t)
 	eventually(t, func() error { return contains(p.stderr.String(), `"msg":"configuration reloaded"`) })
+	p.signal(t, syscall.SIGTERM)
+	assert.Zero(t, p.await(t, patience))
+}
+
+// TestSIGHUPBeforeTheStart hangs up before Go lets the program ask for that, which would end it but for a launcher that ignores it.
+func TestSIGHUPBeforeTheStart(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a/x.yaml", entry("a", 80))
+	configured(t, dir, "first: ./a")
+	p := launched(t, dir, "sh", "-c", `trap '' HUP; echo ignored; exec "$0" serve --log-format json`, os.Args[0])
+	eventually(t, func() error { return contains(p.stdout.String(), "ignored") })
+	p.signal(t, syscall.SIGHUP)
+	s := listening(t, &p.stderr)
+	s.awaitReady(t)
+	before := strings.Count(p.stderr.String(), `"msg":"configuration reloaded"`) // the first one may have come late
+	p.signal(t, syscall.SIGHUP)
+	eventually(t, func() error {
+		if n := strings.Count(p.stderr.String(), `"msg":"configuration reloaded"`); n <= before {
+			return fmt.Errorf("%d reloads", n)
+		}
+		return nil
+	})
 	p.signal(t, syscall.SIGTERM)
 	assert.Zero(t, p.await(t, patience))
 }

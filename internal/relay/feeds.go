@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,12 +115,16 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 			taken = append(taken, old.id)
 		}
 	}
+	kept, err := f.kept()
+	if err != nil {
+		return nil, err
+	}
 	next := make([]*feed, len(want))
 	for i, s := range want {
 		old := from[i]
 		if old == nil {
 			old = &feed{made: s.Identity(), table: new(memstore.Table), anew: f.all != nil}
-			old.id = free(old.made, taken)
+			old.id = free(old.made, taken, kept)
 			taken = append(taken, old.id)
 			if f.state != nil {
 				old.memory = f.state.Source(old.id)
@@ -158,13 +164,37 @@ func (f *feeds) match(want []config.Source) []*feed {
 	return from
 }
 
-// free returns the first id of an identity that is not taken.
-func free(made string, taken []string) string {
-	id := made
-	for n := 2; slices.Contains(taken, id); n++ {
-		id = fmt.Sprintf("%s-%d", made, n)
+// kept returns the ids of which an earlier run has left something, the newest first. A source that is added to a running one
+// has no claim to that.
+func (f *feeds) kept() ([]string, error) {
+	if f.state == nil || f.all != nil {
+		return nil, nil
 	}
-	return id
+	return f.state.Kept()
+}
+
+// free returns an id of an identity that is not taken: one of which something is kept, or else the first. Of several sources of one identity any may
+// be the one that is left, so what is kept is not always that of the first.
+func free(made string, taken, kept []string) string {
+	numbered := func(n int) string {
+		if n == 1 {
+			return made
+		}
+		return fmt.Sprintf("%s-%d", made, n)
+	}
+	for _, id := range kept {
+		n, err := strconv.Atoi(strings.TrimPrefix(id, made+"-"))
+		if id == made || err == nil && id == numbered(n) {
+			if !slices.Contains(taken, id) {
+				return id
+			}
+		}
+	}
+	n := 1
+	for slices.Contains(taken, numbered(n)) {
+		n++
+	}
+	return numbered(n)
 }
 
 // sameReading reports whether the source that reads as one configuration says also reads as the other does.

@@ -25,7 +25,7 @@ var (
 )
 
 // TestReloads is a model of reloads. Configurations follow each other at random, in which sources are renamed, trade places, take
-// over, merge, transform, come and go, while places cannot be read, change, and the relay restarts. Clients of both variants of the
+// over, merge, transform, come and go, some are refused, while places cannot be read, change, and the relay restarts. Clients of both variants of the
 // protocol, and a reader of the view, look all the time: what the old and the new configuration both have is never missing. In the
 // end all see what a fresh start with the same configuration and everything within reach would serve.
 //
@@ -78,7 +78,7 @@ type modelled struct {
 
 var transforms = []string{
 	"",
-	", transform: {namespaces: {n: o}}",
+	", transform: {namespaces: {one: other}}",
 	", transform: {exclude: [{names: [a, b]}]}",
 	", transform: {labels: {add: {t: u}}}",
 }
@@ -144,6 +144,8 @@ func (m *model) run(n int) {
 			m.toggle()
 		case k < 70:
 			m.restart()
+		case k < 73:
+			m.refused()
 		default:
 			m.change()
 		}
@@ -180,7 +182,7 @@ func (m *model) texts() (texts []string) {
 func (m *model) edit(p *place) {
 	m.edits++
 	kind := []string{"ServiceEntry", "ServiceEntry", "Gateway"}[m.rand.IntN(3)]
-	key := fmt.Sprintf("%s %s/%s", kind, []string{"n", "m"}[m.rand.IntN(2)], []string{"a", "b", "c", "d"}[m.rand.IntN(4)])
+	key := fmt.Sprintf("%s %s/%s", kind, []string{"one", "two"}[m.rand.IntN(2)], []string{"a", "b", "c", "d"}[m.rand.IntN(4)])
 	if _, there := p.objects[key]; there && len(p.objects) > 1 && m.pick(2) {
 		delete(p.objects, key)
 	} else {
@@ -331,6 +333,21 @@ func (m *model) reload() {
 	m.narrow(m.oracle(), loose)
 	m.relay.reload(m.t, m.texts()...)
 	require.Equal(m.t, http.StatusOK, m.relay.ready(m.t), "all is served")
+	m.converge()
+}
+
+// refused asks for a configuration that is not right, at the end of one that is: nothing of it happens.
+func (m *model) refused() {
+	next := append(m.texts()[1:], m.source("z").String(), []string{
+		"name: z, address: 'fs://./p0'",
+		"name: y, address: 'fs://./p0', rescanInterval: never",
+		"name: y, address: 'fs://./p0', transform: {labels: {add: {'': c}}}",
+	}[m.rand.IntN(3)])
+	m.did("a reload that is refused: %s", next[len(next)-1])
+	configured(m.t, m.dir, next...)
+	_, err := m.relay.Reload(m.t.Context())
+	require.Error(m.t, err)
+	configured(m.t, m.dir, m.texts()...)
 	m.converge()
 }
 

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -73,6 +74,32 @@ func TestTakeover(t *testing.T) {
 	r = start(t, dir)
 	r.awaitReady(t)
 	see(t, both(t, r, nil), w)
+}
+
+// TestOneOfTwoAlikeIsLeft has two sources that read the same, of which one is removed: what was kept of the other is there at a
+// restart with everything out of reach.
+func TestOneOfTwoAlikeIsLeft(t *testing.T) {
+	for _, left := range []string{"a", "b"} {
+		dir := t.TempDir()
+		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+		a, b := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./one'"+quick
+		configured(t, dir, a, b)
+		r := start(t, dir)
+		r.awaitReady(t)
+		r.reload(t, map[string]string{"a": a, "b": b}[left])
+		eventually(t, func() error { // nothing is kept of the other one
+			if kept, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(kept) != 1 {
+				return fmt.Errorf("%v, %w", kept, err)
+			}
+			return nil
+		})
+		r.stop()
+		require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
+		r = start(t, dir)
+		r.awaitReady(t)
+		see(t, both(t, r, nil), x)
+		r.stop()
+	}
 }
 
 // TestExcludedForAnAddedSource has a source leave out what an added one is to have, which takes long to be reached.

@@ -68,6 +68,25 @@ func (d *Dir) Source(id string) *Store {
 	return newStore(filepath.Join(d.path, "sources", id+".db"), id, d.log)
 }
 
+// Kept returns the ids of which something is kept, the one that was last written first.
+func (d *Dir) Kept() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(d.path, "sources"))
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	var ids []string
+	written := make(map[string]time.Time)
+	for _, e := range entries {
+		if id, kept := strings.CutSuffix(e.Name(), ".db"); kept {
+			if info, err := e.Info(); err == nil {
+				ids, written[id] = append(ids, id), info.ModTime()
+			}
+		}
+	}
+	slices.SortStableFunc(ids, func(a, b string) int { return written[b].Compare(written[a]) })
+	return ids, nil
+}
+
 // Unused removes what is kept of sources that are none of those with ids, if it was last written before a time.
 func (d *Dir) Unused(ids []string, before time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(d.path, "sources"))
