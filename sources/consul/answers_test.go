@@ -28,7 +28,7 @@ func TestAPageOfMegabytesIsNoMessage(t *testing.T) {
 	})
 	_, err := c.services(t.Context(), local, query{})
 	require.ErrorContains(t, err, "maintenance")
-	require.Less(t, len(err.Error()), 2<<10)
+	require.Less(t, len(err.Error()), 5<<10)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }
 

@@ -45,6 +45,7 @@ type world struct {
 	old       []string           // what an earlier run published
 	note      []byte             // what it kept
 	blind     bool               // it does not answer the witnesses
+	mute      error              // for questions about rights
 	refused   error              // for every service
 	odd       map[string]error   // the same, for some
 	lags      map[string]reading // what a server that lags behind answers of some, which is asked if any server will do
@@ -236,6 +237,9 @@ func (w *world) mayRead(_ context.Context, d domain, who dial.Who, rights []dial
 	defer w.mu.Unlock()
 	f := w.domains[d]
 	w.asked++ // by whomever
+	if w.mute != nil {
+		return false, w.mute
+	}
 	for _, r := range rights {
 		if who == dial.Ourselves {
 			if f.hides || f.nodes != nil && r.Resource == "node" && !f.nodes[r.Name] {

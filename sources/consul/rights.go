@@ -53,11 +53,20 @@ func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial
 	case err != nil && *filtered:
 		return nil // an old Consul, or a proxy in front of it: then we go by what was said
 	case err != nil:
-		return err
+		return &rightsError{err}
 	}
 	*filtered = !may
 	return nil
 }
+
+// rightsError says that it could not be found out who may see what. That is nothing that a service is at fault for.
+type rightsError struct{ err error }
+
+// Error implements error.
+func (e *rightsError) Error() string { return e.err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *rightsError) Unwrap() error { return e.err }
 
 // unmaskNames does the same for the names of p.
 func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {

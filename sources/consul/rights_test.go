@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
@@ -153,4 +154,23 @@ func TestStrangersMay(t *testing.T) {
 	s.http.Close()
 	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
+}
+
+// Where nobody tells what is hidden, that is said, and no service is at fault.
+func TestRightsThatCannotBeAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.mute = api.StatusError{Code: 405, Body: "only GET"}
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")); f.set("api", at("2")) })
+		r := w.start(Settings{}, 0)
+		pass(time.Minute)
+		w.change(local, func(f *fakeDomain) { f.shows = map[string]bool{"web": true, "api": true}; f.set("web", instances{}) })
+		pass(time.Hour)
+		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		require.Equal(t, sources.Degraded, w.health().State)
+		require.Contains(t, w.health().Message, "only GET")
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		require.NoError(t, r.parts[0].services["web"].refusal)
+	})
 }

@@ -3,6 +3,7 @@ package consul
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -117,7 +118,8 @@ func (r *run) explain(err error) *trouble {
 	case dial.Denied:
 		r.counters.denied.Add(1)
 	}
-	return &trouble{f.State(), err.Error(), ownFault(f)}
+	_, rights := errors.AsType[*rightsError](err)
+	return &trouble{f.State(), err.Error(), ownFault(f) && !rights}
 }
 
 // ownFault reports whether what was asked is at fault, or what was answered, and not that Consul cannot be reached.

@@ -152,7 +152,7 @@ func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition
 	}
 	var answers []struct{ Allow bool }
 	if err := json.Unmarshal(data, &answers); err != nil || len(answers) != len(rights) {
-		return false, fmt.Errorf("%d answers about %d rights: %w", len(answers), len(rights), cmp.Or(err, errNotAnswered))
+		return false, fmt.Errorf("%d answers about %d rights: %w", len(answers), len(rights), cmp.Or(err, errNotConsul))
 	}
 	for _, a := range answers {
 		if !a.Allow {
@@ -161,5 +161,3 @@ func (c *Client) authorize(ctx context.Context, datacenter, namespace, partition
 	}
 	return true, nil
 }
-
-var errNotAnswered = errors.New("not the answer of a Consul")

@@ -13,8 +13,8 @@ import (
 const (
 	// longestAnswer is far beyond the largest answer that is of use: 10,000 keys of 8 KiB each.
 	longestAnswer = 128 << 20
-	// longestError is as much of an answer as an error shows.
-	longestError = 1 << 10
+	// longestError is as much of an answer as an error shows. That of a transaction that failed names a key twice.
+	longestError = 4 << 10
 )
 
 // errTooLong ends the reading of an answer that is longer than any of Consul's.

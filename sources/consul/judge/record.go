@@ -50,8 +50,8 @@ func Decode(text []byte, of string, now time.Time, hold time.Duration) (Records,
 		if kept.Of != of {
 			part = Record{Held: part.Held, Suspicion: part.Suspicion}
 		}
-		if last := now.Add(hold); part.Until.After(last) {
-			part.Until = last
+		if !part.Until.IsZero() {
+			part.Until = now.Add(min(hold, part.Until.Sub(now))) // from here on it does not follow a clock that is set
 		}
 		fresh.Parts[name] = part
 	}
