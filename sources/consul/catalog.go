@@ -122,13 +122,14 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 			delete(names, name)
 		}
 	}
-	return listing{Answer: answerOf(meta, q), names: names, anonymous: sent.Anonymous()}, nil
+	return listing{Answer: c.answerOf(meta, q), names: names, anonymous: sent.Anonymous()}, nil
 }
 
 // answerOf is what an answer to q says besides what it lists.
-func answerOf(meta *api.QueryMeta, q query) judge.Answer {
+func (c *client) answerOf(meta *api.QueryMeta, q query) judge.Answer {
 	return judge.Answer{
 		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirming: q.level == certain, Leaderless: !meta.KnownLeader,
+		Late: meta.LastContact > c.settings.MaxStale,
 	}
 }
 
@@ -143,7 +144,7 @@ func (c *client) service(ctx context.Context, d domain, name string, q query) (r
 	if err != nil {
 		return reading{}, fmt.Errorf("read service %s: %w", name, explain(o, err))
 	}
-	return reading{Answer: answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
+	return reading{Answer: c.answerOf(meta, q), instances: newInstances(entries), anonymous: sent.Anonymous()}, nil
 }
 
 // wholeInstances returns an error if what names an instance is missing in an answer. To leave it out would look like its loss.

@@ -211,3 +211,16 @@ func TestDomains(t *testing.T) {
 	}, names)
 	require.Equal(t, []domain{{}}, Settings{}.domains())
 }
+
+// What a server that lost sight of its leader answers is asked for once more, also before anybody asked it how it is.
+func TestWhatALateServerAnswersIsConfirmed(t *testing.T) {
+	for late, confirmed := range map[bool]int{false: 0, true: 1} {
+		s := newServer(t)
+		s.late = late
+		s.put("web", instance("web", "1", "10.0.0.1", 80))
+		r := runSource(t, s, Settings{})
+		r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
+		require.Len(t, s.asked("/v1/health/service/web?consistent="), confirmed)
+		require.Len(t, s.asked("/v1/catalog/services?consistent="), confirmed)
+	}
+}

@@ -29,6 +29,7 @@ type server struct {
 	token    string            // who does not send it sees nothing, and is not told so; empty without ACLs
 	refused  []string          // services that cannot be read
 	proxied  bool              // something in front of it lets no POST through
+	late     bool              // it has heard nothing of its leader for a minute; only the leader can do better
 }
 
 type entry struct {
@@ -137,7 +138,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		stranger := s.token != "" && r.Header.Get("X-Consul-Token") != s.token
 		how, changed := s.trouble, s.changed
 		body, at := s.answer(r.URL.Path)
-		refused := s.refused
+		refused, late := s.refused, s.late
 		s.mu.Unlock()
 		if stranger && how == fine {
 			how = hidden
@@ -171,6 +172,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 			}
 			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
 			w.Header().Set("X-Consul-LastContact", "0")
+			if q.Has("stale") && late {
+				w.Header().Set("X-Consul-LastContact", "60000")
+			}
 			w.Header().Set("X-Consul-KnownLeader", fmt.Sprint(index == 0))
 			_, _ = w.Write(body)
 			return

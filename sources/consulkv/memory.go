@@ -59,14 +59,14 @@ func (m *memory) record() judge.Record {
 
 // compare says how a listing differs from what is believed, and returns the keys that it lacks, in order. One that is held is lacking
 // once the suspicion is over.
-func (m *memory) compare(l listing, outage bool, now time.Time) (c judge.Compared, missing []string) {
+func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []string) {
 	c = judge.Compared{Known: m.known, Index: m.index, Now: len(l.pairs), Outage: outage || m.fresh}
 	before, after := make(judge.Made, len(m.keys)), make(judge.Made, len(l.pairs))
 	for _, pair := range l.pairs {
 		after[pair.Key] = pair.CreateIndex
 		c.Older = c.Older || pair.ModifyIndex < m.keys[pair.Key].modified
 	}
-	holding := m.suspicion.Holds(now)
+	holding := m.suspicion.Holds(l.read)
 	for key, b := range m.keys {
 		if b.held && holding {
 			continue
@@ -83,8 +83,9 @@ func (m *memory) compare(l listing, outage bool, now time.Time) (c judge.Compare
 	return c, missing
 }
 
-// take makes a listing what is believed, and completes it with what stays all the same.
-func (m *memory) take(l *listing, now time.Time, c judge.Compared, missing []string) {
+// take makes a listing what is believed, given how it differs from that, and completes it with what stays all the same.
+func (m *memory) take(l *listing, c judge.Compared, missing []string) {
+	now := l.read // as when it was compared: what is held must not go between the two
 	reset := judge.Reset(c, l.Answer)
 	l.reset = reset || c.Known && l.Index < m.index
 	switch {

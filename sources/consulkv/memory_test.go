@@ -25,8 +25,9 @@ func keyOf(i int) string { return fmt.Sprintf("mesh/r%03d", i) }
 
 // see has a memory take a listing.
 func (m *memory) see(l listing, outage bool, now time.Time) listing {
-	c, missing := m.compare(l, outage, now)
-	m.take(&l, now, c, missing)
+	l.read = now
+	c, missing := m.compare(l, outage)
+	m.take(&l, c, missing)
 	return l
 }
 

@@ -76,7 +76,7 @@ func (s *Store) Run(ctx context.Context) {
 func (s *Store) Refresh(ctx context.Context) error {
 	l, err := s.place.all(ctx)
 	if err == nil && len(l.pairs) == 0 {
-		if c, _ := newMemory(s.place.resetHold).compare(l, false, time.Now()); judge.Judge(c, l.Answer) == judge.Foreign {
+		if c, _ := newMemory(s.place.resetHold).compare(l, false); judge.Judge(c, l.Answer) == judge.Foreign {
 			err = errForeign
 		} else {
 			err = s.place.mayRead(ctx, l.anonymous, nil)

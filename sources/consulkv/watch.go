@@ -16,6 +16,7 @@ import (
 // listing is everything under the prefix at one moment.
 type listing struct {
 	judge.Answer
+	read      time.Time   // when
 	pairs     api.KVPairs // in order of keys
 	anonymous bool        // no token was sent
 	// reset says that the indexes of before mean nothing: Consul was restored or wiped, or has forgotten deletions.
@@ -45,7 +46,7 @@ func (p *place) follow(ctx context.Context, m *memory, took func(listing), faile
 		default:
 			retry.Reset()
 			outage = false
-			m.take(&l, time.Now(), c, missing)
+			m.take(&l, c, missing)
 			took(l)
 			index = dial.NextIndex(0, l.Index)
 		}
@@ -62,14 +63,14 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 	if l, err = p.list(ctx, wait+wait/16+requestTimeout, &api.QueryOptions{WaitIndex: index, WaitTime: wait}); err != nil {
 		return l, c, nil, err
 	}
-	c, missing = m.compare(l, outage, time.Now())
+	c, missing = m.compare(l, outage)
 	if judge.Judge(c, l.Answer) == judge.Doubt {
 		// Before anything is withdrawn, a plain question must have the same answer: a token that was deleted while the query
 		// waited, or a server that lags behind, is found out by it.
 		if l, err = p.all(ctx); err != nil {
 			return l, c, nil, err
 		}
-		c, missing = m.compare(l, outage, time.Now())
+		c, missing = m.compare(l, outage)
 	}
 	switch judge.Judge(c, l.Answer) {
 	case judge.Foreign:
@@ -159,7 +160,7 @@ func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOpti
 	if meta.ResultsFilteredByACLs {
 		return listing{}, &FilteredError{prefix: p.prefix}
 	}
-	return listing{pairs: pairs, anonymous: sent.Anonymous(), Answer: judge.Answer{
+	return listing{read: time.Now(), pairs: pairs, anonymous: sent.Anonymous(), Answer: judge.Answer{
 		Index: meta.LastIndex, Confirming: q.RequireConsistent, Leaderless: !meta.KnownLeader,
 	}}, nil
 }

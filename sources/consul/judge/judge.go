@@ -25,6 +25,8 @@ type Answer struct {
 	// Leaderless says that the answer does not name a leader. Those to a watch never do. In a confirming answer it is a sign that
 	// something between us took headers away, and with them that of Filtered, or that Consul did not answer at all.
 	Leaderless bool
+	// Late says that the server that answered has heard nothing of its leader for longer than it may: what it says was so then.
+	Late bool
 }
 
 // Compared is how what an answer lists differs from what was believed before.
@@ -61,7 +63,7 @@ const (
 	Same Verdict = iota
 	// Believe: the answer is the state of things, including what is not in it.
 	Believe
-	// Doubt: something is missing or older, and the answer cannot vouch for that. Ask plainly.
+	// Doubt: something is missing, or may be older, and the answer cannot vouch for that. Ask plainly.
 	Doubt
 	// Partial: what is listed is to be believed. What is missing may be hidden from us, and stays.
 	Partial
@@ -83,7 +85,7 @@ func Judge(c Compared, a Answer) Verdict {
 	switch {
 	case none && a.Index == 0: // Consul gives every answer an index, and never 0
 		return Foreign
-	case doubtful && !a.Confirming:
+	case (doubtful || a.Late) && !a.Confirming:
 		return Doubt
 	case doubtful && a.Leaderless:
 		return Foreign

@@ -15,6 +15,7 @@ var (
 	filtered   = Answer{Index: 9, Confirming: true, Filtered: true}   // of a token that does not show all
 	leaderless = Answer{Index: 9, Confirming: true, Leaderless: true} // without Consul's headers, but for the index
 	strange    = Answer{Confirming: true, Leaderless: true}           // without any: a 404 of a proxy
+	late       = Answer{Index: 9, Late: true}                         // of a server that has lost sight of its leader
 )
 
 func at(index uint64, a Answer) Answer { a.Index = index; return a }
@@ -42,6 +43,9 @@ func TestPresenceAndAbsence(t *testing.T) {
 		"the same, to a token that does not show all":  {c: same, a: filtered, want: Same},
 		"the same, without headers":                    {c: same, a: at(9, leaderless), want: Same},
 		"something else, by a watch":                   {c: known, a: watch, want: Believe},
+		"something else, by a server that lags behind": {c: known, a: late, want: Doubt},
+		"the same, by a server that lags behind":       {c: same, a: late, want: Doubt},
+		"the first time, by a server that lags behind": {c: first, a: late, want: Doubt},
 		"one less, by a watch":                         {c: less(1), a: watch, want: Doubt},
 		"one less, for certain":                        {c: less(1), a: certain, want: Believe},
 		"one in the place of another, by a watch":      {c: replaced, a: watch, want: Doubt},
