@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"runtime/pprof"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,9 @@ type Server struct {
 	window    int // changes begin within the first window resources
 	changes   int
 	profile   *os.File
+
+	poll   time.Duration // what one look at whether the server is at rest costs
+	looked time.Duration // what all of them did
 }
 
 // StartArgs say what to serve.
@@ -62,6 +66,7 @@ func (s *Server) Start(args StartArgs, address *string) error {
 		return err
 	}
 	s.engine, s.resources, s.window = e, args.Resources, args.Window
+	s.look()
 	items := make([]engine.Item, s.resources)
 	for i := range items {
 		items[i] = engine.NewItem(i, 0)
@@ -227,7 +232,7 @@ func (s *Server) Settle(args SettleArgs, usage *Usage) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("received %d of %d messages", s.received.Load(), args.Received)
 		}
-		time.Sleep(pollEvery)
+		s.pause()
 	}
 	var err error
 	*usage, err = s.rest(deadline)
@@ -245,30 +250,52 @@ func (s *Server) settle(before Usage, timeout time.Duration) (Usage, error) {
 		if usage.Received-before.Received >= usage.Sent-before.Sent {
 			return usage, nil
 		}
-		time.Sleep(pollEvery)
+		s.pause()
 	}
 }
 
 // A server is at rest when it used no more CPU than looking at it costs, for restPolls polls in a row.
 const (
-	pollEvery  = 10 * time.Millisecond
-	restPolls  = 5
-	pollBudget = 150 * time.Microsecond
+	pollEvery = 10 * time.Millisecond
+	restPolls = 5
+	// lookPolls are made while the server has nothing to do, to see what looking costs: microseconds on one machine, and a
+	// quarter of a millisecond on another.
+	lookPolls = 40
 )
+
+// pause waits until it is time for another poll. What that costs is not counted.
+func (s *Server) pause() {
+	time.Sleep(pollEvery)
+	s.looked += s.poll
+}
+
+// look finds out what one poll costs.
+func (s *Server) look() {
+	costs := make([]time.Duration, lookPolls)
+	last := process.CPU()
+	for i := range costs {
+		s.pause()
+		now := process.CPU()
+		costs[i], last = now-last, now
+	}
+	slices.Sort(costs)
+	s.poll = costs[lookPolls/2]
+}
 
 var errBusy = errors.New("the server did not come to rest")
 
-// rest returns the usage at the beginning of the rest.
+// rest returns the usage at the beginning of the rest, without that of looking.
 func (s *Server) rest(deadline time.Time) (Usage, error) {
 	last := s.glance()
 	quiet := last
+	budget := max(2*s.poll, 100*time.Microsecond)
 	for polls := 0; polls < restPolls; {
 		if time.Now().After(deadline) {
 			return last, errBusy
 		}
-		time.Sleep(pollEvery)
+		s.pause()
 		now := s.glance()
-		if now.CPU-last.CPU > pollBudget || now.Received != last.Received || now.Sent != last.Sent {
+		if now.CPU-last.CPU > budget || now.Received != last.Received || now.Sent != last.Sent {
 			polls, quiet = 0, now
 		} else {
 			polls++
@@ -282,7 +309,7 @@ func (s *Server) rest(deadline time.Time) (Usage, error) {
 
 // glance returns the part of the usage that costs nothing to look at.
 func (s *Server) glance() Usage {
-	return Usage{CPU: process.CPU(), Received: s.received.Load(), Sent: s.sent.Load()}
+	return Usage{CPU: process.CPU() - s.looked, Received: s.received.Load(), Sent: s.sent.Load()}
 }
 
 // Idle does nothing for a while and returns what that cost, with memory given back to the system first.
@@ -311,7 +338,7 @@ func (s *Server) usage() Usage {
 	u.Allocs, u.AllocBytes = allocations()
 	u.RSS, u.PeakRSS = process.Memory(os.Getpid())
 	u.Received, u.Sent = s.received.Load(), s.sent.Load()
-	u.CPU = process.CPU() // last, so that looking is not counted in what begins here
+	u.CPU = process.CPU() - s.looked // last, so that looking is not counted in what begins here
 	return u
 }
 

@@ -46,7 +46,8 @@ func FuzzRequest(f *testing.F) {
 			require.Equal(t, wantDelta.ResourceNamesSubscribe, gotDelta.subscribe)
 			require.Equal(t, wantDelta.ResourceNamesUnsubscribe, gotDelta.unsub)
 			versions := map[string]string{}
-			for name, version := range gotDelta.initial.all() {
+			for entry := range gotDelta.initial.all() {
+				name, version, _ := mapEntry(entry)
 				versions[string(name)] = string(version)
 			}
 			require.True(t, maps.Equal(wantDelta.InitialResourceVersions, versions))

@@ -157,7 +157,7 @@ func TestTypesAreCountedBeforeTheCatalogIsAsked(t *testing.T) {
 	require.NotContains(t, w.colls, "third")
 }
 
-func TestNamesAreCountedBeforeTheyAreDecoded(t *testing.T) {
+func TestDecodingEndsWhereThereAreTooManyNames(t *testing.T) {
 	long := strings.Repeat("n", 1000) // counts as eight
 	for _, m := range []proto.Message{
 		&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a", "b", long}},

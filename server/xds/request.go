@@ -19,7 +19,7 @@ type request struct {
 
 	size      int          // encoded
 	cost      int          // of the names: see nameCost
-	excess    int          // what they would cost, if that is too much: then nothing was decoded
+	excess    int          // what they would cost, if that is too much: then nothing else is known of the request
 	node      *corev3.Node // of the first request that has one
 	typeURL   string
 	version   string
@@ -87,7 +87,7 @@ func (r *request) count(b []byte, fields []field) (cost int) {
 }
 
 // decode replaces all of r but the node and what belongs to the owner. If b has initial_resource_versions, r.initial refers to
-// it. What b holds is counted first, where it is large enough to hold too much.
+// it. Decoding ends where b holds too much.
 func (r *request) decode(b []byte) error {
 	r.clear()
 	r.size = len(b)
@@ -95,14 +95,13 @@ func (r *request) decode(b []byte) error {
 	if r.delta {
 		fields = deltaFields[:]
 	}
-	if r.maxCost > 0 && len(b)/2 > r.maxCost { // a name takes two bytes or more
-		if cost := r.count(b, fields); cost > r.maxCost {
-			r.excess = cost
-			return nil
+	all, initial := b, 0
+	for len(b) > 0 && (r.maxCost <= 0 || max(r.cost, initial) <= r.maxCost) {
+		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 {
+			b = b[end:]
+			initial++
+			continue
 		}
-	}
-	all, initial := b, false
-	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return fmt.Errorf("decode discovery request: %w", protowire.ParseError(n))
@@ -124,14 +123,19 @@ func (r *request) decode(b []byte) error {
 			if _, _, err := mapEntry(v); err != nil {
 				return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 			}
-			initial = true
+			initial++
 			continue
 		}
 		if err := r.set(fields[num], v); err != nil {
 			return fmt.Errorf("decode discovery request: field %d: %w", num, err)
 		}
 	}
-	if initial {
+	switch {
+	case r.maxCost > 0 && max(r.cost, initial) > r.maxCost:
+		excess := r.count(all, fields)
+		r.clear()
+		r.size, r.excess = len(all), excess
+	case initial > 0:
 		r.initial = &versions{request: all}
 	}
 	return nil
@@ -236,13 +240,26 @@ func (r *request) intern(v []byte) string {
 	return s
 }
 
+// The tags of the fields of an entry of a map<string, string>.
+const keyTag, valueTag = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire.BytesType)
+
+// shortMapEntry says where the key ends of an entry of a map<string, string>, if both key and value are as short as nearly all
+// are, and in order; else zero.
+func shortMapEntry(b []byte) (end int) {
+	if len(b) < 4 || b[0] != keyTag || b[1] >= 0x80 {
+		return 0
+	}
+	end = 2 + int(b[1])
+	if len(b) < end+2 || b[end] != valueTag || b[end+1] >= 0x80 || len(b) != end+2+int(b[end+1]) {
+		return 0
+	}
+	return end
+}
+
 // mapEntry decodes an entry of a map<string, string>.
 func mapEntry(b []byte) (key, value []byte, err error) {
-	const first, second = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire.BytesType)
-	if len(b) >= 2 && b[0] == first && b[1] < 0x80 { // nearly all are as short as this
-		if v := 2 + int(b[1]); len(b) >= v+2 && b[v] == second && b[v+1] < 0x80 && len(b) == v+2+int(b[v+1]) {
-			return b[2:v], b[v+2:], nil
-		}
+	if end := shortMapEntry(b); end > 0 {
+		return b[2:end], b[end+2:], nil
 	}
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -269,4 +286,10 @@ func mapEntry(b []byte) (key, value []byte, err error) {
 		}
 	}
 	return key, value, nil
+}
+
+// appendMapEntry appends an entry of a map<string, string> as all encoders write it.
+func appendMapEntry(b []byte, key, value string) []byte {
+	b = protowire.AppendString(append(b, keyTag), key)
+	return protowire.AppendString(append(b, valueTag), value)
 }

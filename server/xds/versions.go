@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"cmp"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -15,27 +14,35 @@ type versions struct {
 	request []byte // that has them; it was decoded without an error
 }
 
-// all yields names and versions as they were given. Of a name that is given twice the last counts.
-func (v *versions) all() iter.Seq2[[]byte, []byte] {
-	return func(yield func(name, version []byte) bool) {
+// all yields the entries as they were given, of which mapEntry makes names and versions. Of a name that is given twice the
+// last counts.
+func (v *versions) all() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
 		for b := v.request; len(b) > 0; {
 			entry, rest, ok := nextInitial(b)
-			if b = rest; !ok {
-				continue
-			}
-			if name, version, _ := mapEntry(entry); !yield(name, version) {
+			if b = rest; ok && !yield(entry) {
 				return
 			}
 		}
 	}
 }
 
+// initialTag is of an entry of initial_resource_versions.
+const initialTag = deltaInitial<<3 | byte(protowire.BytesType)
+
+// shortInitial says where the first field of a delta request ends, if it is an entry of initial_resource_versions as short as
+// nearly all are; else zero.
+func shortInitial(b []byte) (end int) {
+	if len(b) < 2 || b[0] != initialTag || b[1] >= 0x80 || len(b) < 2+int(b[1]) {
+		return 0
+	}
+	return 2 + int(b[1])
+}
+
 // nextInitial cuts the first field off a request that was decoded without an error, and reports whether it is an entry of
 // initial_resource_versions.
 func nextInitial(b []byte) (entry, rest []byte, ok bool) {
-	const tag = deltaInitial<<3 | byte(protowire.BytesType)
-	if b[0] == tag && b[1] < 0x80 { // nearly all are this short
-		end := 2 + int(b[1])
+	if end := shortInitial(b); end > 0 {
 		return b[2:end], b[end:], true
 	}
 	num, typ, n := protowire.ConsumeTag(b)
@@ -47,13 +54,14 @@ func nextInitial(b []byte) (entry, rest []byte, ok bool) {
 	return entry, b[n:], true
 }
 
-// index finds the entries of a state by hash of name and version. It is made when clients resume, and shared by those
-// that resume to the same state. Were there a map, most of the time would go into fetching names and versions from memory.
+// index finds the entries of a state by a hash of name and version as clients encode them. It is made when clients resume, and
+// shared by those that resume to the same state. Were there a map, or were names looked at, most of the time would go into
+// fetching them from memory.
 type index struct {
 	entries []*Entry // in order of name
+	slots   []int32  // of each entry in hashes
 	seed    maphash.Seed
 	hashes  []uint64 // open addressing, a power of two in size; 0 is free
-	places  []int32  // of each hash in entries
 }
 
 func (s *state) index() *index {
@@ -63,74 +71,77 @@ func (s *state) index() *index {
 			size *= 2
 		}
 		x := &index{
-			entries: make([]*Entry, 0, s.len), seed: maphash.MakeSeed(),
-			hashes: make([]uint64, size), places: make([]int32, size),
+			entries: make([]*Entry, 0, s.len), slots: make([]int32, 0, s.len),
+			seed: maphash.MakeSeed(), hashes: make([]uint64, size),
 		}
+		var buf []byte
 		for e := range s.all() {
-			h := x.hash([]byte(e.Name), []byte(e.Version))
+			buf = appendMapEntry(buf[:0], e.Name, e.Version)
+			h := x.hash(buf)
 			i := h & uint64(size-1)
 			for x.hashes[i] != 0 {
 				i = (i + 1) & uint64(size-1)
 			}
-			x.hashes[i], x.places[i] = h, int32(len(x.entries)) //nolint:gosec // there is no memory for so many
-			x.entries = append(x.entries, e)
+			x.hashes[i] = h
+			x.entries, x.slots = append(x.entries, e), append(x.slots, int32(i)) //nolint:gosec // there is no memory for so many
 		}
 		return x
 	})
 }
 
-func (x *index) hash(name, version []byte) uint64 {
-	return max(maphash.Bytes(x.seed, name)*31+maphash.Bytes(x.seed, version), 1)
-}
+func (x *index) hash(entry []byte) uint64 { return max(maphash.Bytes(x.seed, entry), 1) }
 
-// find returns the place of the entry of name in version, if there is one. It goes by 64 bits of a hash that no client can
-// know: to be wrong about one of 100,000 entries takes a trillion clients that resume.
-func (x *index) find(name, version []byte) (place int, ok bool) {
-	h, mask := x.hash(name, version), uint64(len(x.hashes)-1)
+// find returns the slot of what a client has as an encoded name and version, if it is there just so. It goes by 64 bits of a
+// hash that no client can know: to be wrong about one of 100,000 entries takes a trillion clients that resume.
+func (x *index) find(entry []byte) (slot int, ok bool) {
+	h, mask := x.hash(entry), uint64(len(x.hashes)-1)
 	for i := h & mask; x.hashes[i] != 0; i = (i + 1) & mask {
 		if x.hashes[i] == h {
-			return int(x.places[i]), true
+			return int(i), true //nolint:gosec // a place in hashes
 		}
 	}
 	return 0, false
 }
 
-// search returns the place of the entry of name, in whatever version, if there is one.
-func (x *index) search(name []byte) (place int, ok bool) {
-	return slices.BinarySearchFunc(x.entries, name, func(e *Entry, name []byte) int { return cmp.Compare(e.Name, string(name)) })
-}
-
-// said yields what the client said it had, apart from what it lacks all the same.
-func (h *holding) said() iter.Seq2[[]byte, []byte] {
-	if len(h.lacks) == 0 {
-		return h.brought.all()
+// search returns the entry of name, in whatever version, and its slot, or nil.
+func (x *index) search(name string) (e *Entry, slot int32) {
+	i, ok := slices.BinarySearchFunc(x.entries, name, compareName)
+	if !ok {
+		return nil, 0
 	}
-	return func(yield func(name, version []byte) bool) {
-		for name, version := range h.brought.all() {
-			if _, lacks := h.lacks[string(name)]; !lacks && !yield(name, version) {
-				return
-			}
-		}
-	}
+	return x.entries[i], x.slots[i]
 }
 
 // compareAll returns what a client that wants everything has yet to be sent, and what it has that is gone, both in order of
 // name. Of the latter only names and versions are known.
 func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
-	index := to.index()
-	current := make([]bool, to.len) // what the client has as it is
-	for name, version := range h.said() {
-		if place, ok := index.find(name, version); ok {
-			_, stale := h.stale[string(name)]
-			current[place] = !stale && !h.again
-		} else if place, ok := index.search(name); ok {
-			current[place] = false // it may have been given twice
-		} else {
+	x := to.index()
+	current := make([]bool, len(x.hashes)) // by slot: what the client has as it is
+	for entry := range h.brought.all() {
+		if slot, ok := x.find(entry); ok {
+			current[slot] = true
+			continue
+		}
+		name, version, _ := mapEntry(entry)
+		if e, slot := x.search(string(name)); e != nil {
+			current[slot] = e.Version == string(version) // given twice, or encoded otherwise
+		} else if _, lacks := h.lacks[string(name)]; !lacks {
 			gone = append(gone, &Entry{Name: string(name), Version: string(version)})
 		}
 	}
-	for i, e := range index.entries {
-		if !current[i] {
+	again := func(name string) {
+		if e, slot := x.search(name); e != nil {
+			current[slot] = false
+		}
+	}
+	for name := range h.lacks {
+		again(name)
+	}
+	for name := range h.stale {
+		again(name)
+	}
+	for i, e := range x.entries {
+		if h.again || !current[x.slots[i]] {
 			puts = append(puts, e)
 		}
 	}
@@ -141,8 +152,10 @@ func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
 // compareNames is compareAll for a client that wants names.
 func (h *holding) compareNames(w *wants, to *state) (puts, gone []*Entry) {
 	have := make(map[string]string)
-	for name, version := range h.said() {
-		if _, ok := w.names[string(name)]; ok {
+	for entry := range h.brought.all() {
+		name, version, _ := mapEntry(entry)
+		_, lacks := h.lacks[string(name)]
+		if _, ok := w.names[string(name)]; ok && !lacks {
 			have[string(name)] = string(version)
 		}
 	}
