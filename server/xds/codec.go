@@ -20,9 +20,14 @@ const (
 	connWindow   = 256 << 10
 )
 
-// pooledRequest is the size in bytes up to which requests are read into memory that is used again. Larger ones bring along
-// versions, and are kept until these were looked at.
-const pooledRequest = 32 << 10
+const (
+	// pooledRequest is the size in bytes up to which requests are put together, in memory that is used again. Larger ones bring
+	// along versions, and are kept as they came until these were looked at.
+	pooledRequest = 32 << 10
+	// leastPart is how large in bytes the parts of a large request are at least, on average. Smaller ones take more memory than
+	// what they hold; of gRPC's clients none sends such.
+	leastPart = 4 << 10
+)
 
 // ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bounds of requests, and a small
 // read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS, append
@@ -49,16 +54,23 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if data.Len() > pooledRequest {
-		return r.decode(data.Materialize())
-	}
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buf.Free()
-	if err := r.decode(buf.ReadOnlyData()); err != nil {
+	if data.Len() <= pooledRequest || data.Len()/len(data) < leastPart {
+		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer buf.Free()
+		err := r.decode(buf.ReadOnlyData())
+		if r.initial != nil {
+			r.initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
+		}
 		return err
 	}
-	if r.initial != nil {
-		r.initial.request = bytes.Clone(r.initial.request)
+	parts := make([][]byte, len(data))
+	for i, b := range data {
+		parts[i] = b.ReadOnlyData()
 	}
-	return nil
+	err := r.decode(parts...)
+	if r.initial != nil {
+		data.Ref()
+		r.initial.memory = data
+	}
+	return err
 }

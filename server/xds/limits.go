@@ -137,8 +137,8 @@ func (l *Limits) limiter() *rate.Limiter {
 // checkRequest refuses a request that has too much in it or comes too soon.
 func (s *stream) checkRequest(req *request) error {
 	l := &s.server.opts.Limits
-	if req.excess > 0 {
-		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for %d names: the limit is %d", req.excess, l.NamesPerStream)
+	if req.tooMany() {
+		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit", l.NamesPerStream)
 	}
 	if s.limiter != nil && !s.limiter.Allow() {
 		return s.server.refuse(refusedRequestRate, codes.ResourceExhausted, "too many requests: the limit is %g a second", l.RequestsPerSecond)

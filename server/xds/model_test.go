@@ -320,7 +320,7 @@ func (m *model) first(url string, resumes bool) {
 func (m *model) initial(have map[string]string) *versions {
 	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: have})
 	require.NoError(m.t, err)
-	return &versions{request: b}
+	return &versions{parts: [][]byte{b}}
 }
 
 func (m *model) request(url string) *request {

@@ -1,7 +1,10 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,7 +22,7 @@ type request struct {
 
 	size      int          // encoded
 	cost      int          // of the names: see nameCost
-	excess    int          // what they would cost, if that is too much: then nothing else is known of the request
+	versions  int          // how many initial_resource_versions there are
 	node      *corev3.Node // of the first request that has one
 	typeURL   string
 	version   string
@@ -61,84 +64,84 @@ func (r *request) clear() {
 // nameCost is what a name counts against a limit on names. One that is very long counts as several.
 func nameCost(name int) int { return 1 + name/128 }
 
-// count returns what the names of a request cost, or its versions if those are more, up to a point beyond the limit.
-func (r *request) count(b []byte, fields []field) (cost int) {
-	names, initial := 0, 0
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			break // decode will say so
-		}
-		b = b[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			break
-		}
-		if b = b[n:]; typ != protowire.BytesType || int(num) >= len(fields) {
-			continue
-		}
-		switch fields[num] {
-		case fieldNames, fieldSubscribe, fieldUnsubscribe:
-			names += nameCost(n)
-		case fieldInitial:
-			initial++
+// decode replaces all of r but the node and what belongs to the owner. The message may come in parts, to which r.initial refers
+// if it has initial_resource_versions. Decoding ends where there are too many names.
+func (r *request) decode(parts ...[]byte) error {
+	r.clear()
+	var initial [][]byte // stretches of fields, initial_resource_versions among them
+	var begun []byte     // a field that goes on in the next part
+	for _, part := range parts {
+		r.size += len(part)
+		for at := 0; at < len(part) && !r.tooMany(); {
+			b := part[at:]
+			if len(begun) > 0 { // as much more as makes a short field whole, or doubles what there is of a long one
+				b = slices.Concat(begun, b[:min(len(b), max(len(begun), 512))])
+			}
+			versions := r.versions
+			rest, err := r.decodeFields(b)
+			if err != nil {
+				return fmt.Errorf("decode discovery request: %w", err)
+			}
+			at += len(b) - len(begun)
+			switch {
+			case len(begun) == 0, len(rest) == len(b):
+				begun = rest
+			default: // the field is whole, and what follows is read where it stands
+				begun = nil
+				at -= len(rest)
+			}
+			if r.versions > versions {
+				initial = append(initial, b[:len(b)-len(rest)])
+			}
 		}
 	}
-	return max(names, initial)
+	switch {
+	case r.tooMany():
+	case len(begun) > 0:
+		return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
+	case r.versions > 0:
+		r.initial = &versions{parts: initial}
+	}
+	return nil
 }
 
-// decode replaces all of r but the node and what belongs to the owner. If b has initial_resource_versions, r.initial refers to
-// it. Decoding ends where b holds too much.
-func (r *request) decode(b []byte) error {
-	r.clear()
-	r.size = len(b)
+// tooMany says whether there are more names than a client may have.
+func (r *request) tooMany() bool { return r.maxCost > 0 && max(r.cost, r.versions) > r.maxCost }
+
+// decodeFields decodes the fields of b, up to one that is not whole, which it returns.
+func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 	fields := sotwFields[:]
 	if r.delta {
 		fields = deltaFields[:]
 	}
-	all, initial := b, 0
-	for len(b) > 0 && (r.maxCost <= 0 || max(r.cost, initial) <= r.maxCost) {
+	for len(b) > 0 && !r.tooMany() {
 		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 {
 			b = b[end:]
-			initial++
+			r.versions++
 			continue
 		}
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return fmt.Errorf("decode discovery request: %w", protowire.ParseError(n))
+		num, typ, tag := protowire.ConsumeTag(b)
+		size := tag
+		if tag >= 0 {
+			size = protowire.ConsumeFieldValue(num, typ, b[tag:])
 		}
-		b = b[n:]
+		if size < 0 {
+			if err := protowire.ParseError(size); !errors.Is(err, io.ErrUnexpectedEOF) {
+				return nil, fmt.Errorf("field %d: %w", num, err)
+			}
+			return b, nil
+		}
+		value := b[tag : tag+size]
+		b = b[tag+size:]
 		if typ != protowire.BytesType || int(num) >= len(fields) || fields[num] == 0 {
-			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-				return fmt.Errorf("decode discovery request: field %d: %w", num, protowire.ParseError(n))
-			}
-			b = b[n:]
 			continue
 		}
-		v, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return fmt.Errorf("decode discovery request: field %d: %w", num, protowire.ParseError(n))
-		}
-		b = b[n:]
-		if fields[num] == fieldInitial {
-			if _, _, err := mapEntry(v); err != nil {
-				return fmt.Errorf("decode discovery request: field %d: %w", num, err)
-			}
-			initial++
-			continue
-		}
-		if err := r.set(fields[num], v); err != nil {
-			return fmt.Errorf("decode discovery request: field %d: %w", num, err)
+		value, _ = protowire.ConsumeBytes(value)
+		if err := r.set(fields[num], value); err != nil {
+			return nil, fmt.Errorf("field %d: %w", num, err)
 		}
 	}
-	switch {
-	case r.maxCost > 0 && max(r.cost, initial) > r.maxCost:
-		excess := r.count(all, fields)
-		r.clear()
-		r.size, r.excess = len(all), excess
-	case initial > 0:
-		r.initial = &versions{request: all}
-	}
-	return nil
+	return b, nil
 }
 
 // What of a request outlives it, and is not a name, is bounded apart from the request. The nodes of Envoys have some 30 kB.
@@ -181,6 +184,10 @@ func (r *request) set(f field, v []byte) error {
 		r.subscribe = append(r.subscribe, r.name(v))
 	case fieldUnsubscribe:
 		r.unsub = append(r.unsub, r.name(v))
+	case fieldInitial:
+		r.versions++
+		_, _, err := mapEntry(v)
+		return err
 	}
 	return nil
 }

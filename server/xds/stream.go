@@ -46,8 +46,8 @@ type stream struct {
 	form   form            // what the client of node understands
 	subs   []*subscription // in order of rank, then of arrival
 	types  map[string]*subscription
-	cost   int     // of the names of all subscriptions
-	rooms  []*room // of requests that brought versions which have yet to be looked at
+	cost   int    // of the names of all subscriptions
+	kept   []kept // of requests that brought versions which have yet to be looked at
 	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
 	owed map[string][]string
 	cuts map[*Group]cut // that the types with a rank are brought to
@@ -73,9 +73,7 @@ func (s *stream) close() {
 	s.closed = true
 	subs := s.subs
 	s.server.names.Add(-int64(s.cost))
-	for _, r := range s.rooms {
-		r.leave()
-	}
+	s.forget()
 	s.mu.Unlock()
 	for _, sub := range subs {
 		s.giveBack(sub)
@@ -98,7 +96,9 @@ func (s *stream) receive() error {
 		}
 		room := s.conn.take(req.size)
 		err := s.take(req, time.Now())
-		s.settle(room)
+		if room != nil || req.initial != nil {
+			s.settle(kept{room, req.initial})
+		}
 		if err != nil {
 			return err
 		}
@@ -123,20 +123,31 @@ func (s *stream) notReceived(err error) error {
 	return err
 }
 
-// settle gives the room of requests to others once nothing refers to them any more; room is that of another one, or nil.
-func (s *stream) settle(room *room) {
+// kept is what is kept of a request: its versions, and room for them.
+type kept struct {
+	room     *room     // or nil
+	versions *versions // or nil
+}
+
+// settle gives what is kept of requests, and more of another one, to others once nothing refers to it any more.
+func (s *stream) settle(more ...kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if room != nil {
-		s.rooms = append(s.rooms, room)
+	s.kept = append(s.kept, more...)
+	if len(s.kept) > 0 && (s.closed || !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil })) {
+		s.forget()
 	}
-	if len(s.rooms) == 0 || !s.closed && slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil }) {
-		return
+}
+
+// forget gives away what is kept of requests; s.mu is held.
+func (s *stream) forget() {
+	for _, k := range s.kept {
+		k.room.leave()
+		if k.versions != nil {
+			k.versions.free()
+		}
 	}
-	for _, r := range s.rooms {
-		r.leave()
-	}
-	s.rooms = nil
+	s.kept = nil
 }
 
 // leaveUnanswered notes that the catalog has no answer for a type.
@@ -307,7 +318,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		case begun:
 			turn.work()
 			out, wait = s.next(time.Now())
-			s.settle(nil)
+			s.settle()
 			turn.wait()
 		case s.due():
 			turns, bell = ramp.turns, nil // to begin anew would be to lose the place in the queue

@@ -5,23 +5,33 @@ import (
 	"iter"
 	"slices"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // versions are the initial_resource_versions of a request, of which a client that resumes may bring along a hundred
-// thousand. They stay encoded, so that a name costs nothing of its own.
+// thousand. They stay encoded, where the connection put them, so that a name costs nothing of its own.
 type versions struct {
-	request []byte // that has them; it was decoded without an error
+	parts  [][]byte // of the request that has them, decoded without an error, each of whole fields
+	memory mem.BufferSlice
+}
+
+// free lets the memory be used for something else.
+func (v *versions) free() {
+	v.memory.Free()
+	*v = versions{}
 }
 
 // all yields the entries as they were given, of which mapEntry makes names and versions. Of a name that is given twice the
 // last counts.
 func (v *versions) all() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for b := v.request; len(b) > 0; {
-			entry, rest, ok := nextInitial(b)
-			if b = rest; ok && !yield(entry) {
-				return
+		for _, b := range v.parts {
+			for len(b) > 0 {
+				entry, rest, ok := nextInitial(b)
+				if b = rest; ok && !yield(entry) {
+					return
+				}
 			}
 		}
 	}
