@@ -29,17 +29,18 @@ func TestModelOfTheOrder(t *testing.T) {
 
 type orderModel struct {
 	*model
-	grpc    bool              // asks by name, from the top: listener, route, cluster, endpoints
-	routes  map[string]string // of the server, each with the cluster that it leads to
-	version int
-	out     []*request        // on their way to the server
-	applied map[string]string // gRPC: the clusters that are in use, by route
+	grpc     bool // asks by name, from the top: listener, route, cluster, endpoints
+	clusters int
+	slow     bool                 // much time passes, while routes keep changing
+	gone     map[string]time.Time // clusters that the client had when they were removed from the server
+	insists  bool                 // gRPC: asks for clusters as long as they are there, and not only while it needs them
+	routes   map[string]string    // of the server, each with the cluster that it leads to
+	version  int
+	out      []*request        // on their way to the server
+	applied  map[string]string // gRPC: the clusters that are in use, by route
 }
 
-const (
-	orderRoutes   = 3
-	orderClusters = 8
-)
+const orderRoutes = 3
 
 func newOrderModel(t *testing.T, seed uint64) *orderModel {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), seed)
@@ -53,7 +54,11 @@ func newOrderModel(t *testing.T, seed uint64) *orderModel {
 	m.server.opts.Pacing = Pacing{Least: -1}
 	m.ttl = false
 	if o.grpc = m.chance(2); o.grpc {
-		m.delta = false
+		m.delta, o.insists = false, m.chance(3)
+	}
+	o.clusters, o.gone = 8, make(map[string]time.Time)
+	if o.slow = m.chance(4); o.slow {
+		o.clusters = 50 // which seldom come back
 	}
 	o.move()
 	o.open()
@@ -69,6 +74,7 @@ func (o *orderModel) open() {
 		server: o.server, grpc: silentStream{ctx: o.t.Context()}, delta: o.delta, bell: make(bell, 1), drain: make(chan struct{}),
 	}
 	o.inbox, o.out, o.cut = nil, nil, false
+	clear(o.gone)
 	o.note("open grpc=%t delta=%t", o.grpc, o.delta)
 	for _, url := range []string{ClusterURL, EndpointURL, ListenerURL, RouteURL} {
 		ty := o.types[url]
@@ -97,6 +103,11 @@ func (o *orderModel) clustersOf() []string {
 	all := maps.Clone(o.routesHad())
 	for route, cluster := range o.applied {
 		all["in use by "+route] = cluster
+	}
+	if o.insists {
+		for cluster := range o.types[ClusterURL].have {
+			all["had: "+cluster] = cluster
+		}
 	}
 	return slices.Compact(slices.Sorted(maps.Values(all)))
 }
@@ -154,6 +165,13 @@ func set(names []string) map[string]bool {
 
 func (o *orderModel) step() {
 	o.steps++
+	if o.insists {
+		o.checkGone()
+	}
+	restful := 97
+	if o.slow {
+		restful = 88
+	}
 	switch n := o.r.IntN(100); {
 	case n < 12:
 		o.move()
@@ -161,10 +179,15 @@ func (o *orderModel) step() {
 		o.pump()
 	case n < 70:
 		o.look()
-	case n < 96:
+	case n < restful:
 		o.deliver()
 	case n < 99:
-		o.pass(time.Duration(o.r.Int64N(int64(100 * time.Millisecond))))
+		most := 100 * time.Millisecond
+		if o.slow { // it keeps nobody waiting
+			o.settle()
+			most = modelAckTimeout / 2
+		}
+		o.pass(time.Duration(o.r.Int64N(int64(most))))
 	default:
 		o.open()
 	}
@@ -175,7 +198,7 @@ func (o *orderModel) move() {
 	o.version++
 	for _, route := range o.routeNames() {
 		if o.routes[route] == "" || o.chance(2) {
-			o.routes[route] = fmt.Sprintf("c%d", o.r.IntN(orderClusters))
+			o.routes[route] = fmt.Sprintf("c%d", o.r.IntN(o.clusters))
 		}
 	}
 	used := set(slices.Collect(maps.Values(o.routes)))
@@ -183,7 +206,7 @@ func (o *orderModel) move() {
 	for _, url := range []string{ClusterURL, EndpointURL, RouteURL, ListenerURL} {
 		commits[o.colls[url]] = &Commit{}
 	}
-	for i := range orderClusters {
+	for i := range o.clusters {
 		name := fmt.Sprintf("c%d", i)
 		for _, url := range []string{ClusterURL, EndpointURL} {
 			c := commits[o.colls[url]]
@@ -204,6 +227,22 @@ func (o *orderModel) move() {
 	commits[o.colls[ListenerURL]].Put = []*Entry{thing(o.t, "l", fmt.Sprint(o.version/5), "")}
 	o.note("commit %v", o.routes)
 	o.group.Apply(commits)
+}
+
+// settle lets all be said that can be said now.
+func (o *orderModel) settle() {
+	for range 100 {
+		switch sent, _ := o.pump(); {
+		case sent:
+		case len(o.inbox) > 0:
+			o.look()
+		case len(o.out) > 0:
+			o.deliver()
+		default:
+			return
+		}
+	}
+	o.require(false, "no rest after 100 messages")
 }
 
 // deliver hands the oldest request to the server.
@@ -310,6 +349,20 @@ func (o *orderModel) check() {
 		_, has := o.types[ClusterURL].have[cluster]
 		_, endpoints := o.types[EndpointURL].have[cluster]
 		o.require(has && endpoints, "route %s leads to %s: the client has the cluster: %t, its endpoints: %t", route, cluster, has, endpoints)
+	}
+}
+
+// checkGone says that what is no longer there does not stay with a client for ever because routes never rest.
+func (o *orderModel) checkGone() {
+	for i := range o.clusters {
+		name := fmt.Sprintf("c%d", i)
+		if _, has := o.types[ClusterURL].have[name]; !has || o.colls[ClusterURL].Get(name) != nil {
+			delete(o.gone, name)
+		} else if since, ok := o.gone[name]; !ok {
+			o.gone[name] = o.now
+		} else {
+			o.require(o.now.Sub(since) < (restless+3)*modelAckTimeout, "the client has %s, which is gone since %s", name, o.now.Sub(since))
+		}
 	}
 }
 

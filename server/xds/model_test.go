@@ -73,6 +73,7 @@ type model struct {
 
 	delta     bool
 	ttl       bool // the client supports them
+	given     bool // collections have versions that were given by hand, of which a new one is news
 	stream    *stream
 	inbox     []*message // sent, and not yet looked at by the client
 	sent      int        // messages
@@ -123,7 +124,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 		colls: make(map[string]*Collection), group: NewGroup(Debounce{Quiet: time.Hour}),
 		types: make(map[string]*modelType),
 	}
-	m.delta, m.ttl = m.chance(2), m.chance(4)
+	m.delta, m.ttl, m.given = m.chance(2), m.chance(4), m.chance(4)
 	opts := server.opts
 	opts.Pacing = Pacing{Least: -1}
 	if m.chance(3) {
@@ -223,7 +224,10 @@ func (m *model) commit() {
 				c.Put = append(c.Put, e)
 			}
 		}
-		m.note("commit %s -%v +%v", short(url), c.Remove, names(c.Put))
+		if m.given && m.chance(3) {
+			c.Version = fmt.Sprintf("by hand %d", m.r.IntN(3))
+		}
+		m.note("commit %s -%v +%v %s", short(url), c.Remove, names(c.Put), c.Version)
 	}
 	m.group.Apply(commits)
 }
@@ -467,6 +471,7 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 		return false, wait
 	}
 	msg := m.decode(out)
+	m.require(m.colls[msg.typ].Synced(), "%s is sent before it is synced", short(msg.typ))
 	if !m.cut {
 		m.planned = m.sent + 1
 	}
@@ -615,7 +620,7 @@ func (m *model) takeSotW(ty *modelType, msg *message) {
 		news = news || ty.mayRepeat(name)
 		ty.heard(name, msg)
 	}
-	m.require(news || ty.repeat >= 0, "%s: a response says nothing new", short(msg.typ))
+	m.require(news || ty.repeat >= 0 || m.given, "%s: a response says nothing new", short(msg.typ))
 	if full {
 		ty.have = msg.puts
 	} else {

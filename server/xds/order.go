@@ -15,7 +15,7 @@ import (
 //     parents of higher rank wait.
 //   - What is removed goes after that, in reverse order of rank, when the parents are acknowledged.
 //   - Nothing waits longer than the acknowledgement timeout for any one thing. What clients by name are to lose waits that long
-//     after each change of a parent, so it goes when the parents rest.
+//     after each change of a parent. If parents do not rest of themselves, the stream stays with its cut until that is gone.
 //
 // Types of children (Type.ChildURL) go ahead of the cut: to have the newest endpoints of a cluster is never wrong.
 
@@ -96,7 +96,11 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		switch p := sub.plan(false); {
 		case !p.removes:
 			sub.rest(&p)
+			sub.removes = time.Time{}
 		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now)):
+			if sub.removes.IsZero() {
+				sub.removes = now
+			}
 		case unanswered || !s.mayGo(sub, now):
 			return nil, step{}, true
 		default:
@@ -123,10 +127,16 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time) ti
 	return max(following, s.resumed.Add(timeout).Sub(now))
 }
 
+// restless is after how many acknowledgement timeouts a removal no longer waits for parents to rest of themselves.
+const restless = 3
+
 // cut aims at a newer cut, if there is one and it is not too early for one of the types.
 func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	newer, early := false, false
 	for _, sub := range subs {
+		if !sub.removes.IsZero() && now.Sub(sub.removes) >= restless*s.server.opts.AckTimeout {
+			return false
+		}
 		if sub.coll.Synced() && sub.goal != sub.coll.shown.Load() {
 			newer = true
 			early = s.lookAgain(sub.paced(now, s.server.opts.Pacing)) || early

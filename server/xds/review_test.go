@@ -247,3 +247,33 @@ func TestWhoResumesToLessGivesItsRoomBack(t *testing.T) {
 	require.True(t, w.server.gate.rooms.TryAcquire(w.server.gate.size), "the room is still taken")
 	w.server.gate.rooms.Release(w.server.gate.size)
 }
+
+func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
+	w := newWorld(t, Options{AckTimeout: 500 * time.Millisecond})
+	w.set(ClusterURL, "c1", "c2")
+	w.set(RouteURL, "r1")
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL, "c1", "c2")
+	c.expectAck(ClusterURL, []string{"c1", "c2"}, "c1@1", "c2@1")
+	c.ask(RouteURL, "r1")
+	c.expectAck(RouteURL, []string{"r1"}, "r1@1")
+	w.set(ClusterURL, "-c1")
+	changing := time.NewTicker(200 * time.Millisecond)
+	defer changing.Stop()
+	for i := 2; i < 100; i++ {
+		w.set(RouteURL, fmt.Sprintf("r1@%d", i))
+		for changed := false; !changed; {
+			select {
+			case a := <-c.in:
+				if a.typeURL == ClusterURL {
+					require.Equal(t, []string{"c2@1"}, a.puts)
+					return
+				}
+				c.ack(a, "r1")
+			case <-changing.C:
+				changed = true
+			}
+		}
+	}
+	t.Fatal("c1 is never removed")
+}

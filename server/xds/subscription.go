@@ -30,6 +30,7 @@ type subscription struct {
 	resumed time.Time // when the client came back; zero if it began with nothing
 	led     time.Time // when the client was last sent something that may lead it to other children
 	since   time.Time // when the last response was sent, heartbeats apart
+	removes time.Time // since when something is to be removed that the client may yet use; zero if nothing is
 	beating bool      // what is being sent is a heartbeat
 
 	// of a type that has children: see expect
