@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 var attack = flag.Bool("attack", false, "measure what clients that mean harm cost an honest one")
@@ -50,6 +52,19 @@ func TestUnderAttack(t *testing.T) {
 				id := r.open(true)
 				r.data(id, prefixOf(15<<20))
 				r.data(id, make([]byte, 48<<10))
+			}
+		}},
+		{"200 streams whose nodes claim 10,000 hops", func(w *world) {
+			var hops []any
+			for i := range 10_000 {
+				hops = append(hops, fmt.Sprintf("hop-%010d", i))
+			}
+			metadata, err := structpb.NewStruct(map[string]any{"TRIBUTARY_HOPS": hops})
+			require.NoError(w.t, err)
+			for i := range hostile {
+				c := w.delta(testType)
+				node := &corev3.Node{Id: fmt.Sprint(i), Metadata: metadata}
+				go func() { _ = c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, Node: node}) }()
 			}
 		}},
 		{"20 requests for 190,000 names", func(w *world) {

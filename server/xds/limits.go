@@ -143,7 +143,9 @@ func (s *stream) checkRequest(req *request) error {
 	if s.limiter != nil && !s.limiter.Allow() {
 		return s.server.refuse(refusedRequestRate, codes.ResourceExhausted, "too many requests: the limit is %g a second", l.RequestsPerSecond)
 	}
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.charge(req.nodeCost)
 }
 
 // checkTypes refuses a stream that asks for another type, if it has as many as it may.
@@ -155,16 +157,16 @@ func (s *stream) checkTypes() error {
 	return nil
 }
 
-// checkNames refuses a stream that has come to subscribe to too many names; s.mu is held.
-func (s *stream) checkNames(sub *subscription, before int) error {
-	if s.closed {
+// charge counts more names, or fewer, and refuses the stream if there are too many; s.mu is held.
+func (s *stream) charge(more int) error {
+	if s.closed || more == 0 {
 		return nil
 	}
-	l, more := &s.server.opts.Limits, sub.cost+sub.owed-before
+	l := &s.server.opts.Limits
 	s.cost += more
 	all := s.server.names.Add(int64(more))
 	switch {
-	case more <= 0:
+	case more < 0:
 		return nil
 	case exceeded(s.cost, l.NamesPerStream):
 		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost, l.NamesPerStream)

@@ -23,7 +23,8 @@ type request struct {
 	size      int          // encoded
 	cost      int          // of the names: see nameCost
 	versions  int          // how many initial_resource_versions there are
-	node      *corev3.Node // of the first request that has one
+	node      *corev3.Node // of the first request that has one, without its extensions
+	nodeCost  int          // of that node, in the request that has it: see nodeCost
 	typeURL   string
 	version   string
 	nonce     string
@@ -63,6 +64,31 @@ func (r *request) clear() {
 
 // nameCost is what a name counts against a limit on names. One that is very long counts as several.
 func nameCost(name int) int { return 1 + name/128 }
+
+// nodeCost is what a node of so many bytes counts against a limit on names. Decoded, it takes some six times its size. No honest
+// one has as much as is free.
+func nodeCost(size int) int { return max(size-freeNode, 0) / 16 }
+
+const freeNode = 16 << 10
+
+// withoutExtensions returns an encoded node without the list of what an Envoy was built with. That is nearly all of the node, and
+// tells nothing about what the client is to be sent.
+func withoutExtensions(node []byte) []byte {
+	const extensions = 9
+	var rest []byte
+	for b := node; len(b) > 0; {
+		num, typ, tag := protowire.ConsumeTag(b)
+		size := protowire.ConsumeFieldValue(num, typ, b[max(tag, 0):])
+		if tag < 0 || size < 0 {
+			return append(rest, b...) // to be decoded, and found to be wrong
+		}
+		if num != extensions {
+			rest = append(rest, b[:tag+size]...)
+		}
+		b = b[tag+size:]
+	}
+	return rest
+}
 
 // decode replaces all of r but the node and what belongs to the owner. The message may come in parts, to which r.initial refers
 // if it has initial_resource_versions. Decoding ends where there are too many names.
@@ -166,6 +192,8 @@ func (r *request) set(f field, v []byte) error {
 			return fmt.Errorf("a node of %d bytes: the limit is %d", len(v), maxNode)
 		}
 		r.node = &corev3.Node{}
+		v = withoutExtensions(v)
+		r.nodeCost = nodeCost(len(v))
 		return proto.Unmarshal(v, r.node)
 	case fieldNames:
 		r.names = append(r.names, r.name(v))

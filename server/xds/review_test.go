@@ -277,3 +277,24 @@ func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
 	}
 	t.Fatal("c1 is never removed")
 }
+
+func TestALargeNodeCountsAsNames(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 1000, RefusalDelay: -1}})
+	w.set(testType, "a")
+	envoy := &corev3.Node{Id: "n"} // which lists what it was built with
+	for i := range 1000 {
+		envoy.Extensions = append(envoy.Extensions, &corev3.Extension{Name: fmt.Sprintf("envoy.filters.http.an-extension-%d", i)})
+	}
+	c := w.sotw(testType)
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: envoy}))
+	require.Equal(t, []string{"a@1"}, c.next().puts)
+	node := w.server.Clients()[0].Node
+	require.Equal(t, "n", node.Id)
+	require.Empty(t, node.Extensions, "is kept for nothing")
+	require.NoError(t, c.close())
+
+	d := w.sotw(testType)
+	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
+	require.ErrorContains(t, d.ended(), "the limit is 1000")
+	eventually(t, func() bool { return w.server.names.Load() == 0 })
+}

@@ -200,7 +200,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
-	err := s.checkNames(sub, cost)
+	err := s.charge(sub.cost + sub.owed - cost)
 	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
 	s.mu.Unlock()
