@@ -34,7 +34,8 @@ type Statement struct {
 	Place      string     `json:"place,omitempty"`      // where a person finds it
 	Transforms string     `json:"transforms,omitempty"` // of the source that made a difference
 	Version    string     `json:"version"`
-	Created    *time.Time `json:"created,omitempty"`
+	Created    *time.Time `json:"created,omitempty"` // by its own account
+	FirstSeen  *time.Time `json:"firstSeen,omitempty"`
 	// Retiring says that the source was removed, and is served until the sources that were added are synced.
 	Retiring bool `json:"retiring,omitempty"`
 
@@ -120,7 +121,7 @@ func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explan
 		switch {
 		case r == nil:
 		case e.Winner == nil:
-			cited := l.cite(r)
+			cited := l.cite(l.rank(r))
 			e.Winner = &cited
 		case !l.fills():
 			e.Shadowed = append(e.Shadowed, l.cite(r))

@@ -20,6 +20,8 @@ type layer interface {
 	get(key resource.Key) *resource.Resource
 	// fills reports whether the layer is there only to fill gaps: it wins what nobody else has, and never loses.
 	fills() bool
+	// rank returns r, which the layer says, with the rank by which clients know the place of the layer in the order of sources.
+	rank(r *resource.Resource) *resource.Resource
 	// cite says in explanations that the layer says r.
 	cite(r *resource.Resource) Statement
 }
@@ -27,14 +29,24 @@ type layer interface {
 // A layer is current, earlier, former or joint.
 type (
 	// current is a source of the configuration.
-	current struct{ said }
+	current struct {
+		said
+		place int
+	}
 	// earlier is what was served when the configuration changed, and what the sources of that have made of it since.
-	earlier struct{ snapshot memstore.Snapshot }
+	earlier struct {
+		place    int // unranked if all has the rank with which it was served
+		snapshot memstore.Snapshot
+	}
 	// former is a source that was removed while required sources of the new set were not read: what it last said.
-	former struct{ said }
+	former struct {
+		said
+		place int
+	}
 	// joint is the pool: what it made of the ServiceEntries of those sources that have them merged.
 	joint struct {
 		precedence int
+		place      int
 		snapshot   memstore.Snapshot
 	}
 )
@@ -54,6 +66,32 @@ func (earlier) fills() bool { return true }
 func (former) fills() bool { return true }
 
 func (joint) fills() bool { return false }
+
+func (l current) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
+
+func (l earlier) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
+
+func (l former) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
+
+func (l joint) rank(r *resource.Resource) *resource.Resource { return rank(r, l.place) }
+
+// unranked is the place of what keeps the rank that it has, if it has one.
+const unranked = -1
+
+func rank(r *resource.Resource, place int) *resource.Resource {
+	if r == nil || place == unranked {
+		return r
+	}
+	return r.Ranked(place)
+}
+
+// place returns the place of the source i in the order of sources. A single source has none: what it relays passes unchanged.
+func (v *View) place(i int) int {
+	if len(v.sources) == 1 {
+		return unranked
+	}
+	return i
+}
 
 func (l earlier) get(key resource.Key) *resource.Resource { return l.snapshot.Get(key) }
 
@@ -85,8 +123,11 @@ func statement(source string, precedence int, r *resource.Resource) Statement {
 		Source: source, Precedence: precedence,
 		Place: r.Origin().Place, Transforms: r.Origin().Rules, Version: r.Version(),
 	}
-	if created := r.Created(); !created.IsZero() {
+	if created := r.Own(); !created.IsZero() {
 		cited.Created = &created
+	}
+	if seen := r.Seen(); !seen.IsZero() {
+		cited.FirstSeen = &seen
 	}
 	return cited
 }
@@ -99,24 +140,25 @@ func (v *View) stack() (layers []layer) {
 	before := v.earlier
 	add := func(l layer, read bool) {
 		if !read && before != nil {
-			layers = append(layers, earlier{before.Snapshot()})
+			layers = append(layers, earlier{unranked, before.Snapshot()})
 			before = nil
 		}
 		layers = append(layers, l)
 	}
-	joined := false
-	for _, s := range v.sources {
+	joined, poolPlace := false, 0
+	for i, s := range v.sources {
+		place := v.place(i)
 		if s.Merge != nil && !joined {
-			joined = true
-			add(joint{precedence: s.Precedence, snapshot: v.pool.snapshot}, v.poolRead())
+			joined, poolPlace = true, place
+			add(joint{precedence: s.Precedence, place: place, snapshot: v.pool.snapshot}, v.poolRead())
 		}
-		add(current{*s.said}, s.read())
+		add(current{*s.said, place}, s.read())
 	}
 	if v.earlier != nil {
-		layers = append(layers, earlier{v.pooled})
+		layers = append(layers, earlier{poolPlace, v.pooled})
 	}
 	for _, f := range v.formers {
-		layers = append(layers, former{*f})
+		layers = append(layers, former{*f, len(v.sources)})
 	}
 	return layers
 }

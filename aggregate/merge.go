@@ -21,13 +21,13 @@ func (s *followed) read() bool { return s.synced || s.Optional }
 // the channels that announce the next changes. It is called by the loop.
 func (v *View) merge() (news []<-chan struct{}) {
 	dirty := v.reconcile()
-	for _, s := range v.sources {
+	for i, s := range v.sources {
 		news = append(news, s.Reader.Changed()) // before the read, so that no commit slips between
 		synced := s.Reader.Synced()             // before the read too: all of the first content is then part of it
 		before := s.snapshot
 		keys := s.pull()
 		v.pool.take(s.said, keys)
-		v.followUp(before, s.said, keys)
+		v.followUp(before, s.said, v.place(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
 			s.synced = true
@@ -71,7 +71,7 @@ func (v *View) reconcile() []resource.Key {
 		v.sources = append(v.sources, next)
 	}
 	v.formers = removed
-	keys := v.remember()
+	keys := append(v.remember(), keysOf(v.pool.snapshot)...) // the place of the pool may be another
 	v.pool.restart(v.voices())
 	for _, s := range v.voices() {
 		keys = append(keys, s.keys()...)
@@ -94,7 +94,7 @@ func (v *View) remember() (keys []resource.Key) {
 	pooled := slices.ContainsFunc(v.sources, func(s *followed) bool { return s.Merge != nil })
 	var puts []*resource.Resource
 	for r := range v.table.Snapshot().All() {
-		if pooled && v.pool.snapshot.Get(r.Key()) == r {
+		if pooled && servedAs(v.pool.snapshot.Get(r.Key()), r) {
 			continue
 		}
 		puts = append(puts, r)
@@ -108,18 +108,25 @@ func (v *View) remember() (keys []resource.Key) {
 }
 
 // followUp brings what was served earlier up to date with what a source has changed, if it was this source that had said it.
-func (v *View) followUp(before memstore.Snapshot, s *said, keys []resource.Key) {
+// What is new gets the rank of its place now.
+func (v *View) followUp(before memstore.Snapshot, s *said, place int, keys []resource.Key) {
 	if v.earlier == nil {
 		return
 	}
 	served := v.earlier.Snapshot()
 	var next batch
 	for _, key := range keys {
-		if old, was := before.Get(key), served.Get(key); old != nil && was != nil && (old == was || resource.Equal(old, was) && old.Origin() == was.Origin()) {
-			next.set(key, s.snapshot.Get(key))
+		if !servedAs(before.Get(key), served.Get(key)) {
+			continue
 		}
+		next.set(key, rank(s.snapshot.Get(key), place))
 	}
 	v.earlier.Apply(next.puts, next.deletes)
+}
+
+// servedAs reports whether what a source or the pool said is what was served, but for the rank.
+func servedAs(said, served *resource.Resource) bool {
+	return said != nil && served != nil && resource.Equal(said.Unranked(), served.Unranked()) && said.Origin() == served.Origin()
 }
 
 // decided returns the keys of which the winner may be another now that s is read.
@@ -212,14 +219,14 @@ func (v *View) commit(dirty []resource.Key) {
 	v.table.Apply(merged.puts, merged.deletes)
 }
 
-// resolve returns what the first layer that has key says of it, and what the second does that could have won.
+// resolve returns what the first layer that has key says of it, as it is served, and what the second does that could have won.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
 	for _, l := range layers {
 		r := l.get(key)
 		switch {
 		case r == nil:
 		case winner == nil:
-			winner = r
+			winner = l.rank(r)
 		case !l.fills():
 			return winner, r
 		}

@@ -28,8 +28,8 @@ func (d *draft) begin(base Snapshot, size int) {
 func (d *draft) put(r *resource.Resource) {
 	key := r.Key()
 	old := d.base.Get(key)
-	if old != nil && r.Created().IsZero() && !old.Created().IsZero() {
-		r = r.WithCreated(old.Created())
+	if old != nil && r.Seen().IsZero() && !old.Seen().IsZero() {
+		r = r.WithSeen(old.Seen())
 	}
 	if same(old, r) {
 		if _, changed := d.index[key]; !changed {
@@ -91,5 +91,5 @@ func (d *draft) record(key resource.Key, c Change) {
 // same reports whether two resources do not differ in anything that is stored.
 func same(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil &&
-		resource.Equal(a, b) && a.Origin() == b.Origin() && a.Created().Equal(b.Created())
+		resource.Equal(a, b) && a.Origin() == b.Origin() && a.Seen().Equal(b.Seen())
 }

@@ -70,12 +70,12 @@ func TestOriginIsStoredWithoutAnEvent(t *testing.T) {
 	require.Equal(t, "files: a.yaml:9", now.Get(a.Key()).Origin().String())
 }
 
-func TestCreationTimeIsKept(t *testing.T) {
+func TestFirstSeenIsKept(t *testing.T) {
 	var table Table
 	first := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	table.Apply([]*resource.Resource{gateway("a", "1").WithCreated(first)}, nil)
+	table.Apply([]*resource.Resource{gateway("a", "1").WithSeen(first)}, nil)
 	_, now := table.Apply([]*resource.Resource{gateway("a", "2")}, nil)
-	require.Equal(t, first, now.Get(gateway("a", "").Key()).Created())
+	require.Equal(t, first, now.Get(gateway("a", "").Key()).Seen())
 
 	revision := now.Revision()
 	_, now = table.Apply([]*resource.Resource{gateway("a", "2")}, nil)

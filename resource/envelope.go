@@ -162,7 +162,9 @@ func (d *decoder) metadata(root, metadata *yaml.Node, head *envelope) {
 					head.meta.Annotations = d.strings(name, value)
 					delete(head.meta.Annotations, lastApplied)
 				case "creationTimestamp":
-					head.meta.Created = d.timestamp(name, value)
+					if created := d.timestamp(name, value); created.After(lastRank) { // else it would be a rank
+						head.meta.Created = created
+					}
 				default:
 					if !slices.Contains(metadataNoise, name) {
 						d.unknown(entries[i], metadataFields)

@@ -4,9 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strconv"
 )
 
-// contentHash returns 128 bits of SHA-256 over labels, annotations and body, each length-prefixed, as 22 characters.
+// hashLen is the length of what contentHash returns.
+const hashLen = 22
+
+// contentHash returns 128 bits of SHA-256 over labels, annotations and body, each length-prefixed, as hashLen characters.
 func contentHash(labels, annotations map[string]string, body []byte) string {
 	var space [1024]byte // spares allocations for most
 	buf := space[:0]
@@ -25,4 +29,19 @@ func contentHash(labels, annotations map[string]string, body []byte) string {
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// versionOf is the version of what has a hash and was created at a time. The time is apart from the hash, so that it can be
+// changed without hashing the content again.
+func versionOf(hash string, created instant) string {
+	if created == (instant{}) {
+		return hash
+	}
+	var space [48]byte
+	b := append(space[:0], hash...)
+	b = strconv.AppendInt(append(b, '.'), created.seconds, 36)
+	if created.nanos != 0 {
+		b = strconv.AppendInt(append(b, '.'), int64(created.nanos), 36)
+	}
+	return string(b)
 }

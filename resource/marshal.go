@@ -64,8 +64,8 @@ func document(r *Resource) (*yaml.Node, error) {
 	if len(r.annotations) > 0 {
 		put(meta, "annotations", textMap(r.annotations))
 	}
-	if !r.created.IsZero() {
-		put(meta, "creationTimestamp", text(r.created.UTC().Format(time.RFC3339Nano)))
+	if created := r.Own(); !created.IsZero() {
+		put(meta, "creationTimestamp", text(created.Format(time.RFC3339Nano)))
 	}
 	return mapping(
 		"apiVersion", text(schema.APIVersion()),

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -46,8 +45,8 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 	if schema.Bare {
 		return appendAny(make([]byte, 0, bodySize), message, r.body), nil
 	}
-	seconds, nanos := createTime(r)
-	createSize := sizeVarint(timestampSeconds, uint64(seconds)) + sizeVarint(timestampNanos, uint64(nanos))
+	seconds, nanos := uint64(r.created.seconds), uint64(r.created.nanos)
+	createSize := sizeVarint(timestampSeconds, seconds) + sizeVarint(timestampNanos, nanos)
 	metaSize := sizeText(metadataName, r.key.Namespace, "/", r.key.Name) + sizeMessage(metadataCreateTime, createSize) + sizeText(metadataVersion, r.version) +
 		sizeMap(metadataLabels, r.labels) + sizeMap(metadataAnnotations, r.annotations)
 	size := sizeMessage(resourceMetadata, metaSize) + sizeMessage(resourceBody, bodySize)
@@ -58,20 +57,13 @@ func EncodeMCP(r *Resource) ([]byte, error) {
 	b = appendHeader(b, resourceMetadata, metaSize)
 	b = appendText(b, metadataName, r.key.Namespace, "/", r.key.Name)
 	b = appendHeader(b, metadataCreateTime, createSize)
-	b = appendVarint(b, timestampSeconds, uint64(seconds))
-	b = appendVarint(b, timestampNanos, uint64(nanos))
+	b = appendVarint(b, timestampSeconds, seconds)
+	b = appendVarint(b, timestampNanos, nanos)
 	b = appendText(b, metadataVersion, r.version)
 	b = appendMap(b, metadataLabels, r.labels)
 	b = appendMap(b, metadataAnnotations, r.annotations)
 	b = appendHeader(b, resourceBody, bodySize)
 	return appendAny(b, message, r.body), nil
-}
-
-func createTime(r *Resource) (seconds, nanos int64) {
-	if r.created.IsZero() {
-		return 0, 0
-	}
-	return r.created.Unix(), int64(r.created.Nanosecond())
 }
 
 // DecodeMCP reads the resource that an element of DiscoveryResponse.resources carries. The kind is that of typeURL, the
@@ -115,9 +107,7 @@ func DecodeMCP(typeURL string, a *anypb.Any) (*Resource, error) {
 		if err := ts.CheckValid(); err != nil {
 			return nil, fmt.Errorf("%s: create_time: %w", meta.Key, err)
 		}
-		if t := ts.AsTime(); !t.Equal(time.Unix(0, 0)) {
-			meta.Created = t
-		}
+		meta.Created = ts.AsTime()
 	}
 	return FromBody(meta, m.GetBody().GetValue()), nil
 }

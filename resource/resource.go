@@ -62,7 +62,8 @@ type Resource struct {
 	annotations map[string]string
 	body        []byte
 	version     string
-	created     time.Time
+	created     instant // the object's own time, or the one that Ranked gave it
+	seen        instant
 	origin      Origin
 	verdict     *verdict // of Validate, if it has been asked already; nil otherwise
 }
@@ -72,7 +73,8 @@ type Meta struct {
 	Key         Key
 	Labels      map[string]string
 	Annotations map[string]string
-	Created     time.Time // zero if unknown
+	Created     time.Time // zero if it has none
+	Seen        time.Time // when it was first seen here; zero if unknown
 	Origin      Origin
 }
 
@@ -97,9 +99,9 @@ func New(meta Meta, spec proto.Message) (*Resource, error) {
 func FromBody(meta Meta, body []byte) *Resource {
 	r := &Resource{
 		key: meta.Key, labels: meta.Labels, annotations: meta.Annotations,
-		body: body, created: meta.Created, origin: meta.Origin,
+		body: body, created: instantOf(meta.Created), seen: instantOf(meta.Seen), origin: meta.Origin,
 	}
-	r.version = contentHash(r.labels, r.annotations, r.body)
+	r.version = versionOf(contentHash(r.labels, r.annotations, r.body), r.created)
 	return r
 }
 
@@ -115,24 +117,36 @@ func (r *Resource) Annotations() map[string]string { return r.annotations }
 // Body returns the encoded spec, which must not be modified.
 func (r *Resource) Body() []byte { return r.body }
 
-// Version is a hash of labels, annotations and body: equal for equal content in every process, opaque otherwise.
+// Version is a hash of labels, annotations and body, and the time of creation: equal for equal content in every process,
+// opaque otherwise.
 func (r *Resource) Version() string { return r.version }
 
-// Created is when the object was first seen, or zero. It is shown, never compared.
-func (r *Resource) Created() time.Time { return r.created }
+// Created is the time of creation that clients are told, or zero. It is content: the object's own, or a rank; see Ranked.
+func (r *Resource) Created() time.Time { return r.created.time() }
+
+// Seen is when the object was first seen here, or zero. It is shown to people, and neither compared nor served.
+func (r *Resource) Seen() time.Time { return r.seen.time() }
 
 // Origin says where the resource came from.
 func (r *Resource) Origin() Origin { return r.origin }
 
 // Meta returns all but the spec. Its maps must not be modified.
 func (r *Resource) Meta() Meta {
-	return Meta{Key: r.key, Labels: r.labels, Annotations: r.annotations, Created: r.created, Origin: r.origin}
+	return Meta{Key: r.key, Labels: r.labels, Annotations: r.annotations, Created: r.Created(), Seen: r.Seen(), Origin: r.origin}
 }
 
-// WithCreated returns r with another creation time; the version stays.
+// WithCreated returns r with another time of creation, and so of another version.
 func (r *Resource) WithCreated(t time.Time) *Resource {
 	c := *r
-	c.created = t
+	c.created = instantOf(t)
+	c.version = versionOf(r.version[:hashLen], c.created)
+	return &c
+}
+
+// WithSeen returns r first seen at another time; the version stays.
+func (r *Resource) WithSeen(t time.Time) *Resource {
+	c := *r
+	c.seen = instantOf(t)
 	return &c
 }
 

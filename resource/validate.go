@@ -137,7 +137,7 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 		Meta: config.Meta{
 			Name: r.key.Name, Namespace: r.key.Namespace,
 			Labels: r.labels, Annotations: r.annotations,
-			CreationTimestamp: r.created,
+			CreationTimestamp: r.Created(),
 		},
 		Spec: spec,
 	})

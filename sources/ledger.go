@@ -361,7 +361,7 @@ func compareKeys(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) 
 
 // news reports whether b brings something new to a, be it in content or in what is shown of it.
 func news(a, b *resource.Resource) bool {
-	return a != b && (!resource.Equal(a, b) || a.Origin() != b.Origin() || !b.Created().IsZero() && !a.Created().Equal(b.Created()))
+	return a != b && (!resource.Equal(a, b) || a.Origin() != b.Origin())
 }
 
 func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) {

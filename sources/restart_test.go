@@ -88,7 +88,7 @@ func TestRestartServesWhatWasThere(t *testing.T) {
 		dir := t.TempDir()
 		var first time.Time
 		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
-			first = table.Snapshot().Get(keyed("x")).Created()
+			first = table.Snapshot().Get(keyed("x")).Seen()
 			st := s.Status()[0]
 			require.False(t, st.Stale)
 			require.Nil(t, st.Restored)
@@ -101,7 +101,7 @@ func TestRestartServesWhatWasThere(t *testing.T) {
 			require.True(t, table.Synced(), "it is served")
 			require.Equal(t, 21, table.Snapshot().Len())
 			x := table.Snapshot().Get(keyed("x"))
-			require.Equal(t, first, x.Created())
+			require.Equal(t, first, x.Seen())
 			require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, x.Origin())
 			st := s.Status()[0]
 			require.True(t, st.Stale)
@@ -121,8 +121,8 @@ tributary_source_stale{source="a"} 1
 		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "2", "p"), made("y", "1", "p")}, "h": many("h", 20)}), func(s *Supervisor, table *memstore.Table) {
 			require.False(t, s.Status()[0].Stale, "it was read")
 			require.Equal(t, memstore.Revision(2), table.Snapshot().Revision(), "one commit for the two that differ")
-			require.Equal(t, first, table.Snapshot().Get(keyed("x")).Created(), "the same object as two restarts ago")
-			require.Equal(t, first.Add(2*time.Hour), table.Snapshot().Get(keyed("y")).Created())
+			require.Equal(t, first, table.Snapshot().Get(keyed("x")).Seen(), "the same object as two restarts ago")
+			require.Equal(t, first.Add(2*time.Hour), table.Snapshot().Get(keyed("y")).Seen())
 		})
 	})
 }

@@ -69,7 +69,7 @@ func TestSourcePublishes(t *testing.T) {
 		require.True(t, table.Synced())
 		r := table.Snapshot().Get(keyed("x"))
 		require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, r.Origin(), "the sink names the source")
-		require.Equal(t, time.Now().UTC(), r.Created(), "the time it was first seen")
+		require.Equal(t, time.Now().UTC(), r.Seen(), "the time it was first seen")
 		now := time.Now()
 		require.Equal(t, []Status{{
 			Name: "a", Address: "test://a", State: Healthy, Since: now, Synced: true, Publishes: 1, LastPublish: &now,

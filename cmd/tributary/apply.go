@@ -101,7 +101,7 @@ func applyOne(store *consulkv.Store, o manifest.Object, dryRun bool) (done strin
 			_, err = store.Create(o.Resource)
 		}
 		return "created", err
-	case resource.Equal(old, o.Resource):
+	case resource.Equal(old, o.WithCreated(old.Created())):
 		return "unchanged", nil
 	default:
 		if !dryRun {

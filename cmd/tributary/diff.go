@@ -42,7 +42,10 @@ so that files are shown as what they would change. A path alone is compared with
 What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
 from what would be deleted: while an object is quarantined, its last good version is served.
 
-It exits with 3 if there is a difference. Times of creation are not compared.`,
+Times of creation are compared, since istiod lets the older of two objects win that compete; not with files that name none. Of
+objects without one, the order of their sources counts, if both servers are tributaries.
+
+It exits with 3 if there is a difference.`,
 		Example: `  tributary diff rules/
   tributary diff rules/ --server istiod.example:15010 --kind vs --kind dr -n shop
   tributary diff --server replica-1:16010 --server replica-2:16010
@@ -176,7 +179,7 @@ func (f *diffFlags) read(ctx context.Context, path string, warn func(error)) (*c
 		warn(fmt.Errorf("%s: %s", path, degraded))
 	}
 	slices.SortFunc(contents, func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
-	side := &compare.Side{Name: path}
+	side := &compare.Side{Name: path, Undated: true}
 	for _, c := range contents {
 		for _, reject := range c.Rejects {
 			if _, known := resource.SchemaOf(reject.Key.Kind); reject.Key.Name == "" || !known {

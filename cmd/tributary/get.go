@@ -6,17 +6,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/manifest"
 	"tributary/cmd/internal/table"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/resource"
+	"tributary/server/admin"
 )
 
 // clientFlags are those of the commands that ask a server.
@@ -30,6 +33,35 @@ type clientFlags struct {
 	log        logFlags
 
 	version func(resource.Key) string // of the objects, where they have one; or nil
+}
+
+// ageFlags say who knows how old objects are that have no time of creation.
+type ageFlags struct{ admin string }
+
+// ageTimeout is how long get waits for ages: they are not worth more.
+const ageTimeout = 2 * time.Second
+
+func (f *ageFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.admin, "admin", config.DefaultAdmin, "host:port of the server's admin server, which knows when objects were first seen; by default it is asked only if --server is not given")
+}
+
+// date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
+func (f *ageFlags) date(cmd *cobra.Command, schema *resource.Schema, rs []*resource.Resource) {
+	asked := cmd.Flags().Changed("admin")
+	if !asked && cmd.Flags().Changed("server") || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
+		return
+	}
+	var seen admin.Seen
+	client := &adminclient.Client{Address: f.admin, Timeout: ageTimeout}
+	if _, err := client.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
+		if asked {
+			cmd.PrintErrf("warning: ages: %v\n", err)
+		}
+		return
+	}
+	for i, r := range rs {
+		rs[i] = r.WithSeen(seen[r.Key().FullName()])
+	}
 }
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
@@ -113,12 +145,14 @@ func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Comp
 func newGet() *cobra.Command {
 	var flags clientFlags
 	var stored storeFlags
+	var ages ageFlags
 	output := outputs("table", "yaml", "json")
 	cmd := &cobra.Command{
 		Use:   "get {KIND | TYPE} [NAME]",
 		Short: "Show the objects that a server has",
 		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind. With -o yaml it prints what
-kubectl apply takes.
+kubectl apply takes. AGE is since its creation if an object names a time, else since the server first saw it, if its admin
+server can be asked (--admin).
 
 With --store it reads a store to which tributary apply writes, such as Consul's key-value store, instead of asking a server;
 -o yaml then has the resourceVersion that apply takes.
@@ -156,6 +190,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			for _, err := range answer.Rejects {
 				cmd.PrintErrf("warning: %v\n", err)
 			}
+			if output.value == "table" {
+				ages.date(cmd, schema, answer.Resources)
+			}
 			if len(args) == 2 {
 				return printOne(cmd.OutOrStdout(), output.value, schema, &flags, args[1], answer.Resources)
 			}
@@ -164,6 +201,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	}
 	flags.add(cmd, "default")
 	stored.add(cmd)
+	ages.add(cmd)
 	cmd.MarkFlagsMutuallyExclusive("server", "store")
 	cmd.MarkFlagsMutuallyExclusive("server", "config")
 	output.add(cmd)

@@ -69,6 +69,7 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, dir+"/tributary.yaml is in force\nadded: third\nchanged: second\n", body)
 	s.serves(t, "a", "b", "c")
+	eventually(t, func() error { return contains(events.String(), "added    ServiceEntry shop/c\n") })
 
 	configured(t, dir, "third: ./b", "first: ./a")
 	_, body = s.post(t, "/-/reload")
@@ -98,10 +99,14 @@ func TestReload(t *testing.T) {
 	stop()
 	assert.Equal(t, `added    ServiceEntry shop/a
 added    ServiceEntry shop/b
+updated  ServiceEntry shop/b
 added    ServiceEntry shop/c
+updated  ServiceEntry shop/a
+updated  ServiceEntry shop/b
 deleted  ServiceEntry shop/c
+updated  ServiceEntry shop/a
 deleted  ServiceEntry shop/b
-`, events.String(), "nothing in between")
+`, events.String(), "nothing in between; an update is that its source has another place in the order")
 }
 
 func TestReloadOnSIGHUP(t *testing.T) {

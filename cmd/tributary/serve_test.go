@@ -43,7 +43,7 @@ func TestFilesIn(t *testing.T) {
 	s := serving(t, served(dir)...)
 	s.awaitReady(t)
 
-	got := command(t, "get", "se", "-A", "--server", s.xds)
+	got := command(t, "get", "se", "-A", "--server", s.xds, "--admin", s.admin)
 	assert.Zero(t, got.code)
 	assert.Regexp(t, `NAMESPACE +NAME +HOSTS +LOCATION +RESOLUTION +AGE
 shop +reviews +reviews.example +MESH_EXTERNAL +NONE +\d+s

@@ -104,6 +104,7 @@ func (s *Server) pages() []page {
 		{"/debug/status", "the whole on one page, as JSON", s.json(s.status)},
 		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
 		{"/debug/configz", "the objects that are served, as JSON", http.HandlerFunc(s.configz)},
+		{"/debug/seen", "when each object of ?kind= was first seen here, as JSON", http.HandlerFunc(s.seen)},
 		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},

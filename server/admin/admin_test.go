@@ -124,6 +124,16 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
+func TestSeen(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	w := &world{}
+	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1").WithSeen(at), entry(t, "ratings", "rules", "a.yaml:9")}, nil)
+	_, body := get(t, newServer(w), "/debug/seen?kind=se")
+	assert.JSONEq(t, `{"shop/reviews": "2026-03-01T12:00:00Z"}`, body)
+	status, _ := get(t, newServer(w), "/debug/seen?kind=cheese")
+	assert.Equal(t, http.StatusBadRequest, status)
+}
+
 func TestConfigzHasTheShapeOfIstiods(t *testing.T) {
 	w := &world{}
 	_, body := get(t, newServer(w), "/debug/configz")
@@ -231,7 +241,7 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 		assert.NotEqual(t, http.StatusNotFound, status, path)
 		n++
 	}
-	assert.Equal(t, 13, n)
+	assert.Equal(t, 14, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

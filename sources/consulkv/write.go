@@ -49,11 +49,11 @@ func (s *Store) change(key resource.Key, f func(old *resource.Resource, version 
 			return "", err
 		}
 		if r != nil && old != nil {
-			if resource.Equal(old, r) {
-				return version, nil
-			}
 			if !old.Created().IsZero() {
 				r = r.WithCreated(old.Created())
+			}
+			if resource.Equal(old, r) {
+				return version, nil
 			}
 		}
 		index, err := s.write(ctx, v, key, r)

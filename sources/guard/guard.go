@@ -35,7 +35,7 @@ type Table interface {
 // A hold ends when a person releases it, after Settings.HoldFor, when all of it has come back, or when what is left of it has
 // been below the limits for a window.
 //
-// The guard also keeps creation times: a put without one gets the time at which its key was first seen.
+// The guard also notes when each key was first seen, for people.
 //
 // All methods are safe for concurrent use.
 type Guard struct {
@@ -278,15 +278,15 @@ func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstor
 	return g.settings.tooMuch(q)
 }
 
-// firstSeen gives those of puts that have no creation time that of the object in the table, or now.
+// firstSeen notes of those of puts that are new that they are first seen now.
 func firstSeen(puts []*resource.Resource, before memstore.Snapshot, now time.Time) []*resource.Resource {
 	stamped := slices.Clone(puts)
 	for i, r := range stamped {
-		if !r.Created().IsZero() {
+		if !r.Seen().IsZero() {
 			continue
 		}
-		if old := before.Get(r.Key()); old == nil || old.Created().IsZero() {
-			stamped[i] = r.WithCreated(now.UTC().Truncate(time.Second))
+		if old := before.Get(r.Key()); old == nil || old.Seen().IsZero() {
+			stamped[i] = r.WithSeen(now.UTC().Truncate(time.Second))
 		}
 	}
 	return stamped

@@ -203,7 +203,7 @@ func TestEndpointsOfWhatIsNoMessage(t *testing.T) {
 func TestFirstSeen(t *testing.T) {
 	b := newRig(Settings{}, 100, 1)
 	first := b.clock
-	created := func(i int) time.Time { return b.table.Snapshot().Get(key(i)).Created() }
+	created := func(i int) time.Time { return b.table.Snapshot().Get(key(i)).Seen() }
 	require.Equal(t, first, created(0))
 	b.clock = b.clock.Add(time.Hour)
 	b.Apply([]*resource.Resource{entry(0, 2), entry(200, 1)}, nil)
@@ -213,7 +213,7 @@ func TestFirstSeen(t *testing.T) {
 	b.clock = b.clock.Add(time.Hour)
 	b.Apply([]*resource.Resource{entry(0, 1)}, nil)
 	require.Equal(t, first, created(0), "it was held, and so never gone")
-	b.Apply([]*resource.Resource{entry(300, 1).WithCreated(first.Add(-time.Hour))}, nil)
+	b.Apply([]*resource.Resource{entry(300, 1).WithSeen(first.Add(-time.Hour))}, nil)
 	require.Equal(t, first.Add(-time.Hour), created(300), "the source knows better")
 }
 

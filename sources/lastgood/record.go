@@ -20,13 +20,15 @@ import (
 
 // The fields of a resource.
 const (
-	fieldCreated    = 1 // nanoseconds since 1970
+	fieldSeen       = 1 // nanoseconds since 1970
 	fieldLabel      = 2 // a pair, repeated
 	fieldAnnotation = 3 // the same
 	fieldBody       = 4
 	fieldPlace      = 5
 	fieldGroup      = 6
 	fieldRules      = 7
+	fieldCreated    = 8 // seconds since 1970: sources may name any time
+	fieldFraction   = 9 // of a second of it, in nanoseconds
 )
 
 // The fields of the state of the whole.
@@ -99,13 +101,17 @@ func decodeKey(b []byte) (resource.Key, error) {
 func encode(key []byte, r *resource.Resource) []byte {
 	m := r.Meta()
 	b := make([]byte, 0, len(r.Body())+256)
-	b = appendTime(b, fieldCreated, m.Created)
+	b = appendTime(b, fieldSeen, m.Seen)
 	b = appendPairs(b, fieldLabel, m.Labels)
 	b = appendPairs(b, fieldAnnotation, m.Annotations)
 	b = protowire.AppendBytes(protowire.AppendTag(b, fieldBody, protowire.BytesType), r.Body())
 	b = appendText(b, fieldPlace, m.Origin.Place)
 	b = appendText(b, fieldGroup, m.Origin.Group)
 	b = appendText(b, fieldRules, m.Origin.Rules)
+	if !m.Created.IsZero() {
+		b = appendNumber(b, fieldCreated, protowire.EncodeZigZag(m.Created.Unix()))
+		b = appendNumber(b, fieldFraction, uint64(m.Created.Nanosecond())) //nolint:gosec // not negative
+	}
 	return seal(key, b)
 }
 
@@ -113,10 +119,15 @@ func encode(key []byte, r *resource.Resource) []byte {
 func decode(key resource.Key, message []byte, source string) (*resource.Resource, error) {
 	meta := resource.Meta{Key: key, Origin: resource.Origin{Source: source}}
 	var body []byte
+	var created, fraction int64
 	err := fields(message, func(field protowire.Number, number uint64, data []byte) error {
 		switch field {
+		case fieldSeen:
+			meta.Seen = timeOf(number)
 		case fieldCreated:
-			meta.Created = timeOf(number)
+			created = protowire.DecodeZigZag(number)
+		case fieldFraction:
+			fraction = int64(number) //nolint:gosec // below 10⁹
 		case fieldLabel:
 			return addPair(&meta.Labels, data)
 		case fieldAnnotation:
@@ -134,6 +145,9 @@ func decode(key resource.Key, message []byte, source string) (*resource.Resource
 	})
 	if err != nil {
 		return nil, err
+	}
+	if created != 0 || fraction != 0 {
+		meta.Created = time.Unix(created, fraction).UTC()
 	}
 	return resource.FromBody(meta, body), nil
 }

@@ -299,7 +299,7 @@ func TestWhatCannotBeDecodedStays(t *testing.T) {
 func TestCreationTimeStays(t *testing.T) {
 	r, err := New(Settings{Hosts: []Host{{Match: "*.consul", To: "{1}"}}})
 	require.NoError(t, err)
-	at := time.Unix(5, 0)
+	at := time.Unix(5, 0).UTC()
 	require.Equal(t, at, r.Apply(object(t, entry).WithCreated(at)).Created())
 }
 

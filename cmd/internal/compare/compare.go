@@ -16,10 +16,14 @@ import (
 
 // Side is one of the two sets.
 type Side struct {
-	Name     string // for people: an address or a path
+	Name string // for people: an address or a path
+	// Undated says that objects need not have a time of creation: one that has none stands for whatever the other side has.
+	Undated bool
+
 	objects  map[resource.Key]*resource.Resource
 	unserved map[resource.Key]string // what it has and would not serve, and why
 	unsure   int                     // what it has, and of which it cannot be told what it is
+	ordered  bool                    // it tells in which order its sources are
 }
 
 // Reject notes an object that the side has, and that would not be served for a reason. One whose key has no name may be any.
@@ -43,6 +47,7 @@ func (s *Side) Add(r *resource.Resource) {
 	}
 	if s.objects[r.Key()] == nil {
 		s.objects[r.Key()] = r
+		s.ordered = s.ordered || r.Rank() > 0
 	}
 }
 
@@ -65,7 +70,8 @@ func (d Differences) Total() int {
 }
 
 // Write writes a unified difference in YAML for each object that is not the same on both sides, in key order. Times of
-// creation are left out, since each server has its own.
+// creation count, since clients break ties by them; of objects that have none of their own, the order of their sources does, if
+// both sides tell it.
 func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 	keys := slices.Collect(maps.Keys(first.objects))
 	for key := range second.objects {
@@ -89,7 +95,7 @@ func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 			continue
 		}
 		switch {
-		case resource.Equal(a, b):
+		case a != nil && b != nil && same(first, second, key):
 			continue
 		case b == nil && second.unsure > 0 || a == nil && first.unsure > 0:
 			d.Unsure++
@@ -108,11 +114,35 @@ func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 		default:
 			d.Changed++
 		}
+		if a != nil && b != nil && timeless(first, second, key) {
+			a, b = a.WithCreated(time.Time{}), b.WithCreated(time.Time{})
+		}
 		if err := writeOne(w, first.label(key), second.label(key), a, b); err != nil {
 			return d, err
 		}
 	}
 	return d, nil
+}
+
+// same reports whether both sides have the same object of key.
+func same(first, second *Side, key resource.Key) bool {
+	a, b := first.objects[key], second.objects[key]
+	if !sameContent(a, b) {
+		return false
+	}
+	if timeless(first, second, key) {
+		return true
+	}
+	return a.Own().Equal(b.Own()) && (!first.ordered || !second.ordered || a.Rank() == b.Rank())
+}
+
+func sameContent(a, b *resource.Resource) bool {
+	return resource.Equal(a.WithCreated(time.Time{}), b.WithCreated(time.Time{}))
+}
+
+// timeless reports whether times of creation do not count, since one side need not have one.
+func timeless(first, second *Side, key resource.Key) bool {
+	return first.Undated && first.objects[key].Own().IsZero() || second.Undated && second.objects[key].Own().IsZero()
 }
 
 // noteOf says what becomes of an object that one side has and would not serve; nothing if there is none.
@@ -154,8 +184,11 @@ func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error
 	}
 	unified := udiff.Unified(labelA, labelB, before, after)
 	if unified == "" {
-		// They differ in fields that this program does not know.
-		unified = fmt.Sprintf("--- %s\n+++ %s\nthe objects differ in fields of the spec that this version does not know\n", labelA, labelB)
+		what := "the objects differ in fields of the spec that this version does not know"
+		if sameContent(a, b) {
+			what = fmt.Sprintf("their sources are in another order: where objects compete, this one has rank %d, and rank %d; the lowest wins", a.Rank(), b.Rank())
+		}
+		unified = fmt.Sprintf("--- %s\n+++ %s\n%s\n", labelA, labelB, what)
 	}
 	_, err = io.WriteString(w, unified)
 	return err
@@ -166,6 +199,6 @@ func text(r *resource.Resource) (string, error) {
 	if r == nil {
 		return "", nil
 	}
-	document, err := resource.MarshalYAML(r.WithCreated(time.Time{}))
+	document, err := resource.MarshalYAML(r)
 	return string(document), err
 }

@@ -16,9 +16,8 @@ import (
 func object(t *testing.T, name, place string, hosts ...string) *resource.Resource {
 	t.Helper()
 	r, err := resource.New(resource.Meta{
-		Key:     resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name},
-		Origin:  resource.Origin{Place: place},
-		Created: time.Unix(int64(len(place)), 0),
+		Key:    resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name},
+		Origin: resource.Origin{Place: place},
 	}, &networking.ServiceEntry{Hosts: hosts})
 	require.NoError(t, err)
 	return r
@@ -96,4 +95,41 @@ func TestFieldsThatAreNotKnown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, d.Changed)
 	assert.Contains(t, out.String(), "--- a ServiceEntry shop/x\n+++ b ServiceEntry shop/x\nthe objects differ in fields")
+}
+
+// TestWhatDecidesTies has two sides that differ in nothing but that by which istiod orders objects that compete.
+func TestWhatDecidesTies(t *testing.T) {
+	day := func(d int) time.Time { return time.Date(2026, 1, d, 0, 0, 0, 0, time.UTC) }
+	x, y := object(t, "x", "", "h"), object(t, "y", "", "h")
+	files := side("rules/", x, y)
+	files.Undated = true
+	dated := side("files", x.WithCreated(day(1)), y.WithCreated(day(2)))
+	dated.Undated = true
+	for _, c := range []struct {
+		what          string
+		first, second *compare.Side
+		differ        int
+		says          string
+	}{
+		{"the same times", side("a", x.WithCreated(day(1)), y), side("b", x.WithCreated(day(1)), y), 0, ""},
+		{"other times", side("a", x.WithCreated(day(1)), y), side("b", x.WithCreated(day(2)), y), 1, `+  creationTimestamp: "2026-01-02T00:00:00Z"`},
+		{"a time and none", side("a", x.WithCreated(day(1))), side("b", x), 1, `-  creationTimestamp: "2026-01-01T00:00:00Z"`},
+		{"files name no time", side("a", x.WithCreated(day(1)), y.Ranked(3)), files, 0, ""},
+		{"files name another time", side("a", x.WithCreated(day(1)), y.WithCreated(day(1))), dated, 1, `+  creationTimestamp: "2026-01-02T00:00:00Z"`},
+		{"the same order of sources", side("a", x.Ranked(1), y), side("b", x.Ranked(1), y), 0, ""},
+		{"another order of sources", side("a", x.Ranked(1), y), side("b", x, y.Ranked(1)), 2, "their sources are in another order"},
+		{"one side knows of no order", side("a", x.Ranked(1), y), side("istiod", x, y), 0, ""},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			var out strings.Builder
+			d, err := compare.Write(&out, c.first, c.second)
+			require.NoError(t, err)
+			assert.Equal(t, c.differ, d.Changed)
+			assert.Contains(t, out.String(), c.says)
+		})
+	}
+	var out strings.Builder
+	_, err := compare.Write(&out, side("a", object(t, "x", "", "old").WithCreated(day(1))), files)
+	require.NoError(t, err)
+	assert.NotContains(t, out.String(), "creationTimestamp", "files leave it as it is")
 }

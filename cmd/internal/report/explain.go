@@ -66,6 +66,9 @@ func (t *text) statement(s aggregate.Statement) []string {
 	if s.Created != nil {
 		line += ", created " + t.at(*s.Created)
 	}
+	if s.FirstSeen != nil {
+		line += ", first seen " + t.at(*s.FirstSeen)
+	}
 	lines := []string{line + "]"}
 	if s.Transforms != "" {
 		lines = append(lines, "  by the rules of "+s.Source+": "+s.Transforms)

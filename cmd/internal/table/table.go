@@ -32,7 +32,7 @@ var columns = map[resource.Kind][]column{
 	resource.WorkloadEntry:       {{"ADDRESS", "address"}},
 }
 
-// Write prints rs, which are of one kind, with their age at now. With namespaces, the first column is the namespace.
+// Write prints rs, which are of one kind, with their age at now: since they were created, or else first seen. With namespaces, the first column is the namespace.
 func Write(w io.Writer, kind resource.Kind, rs []*resource.Resource, namespaces bool, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	row := func(namespace, name string, cells []string, age string) {
@@ -125,10 +125,14 @@ func clean(s string) string {
 
 // age is how old r is, as kubectl shows it.
 func age(r *resource.Resource, now time.Time) string {
-	if r.Created().IsZero() {
+	since := r.Own()
+	if since.IsZero() {
+		since = r.Seen()
+	}
+	if since.IsZero() {
 		return "-"
 	}
-	return Brief(now.Sub(r.Created()))
+	return Brief(now.Sub(since))
 }
 
 // Brief is a duration in its largest unit, as kubectl shows it.

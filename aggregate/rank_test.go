@@ -1,0 +1,69 @@
+package aggregate
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// TestRanksAreInOrderOfPrecedence: objects without a time of their own are ranked as their sources are, also after a reload
+// that changes nothing but the order, and in one commit.
+func TestRanksAreInOrderOfPrecedence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		stores := make(map[string]*memstore.Store)
+		source := func(name string, precedence int) Source {
+			s := stores[name]
+			if s == nil {
+				s = memstore.New()
+				stores[name] = s
+				r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "n", Name: name}}, nil)
+				if name == "dated" {
+					r = r.WithCreated(own)
+				}
+				s.Apply([]*resource.Resource{r}, nil)
+				s.MarkSynced()
+			}
+			return Source{Name: name, Reader: s, Precedence: precedence}
+		}
+		view := New(source("dated", 0), source("a", 0), source("b", 0), source("first", 1))
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { _ = view.Run(ctx) }()
+		object := func(name string) *resource.Resource {
+			synctest.Wait()
+			return view.Snapshot().Get(resource.Key{Kind: resource.Gateway, Namespace: "n", Name: name})
+		}
+		require.Zero(t, object("first").Rank())
+		require.Less(t, object("first").Rank(), object("a").Rank())
+		require.Less(t, object("a").Rank(), object("b").Rank())
+		require.Equal(t, own, object("dated").Created())
+
+		before := view.Snapshot().Revision()
+		view.SetSources(source("dated", 0), source("b", 0), source("a", 0), source("first", 1))
+		require.Less(t, object("b").Rank(), object("a").Rank())
+		require.Equal(t, before+1, view.Snapshot().Revision())
+		changed, _, _ := view.Changes(before)
+		require.Len(t, changed, 2, "of those that have another place now")
+
+		// A source that is not read leaves all as it was, and what another one changes meanwhile has the rank of its place.
+		late := memstore.New()
+		view.SetSources(Source{Name: "late", Reader: late}, source("a", 0), source("b", 0))
+		synctest.Wait()
+		require.Less(t, object("b").Rank(), object("a").Rank())
+		stores["b"].Apply([]*resource.Resource{resource.FromBody(resource.Meta{
+			Key: resource.Key{Kind: resource.Gateway, Namespace: "n", Name: "b"}, Labels: map[string]string{"new": "yes"},
+		}, nil)}, nil)
+		require.Equal(t, "yes", object("b").Labels()["new"])
+		require.Equal(t, object("b").Unranked().Ranked(2).Rank(), object("b").Rank())
+		late.MarkSynced()
+		require.Less(t, object("a").Rank(), object("b").Rank())
+		require.Nil(t, object("first"))
+	})
+}

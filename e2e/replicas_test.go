@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+	"tributary/server/xds"
+)
+
+// TestReplicasAgree has an istiod behind each of two tributaries that learn of the same rules in opposite order. Of rules that
+// want the same host, both use the one of the first source; of one source, the first by name; and one that names a time
+// of creation is the last.
+func TestReplicasAgree(t *testing.T) {
+	t.Parallel()
+	const ( // hosts
+		sources = "sources.mesh.internal"
+		names   = "names.mesh.internal"
+		times   = "times.mesh.internal"
+	)
+	files := []struct{ dir, name, content string }{
+		{"second", "sources.yaml", rule("a-of-second", sources, "")},
+		{"first", "sources.yaml", rule("b-of-first", sources, "")},
+		{"first", "names.yaml", rule("a", names, "")},
+		{"first", "more-names.yaml", rule("b", names, "")},
+		{"second", "times.yaml", rule("undated", times, "")},
+		{"first", "times.yaml", rule("dated", times, "2026-01-02T03:04:05Z")},
+	}
+	want := map[string]string{sources: "b-of-first", names: "a", times: "undated"}
+
+	var istiods []*fixture.Istiod
+	for replica := range 2 {
+		dir := t.TempDir()
+		first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+		for _, d := range []string{first, second} {
+			require.NoError(t, os.Mkdir(d, 0o700))
+		}
+		for _, host := range []string{"sources", "names", "times"} {
+			write(t, first, host+"-host.yaml", serviceEntry(host, 80))
+		}
+		tributary := fixture.StartTributary(t, fixture.Files("first", first), fixture.Files("second", second))
+		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		for i := range files {
+			f := files[i]
+			if replica == 1 {
+				f = files[len(files)-1-i]
+			}
+			write(t, filepath.Join(dir, f.dir), f.name, f.content)
+			istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
+			time.Sleep(1100 * time.Millisecond) // istiod counts seconds: what comes now is younger, if anybody looks at that
+		}
+		istiods = append(istiods, istiod)
+	}
+	for _, istiod := range istiods {
+		istiod.WaitFor(t, 10*time.Second, func() error {
+			got := routes(t, istiod)
+			for host, name := range want {
+				if got[host] != name {
+					return fmt.Errorf("the routes in force are %v, want %v", got, want)
+				}
+			}
+			return nil
+		})
+	}
+	require.Equal(t, routes(t, istiods[0]), routes(t, istiods[1]))
+}
+
+// rule is a VirtualService whose route has its name.
+func rule(name, host, created string) string {
+	if created != "" {
+		created = ", creationTimestamp: " + created
+	}
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: %[1]s, namespace: shop%[3]s}
+spec: {hosts: [%[2]s], http: [{name: %[1]s, route: [{destination: {host: %[2]s}}]}]}
+`, name, host, created)
+}
+
+// routes are the names of the routes that istiod would have a sidecar use, by host.
+func routes(t *testing.T, istiod *fixture.Istiod) map[string]string {
+	t.Helper()
+	stream := fixture.OpenStream(t, istiod.GRPC, "sidecar~127.0.0.1~vm1.shop~shop.svc.cluster.local")
+	stream.Send(t, &discoveryv3.DiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNames: []string{"80"}})
+	names := make(map[string]string)
+	for _, a := range stream.Next(t).GetResources() {
+		var config routev3.RouteConfiguration
+		require.NoError(t, a.UnmarshalTo(&config))
+		for _, host := range config.GetVirtualHosts() {
+			for _, domain := range host.GetDomains() {
+				names[domain] = host.GetRoutes()[0].GetName()
+			}
+		}
+	}
+	return names
+}

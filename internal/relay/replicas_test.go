@@ -1,0 +1,299 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	mcpapi "istio.io/api/mcp/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/mcp"
+	"tributary/server/xds"
+	"tributary/sources"
+	"tributary/sources/guard"
+	"tributary/sources/lastgood"
+)
+
+// publication is one group of a source, as it is one after the other.
+type publication struct {
+	source, group string
+	states        [][]*resource.Resource
+}
+
+// TestReplicasSendTheSameBytes starts two replicas at different times, and has them learn of the same changes in different
+// order; one of them restarts in between. What they answer in the end is the same, byte for byte.
+func TestReplicasSendTheSameBytes(t *testing.T) {
+	for seed := range int64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			names := []string{"first", "second", "third"}
+			random := rand.New(rand.NewSource(seed)) //nolint:gosec // a history
+			merge := random.Intn(2) == 0
+			var all []publication
+			for _, source := range names {
+				for g := range 3 {
+					p := publication{source: source, group: fmt.Sprint("g", g)}
+					for range 1 + random.Intn(3) {
+						p.states = append(p.states, drawObjects(t, random))
+					}
+					all = append(all, p)
+				}
+			}
+			synctest.Test(t, func(t *testing.T) {
+				one := newReplica(t, names, merge)
+				one.learn(all, random, false)
+				before := one.answers(t)
+				time.Sleep(1000 * time.Hour)
+				two := newReplica(t, names, merge)
+				two.learn(all, random, true)
+				require.Equal(t, before, two.answers(t))
+				require.Equal(t, before, one.answers(t), "it does not change with time")
+			})
+		})
+	}
+}
+
+func drawObjects(t *testing.T, random *rand.Rand) (rs []*resource.Resource) {
+	for range random.Intn(4) {
+		meta := resource.Meta{Key: resource.Key{Namespace: "shop", Name: fmt.Sprint("x", random.Intn(6))}}
+		if random.Intn(3) == 0 {
+			meta.Labels = map[string]string{"app": meta.Key.Name, "b": "c"}
+		}
+		if random.Intn(3) == 0 {
+			meta.Created = time.Date(2026, 1, 1+random.Intn(4), 0, 0, 0, random.Intn(2), time.UTC)
+		}
+		host := fmt.Sprintf("%c.example", 'a'+rune(random.Intn(2)))
+		var r *resource.Resource
+		var err error
+		if random.Intn(2) == 0 {
+			meta.Key.Kind = resource.VirtualService
+			r, err = resource.New(meta, &networking.VirtualService{Hosts: []string{host}, Http: []*networking.HTTPRoute{{Name: meta.Key.Name}}})
+		} else {
+			meta.Key.Kind = resource.ServiceEntry
+			r, err = resource.New(meta, &networking.ServiceEntry{
+				Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+				Resolution: networking.ServiceEntry_STATIC, Endpoints: []*networking.WorkloadEntry{{Address: fmt.Sprint("10.0.0.", random.Intn(9))}},
+			})
+		}
+		require.NoError(t, err)
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+// replica is all of a relay but its sources, which say what a test has them say, and its ports.
+type replica struct {
+	t       *testing.T
+	names   []string
+	merge   bool
+	dir     *lastgood.Dir
+	sinks   map[string]sources.Sink
+	address *bufconn.Listener
+	stop    func()
+}
+
+func newReplica(t *testing.T, names []string, merge bool) *replica {
+	dir, err := lastgood.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	r := &replica{t: t, names: names, merge: merge, dir: dir}
+	r.start()
+	t.Cleanup(func() { // within the bubble
+		r.stop()
+		require.NoError(t, dir.Close())
+	})
+	return r
+}
+
+func (r *replica) start() {
+	log := slog.New(slog.DiscardHandler)
+	supervisor := sources.NewSupervisor(sources.Options{Log: log})
+	r.sinks = make(map[string]sources.Sink)
+	var mu sync.Mutex
+	var inputs []aggregate.Source
+	for i, name := range r.names {
+		table := new(memstore.Table)
+		require.NoError(r.t, supervisor.Add(sources.Spec{
+			Name: name, Table: table, Guard: guard.Settings{Off: true}, Memory: r.dir.Source(name),
+			Source: runs(func(ctx context.Context, sink sources.Sink) error {
+				mu.Lock()
+				r.sinks[name] = sink
+				mu.Unlock()
+				<-ctx.Done()
+				return ctx.Err()
+			}),
+		}))
+		in := aggregate.Source{Name: name, Reader: table}
+		if r.merge && i > 0 {
+			in.Merge = &aggregate.Merge{}
+		}
+		inputs = append(inputs, in)
+	}
+	view := aggregate.New(inputs...)
+	hops := mcp.NewHops("one of several")
+	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: log})
+	engine := xds.NewServer(catalog, xds.Options{Identifier: identifier("test"), Namespace: "tributary", Log: log})
+	server := newGRPC(engine, hops, health.NewServer())
+	r.address = bufconn.Listen(1 << 20)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = supervisor.Run(ctx) })
+	parts.Go(func() { _ = view.Run(ctx) })
+	parts.Go(func() { _ = catalog.Run(ctx) })
+	parts.Go(func() { _ = server.Serve(r.address) })
+	r.stop = func() {
+		server.Stop()
+		engine.Close()
+		cancel()
+		parts.Wait()
+	}
+	synctest.Wait()
+}
+
+// learn publishes what the sources say, hours apart: of a group one state after the other, of several in any order. If
+// restarts, it begins anew with what it has kept when half of all is said.
+func (r *replica) learn(all []publication, random *rand.Rand, restarts bool) {
+	var order []int
+	for i, p := range all {
+		for range p.states {
+			order = append(order, i)
+		}
+	}
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	said := make([]int, len(all))
+	say := func(i int) {
+		p := all[i]
+		_ = r.sinks[p.source].Replace(p.group, slices.Clone(p.states[said[i]-1]))
+	}
+	for n, i := range order {
+		said[i]++
+		say(i)
+		time.Sleep(time.Duration(1+random.Intn(100)) * time.Minute)
+		if restarts && n == len(order)/2 {
+			r.stop()
+			r.start()
+			for i, n := range said {
+				if n > 0 {
+					say(i)
+				}
+			}
+		}
+	}
+	for _, sink := range r.sinks {
+		sink.Synced()
+	}
+	synctest.Wait()
+}
+
+// answers are those to the first requests of clients of both variants, without the nonces.
+func (r *replica) answers(t *testing.T) (all [][]byte) {
+	conn, err := grpc.NewClient("passthrough:///replica", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.address.DialContext(ctx) }))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	node := &corev3.Node{Id: "istiod"}
+	take := func(m proto.Message) {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		require.NoError(t, err)
+		all = append(all, b)
+	}
+	for _, url := range []string{"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1alpha3/VirtualService", "networking.istio.io/v1/Gateway"} {
+		sotw, err := ads.StreamAggregatedResources(ctx)
+		require.NoError(t, err)
+		require.NoError(t, sotw.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url}))
+		whole, err := sotw.Recv()
+		require.NoError(t, err)
+		whole.Nonce = ""
+		take(whole)
+		require.NoError(t, sotw.CloseSend())
+		_, err = sotw.Recv()
+		require.ErrorIs(t, err, io.EOF)
+
+		delta, err := ads.DeltaAggregatedResources(ctx)
+		require.NoError(t, err)
+		require.NoError(t, delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url}))
+		first, err := delta.Recv()
+		require.NoError(t, err)
+		first.Nonce = ""
+		take(first)
+	}
+	return all
+}
+
+// runs is a source made of a function.
+type runs func(ctx context.Context, sink sources.Sink) error
+
+func (f runs) Run(ctx context.Context, sink sources.Sink) error { return f(ctx, sink) }
+
+// TestRanksPassThroughTiers has a tributary read from two others. Who reads it sees its own sources in their order, and within
+// each the order that this has; times of their own that objects have pass unchanged.
+func TestRanksPassThroughTiers(t *testing.T) {
+	dated := strings.Replace(entry("shop", "dated", 80), "{name", "{creationTimestamp: '2026-01-02T03:04:05Z', name", 1)
+	lower := func(first, second string) *rig {
+		dir := t.TempDir()
+		write(t, dir+"/a/x.yaml", entry("shop", first, 80))
+		write(t, dir+"/b/x.yaml", entry("shop", second, 80)+dated)
+		configured(t, dir, "name: a, address: 'fs://./a'", "name: b, address: 'fs://./b'")
+		r := start(t, dir)
+		r.awaitReady(t)
+		return r
+	}
+	one, two := lower("sz", "sy"), lower("sx", "sw")
+	dir := t.TempDir()
+	write(t, dir+"/own/x.yaml", entry("shop", "sv", 80))
+	configured(t, dir, "name: one, address: 'xds://"+one.XDS().String()+"'", "name: own, address: 'fs://./own'",
+		"name: two, address: 'xds://"+two.XDS().String()+"'")
+	upper := start(t, dir)
+	upper.awaitReady(t)
+	edge := t.TempDir()
+	configured(t, edge, "name: upper, address: 'xds://"+upper.XDS().String()+"'")
+	relay := start(t, edge)
+	relay.awaitReady(t)
+
+	created := func(of *rig) map[string]time.Time {
+		conn, err := grpc.NewClient(of.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close()) }()
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "istiod"}, TypeUrl: "networking.istio.io/v1/ServiceEntry"}))
+		answer, err := stream.Recv()
+		require.NoError(t, err)
+		times := make(map[string]time.Time)
+		for _, a := range answer.GetResources() {
+			var m mcpapi.Resource
+			require.NoError(t, a.UnmarshalTo(&m))
+			times[strings.TrimPrefix(m.GetMetadata().GetName(), "shop/")] = m.GetMetadata().GetCreateTime().AsTime()
+		}
+		return times
+	}
+	times := created(upper)
+	require.Equal(t, times, created(relay), "who has nothing of its own changes nothing")
+	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), times["dated"])
+	for i, names := range [][2]string{{"sz", "sy"}, {"sy", "sv"}, {"sv", "sx"}, {"sx", "sw"}, {"sw", "dated"}} {
+		require.True(t, times[names[0]].Before(times[names[1]]), "%d: %s", i, times)
+	}
+}

@@ -1,0 +1,76 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// TestRanksKeepTheOrderOfTiers has objects pass through tiers. Who reads the last of them sees the order of its sources, and
+// within each the order of the tier before.
+func TestRanksKeepTheOrderOfTiers(t *testing.T) {
+	object := FromBody(Meta{Key: Key{Kind: Gateway, Namespace: "n", Name: "x"}}, nil)
+	through := func(r *Resource, places ...int) *Resource {
+		for _, place := range places {
+			r = r.Ranked(place)
+			b, err := EncodeMCP(r)
+			require.NoError(t, err)
+			var a anypb.Any
+			require.NoError(t, proto.Unmarshal(b, &a))
+			read, err := DecodeMCP("networking.istio.io/v1/Gateway", &a)
+			require.NoError(t, err)
+			require.Equal(t, r.Version(), read.Version(), "who reads it computes the same")
+			require.Equal(t, r.Created(), read.Created())
+			r = read
+		}
+		return r
+	}
+	last := -1
+	for _, places := range [][]int{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {5, 1, 0}, {0, 0, 1}, {2, 0, 1}, {0, 3, 1}} {
+		read := through(object, places...)
+		require.Greater(t, read.Rank(), last, "%v", places)
+		require.Zero(t, read.Own())
+		require.True(t, Equal(object, read.Unranked()))
+		last = read.Rank()
+	}
+	require.Same(t, object, object.Ranked(0), "what needs no rank costs nothing")
+	most := through(object, 1<<20, 1<<20, 1<<20, 1<<20)
+	require.Less(t, most.Created().Year(), 2005)
+	require.Zero(t, most.Own())
+
+	own := object.WithCreated(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
+	require.NotEqual(t, object.Version(), own.Version(), "a time of its own is content")
+	require.Same(t, own, own.Ranked(3))
+	require.Equal(t, own.Created(), through(own, 3, 4).Created())
+	require.Zero(t, own.Rank())
+	require.Equal(t, FromBody(own.Meta(), nil).Version(), own.Version())
+	require.Equal(t, object.Version(), object.WithSeen(own.Created()).Version(), "when it was first seen is not")
+
+	mesh := FromBody(Meta{Key: Key{Kind: MeshConfig, Name: "mesh"}}, nil)
+	require.Same(t, mesh, mesh.Ranked(3), "there is no place for it on the wire")
+}
+
+// TestDocumentsHaveNoRanks: a time that would be a rank is none, so that what is written and read again is the same.
+func TestDocumentsHaveNoRanks(t *testing.T) {
+	read := func(text string) *Resource {
+		ds := Decode("x.yaml", []byte(text), Options{})
+		require.Len(t, ds, 1)
+		require.Empty(t, ds[0].Errors)
+		return ds[0].Resource
+	}
+	const text = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: x, namespace: shop, creationTimestamp: %}\n"
+	for _, year := range []string{"1960", "1970", "1999", "2003"} {
+		require.Zero(t, read(strings.Replace(text, "%", year+"-05-06T07:08:09Z", 1)).Created(), year)
+	}
+	dated := read(strings.Replace(text, "%", "2005-05-06T07:08:09Z", 1))
+	require.Equal(t, 2005, dated.Created().Year())
+	for _, r := range []*Resource{dated, dated.WithCreated(time.Time{}).Ranked(7)} {
+		written, err := MarshalYAML(r)
+		require.NoError(t, err)
+		require.True(t, Equal(r.Unranked(), read(string(written))))
+	}
+}
