@@ -70,7 +70,7 @@ func (r *run) notice(ctx context.Context, p *part, question string) {
 			return
 		}
 	}
-	pace, retry := pacer{last: paceNames}, newBackOff(firstRetry, lastRetry)
+	pace, retry := pacer{last: paceNotices}, newBackOff(firstRetry, lastRetry)
 	var index uint64
 	var before marks
 	for ctx.Err() == nil {

@@ -24,6 +24,8 @@ const (
 	paceLast  = 15 * time.Second
 	// paceNames is shorter: new services register at any time, and none of them is to wait for long.
 	paceNames = 2 * time.Second
+	// paceNotices is shorter still: a check that flips is to be seen within a second or so, and costs one read of one service.
+	paceNotices = time.Second
 	// paceFull is the level at which the longest wait is reached; there is nothing to count beyond.
 	paceFull = paceBurst + 5
 )
