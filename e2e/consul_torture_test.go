@@ -112,6 +112,8 @@ func newTorture(t *testing.T, servers int, acl bool, rnd *rand.Rand) *torture {
 		With("wait", tortureWait.String()).With("resync", "30s").With("grace", "2s").With("resetHold", tortureHold.String())
 	rules := fixture.ConfigSource{Name: "rules", Address: "consul-kv://" + w.proxy.addr + "/mesh"}.
 		With("wait", tortureWait.String()).With("resetHold", tortureHold.String())
+	// The deletion guard would hold back what the sources lose, and what is changed here on purpose within a minute.
+	services, rules = services.With("guard", "off"), rules.With("guard", "off")
 	if acl {
 		services, rules = services.With("tokenFile", w.tokenFile), rules.With("tokenFile", w.tokenFile)
 	}
