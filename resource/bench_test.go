@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"os"
 	"testing"
 )
@@ -78,4 +79,33 @@ func BenchmarkMarshalYAML(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkDecodeAgain decodes a file of 100 objects of which one has changed, with and without knowing what it was.
+func BenchmarkDecodeAgain(b *testing.B) {
+	text := func(change int) []byte {
+		var all []byte
+		for i := range 100 {
+			all = append(all, fmt.Sprintf("---\n# %d\n", i)...)
+			if i == 50 {
+				all = append(all, fmt.Sprintf("# change %d\n", change)...)
+			}
+			all = append(all, typical(b)...)
+		}
+		return all
+	}
+	opts := Options{Validate: true}
+	b.Run("unknown", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			Decode("x.yaml", text(i), opts)
+		}
+	})
+	b.Run("known", func(b *testing.B) {
+		b.ReportAllocs()
+		_, known := DecodeAgain("x.yaml", text(-1), opts, new(Decoded))
+		for i := range b.N {
+			_, known = DecodeAgain("x.yaml", text(i), opts, known)
+		}
+	})
 }

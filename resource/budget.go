@@ -48,6 +48,18 @@ func (b *budget) object() int64 { return b.objects.Add(1) }
 // spend counts what is reached through an alias, and reports whether there was enough left.
 func (b *budget) spend(cost int) bool { return b.aliased.Add(int64(cost)) <= b.maxAliased }
 
+// object counts one more of the text and of the part at hand, and returns the number in the text.
+func (f *file) object() int64 {
+	f.objects++
+	return f.budget.object()
+}
+
+// spend is that of the budget, and notes that there is an alias: what is behind one may count for more another time.
+func (f *file) spend(cost int) bool {
+	f.aliased = true
+	return f.budget.spend(cost)
+}
+
 // exceeded reports whether something of the text was refused for what the rest of it cost.
 func (b *budget) exceeded() bool {
 	return b.objects.Load() > maxObjects || b.aliased.Load() > b.maxAliased

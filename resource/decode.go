@@ -74,24 +74,33 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 //
 // path names the file in origins and messages, as "path:line:column"; it is not opened.
 func Decode(path string, data []byte, opts Options) []Document {
+	return newFile(path, data, opts).decode(data)
+}
+
+func newFile(path string, data []byte, opts Options) file {
 	if opts.DefaultNamespace == "" {
 		opts.DefaultNamespace = "default"
 	}
-	f := file{path: path, opts: opts, budget: newBudget(data)}
-	if limit := cmp.Or(opts.MaxBytes, defaultMaxBytes); len(data) > limit {
+	return file{path: path, opts: opts, budget: newBudget(data)}
+}
+
+func (f file) decode(data []byte) []Document {
+	if limit := cmp.Or(f.opts.MaxBytes, defaultMaxBytes); len(data) > limit {
 		f.addBroken(&syntaxError{line: 1, message: fmt.Sprintf("larger than %d bytes", limit)}, 0)
 		return f.docs
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if strings.EqualFold(filepath.Ext(path), ".json") {
+	if strings.EqualFold(filepath.Ext(f.path), ".json") {
 		f.decodeJSON(data)
 		return f.docs
 	}
 	chunks := split(data)
 	docs := f.decodeAll(chunks, runtime.GOMAXPROCS(0))
 	if f.budget.exceeded() {
-		// Once more in order, so that what is refused does not depend on who was faster.
-		f.budget = newBudget(data)
+		// Once more in order, so that what is refused does not depend on who was faster, nor on what is known.
+		f.budget, f.earlier = newBudget(data), nil
+		clear(f.parts)
+		f.parts = nil
 		docs = f.decodeAll(chunks, 1)
 	}
 	return docs
@@ -104,6 +113,7 @@ var scanners = sync.Pool{New: func() any { return &scanner{} }}
 func (f file) decodeAll(chunks []chunk, processors int) []Document {
 	batches := slices.Collect(slices.Chunk(chunks, 64))
 	docs := make([][]Document, len(batches))
+	var parts sync.Mutex
 	var next atomic.Int64
 	work := func() {
 		f := f
@@ -112,7 +122,16 @@ func (f file) decodeAll(chunks []chunk, processors int) []Document {
 		for i := next.Add(1) - 1; i < int64(len(batches)); i = next.Add(1) - 1 {
 			f.docs = nil
 			for _, c := range batches[i] {
-				f.decodeYAML(c)
+				if f.parts == nil {
+					f.decodeYAML(c)
+					continue
+				}
+				sum := contentOf(c)
+				if p, ok := f.decodePart(c, sum); ok {
+					parts.Lock()
+					f.parts[sum] = p
+					parts.Unlock()
+				}
 			}
 			docs[i] = f.docs
 		}
@@ -133,6 +152,10 @@ type file struct {
 	budget  *budget
 	docs    []Document
 	scanner *scanner
+
+	earlier, parts map[[16]byte]part // what is known of an earlier text, and what is to be of this one; nil for nothing
+	objects        int64             // of the part at hand
+	aliased        bool              // something of it was reached through an alias
 }
 
 func (f *file) decodeYAML(c chunk) {
@@ -207,12 +230,12 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 	}
 	doc := Document{Line: base + root.Line}
 	head := &envelope{}
-	switch n := f.budget.object(); {
+	switch n := f.object(); {
 	case n > maxObjects+1:
 		return // which has been said
 	case n > maxObjects:
 		d.fail(root, "%w", errObjects)
-	case at.aliased && !f.budget.spend(costOfAnObject+costOfAnElement*len(root.Content)):
+	case at.aliased && !f.spend(costOfAnObject+costOfAnElement*len(root.Content)):
 		d.fail(root, "%w", errAliased)
 	case at.lists > maxLists:
 		d.fail(root, "%w", errTooNested)
@@ -377,7 +400,7 @@ func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
 	target := deref(n)
 	var err error
 	switch {
-	case d.aliases > 0 && !d.budget.spend(costOfANode+len(target.Value)+costOfAnElement*len(target.Content)):
+	case d.aliases > 0 && !d.spend(costOfANode+len(target.Value)+costOfAnElement*len(target.Content)):
 		err = errAliased
 	case len(d.at) > maxDepth:
 		err = errTooDeep

@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzDecode expects no panic of any text, and of what can be decoded that it is served, shown, and decoded again as the
-// same. It is decoded as YAML and as JSON.
+// same. It is decoded as YAML and as JSON, and once more with a line above it, which moves what is known of it.
 func FuzzDecode(f *testing.F) {
 	for _, pattern := range []string{"testdata/decode/*.*", "../testdata/quickstart/*", "testdata/bench/*"} {
 		files, err := filepath.Glob(pattern)
@@ -29,6 +29,10 @@ func FuzzDecode(f *testing.F) {
 					checkDocument(t, d)
 				}
 			}
+			_, known := DecodeAgain(path, data, Options{Validate: true}, new(Decoded))
+			moved := append([]byte("# a line\n---\n"), data...)
+			again, _ := DecodeAgain(path, moved, Options{Validate: true}, known)
+			requireSame(t, Decode(path, moved, Options{Validate: true}), again)
 		}
 	})
 }

@@ -42,8 +42,22 @@ func (t Texts) Options() (o resource.Options, err error) {
 
 // Decode makes a text of configuration objects, in YAML or JSON, the content of a group. place names it in origins.
 func Decode(group, place string, text []byte, o resource.Options) Content {
+	return content(group, resource.Decode(place, text, o))
+}
+
+// DecodeAgain is Decode for a text of which an earlier version is known, if earlier is not nil.
+func DecodeAgain(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (Content, *resource.Decoded) {
+	if earlier == nil {
+		return Decode(group, place, text, o), nil
+	}
+	docs, known := resource.DecodeAgain(place, text, o, earlier)
+	return content(group, docs), known
+}
+
+// content is what documents are as the content of a group.
+func content(group string, docs []resource.Document) Content {
 	c := Content{Group: group, Renamable: true}
-	for _, doc := range resource.Decode(place, text, o) {
+	for _, doc := range docs {
 		for _, w := range doc.Warnings {
 			c.Warnings = append(c.Warnings, w.Error())
 		}

@@ -204,8 +204,9 @@ func (s *sink) admitOne(c Content, before group, source string, j judge) admitte
 			r = r.WithOrigin(resource.Origin{Source: source, Place: o.Place, Group: c.Group, Rules: o.Rules})
 		}
 		v := verdict{resource: r}
-		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) && old.Origin() == r.Origin() {
-			v.warnings = before.warned[r.Key()]
+		warned := before.warned[r.Key()] // which has lines
+		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) && (len(warned) == 0 || old.Origin() == r.Origin()) {
+			v.warnings = warned
 		} else {
 			var warnings resource.Errors
 			warnings, v.err = s.validate(r)

@@ -107,7 +107,7 @@ func New(address string, settings Settings) (*Source, error) {
 	}
 	decode.MaxBytes = int(settings.MaxFileBytes)
 	return &Source{
-		disk: osDisk{}, parse: sources.Decode, patience: patience, root: root, shown: shown, settings: settings, decode: decode,
+		disk: osDisk{}, parse: sources.DecodeAgain, patience: patience, root: root, shown: shown, settings: settings, decode: decode,
 	}, nil
 }
 

@@ -27,8 +27,9 @@ type loader struct {
 	confirm func(group, mark string) bool
 }
 
-// parser makes the text of a file, which people call place, the content of a group.
-type parser func(group, place string, text []byte, o resource.Options) sources.Content
+// parser makes the text of a file, which people call place, the content of a group. If earlier is not nil, what is known of the last
+// text goes in, and what will be known of this one comes out.
+type parser func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded)
 
 // digest identifies the content of a file; the zero value is that of none.
 type digest [16]byte
@@ -43,10 +44,11 @@ func digestOf(data []byte) (d digest) {
 type loaded struct {
 	path    string
 	known   known
-	content *sources.Content // nil if it is the same as before, or could not be read
-	changed bool             // while it was being read
-	err     error            // it could not be read; fs.ErrNotExist: it has gone
-	late    bool             // it is still being read; all else is unknown
+	decoded *resource.Decoded // of what it had last, and then of what it has; nil if that is not known
+	content *sources.Content  // nil if it is the same as before, or could not be read
+	changed bool              // while it was being read
+	err     error             // it could not be read; fs.ErrNotExist: it has gone
+	late    bool              // it is still being read; all else is unknown
 }
 
 // doubt is how long after its modification a file may be modified again without its time showing it: file systems keep
@@ -87,7 +89,11 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	if before.sum == (digest{}) && l.confirm(f.path, mark) {
 		return data[:0]
 	}
-	content := l.parse(f.path, l.in(l.shown, f.path), data, l.decode)
+	if f.decoded == nil && before.sum != (digest{}) { // it is one that changes
+		f.decoded = new(resource.Decoded)
+	}
+	var content sources.Content
+	content, f.decoded = l.parse(f.path, l.in(l.shown, f.path), data, l.decode, f.decoded)
 	content.Mark = mark
 	f.content = &content
 	return data[:0]

@@ -30,7 +30,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
 			maxSize: s.settings.MaxFileBytes, confirm: func(string, string) bool { return false },
 		},
-		patience: s.patience, pool: newPool(), busy: make(map[string]bool),
+		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
 	}
 	if sink, ok := sink.(sources.Confirmer); ok {
@@ -56,6 +56,7 @@ type run struct {
 	patience func(size int64, synced bool) time.Duration
 
 	files    btree.Map[string, known] // what is published, or was found not to be readable
+	memory   *memory
 	missing  grace
 	troubles map[string]trouble // what cannot be read; what is known of it stays
 
@@ -199,6 +200,7 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 	}
 	for _, p := range gone {
 		r.files.Delete(p)
+		r.memory.set(p, nil)
 		contents = append(contents, sources.Content{Group: p})
 	}
 	for _, p := range young {
@@ -224,7 +226,7 @@ func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded
 			continue
 		}
 		k, _ := r.files.Get(p)
-		files = append(files, loaded{path: p, known: k})
+		files = append(files, loaded{path: p, known: k, decoded: r.memory.of(p)})
 	}
 	r.loader.single = seen.single
 	l := *r.loader // those that take long keep theirs
@@ -260,6 +262,7 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 	if f.content == nil {
 		return nil
 	}
+	r.memory.set(f.path, f.decoded)
 	return []sources.Content{*f.content}
 }
 

@@ -15,11 +15,11 @@ import (
 func (l *live) hampered(word string) (release func()) {
 	gate := make(chan struct{})
 	l.patience = 20 * time.Millisecond
-	l.parse = func(group, place string, text []byte, o resource.Options) sources.Content {
+	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {
 		if strings.Contains(string(text), word) {
 			<-gate
 		}
-		return sources.Decode(group, place, text, o)
+		return sources.DecodeAgain(group, place, text, o, earlier)
 	}
 	return func() { close(gate) }
 }
@@ -119,11 +119,11 @@ func TestManyFilesThatTakeLong(t *testing.T) {
 // A file whose content makes a part of the program panic is at fault, and alone.
 func TestFileThatMakesTheProgramPanic(t *testing.T) {
 	l := prepare(t)
-	l.parse = func(group, place string, text []byte, o resource.Options) sources.Content {
+	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {
 		if strings.Contains(string(text), "panic.example.com") {
 			panic("as wanted")
 		}
-		return sources.Decode(group, place, text, o)
+		return sources.DecodeAgain(group, place, text, o, earlier)
 	}
 	l.write("a.yaml", entry("a", "a1.example.com"))
 	l.write("b.yaml", entry("b", "b1.example.com"))
