@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,8 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 'ftp://a'}]":                                                       false,
 		"configSources: [{address: 'consul+https://a:1', tlsSettings: {mode: SIMPLE}, stale: true}]":  true,
 		"configSources: [{address: 'consul-kv://a:1/b', stale: true}]":                                false,
+		"configSources: [{address: 'nacos://a?kind=services', groups: [g]}]":                          true,
+		"configSources: [{address: 'nacos://a?kind=services', labelParams: [a]}]":                     false,
 		"listen: {}": false,
 	} {
 		var value any
@@ -116,11 +119,17 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 			names = append(names, regexp.QuoteMeta(name))
 		}
 		all = append(all, names...)
+		address := &jsonschema.Schema{Pattern: addresses(names)}
+		if scheme.Kind != "" {
+			address.AllOf = []*jsonschema.Schema{{Pattern: `[?&]kind=` + regexp.QuoteMeta(scheme.Kind) + `(&|$)`}}
+		}
 		s.AllOf = append(s.AllOf, &jsonschema.Schema{
-			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"address": {Pattern: addresses(names)}}},
+			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"address": address}},
 			Then: settings,
 		})
 	}
+	slices.Sort(all)
+	all = slices.Compact(all)
 	s.Properties["address"].Pattern = addresses(all)
 	return s
 }

@@ -18,6 +18,7 @@ import (
 	"tributary/sources/consulkv"
 	"tributary/sources/dubbo"
 	"tributary/sources/file"
+	"tributary/sources/nacos"
 	"tributary/sources/transform"
 	"tributary/sources/xds"
 )
@@ -26,7 +27,7 @@ import (
 // address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
 	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register."`
+	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port?kind=services is a Nacos."`
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
@@ -42,7 +43,7 @@ const (
 	ValidationWarn    = "warn"
 )
 
-// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV or *Dubbo.
+// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo or *Nacos.
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
@@ -55,29 +56,58 @@ type Settings interface {
 // Scheme is a kind of source.
 type Scheme struct {
 	Names    []string // what its addresses begin with
+	Kind     string   // what their parameter kind says, where one name stands for several kinds of source
 	Settings func() Settings
+}
+
+// label is what the scheme is called.
+func (s Scheme) label() string {
+	if s.Kind != "" {
+		return s.Names[0] + "?kind=" + s.Kind
+	}
+	return s.Names[0]
 }
 
 // Schemes are the kinds of source there are.
 func Schemes() []Scheme {
 	return []Scheme{
-		{[]string{consul.Scheme, consul.SecureScheme}, func() Settings { return new(Consul) }},
-		{[]string{consulkv.Scheme, consulkv.SecureScheme}, func() Settings { return new(ConsulKV) }},
-		{[]string{dubbo.Scheme}, func() Settings { return new(Dubbo) }},
-		{[]string{file.Scheme}, func() Settings { return new(File) }},
-		{[]string{xds.Scheme}, func() Settings { return new(XDS) }},
+		{[]string{consul.Scheme, consul.SecureScheme}, "", func() Settings { return new(Consul) }},
+		{[]string{consulkv.Scheme, consulkv.SecureScheme}, "", func() Settings { return new(ConsulKV) }},
+		{[]string{dubbo.Scheme}, "", func() Settings { return new(Dubbo) }},
+		{[]string{nacos.Scheme}, nacos.Kind, func() Settings { return new(Nacos) }},
+		{[]string{file.Scheme}, "", func() Settings { return new(File) }},
+		{[]string{xds.Scheme}, "", func() Settings { return new(XDS) }},
 	}
 }
 
-// schemeOf returns the scheme of an address, by the name that it has there.
+// schemeOf returns the scheme of an address, by the name that it has there. What a parameter kind says is of no interest where the name has no
+// kinds.
 func schemeOf(address string) (s Scheme, name string, known bool) {
-	name, _, _ = strings.Cut(address, "://")
+	name, rest, _ := strings.Cut(address, "://")
+	kind := kindIn(rest)
 	for _, s := range Schemes() {
-		if slices.Contains(s.Names, name) {
+		if slices.Contains(s.Names, name) && (s.Kind == kind || len(kindsOf(name)) == 0) {
 			return s, name, true
 		}
 	}
 	return Scheme{}, name, false
+}
+
+// kindIn returns the parameter kind of an address.
+func kindIn(address string) string {
+	_, query, _ := strings.Cut(address, "?")
+	values, _ := url.ParseQuery(query) // what is wrong with the others is said where they are read
+	return values.Get("kind")
+}
+
+// kindsOf returns the kinds that the addresses of a name may have.
+func kindsOf(name string) (kinds []string) {
+	for _, s := range Schemes() {
+		if slices.Contains(s.Names, name) && s.Kind != "" {
+			kinds = append(kinds, s.Kind)
+		}
+	}
+	return kinds
 }
 
 // source reads a source. Which keys it may have is said by the scheme of its address, wherever that stands.
@@ -125,7 +155,7 @@ func unknownTo(scheme, key string, fields map[string]reflect.Value) string {
 	var others []string
 	for _, s := range Schemes() {
 		if _, ok := fieldsOf(reflect.ValueOf(s.Settings()).Elem())[key]; ok {
-			others = append(others, s.Names[0])
+			others = append(others, s.label())
 		}
 	}
 	if len(others) > 0 {
@@ -161,6 +191,10 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	case !ok:
 		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Address)
 		return
+	case !known && len(kindsOf(name)) > 0:
+		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q", strings.Join(kindsOf(name), " or "), name,
+			kindsOf(name)[0], kindIn(rest))
+		return
 	case !known:
 		d.problem(key+".address", "unknown scheme %q; known: %s", name, strings.Join(schemeNames(), ", "))
 		return
@@ -184,7 +218,11 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 
 func schemeNames() (names []string) {
 	for _, s := range Schemes() {
-		names = append(names, s.Names...)
+		for _, name := range s.Names {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
 	}
 	return names
 }

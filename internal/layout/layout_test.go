@@ -43,8 +43,9 @@ var arrows = map[string][]string{
 	"sources/consul/dial":    {"sources", "adsc"},
 	"sources/consul/judge":   {},
 	"sources/vip":            {},
+	"sources/absence":        {},
 
-	"sources/dubbo":          {"resource", "sources", "adsc", "sources/dubbo/"},
+	"sources/dubbo":          {"resource", "sources", "adsc", "sources/absence", "sources/dubbo/"},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/dubbo/provider"},
 	"sources/dubbo/registry": {},
@@ -52,6 +53,12 @@ var arrows = map[string][]string{
 
 	"sources/dubbo/zookeeper":        {"sources/dubbo/registry"},
 	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},
+
+	"sources/nacos":           {"resource", "sources", "adsc", "sources/absence", "sources/nacos/"},
+	"sources/nacos/client":    {"adsc", "sources/nacos/wire"},
+	"sources/nacos/wire":      {},
+	"sources/nacos/mapping":   {"resource", "sources/nacos/client"},
+	"sources/nacos/nacostest": {"sources/nacos/wire"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},

@@ -12,6 +12,7 @@ import (
 	"tributary/sources/consulkv"
 	"tributary/sources/dubbo"
 	"tributary/sources/file"
+	"tributary/sources/nacos"
 	"tributary/sources/vip"
 	upstream "tributary/sources/xds"
 )
@@ -45,6 +46,13 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 			settings.VIPs = addresses
 		}
 		return dubbo.New(s.Address, settings)
+	case *config.Nacos:
+		settings := of.Source()
+		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		if addresses != nil {
+			settings.VIPs = addresses
+		}
+		return nacos.New(s.Address, settings)
 	default: // config lets no other one through
 		return nil, fmt.Errorf("address %q: unknown scheme", s.Address)
 	}

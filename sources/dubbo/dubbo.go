@@ -83,7 +83,7 @@ type Source struct {
 	mapper   *mapping.Mapper
 	asker    asker
 	place    string // of interfaces, for people
-	counters *counters
+	counters *counts
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -122,7 +122,7 @@ func newSource(r registry.Registry, place string, settings Settings) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: &counters{}}, nil
+	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts()}, nil
 }
 
 // complete checks the settings and fills in the defaults.

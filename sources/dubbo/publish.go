@@ -11,6 +11,7 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/absence"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -167,7 +168,7 @@ func (r *run) content(name string, warnings []string) sources.Content {
 // expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
 func (r *run) expire(now time.Time) time.Duration {
 	s := r.state
-	over := !s.suspicion.until.IsZero() && !now.Before(s.suspicion.until)
+	over := !s.suspicion.Until.IsZero() && !now.Before(s.suspicion.Until)
 	var next time.Time
 	for name, services := range s.records {
 		i := s.interfaces[name]
@@ -176,15 +177,15 @@ func (r *run) expire(now time.Time) time.Duration {
 			if at := record.next(keep); !at.IsZero() && !now.Before(at) {
 				s.dirty[name] = true
 			} else {
-				next = earlier(next, at)
+				next = absence.Earlier(next, at)
 			}
 		}
 	}
 	if over {
-		s.suspicion = suspicion{}
+		s.suspicion = absence.Suspicion{}
 		s.reconsider()
 	} else {
-		next = earlier(next, s.suspicion.until)
+		next = absence.Earlier(next, s.suspicion.Until)
 	}
 	for name := range s.dirty {
 		if s.certain(name) {
@@ -217,8 +218,8 @@ func (r *run) health(now time.Time) sources.Health {
 	}
 	if held > 0 {
 		text := fmt.Sprintf("%d endpoints are not listed and stay", held)
-		if now.Before(s.suspicion.until) {
-			text += ", those of before the connection was made until " + s.suspicion.until.UTC().Format(time.TimeOnly) + " UTC"
+		if now.Before(s.suspicion.Until) {
+			text += ", those of before the connection was made until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
 		}
 		problems = append(problems, text)
 	}

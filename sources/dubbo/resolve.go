@@ -241,7 +241,7 @@ func (s *state) knows(i *instance) bool {
 	for _, services := range s.records {
 		for _, r := range services {
 			for _, e := range r.endpoints {
-				if e.Labels["application"] == i.Application && e.Address == i.Host {
+				if e.Of.Labels["application"] == i.Application && e.Of.Address == i.Host {
 					return true
 				}
 			}

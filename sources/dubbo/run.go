@@ -9,6 +9,7 @@ import (
 
 	"tributary/internal/worker"
 	"tributary/sources"
+	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/registry"
 )
@@ -21,7 +22,7 @@ type run struct {
 	registry registry.Registry
 	asker    asker
 	mapper   *mapping.Mapper
-	counters *counters
+	counters *counts
 	bell     chan struct{} // there is something to publish or report
 
 	resolver resolver
@@ -36,7 +37,7 @@ type run struct {
 
 // Run publishes what the registry has until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
-	stop, err := s.counters.register(s.settings.Registerer)
+	stop, err := s.counters.Register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
@@ -182,7 +183,7 @@ func (r *run) Connection(c registry.Connection) {
 		}
 		if r.down != "" { // also the first time: then it is the restart that proves nothing
 			now := time.Now()
-			s.suspicion = suspicion{now, now.Add(r.settings.Hold)}
+			s.suspicion = absence.Suspicion{From: now, Until: now.Add(r.settings.Hold)}
 		}
 		if c.Fresh && r.up {
 			r.counters.sessions.Add(1)

@@ -235,7 +235,7 @@ func TestRule10AMissedWatchIsHealedAndCounted(t *testing.T) {
 	s.Mute("/dubbo/a/providers")
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	require.EqualValues(t, 1, b.source.counters.healed.Load())
+	require.EqualValues(t, 1, b.source.counters.healed.Value())
 }
 
 func TestRule3AfterACrashTheNewRegistrationCounts(t *testing.T) {
@@ -338,7 +338,7 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	instanceOf(s, "app", "10.0.0.2:20880", "r2")
 	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
 	instanceOf(s, "app", "10.0.0.2:20880", "r3") // of which the metadata come later, as Java has it
-	b.await("unresolved", func() bool { return b.source.counters.unresolved.Load() > 0 })
+	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 0 })
 	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(), "what it served stays meanwhile")
 	report(s, "/dubbo/metadata", "app", "r3", "b")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
@@ -395,7 +395,7 @@ func TestWhatAnInstanceServedOutlivesARestartWithoutItsMetadata(t *testing.T) {
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100")
 	b.restart(quickly(), func() { s.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
-	b.await("unresolved", func() bool { return b.source.counters.unresolved.Load() > 1 })
+	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 1 })
 	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
 	s.Delete("/services/app/10.0.0.1:20880")
 	b.awaitAll()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 )
@@ -24,7 +25,7 @@ type state struct {
 	served       map[string]map[*instance]bool // by interface
 	dirty        map[string]bool               // interfaces to publish
 	restored     map[string]bool               // interfaces that an earlier run published, and that this one has not
-	suspicion    suspicion
+	suspicion    absence.Suspicion
 	released     bool // what stayed only because nothing was known of some instance may go
 }
 
@@ -291,7 +292,7 @@ func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep 
 		warnings = append(warnings, i.warnings...)
 	}
 	stays := func(k known) bool {
-		return s.suspicion.covers(k, at) || unknown[whose{k.Labels["application"], k.Address}]
+		return s.suspicion.Covers(k.Since, at) || unknown[whose{k.Of.Labels["application"], k.Of.Address}]
 	}
 	before, after := s.records[name], map[provider.ID]record{}
 	for id := range before {

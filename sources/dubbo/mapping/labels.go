@@ -2,9 +2,9 @@ package mapping
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
+	"tributary/internal/names"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -20,7 +20,7 @@ const (
 func (m *Mapper) labelsOf(p provider.Provider) map[string]string {
 	labels := map[string]string{}
 	add := func(key, value string) {
-		if _, taken := labels[key]; !taken && isLabelText(value) {
+		if _, taken := labels[key]; !taken && names.IsLabelText(value) {
 			labels[key] = value
 		}
 	}
@@ -46,7 +46,7 @@ func localityOf(p provider.Provider) string {
 	var l []string
 	for _, part := range parts[:min(3, len(parts))] {
 		// A part that is missing or cannot be one ends it, as Istio's hierarchy does.
-		if !isLabelText(part) {
+		if !names.IsLabelText(part) {
 			break
 		}
 		l = append(l, part)
@@ -58,27 +58,8 @@ func localityOf(p provider.Provider) string {
 // namespace of the ServiceEntry; one of another namespace would be a wrong one.
 func (m *Mapper) serviceAccountOf(p provider.Provider) string {
 	account := p.Params[aerakiServiceAccount]
-	if n := p.Params[aerakiNamespace]; n != "" && n != m.o.Namespace || !isDNSLabel(account) {
+	if n := p.Params[aerakiNamespace]; n != "" && n != m.o.Namespace || !names.IsDNSLabel(account) {
 		return ""
 	}
 	return account
-}
-
-// isLabelText reports whether s may be a label's value, or the name in its key.
-func isLabelText(s string) bool {
-	for i, c := range []byte(s) {
-		inner := i > 0 && i < len(s)-1
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || inner && (c == '-' || c == '_' || c == '.')) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxLabel
-}
-
-func isLabelKey(s string) bool {
-	if prefix, name, ok := strings.Cut(s, "/"); ok {
-		return len(prefix) <= maxName && !slices.ContainsFunc(strings.Split(prefix, "."), func(l string) bool { return !isDNSLabel(l) }) &&
-			isLabelText(name)
-	}
-	return isLabelText(s)
 }

@@ -13,6 +13,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources/dubbo/provider"
 )
@@ -67,7 +68,7 @@ func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return er
 // Endpoint returns the endpoint that a provider is. It is none if it has no weight, or was switched off, or cannot be called; then
 // problem says why, unless that is as somebody wanted it.
 func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem string) {
-	address, err := cleanAddress(p.Host)
+	address, err := names.Address(p.Host)
 	if err != nil {
 		return Endpoint{}, false, fmt.Sprintf("provider %s of %s: %v", p.Host, p.ID, err)
 	}
@@ -76,24 +77,6 @@ func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem str
 		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
 	}
 	return e, e.Weight > 0, ""
-}
-
-// cleanAddress returns an address as istiod takes it.
-func cleanAddress(host string) (string, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		a = a.Unmap()
-		switch {
-		case a.Zone() != "":
-			return "", fmt.Errorf("an address with a zone has a meaning on its own machine only")
-		case a.IsUnspecified() || a.IsMulticast():
-			return "", fmt.Errorf("no address that can be called")
-		}
-		return a.String(), nil
-	}
-	if h := strings.ToLower(strings.TrimSuffix(host, ".")); isHost(h) {
-		return h, nil
-	}
-	return "", fmt.Errorf("neither an IP address nor a host")
 }
 
 // The annotations that say of which service of Dubbo a ServiceEntry is.

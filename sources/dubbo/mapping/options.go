@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"tributary/internal/names"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -61,17 +63,17 @@ func (o Options) validate() error {
 			return fmt.Errorf("hostTemplate: unknown %s; known are {interface}, {group} and {version}", name)
 		}
 	}
-	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !isHost(example) {
+	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !names.IsHost(example) {
 		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", o.HostTemplate, example)
 	}
-	if !isDNSLabel(o.Namespace) {
+	if !names.IsDNSLabel(o.Namespace) {
 		return fmt.Errorf("namespace: %q is none", o.Namespace)
 	}
 	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
 		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
 	}
 	for _, key := range o.LabelParams {
-		if !isLabelKey(key) {
+		if !names.IsLabelKey(key) {
 			return fmt.Errorf("labelParams: %q cannot be the key of a label", key)
 		}
 	}

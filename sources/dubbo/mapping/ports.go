@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
 )
 
 // port is a port of a service.
@@ -61,7 +63,7 @@ func (m *Mapper) ports(protocols []string) []port {
 	}
 	ordered := slices.Clone(protocols)
 	slices.SortStableFunc(ordered, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	numbers, names := map[uint32]bool{}, map[string]bool{}
+	numbers, taken := map[uint32]bool{}, map[string]bool{}
 	var all []port
 	for _, of := range ordered {
 		p := port{of: of, number: uint32(m.o.ServicePorts[of]), protocol: string(protocol.TCP)}
@@ -72,12 +74,12 @@ func (m *Mapper) ports(protocols []string) []port {
 		for salt := 0; p.number == 0 || numbers[p.number]; salt++ {
 			p.number = firstUnknown + hashNumber(of, salt)%unknownRange
 		}
-		p.name = prefixOf(p.protocol) + label(of, of)
-		if names[p.name] {
-			p.name = hashed(p.name, of, maxLabel)
+		p.name = prefixOf(p.protocol) + names.Label(of, of)
+		if taken[p.name] {
+			p.name = names.Hashed(p.name, of, names.MaxLabel)
 		}
-		p.name = fit(p.name, of, maxLabel)
-		numbers[p.number], names[p.name] = true, true
+		p.name = names.Fit(p.name, of, names.MaxLabel)
+		numbers[p.number], taken[p.name] = true, true
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b port) int { return cmp.Compare(a.of, b.of) })

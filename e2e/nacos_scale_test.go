@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+const (
+	nacosServices  = 1000
+	nacosInstances = 5
+)
+
+// TestNacosScale prints what a large Nacos costs: the first sync, nothing that changes, and one instance more.
+func TestNacosScale(t *testing.T) {
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("takes a minute; E2E_NIGHTLY=1 runs it")
+	}
+	for _, version := range nacosVersions {
+		t.Run(version, func(t *testing.T) {
+			n := fixture.StartNacos(t, version)
+			for i := range nacosInstances {
+				fixture.AwaitReady(t, fixture.NacosInstance{Service: "svc", IP: fmt.Sprintf("10.0.0.%d", i+1), Port: 8080, Count: nacosServices}.Start(t, n))
+			}
+			time.Sleep(2 * time.Second) // so that what it has to do for them is behind it
+			began, theirs := time.Now(), n.Usage(t).CPU
+			tributary := fixture.StartTributary(t, n.Source("nacos", "kind=services").With("guard", "off"))
+			tributary.WaitFor(t, 3*time.Minute, func() error {
+				if s := source(t, tributary, "nacos"); !s.Synced {
+					return fmt.Errorf("the source is %v", s)
+				}
+				return nil
+			})
+			t.Logf("first sync of %d services of %d instances: %v, CPU %v, Nacos' %v, memory %d MiB", nacosServices, nacosInstances,
+				time.Since(began).Round(time.Millisecond), tributary.Usage(t).CPU, n.Usage(t).CPU-theirs, tributary.Usage(t).Memory>>20)
+			time.Sleep(3 * time.Second)
+			own, theirs := tributary.Usage(t).CPU, n.Usage(t).CPU
+			time.Sleep(20 * time.Second) // Time is what is measured.
+			t.Logf("nothing changes: %.1f %% of a processor, and %.1f %% of Nacos, which has its clients besides",
+				100*(tributary.Usage(t).CPU-own).Seconds()/20, 100*(n.Usage(t).CPU-theirs).Seconds()/20)
+
+			stream := fixture.OpenStream(t, tributary.XDS, "e2e-client")
+			stream.Subscribe(t, serviceEntries, "")
+			res := stream.NextWithin(t, time.Minute)
+			require.Len(t, res.GetResources(), nacosServices)
+			stream.Ack(t, res)
+			for i := range 5 {
+				one := fixture.NacosInstance{Service: fmt.Sprint("svc", 100*i), IP: "10.0.1.1", Port: 8080}
+				p := one.Start(t, n)
+				fixture.AwaitReady(t, p)
+				at := time.Now()
+				stream.Ack(t, stream.NextWithin(t, time.Minute))
+				t.Logf("one instance more: seen %v after its client had the answer", time.Since(at).Round(time.Millisecond))
+				time.Sleep(2 * time.Second) // so that the next one comes alone
+			}
+		})
+	}
+}

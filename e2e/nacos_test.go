@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/e2e/fixture"
+)
+
+// nacosVersions are those that are run. Each is a large server, so that one runs at a time.
+var nacosVersions = []string{"2.3.2", "3.1.0"}
+
+// nacosTime is within which a change in Nacos shows in istiod. It takes a second on an idle machine, half of it Nacos' own.
+const nacosTime = 15 * time.Second
+
+// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry: "address:port weight".
+func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[string][]string, error) {
+	all, err := istiod.Configs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]string{}
+	for key, object := range all {
+		se, ok := object.Message().(*networking.ServiceEntry)
+		if !ok || key.Namespace != namespace {
+			continue
+		}
+		endpoints := []string{}
+		for _, e := range se.Endpoints {
+			for _, port := range e.Ports {
+				endpoints = append(endpoints, fmt.Sprintf("%s:%d %d", e.Address, port, e.Weight))
+			}
+		}
+		slices.Sort(endpoints)
+		found[key.Name] = endpoints
+	}
+	return found, nil
+}
+
+func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, what string, want map[string][]string) error {
+	got, err := heldIn(ctx, istiod, namespace)
+	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
+		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", what, got, want)
+	}
+	return err
+}
+
+// always fails the test if istiod did not hold exactly this at some moment while f ran.
+func always(t *testing.T, istiod *fixture.Istiod, namespace, what string, want map[string][]string, f func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	lost := make(chan error, 1)
+	go func() {
+		var first error
+		for ctx.Err() == nil {
+			if err := sameHeld(ctx, istiod, namespace, what, want); err != nil && ctx.Err() == nil && first == nil {
+				first = err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		lost <- first
+	}()
+	f()
+	cancel()
+	require.NoError(t, <-lost)
+}
+
+// awayFor is how long registries are away: a minute by night.
+func awayFor() time.Duration {
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		return time.Minute
+	}
+	return 10 * time.Second
+}
+
+// TestNacosServices shows that istiod holds what is right at each step of the life of plain services in a Nacos, and that nothing is lost while that
+// is away, and empty after its return.
+func TestNacosServices(t *testing.T) {
+	t.Parallel()
+	for _, version := range nacosVersions {
+		t.Run(version, func(t *testing.T) { plainServices(t, version) })
+	}
+}
+
+func plainServices(t *testing.T, version string) {
+	const hold = 20 * time.Second
+	n := fixture.StartNacos(t, version)
+	tributary := fixture.StartTributary(t,
+		n.Source("plain", "kind=services").With("hold", hold.String()).With("groups", []string{"DEFAULT_GROUP", "shop"}),
+		n.Source("test", "kind=services", "namespace=test").With("hold", hold.String()))
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	n.Namespace(t, "test")
+
+	want := map[string][]string{}
+	holds := func(what string, within time.Duration) {
+		t.Helper()
+		istiod.WaitFor(t, within, func() error { return sameHeld(t.Context(), istiod, "nacos", what, want) })
+	}
+	one := fixture.NacosInstance{Service: "orders", IP: "10.0.0.1", Port: 8080, Metadata: `{"protocol":"http","version":"v1"}`}
+	two := fixture.NacosInstance{Service: "orders", IP: "10.0.0.2", Port: 8081, Weight: 0.5, Cluster: "east"}
+	running := []*fixture.Process{
+		one.Start(t, n), two.Start(t, n),
+		fixture.NacosInstance{Service: "orders", Group: "shop", IP: "10.0.0.3", Port: 8080}.Start(t, n),
+		fixture.NacosInstance{Service: "orders", Namespace: "test", IP: "10.0.0.4", Port: 8080}.Start(t, n),
+	}
+	beating := fixture.NacosInstance{Service: "Beating_One", IP: "10.0.0.5", Port: 9000}
+	stop := beating.Beat(t, n)
+	want["orders.default-group"] = []string{"10.0.0.1:8080 100", "10.0.0.2:8081 50"}
+	want["orders.shop"] = []string{"10.0.0.3:8080 100"}
+	want["orders.default-group.test"] = []string{"10.0.0.4:8080 100"}
+	want["beating-one.default-group"] = []string{"10.0.0.5:9000 100"}
+	holds("services that start", 2*nacosTime)
+
+	running[3].Terminate(t, 10*time.Second)
+	want["orders.default-group.test"] = []string{}
+	holds("the last one of a namespace stops", nacosTime)
+	n.Set(t, one, false, 1)
+	want["orders.default-group"] = want["orders.default-group"][1:]
+	holds("one is disabled", nacosTime)
+	n.Set(t, one, true, 3)
+	want["orders.default-group"] = []string{"10.0.0.1:8080 300", "10.0.0.2:8081 50"}
+	holds("it is enabled again, with another weight", nacosTime)
+	running[1].Kill()
+	want["orders.default-group"] = []string{"10.0.0.1:8080 300"}
+	holds("one is killed", nacosTime)
+	running[1].Restart(t)
+	want["orders.default-group"] = []string{"10.0.0.1:8080 300", "10.0.0.2:8081 50"}
+	holds("it is back", nacosTime)
+
+	always(t, istiod, "nacos", "Nacos is killed, and comes back empty", want, func() {
+		n.Kill()
+		time.Sleep(awayFor())
+		n.Restart(t)
+		n.AwaitServing(t)
+		time.Sleep(hold + 5*time.Second)
+	})
+
+	stop() // which takes Nacos half a minute to find out
+	for _, p := range running[:3] {
+		p.Terminate(t, 10*time.Second)
+	}
+	want["orders.default-group"], want["orders.shop"] = []string{}, []string{}
+	want["beating-one.default-group"] = []string{}
+	holds("the last ones stop, and one that beats is killed", 30*time.Second+nacosTime)
+}

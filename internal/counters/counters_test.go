@@ -1,0 +1,31 @@
+package counters
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCountersAreCollectedWhileRegistered(t *testing.T) {
+	reads := &Counter{Name: "reads_total", Help: "Reads."}
+	set := New("tributary_test_", reads)
+	registry := prometheus.NewRegistry()
+	stop, err := set.Register(registry)
+	require.NoError(t, err)
+	reads.Add(2)
+	all, err := registry.Gather()
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "tributary_test_reads_total", all[0].GetName())
+	require.InDelta(t, 2, all[0].GetMetric()[0].GetCounter().GetValue(), 0)
+	_, err = set.Register(registry)
+	require.Error(t, err, "twice at a time")
+	stop()
+	all, err = registry.Gather()
+	require.NoError(t, err)
+	require.Empty(t, all)
+	stop, err = set.Register(nil)
+	require.NoError(t, err)
+	stop()
+}

@@ -1,0 +1,128 @@
+// Package names makes names that Istio takes of names that registries take: those of hosts, labels and objects. It is pure.
+package names
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The lengths of the longest names.
+const (
+	MaxLabel = 63  // of a DNS label, a label's value and the name in its key
+	MaxName  = 253 // of a host, and of an object's name
+)
+
+// Hash is short and the same everywhere.
+func Hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:4])
+}
+
+// Clean makes a DNS label of any name: in lower case, with '-' for all that may not be in it. Different names may end up the same.
+func Clean(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		switch {
+		case c >= 'A' && c <= 'Z':
+			b[i] = c + 'a' - 'A'
+		case !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9'):
+			b[i] = '-'
+		}
+	}
+	return strings.Trim(string(b), "-")
+}
+
+// Label makes a DNS label of a name that need not be one, which whole tells apart.
+func Label(name, whole string) string {
+	if c := Clean(name); c != "" && c == name {
+		return Fit(c, whole, MaxLabel)
+	}
+	return Hashed(Clean(name), whole, MaxLabel)
+}
+
+// Fit cuts s to n characters. What is cut is told apart by a hash of whole.
+func Fit(s, whole string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return Hashed(s, whole, n)
+}
+
+// Hashed puts a hash of whole at the end of s, within n characters.
+func Hashed(s, whole string, n int) string {
+	h := Hash(whole)
+	s = strings.TrimRight(s[:min(len(s), n-len(h)-1)], "-._")
+	if s == "" {
+		s = "x"
+	}
+	return s + "-" + h
+}
+
+// IsDNSLabel reports whether s is one label of a host.
+func IsDNSLabel(s string) bool {
+	return s != "" && len(s) <= MaxLabel && Clean(s) == s
+}
+
+// IsHost reports whether s is a name that istiod takes for a host: in lower case, of DNS labels, and not a number at the end.
+func IsHost(s string) bool {
+	labels := strings.Split(s, ".")
+	if _, err := strconv.Atoi(labels[len(labels)-1]); err == nil || len(s) > MaxName {
+		return false
+	}
+	return !slices.ContainsFunc(labels, func(l string) bool { return !IsDNSLabel(l) })
+}
+
+// IsLabelText reports whether s may be a label's value, or the name in its key.
+func IsLabelText(s string) bool {
+	for i, c := range []byte(s) {
+		inner := i > 0 && i < len(s)-1
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || inner && (c == '-' || c == '_' || c == '.')) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= MaxLabel
+}
+
+// IsLabelKey reports whether s may be the key of a label.
+func IsLabelKey(s string) bool {
+	if prefix, name, ok := strings.Cut(s, "/"); ok {
+		return len(prefix) <= MaxName && !slices.ContainsFunc(strings.Split(prefix, "."), func(l string) bool { return !IsDNSLabel(l) }) &&
+			IsLabelText(name)
+	}
+	return IsLabelText(s)
+}
+
+// Address returns an address as istiod takes it.
+func Address(host string) (string, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap()
+		switch {
+		case a.Zone() != "":
+			return "", errors.New("an address with a zone has a meaning on its own machine only")
+		case a.IsUnspecified() || a.IsMulticast():
+			return "", errors.New("no address that can be called")
+		}
+		return a.String(), nil
+	}
+	if h := strings.ToLower(strings.TrimSuffix(host, ".")); IsHost(h) {
+		return h, nil
+	}
+	return "", errors.New("neither an IP address nor a host")
+}
+
+// Distance says how far a name is from a host: 0 if it is one but for dots, 1 if it is but for case, and 2 if it is not.
+func Distance(name string) int {
+	name = strings.ReplaceAll(name, ".", "-")
+	switch Clean(name) {
+	case name:
+		return 0
+	case strings.ToLower(name):
+		return 1
+	}
+	return 2
+}

@@ -1,0 +1,38 @@
+package names
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestNames(t *testing.T) {
+	assert.Equal(t, "web-api", Clean("Web_API."))
+	assert.Equal(t, "web", Label("web", "web"))
+	assert.NotEqual(t, Label("Web", "Web"), Label("wEb", "wEb"), "names that end up the same get a hash")
+	assert.LessOrEqual(t, len(Fit(strings.Repeat("a", 80), "whole", MaxLabel)), MaxLabel)
+	assert.NotEqual(t, Fit(strings.Repeat("a", 80), "one", MaxLabel), Fit(strings.Repeat("a", 80), "other", MaxLabel))
+	assert.True(t, IsDNSLabel(Hashed("", "whole", MaxLabel)))
+	assert.Equal(t, []int{0, 1, 2}, []int{Distance("com.acme"), Distance("com.Acme"), Distance("com_acme")})
+	assert.True(t, IsHost("a.b"))
+	for _, bad := range []string{"", "A.b", "a..b", "a.1", "-a", strings.Repeat("a", 64)} {
+		assert.False(t, IsHost(bad), bad)
+	}
+	assert.True(t, IsLabelKey("example.com/Zone_1"))
+	for _, bad := range []string{"", "a/b/c", "-a", "é", strings.Repeat("a", 64)} {
+		assert.False(t, IsLabelKey(bad), bad)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for given, want := range map[string]string{"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:DB8::1": "2001:db8::1", "Host.Example.": "host.example"} {
+		got, err := Address(given)
+		assert.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	for _, bad := range []string{"", "0.0.0.0", "::", "224.0.0.1", "fe80::1%eth0", "a b", "1.2.3"} {
+		_, err := Address(bad)
+		assert.Error(t, err, bad)
+	}
+}

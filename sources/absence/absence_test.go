@@ -1,0 +1,72 @@
+package absence
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+func after(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+
+func TestSettle(t *testing.T) {
+	before := []Known[string]{{"a", after(0)}, {"b", after(1)}, {"c", time.Time{}}}
+	for name, c := range map[string]struct {
+		now   []string
+		stays string
+		want  []Known[string]
+		held  int
+	}{
+		"all are listed":                   {[]string{"a", "b", "c"}, "", before, 0},
+		"one has gone":                     {[]string{"a", "c"}, "", []Known[string]{before[0], before[2]}, 0},
+		"one is in doubt":                  {[]string{"a", "c"}, "b", before, 1},
+		"one is new":                       {[]string{"a", "aa", "b", "c"}, "", []Known[string]{before[0], {"aa", after(9)}, before[1], before[2]}, 0},
+		"nothing is listed":                {nil, "", nil, 0},
+		"nothing is listed, some in doubt": {nil, "ac", []Known[string]{before[0], before[2]}, 2},
+		"new ones around one in doubt":     {[]string{"0", "d"}, "b", []Known[string]{{"0", after(9)}, before[1], {"d", after(9)}}, 1},
+	} {
+		got, held := Settle(before, c.now, cmp.Compare[string], func(k Known[string]) bool {
+			for _, s := range c.stays {
+				if k.Of == string(s) {
+					return true
+				}
+			}
+			return false
+		}, after(9))
+		assert.Equal(t, c.want, got, name)
+		assert.Equal(t, c.held, held, name)
+	}
+}
+
+func TestSuspicion(t *testing.T) {
+	s := Suspicion{From: after(5), Until: after(7)}
+	assert.True(t, s.Covers(time.Time{}, after(6)), "of an earlier run")
+	assert.True(t, s.Covers(after(4), after(6)), "of before the outage")
+	assert.False(t, s.Covers(after(5), after(6)), "registered when the registry was back")
+	assert.False(t, s.Covers(after(4), after(7)), "it is over")
+	assert.False(t, Suspicion{}.Covers(after(4), after(6)), "there is none")
+}
+
+func TestEmpty(t *testing.T) {
+	since, kept := Empty(time.Time{}, false, after(1), time.Hour)
+	assert.True(t, kept)
+	assert.Equal(t, after(1), since)
+	since, kept = Empty(since, false, after(60), time.Hour)
+	assert.True(t, kept)
+	assert.Equal(t, after(1), since)
+	_, kept = Empty(since, false, after(61), time.Hour)
+	assert.False(t, kept)
+	since, kept = Empty(since, true, after(61), time.Hour)
+	assert.True(t, kept)
+	assert.Zero(t, since)
+}
+
+func TestEarlier(t *testing.T) {
+	assert.Equal(t, after(1), Earlier(after(1), after(2)))
+	assert.Equal(t, after(1), Earlier(after(2), after(1)))
+	assert.Equal(t, after(1), Earlier(after(1), time.Time{}))
+	assert.Equal(t, after(1), Earlier(time.Time{}, after(1)))
+}

@@ -1,0 +1,264 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"tributary/sources/nacos/client"
+	"tributary/sources/nacos/nacostest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAddress(t *testing.T) {
+	a, err := client.ParseAddress("nacos://user:p%40ss@n1?backup=n2:8850,n3&namespace=test&group=shop&username=other&timeout=3000&contextPath=/n")
+	require.NoError(t, err)
+	require.Equal(t, client.Address{
+		Servers: []string{"n1:8848", "n2:8850", "n3:8848"}, User: "user", Password: "p@ss", Namespace: "test", Group: "shop", ContextPath: "n", GRPCOffset: 1000,
+	}, a)
+	a, err = client.ParseAddress("nacos://[::1]:8848?namespace=public&username=nacos&password=secret")
+	require.NoError(t, err)
+	require.Equal(t, "public", a.NamespaceName())
+	require.Empty(t, a.Namespace)
+	require.Equal(t, []string{"nacos", "secret"}, []string{a.User, a.Password})
+	for _, bad := range []string{"nacos://", "http://a", "nacos://a:0", "nacos://a:b", "nacos://a?grpcOffset=x", "nacos://a:65000", "nacos://a?backup=:1"} {
+		_, err := client.ParseAddress(bad)
+		require.ErrorContains(t, err, "address: ", bad)
+	}
+}
+
+// listener remembers what it was told last.
+type listener struct {
+	mu        sync.Mutex
+	conn      []error
+	names     map[string][]string
+	instances map[string][]client.Instance
+	warnings  map[string][]string
+	errs      map[string]error
+	healed    int
+}
+
+func newListener() *listener {
+	return &listener{names: map[string][]string{}, instances: map[string][]client.Instance{}, warnings: map[string][]string{}, errs: map[string]error{}}
+}
+
+func (l *listener) do(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+func (l *listener) Connection(err error) { l.do(func() { l.conn = append(l.conn, err) }) }
+
+func (l *listener) Services(group string, names []string, err error) {
+	l.do(func() { l.names[group], l.errs[group] = names, err })
+}
+
+func (l *listener) Instances(group, service string, all []client.Instance, warnings []string, err error) {
+	l.do(func() {
+		l.errs[group+"@@"+service] = err
+		if err == nil {
+			l.instances[group+"@@"+service], l.warnings[group+"@@"+service] = all, warnings
+		}
+	})
+}
+func (l *listener) Healed(string, string) { l.do(func() { l.healed++ }) }
+
+// await waits until ok holds.
+func (l *listener) await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		l.mu.Lock()
+		is := ok()
+		l.mu.Unlock()
+		if is {
+			return
+		}
+		if time.Now().After(end) {
+			require.Fail(t, "waited in vain", "until %s: %+v", what, l)
+		}
+	}
+}
+
+// follow watches the Nacos at an address until the test ends.
+func follow(t *testing.T, address string, w client.Watched) (*client.Client, *listener) {
+	t.Helper()
+	a, err := client.ParseAddress(address)
+	require.NoError(t, err)
+	if w.Interval == 0 {
+		w.Interval = 5 * time.Millisecond
+	}
+	if w.Resync == 0 {
+		w.Resync = time.Hour
+	}
+	w.Groups = append(w.Groups, client.DefaultGroup)
+	if w.Selects == nil {
+		w.Selects = func(string, string) bool { return true }
+	}
+	c, l := client.New(a, nil), newListener()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Watch(ctx, w, l) }()
+	t.Cleanup(func() {
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+	return c, l
+}
+
+const orders = "DEFAULT_GROUP@@orders"
+
+func TestChangesArePushed(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, map[string]string{"a": "b"}))
+	_, l := follow(t, s.Address(), client.Watched{})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	require.Equal(t, client.Instance{IP: "10.0.0.1", Port: 80, Weight: 1, Healthy: true, Enabled: true, Cluster: "DEFAULT", Metadata: map[string]string{"a": "b"}}, l.instances[orders][0])
+	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	l.await(t, "there are two", func() bool { return len(l.instances[orders]) == 2 })
+	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.3", 80, nil))
+	l.await(t, "there is another", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
+	s.Delete("DEFAULT_GROUP", "orders", "1")
+	s.Delete("DEFAULT_GROUP", "orders", "2")
+	l.await(t, "there is none", func() bool {
+		return l.instances[orders] != nil && len(l.instances[orders]) == 0 || len(l.instances[orders]) == 0
+	})
+	require.Equal(t, 2, s.Requests("SubscribeServiceRequest"), "one for each service: nothing is read that is pushed")
+}
+
+// TestUnlistedIsNotEmpty has a service vanish from the list that has an instance still.
+func TestUnlistedIsNotEmpty(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
+	_, l := follow(t, s.Address(), client.Watched{})
+	l.await(t, "both are read", func() bool { return len(l.instances) == 2 })
+	s.Hide("DEFAULT_GROUP", "orders")
+	l.await(t, "it is not listed", func() bool { return slices.Equal(l.names["DEFAULT_GROUP"], []string{"carts"}) })
+	before := s.Requests("SubscribeServiceRequest")
+	s.Unlist("DEFAULT_GROUP", "carts")
+	l.await(t, "the other is empty", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 0 })
+	require.Greater(t, s.Requests("SubscribeServiceRequest"), before)
+	require.Len(t, l.instances[orders], 1, "it says itself that it has one")
+}
+
+// TestOneThatCannotBeReadHoldsUpNoOther has instances and a service that cannot be read.
+func TestOneThatCannotBeReadHoldsUpNoOther(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	for i, bad := range []any{nil, 5, "text", []int{}, map[string]any{"ip": 5}, map[string]any{"port": 70000, "ip": "10.0.0.9"}, map[string]any{"ip": "10.0.0.9", "metadata": "x"}} {
+		s.Put("DEFAULT_GROUP", "orders", "bad"+strconv.Itoa(i), bad)
+	}
+	s.Put("DEFAULT_GROUP", "orders", "2", map[string]any{"ip": "10.0.0.2", "port": 81, "metadata": map[string]any{"n": 5, "o": map[string]any{}}, "new": []int{1}})
+	s.Put("DEFAULT_GROUP", "refused", "1", nacostest.Instance("10.0.0.3", 80, nil))
+	s.Refuse("DEFAULT_GROUP", "refused", "Param check failed")
+	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 2 && l.errs["DEFAULT_GROUP@@refused"] != nil })
+	require.Len(t, l.warnings[orders], 7)
+	require.Equal(t, map[string]string{"n": "5", "o": "{}"}, l.instances[orders][1].Metadata)
+	require.ErrorContains(t, l.errs["DEFAULT_GROUP@@refused"], "service refused of group DEFAULT_GROUP: Param check failed")
+	s.Refuse("DEFAULT_GROUP", "refused", "")
+	l.await(t, "it can be read", func() bool { return len(l.instances["DEFAULT_GROUP@@refused"]) == 1 })
+}
+
+func TestSlowReadsHeal(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	s.Silence(true)
+	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	l.await(t, "it is found", func() bool { return len(l.instances[orders]) == 2 && l.healed > 0 })
+}
+
+func TestAllPagesAreRead(t *testing.T) {
+	s := nacostest.Start(t)
+	for i := range 1203 {
+		s.Put("DEFAULT_GROUP", fmt.Sprint("s", i), "1", nacostest.Instance("10.0.0.1", 80, nil))
+	}
+	_, l := follow(t, s.Address(), client.Watched{Selects: func(_, service string) bool { return strings.HasPrefix(service, "s120") }})
+	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
+}
+
+func TestAnotherServerIsTried(t *testing.T) {
+	down, up := nacostest.Start(t), nacostest.Start(t)
+	down.Stop()
+	up.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	other := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
+	_, l := follow(t, down.Address()+"&backup="+other, client.Watched{})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	require.Error(t, l.conn[0])
+	require.NoError(t, l.conn[len(l.conn)-1])
+}
+
+func TestConfig(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Config("app", "r1", "{}")
+	c, l := follow(t, s.Address(), client.Watched{})
+	l.await(t, "there is a connection", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+	require.Eventually(t, func() bool {
+		text, err := c.Config(t.Context(), "app", "r1")
+		return err == nil && text == "{}"
+	}, 20*time.Second, time.Millisecond)
+	_, err := c.Config(t.Context(), "app", "r2")
+	require.ErrorIs(t, err, client.ErrAbsent)
+}
+
+// TestLogin has a Nacos that wants a token, which is had over HTTP and then taken back.
+func TestLogin(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	s.Demand("first")
+	var mu sync.Mutex
+	token := "first"
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case r.URL.Path != "/nacos/v1/auth/login":
+			http.Error(w, "no such page", http.StatusNotFound)
+		case r.PostFormValue("username") != "me" || r.PostFormValue("password") != "p@ss" || token == "":
+			http.Error(w, "unknown user!", http.StatusForbidden)
+		default:
+			assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"accessToken": token, "tokenTtl": 18000}))
+		}
+	}))
+	t.Cleanup(web.Close)
+	at := func(address string) string {
+		_, grpc, _ := strings.Cut(strings.TrimSuffix(s.Address(), "?grpcOffset=0"), "://127.0.0.1:")
+		_, port, _ := strings.Cut(strings.TrimPrefix(web.URL, "http://"), ":")
+		a, err := strconv.Atoi(grpc)
+		require.NoError(t, err)
+		b, err := strconv.Atoi(port)
+		require.NoError(t, err)
+		return fmt.Sprintf("nacos://%s127.0.0.1:%d?grpcOffset=%d", address, b, a-b)
+	}
+	_, l := follow(t, at("me:p%40ss@"), client.Watched{})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+
+	mu.Lock()
+	token = "second"
+	mu.Unlock()
+	s.Demand("second")
+	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	l.await(t, "it goes on with another token", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
+
+	_, stranger := follow(t, at("you:x@"), client.Watched{})
+	stranger.await(t, "it is denied", func() bool { return len(stranger.conn) > 0 && errors.Is(stranger.conn[0], client.ErrDenied) })
+	_, nobody := follow(t, s.Address(), client.Watched{})
+	nobody.await(t, "it is denied", func() bool { return errors.Is(nobody.errs["DEFAULT_GROUP"], client.ErrDenied) })
+}

@@ -1,0 +1,296 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"tributary/internal/worker"
+	"tributary/sources/nacos/wire"
+)
+
+// The pace of a connection. Servers ask those that were silent for 20 s whether they are there, and forget those that do not answer.
+const (
+	openTimeout    = 10 * time.Second
+	requestTimeout = 5 * time.Second
+	pulse          = 5 * time.Second
+	maxMissed      = 2
+	unregistered   = 50 * time.Millisecond // before it is tried again whether the server knows the connection
+)
+
+// maxAnswer is the size of the largest answer that is read: one service with some ten thousand instances.
+const maxAnswer = 64 << 20
+
+// conn is a connection to one server. When it fails it is not mended: what was subscribed went with it.
+type conn struct {
+	// read-only
+	server  string
+	address Address
+	login   *login
+	grpc    *grpc.ClientConn
+	workers *worker.Group
+	ctx     context.Context // ends with the connection, with the cause
+	pushed  func(serviceInfo)
+
+	ip atomic.Pointer[string] // ours
+}
+
+// connError says that a connection failed, and not what was asked for by it.
+type connError struct{ err error }
+
+func (e *connError) Error() string { return e.err.Error() }
+func (e *connError) Unwrap() error { return e.err }
+
+// open connects to a server. pushed is told of services that change; it must not block.
+func open(ctx context.Context, a Address, config TLS, l *login, server string, pushed func(serviceInfo)) (*conn, error) {
+	target, err := a.grpc(server)
+	if err != nil {
+		return nil, err
+	}
+	secure := insecure.NewCredentials()
+	if config != nil {
+		host, _, err := net.SplitHostPort(server)
+		if err != nil {
+			return nil, err
+		}
+		of, err := config(host)
+		if err != nil {
+			return nil, err
+		}
+		secure = credentials.NewTLS(of)
+	}
+	c := &conn{server: server, address: a, login: l, pushed: pushed}
+	// One connection at a time is what a server knows us by.
+	c.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			if err == nil {
+				ip, _, _ := net.SplitHostPort(tcp.LocalAddr().String())
+				c.ip.Store(&ip)
+			}
+			return tcp, err
+		}),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, err
+	}
+	c.workers, c.ctx = worker.New(ctx)
+	if err := c.start(); err != nil {
+		c.close()
+		return nil, fmt.Errorf("connect to %s: %w", target, err)
+	}
+	return c, nil
+}
+
+func (c *conn) start() error {
+	ctx, cancel := context.WithTimeout(c.ctx, openTimeout)
+	defer cancel()
+	if err := c.request(ctx, "ServerCheckRequest", serverCheck{}, &answer{}); err != nil {
+		return err
+	}
+	if err := c.register(ctx); err != nil {
+		return err
+	}
+	c.workers.Go(c.beat)
+	return nil
+}
+
+// close ends the connection and all that it started.
+func (c *conn) close() {
+	c.workers.Stop()
+	_ = c.grpc.Close()
+}
+
+// register makes us known to the server. It does so in its own time, so that we ask until it knows us.
+func (c *conn) register(ctx context.Context) error {
+	stream, err := c.grpc.NewStream(c.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, wire.RequestStream)
+	if err != nil {
+		return err
+	}
+	setup, err := c.payload("ConnectionSetupRequest", connectionSetup{
+		ClientVersion: "Nacos-Go-Client:v2.3.5", Tenant: c.address.Namespace, Labels: map[string]string{"source": "sdk", "module": "naming", "AppName": "tributary"},
+	}, "")
+	if err != nil {
+		return err
+	}
+	if err := stream.SendMsg(setup); err != nil {
+		return err
+	}
+	c.workers.Go(func() { c.workers.Fail(c.receive(stream)) })
+	for {
+		err := c.request(ctx, "HealthCheckRequest", healthCheck{}, &answer{})
+		if !errors.Is(err, errUnregistered) {
+			return err
+		}
+		if sleep(ctx, unregistered) != nil {
+			return err
+		}
+	}
+}
+
+// beat tells the server that we are there, and finds out whether it is.
+func (c *conn) beat() {
+	missed := 0
+	for sleep(c.ctx, pulse) == nil {
+		err := c.request(c.ctx, "HealthCheckRequest", healthCheck{}, &answer{})
+		if err == nil {
+			missed = 0
+			continue
+		}
+		if missed++; missed >= maxMissed {
+			c.workers.Fail(fmt.Errorf("%s does not answer: %w", c.server, err))
+			return
+		}
+	}
+}
+
+// receive answers what the server asks, until the stream ends.
+func (c *conn) receive(stream grpc.ClientStream) error {
+	for {
+		var p wire.Payload
+		if err := stream.RecvMsg(&p); err != nil {
+			return fmt.Errorf("the connection to %s ended: %w", c.server, err)
+		}
+		reply := ""
+		switch p.Kind {
+		case "NotifySubscriberRequest":
+			var n push
+			// One that cannot be read would be sent again and again; the next slow read has it.
+			if json.Unmarshal(p.Body, &n) == nil {
+				c.pushed(n.Service)
+			}
+			reply = "NotifySubscriberResponse"
+		case "ClientDetectionRequest":
+			reply = "ClientDetectionResponse"
+		case "SetupAckRequest":
+			reply = "SetupAckResponse"
+		case "ConnectResetRequest":
+			return fmt.Errorf("%s sends its clients to another server", c.server)
+		default:
+			continue
+		}
+		var id struct {
+			RequestID string `json:"requestId"`
+		}
+		_ = json.Unmarshal(p.Body, &id) // without it the answer is to nothing, and does no harm
+		back, err := c.payload(reply, answer{ResultCode: codeOK, RequestID: id.RequestID}, "")
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(back); err != nil {
+			return fmt.Errorf("answer %s: %w", c.server, err)
+		}
+	}
+}
+
+func (c *conn) payload(kind string, body any, token string) (*wire.Payload, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	p := &wire.Payload{Kind: kind, Body: text}
+	if ip := c.ip.Load(); ip != nil {
+		p.ClientIP = *ip
+	}
+	if token != "" {
+		p.Headers = map[string]string{"accessToken": token}
+	}
+	return p, nil
+}
+
+// request asks the server. An error of the connection is a *connError.
+func (c *conn) request(ctx context.Context, kind string, body any, into interface{ err() error }) error {
+	token, err := c.login.get(ctx, c.server)
+	if err != nil {
+		return err
+	}
+	err = c.ask(ctx, kind, body, into, token)
+	if errors.Is(err, ErrDenied) && token != "" { // the token may have ended before its time, as when the server's key changed
+		c.login.forget()
+		if token, err = c.login.get(ctx, c.server); err == nil {
+			err = c.ask(ctx, kind, body, into, token)
+		}
+	}
+	return err
+}
+
+func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ err() error }, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	p, err := c.payload(kind, body, token)
+	if err != nil {
+		return err
+	}
+	var back wire.Payload
+	if err := c.grpc.Invoke(ctx, wire.Request, p, &back); err != nil {
+		if status.Code(err) == codes.DeadlineExceeded && c.ctx.Err() == nil {
+			return fmt.Errorf("%s: no answer in %s", kind, requestTimeout)
+		}
+		return &connError{errors.New(status.Convert(err).Message())}
+	}
+	if err := json.Unmarshal(back.Body, into); err != nil {
+		return fmt.Errorf("the answer to %s: %w", kind, err)
+	}
+	return into.err()
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// pageSize is how many names are asked for at once.
+const pageSize = 500
+
+// list returns the names of all services of a group.
+func (c *conn) list(ctx context.Context, group string) ([]string, error) {
+	seen := map[string]bool{}
+	for page, count := 1, 1; len(seen) < count; page++ {
+		var a serviceListAnswer
+		if err := c.request(ctx, "ServiceListRequest", serviceList{c.address.NamespaceName(), group, page, pageSize, ""}, &a); err != nil {
+			return nil, fmt.Errorf("list the services of group %s: %w", group, err)
+		}
+		for _, name := range a.Names {
+			seen[ungrouped(name)] = true
+		}
+		count = a.Count
+		if len(a.Names) == 0 && len(seen) < count {
+			return nil, fmt.Errorf("list the services of group %s: %d of %d came, as they changed meanwhile", group, len(seen), count)
+		}
+	}
+	return keys(seen), nil
+}
+
+// subscribe returns what a service has, and has the server tell of changes, or no longer.
+func (c *conn) subscribe(ctx context.Context, group, service string, on bool) (serviceInfo, error) {
+	var a subscribeAnswer
+	if err := c.request(ctx, "SubscribeServiceRequest", subscribe{c.address.NamespaceName(), group, service, "", on}, &a); err != nil {
+		return serviceInfo{}, fmt.Errorf("service %s of group %s: %w", service, group, err)
+	}
+	return a.Service, nil
+}
+
+// config returns a text of configuration, or ErrAbsent.
+func (c *conn) config(ctx context.Context, dataID, group string) (string, error) {
+	var a configAnswer
+	if err := c.request(ctx, "ConfigQueryRequest", configQuery{dataID, group, c.address.Namespace}, &a); err != nil {
+		return "", fmt.Errorf("configuration %s of group %s: %w", dataID, group, err)
+	}
+	return a.Content, nil
+}

@@ -1,0 +1,181 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// The bodies of requests, in JSON. What is not needed is left out.
+type (
+	serverCheck struct{}
+	healthCheck struct{}
+
+	connectionSetup struct {
+		ClientVersion string            `json:"clientVersion"`
+		Tenant        string            `json:"tenant"`
+		Labels        map[string]string `json:"labels"`
+		Abilities     struct{}          `json:"clientAbilities"`
+	}
+
+	serviceList struct {
+		Namespace string `json:"namespace"`
+		Group     string `json:"groupName"`
+		Page      int    `json:"pageNo"`
+		Size      int    `json:"pageSize"`
+		Selector  string `json:"selector"`
+	}
+
+	subscribe struct {
+		Namespace string `json:"namespace"`
+		Group     string `json:"groupName"`
+		Service   string `json:"serviceName"`
+		Clusters  string `json:"clusters"`
+		Subscribe bool   `json:"subscribe"`
+	}
+
+	configQuery struct {
+		DataID string `json:"dataId"`
+		Group  string `json:"group"`
+		Tenant string `json:"tenant"`
+	}
+)
+
+// answer is what every response has.
+type answer struct {
+	ResultCode int    `json:"resultCode"`
+	ErrorCode  int    `json:"errorCode"`
+	Message    string `json:"message"`
+	RequestID  string `json:"requestId"`
+}
+
+// The codes of Nacos.
+const (
+	codeOK           = 200
+	codeNotFound     = 300 // of configuration
+	codeUnregistered = 301 // the server does not know our connection, or not yet
+	codeDenied       = 403
+)
+
+// err is what a response says of itself.
+func (a answer) err() error {
+	switch {
+	case a.ResultCode == codeOK:
+		return nil
+	case a.ErrorCode == codeDenied || a.ResultCode == codeDenied:
+		return fmt.Errorf("%w: %s", ErrDenied, a.Message)
+	case a.ErrorCode == codeNotFound:
+		return ErrAbsent
+	case a.ErrorCode == codeUnregistered:
+		return errUnregistered
+	}
+	return fmt.Errorf("%s (code %d)", a.Message, a.ErrorCode)
+}
+
+// ErrDenied says that we may not read something, and ErrAbsent that it is not there.
+var (
+	ErrDenied = errors.New("we may not read it")
+	ErrAbsent = errors.New("it is not there")
+)
+
+var errUnregistered = errors.New("the server does not know our connection")
+
+type serviceListAnswer struct {
+	answer
+
+	Count int      `json:"count"`
+	Names []string `json:"serviceNames"`
+}
+
+type subscribeAnswer struct {
+	answer
+
+	Service serviceInfo `json:"serviceInfo"`
+}
+
+type configAnswer struct {
+	answer
+
+	Content string `json:"content"`
+}
+
+// push is a request of the server's: a service changed.
+type push struct {
+	RequestID string      `json:"requestId"`
+	Service   serviceInfo `json:"serviceInfo"`
+}
+
+// serviceInfo is the whole of a service.
+type serviceInfo struct {
+	Name  string            `json:"name"`
+	Group string            `json:"groupName"`
+	Hosts []json.RawMessage `json:"hosts"`
+	Time  int64             `json:"lastRefTime"` // of the server, in milliseconds
+}
+
+// Instance is one of a service.
+type Instance struct {
+	IP       string
+	Port     int
+	Weight   float64
+	Healthy  bool
+	Enabled  bool
+	Cluster  string
+	Metadata map[string]string
+}
+
+// maxInstance is the size of the largest instance that is read. Nacos itself takes 1 KiB of metadata in recent versions.
+const maxInstance = 1 << 20
+
+// instances reads the instances of a service. One that cannot be read is left out, with a warning.
+func (s serviceInfo) instances() (all []Instance, warnings []string) {
+	for _, raw := range s.Hosts {
+		i, err := parseInstance(raw)
+		if err != nil {
+			warnings = append(warnings, "an instance: "+err.Error())
+			continue
+		}
+		all = append(all, i)
+	}
+	return all, warnings
+}
+
+func parseInstance(raw json.RawMessage) (Instance, error) {
+	if len(raw) > maxInstance {
+		return Instance{}, fmt.Errorf("%d bytes: more than %d are not read", len(raw), maxInstance)
+	}
+	var doc struct {
+		IP       string                     `json:"ip"`
+		Port     int                        `json:"port"`
+		Weight   *float64                   `json:"weight"`
+		Healthy  *bool                      `json:"healthy"`
+		Enabled  *bool                      `json:"enabled"`
+		Cluster  string                     `json:"clusterName"`
+		Metadata map[string]json.RawMessage `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return Instance{}, err
+	}
+	if doc.IP == "" || doc.Port < 0 || doc.Port > 65535 {
+		return Instance{}, fmt.Errorf("%q and %d are no address and port", doc.IP, doc.Port)
+	}
+	i := Instance{
+		IP: doc.IP, Port: doc.Port, Weight: or(doc.Weight, 1), Healthy: or(doc.Healthy, true), Enabled: or(doc.Enabled, true),
+		Cluster: doc.Cluster, Metadata: make(map[string]string, len(doc.Metadata)),
+	}
+	for key, value := range doc.Metadata {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		i.Metadata[key] = text
+	}
+	return i, nil
+}
+
+func or[T any](value *T, standard T) T {
+	if value == nil {
+		return standard
+	}
+	return *value
+}

@@ -1,0 +1,363 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"tributary/internal/worker"
+)
+
+// Client reads a Nacos.
+type Client struct {
+	address Address
+	config  TLS
+	login   *login
+
+	mu   sync.Mutex
+	conn *conn // while there is one
+}
+
+// New returns a client of the Nacos at an address.
+func New(a Address, config TLS) *Client {
+	return &Client{address: a, config: config, login: &login{address: a, config: config}}
+}
+
+// Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
+// cannot be read; what was known of it stays. Its methods do not block, take over what they are given, and are called one at a time but for
+// Connection.
+type Listener interface {
+	// Connection tells whether there is a connection, at the start and whenever that changes: nil, or why not.
+	Connection(err error)
+	// Services are the names of the services of a group. One that is no longer among them may have instances still.
+	Services(group string, names []string, err error)
+	// Instances are those of a service. Those that are disabled may be missing.
+	Instances(group, service string, all []Instance, warnings []string, err error)
+	// Healed tells that a slow read found something that had changed without a word.
+	Healed(group, service string)
+}
+
+// Watched says what is followed.
+type Watched struct {
+	Groups   []string
+	Selects  func(group, service string) bool
+	Interval time.Duration // between looks at the names of services
+	Resync   time.Duration // between slow reads of each service, give or take a half
+}
+
+// The pace at which servers are tried.
+const (
+	firstTry = 250 * time.Millisecond
+	lastTry  = 5 * time.Second
+)
+
+// maxReads is how many services are read at the same time.
+const maxReads = 16
+
+// Watch tells to of what is selected, and of each change, until ctx ends. It returns the error of ctx.
+func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
+	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
+	for next := 0; ; next++ {
+		server := c.address.Servers[next%len(c.address.Servers)]
+		err := c.once(ctx, server, w, to, retry.Reset)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		to.Connection(err)
+		if sleep(ctx, retry.NextBackOff()) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// once follows all by one connection, for as long as that lasts.
+func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, connected func()) error {
+	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, bell: make(chan struct{}, 1)}
+	conn, err := open(ctx, c.address, c.config, c.login, server, s.pushed)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	s.conn = conn
+	connected()
+	to.Connection(nil)
+	c.keep(conn)
+	defer c.keep(nil)
+	conn.workers.Go(func() { s.tell(conn.ctx) })
+	conn.workers.Go(func() { conn.workers.Fail(s.follow(conn.ctx)) })
+	return conn.workers.Wait()
+}
+
+func (c *Client) keep(conn *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn = conn
+}
+
+// Config returns a text of configuration, or ErrAbsent. It is called while Watch runs.
+func (c *Client) Config(ctx context.Context, dataID, group string) (string, error) {
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	if conn == nil {
+		return "", errors.New("there is no connection")
+	}
+	return conn.config(ctx, dataID, group)
+}
+
+// session is what is followed by one connection.
+type session struct {
+	// read-only
+	conn    *conn
+	watched Watched
+	to      Listener
+	bell    chan struct{} // something is to be told
+
+	mu       sync.Mutex
+	services map[key]*service
+	changed  map[key]bool // what is to be told
+	names    map[string]names
+}
+
+type key struct{ group, service string }
+
+// names are those of a group's services, as they are to be told.
+type names struct {
+	all []string
+	err error
+}
+
+// service is what is known of one, by this connection.
+type service struct {
+	info   serviceInfo
+	err    error
+	read   bool
+	missed int       // how often in a row it could not be read
+	due    time.Time // when it is read again
+	listed bool
+}
+
+// pushed notes what the server says of a service.
+func (s *session) pushed(info serviceInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if group, name, ok := strings.Cut(info.Name, "@@"); ok {
+		info.Group, info.Name = group, name
+	}
+	s.take(key{info.Group, info.Name}, info)
+}
+
+// take notes what a service has, unless something newer is known. It reports whether that was new. The caller holds mu.
+func (s *session) take(k key, info serviceInfo) (news bool) {
+	of := s.services[k]
+	if of == nil || of.read && info.Time < of.info.Time {
+		return false
+	}
+	news = !of.read || of.err != nil || !sameHosts(of.info, info)
+	of.info, of.read, of.err, of.missed = info, true, nil, 0
+	if news {
+		s.changed[k] = true
+		s.ring()
+	}
+	return news
+}
+
+func sameHosts(a, b serviceInfo) bool {
+	return slices.EqualFunc(a.Hosts, b.Hosts, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+}
+
+func (s *session) ring() {
+	select {
+	case s.bell <- struct{}{}:
+	default:
+	}
+}
+
+// tell hands on what changed, until ctx ends.
+func (s *session) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.bell:
+		}
+		s.mu.Lock()
+		listed := s.names
+		s.names = nil
+		told := make(map[key]service, len(s.changed))
+		for k := range s.changed {
+			if of := s.services[k]; of != nil {
+				told[k] = *of
+			}
+		}
+		clear(s.changed)
+		s.mu.Unlock()
+		for group, n := range listed {
+			s.to.Services(group, n.all, n.err)
+		}
+		for k, of := range told {
+			all, warnings := of.info.instances()
+			s.to.Instances(k.group, k.service, all, warnings, of.err)
+		}
+	}
+}
+
+// follow looks at the names of services and reads those that are new or due, until the connection fails.
+func (s *session) follow(ctx context.Context) error {
+	known := map[string][]string{}
+	for {
+		for _, group := range s.watched.Groups {
+			all, err := s.conn.list(ctx, group)
+			if broken(err) {
+				return err
+			}
+			if err == nil {
+				all = slices.DeleteFunc(all, func(name string) bool { return !s.watched.Selects(group, name) })
+				slices.Sort(all)
+				s.listed(group, all)
+				if before, told := known[group]; told && slices.Equal(before, all) {
+					continue
+				}
+				known[group] = all
+			} else {
+				delete(known, group)
+			}
+			s.mu.Lock()
+			if s.names == nil {
+				s.names = map[string]names{}
+			}
+			s.names[group] = names{slices.Clone(all), err}
+			s.ring()
+			s.mu.Unlock()
+		}
+		if err := s.read(ctx); err != nil {
+			return err
+		}
+		if sleep(ctx, s.watched.Interval) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func broken(err error) bool {
+	var c *connError
+	return errors.As(err, &c) || errors.Is(err, errUnregistered) || errors.Is(err, context.Canceled)
+}
+
+// listed notes which services a group has. One that is no longer listed is read once more: only its own answer tells that it is empty.
+func (s *session) listed(group string, all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there := make(map[string]bool, len(all))
+	for _, name := range all {
+		there[name] = true
+		k := key{group, name}
+		if s.services[k] == nil {
+			s.services[k] = &service{}
+		}
+		s.services[k].listed = true
+	}
+	for k, of := range s.services {
+		if k.group == group && of.listed && !there[k.service] {
+			of.listed, of.due = false, time.Time{}
+		}
+	}
+}
+
+// read reads the services that are due.
+func (s *session) read(ctx context.Context) error {
+	now := time.Now()
+	var due []key
+	s.mu.Lock()
+	for k, of := range s.services {
+		if !of.due.After(now) {
+			due = append(due, k)
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(due, func(a, b key) int { return strings.Compare(a.group+"\x00"+a.service, b.group+"\x00"+b.service) })
+	readers, ctx := worker.New(ctx)
+	defer readers.Stop()
+	turns := make(chan struct{}, maxReads)
+	for _, k := range due {
+		select {
+		case <-ctx.Done():
+			return errors.Join(readers.Wait(), ctx.Err())
+		case turns <- struct{}{}:
+		}
+		readers.Go(func() {
+			defer func() { <-turns }()
+			if err := s.one(ctx, k); err != nil {
+				readers.Fail(err)
+			}
+		})
+	}
+	return readers.Wait()
+}
+
+// one reads a service. An error is one of the connection.
+func (s *session) one(ctx context.Context, k key) error {
+	info, err := s.conn.subscribe(ctx, k.group, k.service, true)
+	if broken(err) {
+		return err
+	}
+	s.mu.Lock()
+	of := s.services[k]
+	known := of.read
+	gone := false
+	if err != nil {
+		of.missed++
+		of.due = time.Now().Add(min(s.watched.Resync, lastTry<<min(of.missed, 4)))
+		if of.err == nil || of.err.Error() != err.Error() {
+			of.err = err
+			s.changed[k] = true
+			s.ring()
+		}
+	} else {
+		of.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
+		// Pushes come by another stream, a little later.
+		healed := s.take(k, info) && known && of.listed
+		gone = !of.listed && len(of.info.Hosts) == 0
+		if healed {
+			defer s.to.Healed(k.group, k.service)
+		}
+	}
+	s.mu.Unlock()
+	if !gone {
+		return nil
+	}
+	if _, err := s.conn.subscribe(ctx, k.group, k.service, false); broken(err) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !of.listed && !s.changed[k] {
+		delete(s.services, k)
+	}
+	return nil
+}
+
+// ungrouped returns the name of a service without its group, which some versions put before it.
+func ungrouped(name string) string {
+	if _, bare, ok := strings.Cut(name, "@@"); ok {
+		return bare
+	}
+	return name
+}
+
+func keys(of map[string]bool) []string { return slices.Collect(maps.Keys(of)) }
+
+// Place says where a service is, for people.
+func (a Address) Place(group, service string) string {
+	return fmt.Sprintf("nacos %s %s %s", a.NamespaceName(), group, service)
+}

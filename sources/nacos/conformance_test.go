@@ -1,0 +1,95 @@
+package nacos
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/nacos/nacostest"
+	"tributary/sources/sourcetest"
+)
+
+func TestConformance(t *testing.T) {
+	for name, forgets := range map[string]bool{"restarts with what it had": false, "restarts empty": true} {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
+				return &harness{t: t, server: nacostest.Start(t), forgets: forgets, has: map[string]int{}}
+			})
+		})
+	}
+}
+
+// harness is a Nacos with a service of one instance for each object.
+type harness struct {
+	t       *testing.T
+	server  *nacostest.Server
+	forgets bool // what is registered, when it cannot be reached
+	away    bool
+
+	mu  sync.Mutex
+	has map[string]int
+}
+
+// quickly are settings with which nothing takes long.
+func quickly() Settings {
+	return Settings{Interval: 5 * time.Millisecond, Delay: time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond, Resync: time.Minute}
+}
+
+func (h *harness) Source() sources.Source {
+	s, err := New(h.server.Address(), quickly())
+	require.NoError(h.t, err)
+	return s
+}
+
+func (h *harness) Key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "nacos", Name: name + ".default-group"}
+}
+
+func (h *harness) Put(name string, revision int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.has[name] = revision
+	h.put(name, revision)
+}
+
+func (h *harness) put(name string, revision int) {
+	h.server.Put("DEFAULT_GROUP", name, "1", nacostest.Instance("10.0.0.1", 8080, map[string]string{"version": "v" + strconv.Itoa(revision)}))
+}
+
+func (h *harness) Delete(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.has, name)
+	h.server.Delete("DEFAULT_GROUP", name, "1")
+	h.server.Unlist("DEFAULT_GROUP", name)
+}
+
+func (h *harness) Unreachable() {
+	h.away = true
+	h.server.Stop()
+	if h.forgets {
+		h.server.Forget()
+	}
+}
+
+func (h *harness) Deny() { h.server.Deny(true) }
+
+func (h *harness) Restore() {
+	h.server.Deny(false)
+	h.server.Restart()
+	if h.away && h.forgets { // its clients register anew, a little later
+		time.AfterFunc(100*time.Millisecond, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			for name, revision := range h.has {
+				h.put(name, revision)
+			}
+		})
+	}
+	h.away = false
+}

@@ -1,0 +1,260 @@
+// Package mapping turns the services of a Nacos into Istio's ServiceEntries. It is pure: no I/O, no clock, no memory. What it makes is valid,
+// whatever is in a Nacos, and is the same for the same content, in whatever order that comes.
+package mapping
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
+	"tributary/resource"
+	"tributary/sources/nacos/client"
+)
+
+// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
+type VIPs interface {
+	Address(host string) (netip.Addr, error)
+}
+
+// Mapper maps services of one namespace of Nacos. It is safe for concurrent use.
+type Mapper struct {
+	o         Options
+	namespace string // of Nacos
+	vips      VIPs
+}
+
+// New returns a mapper for a namespace of Nacos. Without vips no service gets a virtual address. An error begins with the key at fault.
+func New(o Options, namespace string, vips VIPs) (*Mapper, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return &Mapper{o: o, namespace: namespace, vips: vips}, nil
+}
+
+// ID is what hosts are told apart by. Cluster is empty if hosts do not tell clusters apart.
+type ID struct{ Group, Service, Cluster string }
+
+// Compare orders IDs.
+func (id ID) Compare(o ID) int {
+	return cmp.Or(cmp.Compare(id.Group, o.Group), cmp.Compare(id.Service, o.Service), cmp.Compare(id.Cluster, o.Cluster))
+}
+
+func (id ID) String() string { return id.Group + "@@" + id.Service + "@@" + id.Cluster }
+
+// IDOf returns that of an instance.
+func (m *Mapper) IDOf(group, service string, i client.Instance) ID {
+	id := ID{Group: group, Service: service}
+	if strings.Contains(m.o.HostTemplate, "{cluster}") {
+		id.Cluster = cmp.Or(i.Cluster, defaultCluster)
+	}
+	return id
+}
+
+const defaultCluster = "DEFAULT"
+
+// Endpoint is where a service can be called.
+type Endpoint struct {
+	Address  string // an IP address, or a host
+	Port     uint32
+	Cluster  string
+	Weight   uint32
+	Labels   map[string]string
+	Locality string
+}
+
+// Compare orders endpoints. Those that compare equal are the same endpoint.
+func (e Endpoint) Compare(o Endpoint) int {
+	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port), cmp.Compare(e.Cluster, o.Cluster))
+}
+
+func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
+
+// Nacos' weights are fractions, 1 where nothing is set; Istio's are whole.
+const (
+	weightUnit = 100
+	maxWeight  = 1_000_000
+)
+
+// Endpoint returns what an instance is, whether it is served or not. An error says why it cannot be called.
+func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
+	address, err := names.Address(i.IP)
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
+	}
+	if i.Port == 0 {
+		return Endpoint{}, fmt.Errorf("instance %s has no port", i.IP)
+	}
+	e := Endpoint{Address: address, Port: uint32(i.Port), Cluster: cmp.Or(i.Cluster, defaultCluster), Labels: map[string]string{}} //nolint:gosec // 1 to 65535
+	if i.Weight > 0 {
+		e.Weight = uint32(min(max(math.Round(i.Weight*weightUnit), 1), maxWeight))
+	}
+	if names.IsLabelText(e.Cluster) {
+		e.Labels["cluster"] = e.Cluster
+	}
+	for _, key := range m.o.LabelMeta {
+		if value := i.Metadata[key]; names.IsLabelText(value) {
+			e.Labels[key] = value
+		}
+	}
+	var locality []string
+	for _, key := range []string{"region", "zone"} {
+		// A part that is missing or cannot be one ends it, as Istio's hierarchy does.
+		if !names.IsLabelText(i.Metadata[key]) {
+			break
+		}
+		locality = append(locality, i.Metadata[key])
+	}
+	e.Locality = strings.Join(locality, "/")
+	return e, nil
+}
+
+// Port is how clients find a service. It does not follow its instances, whichever come and go.
+type Port struct {
+	Number   uint32
+	Protocol string // Istio's
+}
+
+// PortOf returns the port of a service, given all its instances, healthy or not, and what it was before, which is zero if it was none.
+func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
+	ports, wanted, protocols := map[uint32]int{}, map[uint32]int{}, map[string]int{}
+	for _, i := range all {
+		if i.Port > 0 {
+			ports[uint32(i.Port)]++ //nolint:gosec // up to 65535
+		}
+		if n, err := strconv.ParseUint(i.Metadata[m.o.ServicePortMeta], 10, 16); err == nil && n > 0 {
+			wanted[uint32(n)]++
+		}
+		protocols[m.protocolOf(i)]++
+	}
+	return Port{
+		Number:   cmp.Or(uint32(m.o.ServicePort), most(wanted), before.Number, most(ports)), //nolint:gosec // checked
+		Protocol: cmp.Or(most(protocols), before.Protocol),
+	}
+}
+
+// protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP.
+func (m *Mapper) protocolOf(i client.Instance) string {
+	said := i.Metadata[m.o.ProtocolMeta]
+	if said == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
+		said = "http"
+	}
+	if p := protocol.Parse(said); !p.IsUnsupported() {
+		return string(p)
+	}
+	return string(protocol.Parse(m.o.DefaultProtocol))
+}
+
+// most returns what is there most often, the lowest of several, or the zero value.
+func most[T cmp.Ordered](counts map[T]int) (best T) {
+	for _, one := range slices.Sorted(maps.Keys(counts)) {
+		if counts[one] > counts[best] {
+			best = one
+		}
+	}
+	return best
+}
+
+// Service is one host of the mesh.
+type Service struct {
+	ID        ID
+	Name      Name
+	Place     string // for people
+	Port      Port
+	Endpoints []Endpoint // with a weight
+}
+
+// The annotations that say of which service of Nacos a ServiceEntry is.
+const (
+	annotationGroup   = "tributary/nacos-group"
+	annotationService = "tributary/nacos-service"
+	annotationCluster = "tributary/nacos-cluster"
+)
+
+// Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
+func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
+	if !utf8.ValidString(s.ID.String()) {
+		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(s.Place, "?"))
+	}
+	if s.Port.Number == 0 {
+		return nil, nil, nil
+	}
+	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
+	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
+	is := protocol.Parse(s.Port.Protocol)
+	name := strings.ToLower(string(is))
+	se := &networking.ServiceEntry{
+		Hosts: []string{s.Name.Host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: s.Port.Number, Name: name, Protocol: string(is)}},
+	}
+	if m.vips != nil && (m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && !is.IsHTTP() && !is.IsTLS()) {
+		if vip, err := m.vips.Address(s.Name.Host); err != nil {
+			warnings = append(warnings, s.Place+": no virtual address: "+err.Error())
+		} else {
+			se.Addresses = []string{vip.String()}
+		}
+	}
+	if slices.ContainsFunc(endpoints, Endpoint.named) { // DNS takes IP addresses too
+		se.Resolution = networking.ServiceEntry_DNS
+	}
+	for _, e := range endpoints {
+		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels), Locality: e.Locality,
+		})
+	}
+	annotations := map[string]string{annotationGroup: s.ID.Group, annotationService: s.ID.Service}
+	if s.ID.Cluster != "" {
+		annotations[annotationCluster] = s.ID.Cluster
+	}
+	r, err = resource.New(resource.Meta{
+		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: s.Name.object},
+		Annotations: annotations,
+		Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
+	}, se)
+	if err != nil {
+		return nil, warnings, fmt.Errorf("%s: %w", s.Place, err)
+	}
+	return r, warnings, nil
+}
+
+// Restored is what a ServiceEntry says of the service that it was made of.
+type Restored struct {
+	ID        ID
+	Port      Port
+	Endpoints []Endpoint // in order
+}
+
+// Restore reads what Entry made. What is not of its making is passed over.
+func Restore(rs []*resource.Resource) (all []Restored) {
+	for _, r := range rs {
+		a := r.Annotations()
+		spec, err := r.Spec()
+		se, ok := spec.(*networking.ServiceEntry)
+		if err != nil || !ok || a[annotationService] == "" || len(se.Ports) != 1 {
+			continue
+		}
+		one := Restored{
+			ID:   ID{a[annotationGroup], a[annotationService], a[annotationCluster]},
+			Port: Port{se.Ports[0].Number, se.Ports[0].Protocol},
+		}
+		for _, e := range se.Endpoints {
+			one.Endpoints = append(one.Endpoints, Endpoint{
+				Address: e.Address, Port: e.Ports[se.Ports[0].Name], Cluster: cmp.Or(e.Labels["cluster"], one.ID.Cluster, defaultCluster),
+				Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
+			})
+		}
+		slices.SortFunc(one.Endpoints, Endpoint.Compare)
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,89 @@
+package mapping
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/internal/names"
+)
+
+// Name is what a service is called in the mesh.
+type Name struct{ Host, object string }
+
+// Names gives each of all services a name of its own. Nacos tells names apart by case, and hosts have no case. Of services that would have one name,
+// the one that is nearest to it has it, and others get a hash of what they are. The order of ids does not matter.
+func (m *Mapper) Names(ids []ID) map[ID]Name {
+	ids = slices.SortedFunc(slices.Values(ids), func(a, b ID) int {
+		far := func(id ID) int {
+			return names.Distance(id.Group) + names.Distance(id.Service) + names.Distance(id.Cluster)
+		}
+		return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b))
+	})
+	given := make(map[ID]Name, len(ids))
+	hosts, objects := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))
+	for _, id := range slices.Compact(ids) {
+		n := m.name(id, "")
+		for salt := 0; hosts[n.Host] || objects[n.object]; salt++ {
+			n = m.name(id, strings.Repeat("+", salt)+id.String())
+		}
+		hosts[n.Host], objects[n.object] = true, true
+		given[id] = n
+	}
+	return given
+}
+
+// name returns the name of a service; with something to hash it is not that of another.
+func (m *Mapper) name(id ID, toHash string) Name {
+	service := parts(id.Service)
+	if len(service) == 0 {
+		service = []string{names.Hashed("", id.String(), names.MaxLabel)}
+	}
+	if toHash != "" {
+		last := len(service) - 1
+		service[last] = names.Hashed(service[last], toHash, names.MaxLabel)
+	}
+	part := func(s string) string {
+		return cmp.Or(strings.Join(parts(s), "-"), names.Hashed("", s, names.MaxLabel))
+	}
+	group, namespace, cluster := part(id.Group), part(m.namespace), part(id.Cluster)
+	host := strings.NewReplacer("{service}", strings.Join(service, "."), "{group}", group, "{namespace}", namespace, "{cluster}", cluster).Replace(m.o.HostTemplate)
+	object := []string{strings.Join(service, "-"), group}
+	if id.Cluster != "" {
+		object = append(object, cluster)
+	}
+	if m.namespace != publicNamespace {
+		object = append(object, namespace)
+	}
+	return Name{fitHost(host, id), names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName)}
+}
+
+// publicNamespace is the one that goes without saying in the names of objects.
+const publicNamespace = "public"
+
+// parts are the labels of a name, without what is not one.
+func parts(name string) []string {
+	all := strings.Split(name, ".")
+	for i, p := range all {
+		all[i] = names.Clean(p)
+	}
+	return slices.DeleteFunc(all, func(p string) bool { return p == "" })
+}
+
+// fitHost makes a host of what a template gave.
+func fitHost(text string, id ID) string {
+	labels := strings.Split(text, ".")
+	for i, l := range labels {
+		labels[i] = names.Fit(strings.Trim(l, "-"), id.String(), names.MaxLabel)
+	}
+	labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
+	last := len(labels) - 1
+	if _, err := strconv.Atoi(labels[last]); err == nil { // else it would be taken for an IP address
+		labels[last] = "x" + labels[last]
+	}
+	if host := strings.Join(labels, "."); len(host) <= names.MaxName {
+		return host
+	}
+	return names.Hashed(labels[0], id.String(), names.MaxLabel) + "." + labels[last]
+}

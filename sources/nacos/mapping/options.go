@@ -1,0 +1,89 @@
+package mapping
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
+)
+
+// Options say what becomes of services. Zero values stand for the defaults.
+type Options struct {
+	// HostTemplate is the host of a service, made of {service}, {group}, {namespace} and {cluster}. Without {cluster} the instances of
+	// all clusters are in one host. Default: {service}.{group}.{namespace}.nacos.
+	HostTemplate string
+	// Namespace is that of the objects. Default: nacos.
+	Namespace string
+	// ProtocolMeta is the key of an instance's metadata that names its protocol. Default: protocol.
+	ProtocolMeta string
+	// DefaultProtocol is that of services of which nothing is said. Default: tcp. Those of Spring Cloud are http.
+	DefaultProtocol string
+	// ServicePort is the port of all services, and ServicePortMeta the key of the metadata that says it. Default: derived, service-port.
+	ServicePort     int
+	ServicePortMeta string
+	// LabelMeta are the keys of metadata that become labels. Default: version.
+	LabelMeta []string
+	// VIPs says which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	VIPs string
+}
+
+// The values of Options.VIPs.
+const (
+	vipsTCP  = "tcp"
+	vipsAll  = "all"
+	vipsNone = "none"
+)
+
+const defaultTemplate = "{service}.{group}.{namespace}.nacos"
+
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+func (o Options) withDefaults() Options {
+	o.HostTemplate = cmp.Or(o.HostTemplate, defaultTemplate)
+	o.Namespace = cmp.Or(o.Namespace, "nacos")
+	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
+	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, "tcp")
+	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
+	o.VIPs = cmp.Or(o.VIPs, vipsTCP)
+	if len(o.LabelMeta) == 0 {
+		o.LabelMeta = []string{"version"}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if !strings.Contains(o.HostTemplate, "{service}") || !strings.Contains(o.HostTemplate, "{group}") {
+		return fmt.Errorf("hostTemplate: %q must contain {service} and {group}, by which services differ", o.HostTemplate)
+	}
+	for _, p := range placeholder.FindAllString(o.HostTemplate, -1) {
+		if !slices.Contains([]string{"{service}", "{group}", "{namespace}", "{cluster}"}, p) {
+			return fmt.Errorf("hostTemplate: unknown %s; known are {service}, {group}, {namespace} and {cluster}", p)
+		}
+	}
+	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !names.IsHost(example) {
+		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", o.HostTemplate, example)
+	}
+	if !names.IsDNSLabel(o.Namespace) {
+		return fmt.Errorf("namespace: %q is none", o.Namespace)
+	}
+	if protocol.Parse(o.DefaultProtocol).IsUnsupported() {
+		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", o.DefaultProtocol)
+	}
+	if o.ServicePort < 0 || o.ServicePort > 65535 {
+		return fmt.Errorf("servicePort: want 1 to 65535, got %d", o.ServicePort)
+	}
+	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
+		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
+	}
+	for _, key := range o.LabelMeta {
+		if !names.IsLabelKey(key) {
+			return fmt.Errorf("labelMeta: %q cannot be the key of a label", key)
+		}
+	}
+	return nil
+}

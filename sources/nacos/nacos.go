@@ -1,0 +1,162 @@
+// Package nacos reads services from a Nacos, as a registry of its own: for what Dubbo registers there see package dubbo.
+//
+// The group of what it publishes is group@@service. See README.md for what it does in which situation.
+//
+// Package client is the connection and follows a Nacos, and package mapping makes ServiceEntries; mapping is pure. Here, state.go holds what is
+// known and decides what of it counts, run.go is told by the client, and publish.go hands on what is believed.
+package nacos
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/adsc"
+	"tributary/sources"
+	"tributary/sources/nacos/client"
+	"tributary/sources/nacos/mapping"
+)
+
+// Scheme is that of addresses of Nacos, and Kind what the parameter kind of those says that are for this package.
+const (
+	Scheme = client.Scheme
+	Kind   = "services"
+)
+
+// Settings are the options of a Nacos source. Zero values stand for the defaults.
+type Settings struct {
+	// Groups are those to read. Default: that of the address, DEFAULT_GROUP.
+	Groups []string
+	// Services are names, or patterns with *, of what to read, and Skip of what to leave out. Default: all, none.
+	Services, Skip []string
+	// Interval is how often the names of services are looked at. Default: 2s.
+	Interval time.Duration
+	// Delay is how long changes are collected after some were published. Default: 1s.
+	Delay time.Duration
+	// Resync is how often each service is read once more. Default: 10m.
+	Resync time.Duration
+	// Hold is how long instances stay that are not listed after Nacos could not be reached, or after a start. Default: 2m.
+	Hold time.Duration
+	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
+	KeepEmpty time.Duration
+
+	TLS *adsc.TLS
+
+	// Mapping says what becomes of services, and VIPs gives them addresses of their own; nil for none.
+	Mapping mapping.Options
+	VIPs    mapping.VIPs
+
+	// Registerer takes the metrics of the source, and names the source. Default: none.
+	Registerer prometheus.Registerer
+}
+
+// The defaults. Clients of Nacos register anew within 15 s of its return.
+const (
+	defaultInterval  = 2 * time.Second
+	defaultDelay     = time.Second
+	maxDelay         = 10 * time.Second
+	defaultResync    = 10 * time.Minute
+	defaultHold      = 2 * time.Minute
+	defaultKeepEmpty = 24 * time.Hour
+)
+
+// watcher is what the source reads by.
+type watcher interface {
+	Watch(ctx context.Context, w client.Watched, to client.Listener) error
+}
+
+// Source is a sources.Source of a Nacos. Between runs it keeps its counters.
+type Source struct {
+	settings Settings
+	address  client.Address
+	watcher  watcher
+	mapper   *mapping.Mapper
+	counts   *counts
+}
+
+var _ sources.Source = (*Source)(nil)
+
+// New returns a source of the Nacos at address. An error begins with the key at fault.
+func New(address string, settings Settings) (*Source, error) {
+	a, err := client.ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.complete(a); err != nil {
+		return nil, err
+	}
+	secure, err := client.Secure(settings.TLS)
+	if err != nil {
+		return nil, err
+	}
+	m, err := mapping.New(settings.Mapping, a.NamespaceName(), settings.VIPs)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{settings: settings, address: a, watcher: client.New(a, secure), mapper: m, counts: newCounts()}, nil
+}
+
+// complete checks the settings and fills in the defaults.
+func (s *Settings) complete(a client.Address) error {
+	for _, l := range []struct {
+		key      string
+		patterns []string
+	}{{"services", s.Services}, {"skip", s.Skip}} {
+		for _, p := range l.patterns {
+			if _, err := path.Match(p, ""); err != nil || p == "" {
+				return fmt.Errorf("%s: %q is no name or pattern", l.key, p)
+			}
+		}
+	}
+	if len(s.Groups) == 0 {
+		s.Groups = []string{a.Group}
+	}
+	if slices.Contains(s.Groups, "") {
+		return fmt.Errorf("groups: one has no name")
+	}
+	s.Groups = slices.Compact(slices.Sorted(slices.Values(s.Groups)))
+	for _, d := range []struct {
+		key      string
+		value    *time.Duration
+		standard time.Duration
+		min, max time.Duration
+	}{
+		{"interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute},
+		{"delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay},
+		{"resync", &s.Resync, defaultResync, time.Second, 24 * time.Hour},
+		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
+		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.min || *d.value > d.max {
+			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
+		}
+	}
+	return nil
+}
+
+// dubbos are what the names of services begin with that Dubbo registers.
+var dubbos = []string{"providers:", "consumers:", "routers:", "configurators:"}
+
+// selects reports whether a service is to be read.
+func (s *Settings) selects(name string) bool {
+	any := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
+	}
+	if slices.ContainsFunc(dubbos, func(d string) bool { return strings.HasPrefix(name, d) }) {
+		return false
+	}
+	return (len(s.Services) == 0 || any(s.Services)) && !any(s.Skip)
+}
+
+// ofDubbo reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring Cloud's are.
+func ofDubbo(i client.Instance) bool {
+	return i.Metadata["dubbo.metadata.revision"] != "" || i.Metadata["dubbo.endpoints"] != ""
+}

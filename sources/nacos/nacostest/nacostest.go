@@ -1,0 +1,345 @@
+// Package nacostest is a Nacos for tests: it speaks to clients of gRPC, pushes what changes, and fails as it is told.
+package nacostest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"tributary/sources/nacos/wire"
+)
+
+// Server is a Nacos.
+type Server struct {
+	t    testing.TB
+	door *door
+
+	mu       sync.Mutex
+	denied   bool
+	token    string // that requests must have, if any
+	clock    int64
+	services map[string]map[string]any // instances, by namespace, group and service
+	configs  map[string]string
+	refused  map[string]string // services that cannot be read, and why
+	streams  map[string]*stream
+	hidden   map[string]bool
+	requests map[string]int
+	silent   bool // changes are not pushed
+}
+
+// stream is that of one connection.
+type stream struct {
+	grpc.ServerStream
+	mu         sync.Mutex
+	subscribed map[string]bool
+}
+
+// Start runs a Nacos until the test ends.
+func Start(t testing.TB) *Server {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
+	require.NoError(t, err)
+	s := &Server{
+		t: t, door: &door{Listener: l, open: map[net.Conn]bool{}}, streams: map[string]*stream{}, services: map[string]map[string]any{},
+		configs: map[string]string{}, refused: map[string]string{}, requests: map[string]int{}, hidden: map[string]bool{},
+	}
+	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(s.handle))
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(s.door) }) // it is stopped
+	t.Cleanup(func() {
+		server.Stop()
+		running.Wait()
+	})
+	return s
+}
+
+// door lets connections in while it is not shut.
+type door struct {
+	net.Listener
+	mu   sync.Mutex
+	shut bool
+	open map[net.Conn]bool
+}
+
+// Accept implements net.Listener.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		d.mu.Lock()
+		shut := d.shut
+		if !shut {
+			d.open[c] = true
+		}
+		d.mu.Unlock()
+		if !shut {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (d *door) set(shut bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shut = shut
+	if shut {
+		for c := range d.open {
+			_ = c.Close()
+		}
+		clear(d.open)
+	}
+}
+
+// Address is where its clients find it.
+func (s *Server) Address() string {
+	_, port, err := net.SplitHostPort(s.door.Addr().String())
+	require.NoError(s.t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(s.t, err)
+	return fmt.Sprintf("nacos://127.0.0.1:%d?grpcOffset=0", n)
+}
+
+// Stop ends all connections and lets none in. It keeps what is registered.
+func (s *Server) Stop() { s.door.set(true) }
+
+// Restart lets connections in again.
+func (s *Server) Restart() { s.door.set(false) }
+
+// Forget drops all instances, as a restart does.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.services = map[string]map[string]any{}
+}
+
+// Deny has it refuse requests for content, or no longer.
+func (s *Server) Deny(denied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied = denied
+}
+
+// Demand has it refuse requests without that token.
+func (s *Server) Demand(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+}
+
+// Refuse has a service answer with an error; without a message no longer.
+func (s *Server) Refuse(group, service, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[group+"@@"+service] = message
+	if message == "" {
+		delete(s.refused, group+"@@"+service)
+	}
+}
+
+// Silence has it say nothing of changes, or no longer.
+func (s *Server) Silence(silent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = silent
+}
+
+// Put registers an instance, or what is none. It is told apart by id.
+func (s *Server) Put(group, service, id string, instance any) {
+	s.change(group, service, func(of map[string]any) { of[id] = instance })
+}
+
+// Delete removes an instance. The service stays listed.
+func (s *Server) Delete(group, service, id string) {
+	s.change(group, service, func(of map[string]any) { delete(of, id) })
+}
+
+// Unlist removes a service.
+func (s *Server) Unlist(group, service string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.services, group+"@@"+service)
+}
+
+// Hide takes a service off the list, and leaves it as it is.
+func (s *Server) Hide(group, service string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden[group+"@@"+service] = true
+}
+
+// Config sets a text of configuration.
+func (s *Server) Config(dataID, group, content string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.configs[group+"@@"+dataID] = content
+}
+
+// Requests counts those of a kind.
+func (s *Server) Requests(kind string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[kind]
+}
+
+// Instance is one that is well.
+func Instance(ip string, port int, metadata map[string]string) map[string]any {
+	return map[string]any{
+		"instanceId": fmt.Sprintf("%s#%d", ip, port), "ip": ip, "port": port, "weight": 1.0, "healthy": true, "enabled": true, "ephemeral": true,
+		"clusterName": "DEFAULT", "metadata": metadata,
+	}
+}
+
+func (s *Server) change(group, service string, f func(map[string]any)) {
+	name := group + "@@" + service
+	s.mu.Lock()
+	if s.services[name] == nil {
+		s.services[name] = map[string]any{}
+	}
+	f(s.services[name])
+	var to []*stream
+	if !s.silent {
+		for _, one := range s.streams {
+			if one.subscribed[name] {
+				to = append(to, one)
+			}
+		}
+	}
+	body := map[string]any{"requestId": "1", "namespace": "public", "serviceName": service, "groupName": group, "serviceInfo": s.info(name)}
+	s.mu.Unlock()
+	for _, one := range to {
+		_ = one.send("NotifySubscriberRequest", body) // it may have gone
+	}
+}
+
+// info is a service as it is sent. The caller holds mu.
+func (s *Server) info(name string) map[string]any {
+	s.clock++
+	group, service, _ := strings.Cut(name, "@@")
+	hosts := []any{}
+	for _, id := range slices.Sorted(maps.Keys(s.services[name])) {
+		hosts = append(hosts, s.services[name][id])
+	}
+	return map[string]any{"name": service, "groupName": group, "hosts": hosts, "lastRefTime": s.clock}
+}
+
+func (st *stream) send(kind string, body any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.SendMsg(&wire.Payload{Kind: kind, Body: text})
+}
+
+func (s *Server) handle(_ any, of grpc.ServerStream) error {
+	from, _ := peer.FromContext(of.Context())
+	who := from.Addr.String()
+	switch method, _ := grpc.MethodFromServerStream(of); method {
+	case wire.Request:
+		var p wire.Payload
+		if err := of.RecvMsg(&p); err != nil {
+			return err
+		}
+		kind, body := s.answer(who, p)
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		return of.SendMsg(&wire.Payload{Kind: kind, Body: text})
+	case wire.RequestStream:
+		return s.stream(who, of)
+	}
+	return errors.New("no such method")
+}
+
+func (s *Server) stream(who string, of grpc.ServerStream) error {
+	for {
+		var p wire.Payload
+		if err := of.RecvMsg(&p); err != nil {
+			s.mu.Lock()
+			delete(s.streams, who)
+			s.mu.Unlock()
+			return nil //nolint:nilerr // it has gone
+		}
+		s.mu.Lock()
+		s.requests[p.Kind]++
+		if p.Kind == "ConnectionSetupRequest" {
+			s.streams[who] = &stream{ServerStream: of, subscribed: map[string]bool{}}
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *Server) answer(who string, p wire.Payload) (kind string, body map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests[p.Kind]++
+	fail := func(code int, message string) (string, map[string]any) {
+		return "ErrorResponse", map[string]any{"resultCode": 500, "errorCode": code, "message": message}
+	}
+	fine := func(kind string, more map[string]any) (string, map[string]any) {
+		body := map[string]any{"resultCode": 200, "errorCode": 0, "success": true}
+		maps.Copy(body, more)
+		return kind, body
+	}
+	if p.Kind == "ServerCheckRequest" {
+		return fine("ServerCheckResponse", nil)
+	}
+	of := s.streams[who]
+	if of == nil {
+		return fail(301, "Connection is unregistered.")
+	}
+	if p.Kind == "HealthCheckRequest" {
+		return fine("HealthCheckResponse", nil)
+	}
+	if s.denied || s.token != "" && p.Headers["accessToken"] != s.token {
+		return fail(403, "user not found!")
+	}
+	var q struct {
+		Namespace, GroupName, ServiceName, DataID, Group string
+		PageNo, PageSize                                 int
+		Subscribe                                        bool
+	}
+	if err := json.Unmarshal(p.Body, &q); err != nil {
+		return fail(500, err.Error())
+	}
+	name := q.GroupName + "@@" + q.ServiceName
+	switch p.Kind {
+	case "ServiceListRequest":
+		var names []string
+		for _, n := range slices.Sorted(maps.Keys(s.services)) {
+			if group, service, _ := strings.Cut(n, "@@"); group == q.GroupName && q.Namespace == "public" && !s.hidden[n] {
+				names = append(names, service)
+			}
+		}
+		page := names[min(len(names), (q.PageNo-1)*q.PageSize):min(len(names), q.PageNo*q.PageSize)]
+		return fine("ServiceListResponse", map[string]any{"count": len(names), "serviceNames": page})
+	case "SubscribeServiceRequest":
+		if why := s.refused[name]; why != "" {
+			return fail(500, why)
+		}
+		of.subscribed[name] = q.Subscribe
+		return fine("SubscribeServiceResponse", map[string]any{"serviceInfo": s.info(name)})
+	case "ConfigQueryRequest":
+		content, ok := s.configs[q.Group+"@@"+q.DataID]
+		if !ok {
+			return fail(300, "config data not exist")
+		}
+		return fine("ConfigQueryResponse", map[string]any{"content": content})
+	}
+	return fail(500, "unknown request "+p.Kind)
+}

@@ -1,0 +1,191 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/absence"
+	"tributary/sources/nacos/client"
+)
+
+// quiet is how long a change waits for others.
+const quiet = 50 * time.Millisecond
+
+// publish hands the sink what changed, until ctx ends. What comes alone is published at once; while there is more, every delay.
+func (r *run) publish(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := r.gather(time.Now())
+		if len(now.contents) > 0 {
+			_ = r.sink.ReplaceAll(now.contents) // what is refused is shown by the status, and not ours to mend
+		}
+		if now.synced {
+			r.sink.Synced()
+		}
+		r.sink.Report(now.health)
+		if len(now.contents) > 0 {
+			sleep(ctx, r.settings.Delay)
+		}
+		timer.Reset(now.next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.bell:
+			sleep(ctx, min(quiet, r.settings.Delay))
+		case <-timer.C:
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// gathered is what there is to hand on at one moment.
+type gathered struct {
+	contents []sources.Content
+	synced   bool // with these, the first full read is in
+	health   sources.Health
+	next     time.Duration // there is nothing more before, unless somebody rings
+}
+
+func (r *run) gather(now time.Time) (g gathered) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.started {
+		if r.down != nil || !r.state.settled() {
+			return gathered{health: r.health(now), next: time.Hour}
+		}
+		r.started, g.synced = true, true
+	}
+	g.contents = r.contents(now)
+	g.next = r.expire(now)
+	g.health = r.health(now)
+	return g
+}
+
+// contents returns what changed, as the sink takes it. The caller holds mu.
+func (r *run) contents(now time.Time) (all []sources.Content) {
+	s := r.state
+	done := map[key][]string{} // warnings
+	believe := func() {
+		for k := range s.dirty {
+			if _, again := done[k]; !again && s.certain(k, now) {
+				done[k] = s.believe(k, now, r.settings.KeepEmpty)
+			}
+		}
+	}
+	believe()
+	s.rename()
+	believe() // what has another name now
+	for _, k := range slices.SortedFunc(maps.Keys(done), key.compare) {
+		delete(s.dirty, k)
+		all = append(all, r.content(k, done[k]))
+		s.forget(k)
+	}
+	return all
+}
+
+func (r *run) content(k key, warnings []string) sources.Content {
+	c := sources.Content{Group: k.String(), Warnings: warnings}
+	for _, service := range r.state.entries(k) {
+		one, warned, err := r.mapper.Entry(service)
+		c.Warnings = append(c.Warnings, warned...)
+		switch {
+		case err != nil:
+			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
+		case one != nil:
+			c.Resources = append(c.Resources, one)
+		}
+	}
+	slices.Sort(c.Warnings)
+	c.Warnings = slices.Compact(c.Warnings)
+	return c
+}
+
+// expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
+func (r *run) expire(now time.Time) time.Duration {
+	s := r.state
+	over := !s.suspicion.Until.IsZero() && !now.Before(s.suspicion.Until)
+	next := time.Time{}
+	for k, of := range s.services {
+		for _, record := range of.records {
+			switch end := record.empty.Add(r.settings.KeepEmpty); {
+			case over && record.held > 0:
+				s.dirty[k] = true
+			case record.empty.IsZero() || len(of.instances) > 0:
+			case !now.Before(end):
+				s.dirty[k] = true
+			default:
+				next = absence.Earlier(next, end)
+			}
+		}
+	}
+	if over {
+		s.suspicion = absence.Suspicion{}
+	} else {
+		next = absence.Earlier(next, s.suspicion.Until)
+	}
+	for k := range s.dirty {
+		if s.certain(k, now) {
+			return time.Millisecond
+		}
+	}
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
+}
+
+// health says how the source is. The caller holds mu.
+func (r *run) health(now time.Time) sources.Health {
+	s := r.state
+	if errors.Is(r.down, errNotYet) {
+		return sources.Health{State: sources.Starting, Message: r.down.Error()}
+	}
+	if r.down != nil {
+		return sources.Health{State: stateOf(r.down), Message: r.down.Error()}
+	}
+	problems, all, first := s.troubles()
+	if all {
+		return sources.Health{State: stateOf(first), Message: strings.Join(problems, "; ")}
+	}
+	if held := s.held(); held > 0 {
+		text := fmt.Sprintf("%d endpoints are not listed and stay", held)
+		if now.Before(s.suspicion.Until) {
+			text += " until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC, as Nacos was away"
+		}
+		problems = append(problems, text)
+	}
+	switch {
+	case len(problems) > 0:
+		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
+	case !r.started:
+		return sources.Health{State: sources.Starting, Message: "reading the services"}
+	case len(s.services) == 0:
+		// Nacos answers the same for what does not exist.
+		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("there is no service in namespace %s, group %s",
+			r.address.NamespaceName(), strings.Join(r.settings.Groups, ", "))}
+	}
+	return sources.Health{State: sources.Healthy}
+}
+
+func stateOf(err error) sources.State {
+	if errors.Is(err, client.ErrDenied) {
+		return sources.Denied
+	}
+	return sources.Unreachable
+}

@@ -1,0 +1,103 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tributary/internal/worker"
+	"tributary/sources"
+	"tributary/sources/nacos/client"
+	"tributary/sources/nacos/mapping"
+)
+
+// run is one run of a source. It is the client.Listener.
+type run struct {
+	// read-only
+	*Source
+	sink sources.Sink
+	bell chan struct{} // there is something to publish or report
+
+	mu      sync.Mutex
+	state   *state
+	down    error // why Nacos cannot be reached; nil if it can
+	started bool  // something was published
+}
+
+// Run publishes what the Nacos has until ctx ends.
+func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
+	stop, err := s.counts.Register(s.settings.Registerer)
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	defer stop()
+	r := &run{Source: s, sink: sink, bell: make(chan struct{}, 1), state: newState(s.mapper, s.settings.Groups, s.address.Place), down: errNotYet}
+	holder, _ := sink.(sources.Holder)
+	for _, name := range sink.Groups() {
+		k := keyOf(name)
+		if !slices.Contains(s.settings.Groups, k.group) || !s.settings.selects(k.service) {
+			r.state.withdraw(k)
+			continue
+		}
+		var held []mapping.Restored
+		if holder != nil {
+			held = mapping.Restore(holder.Held(name))
+		}
+		r.state.restore(k, held)
+	}
+	workers, ctx := worker.New(ctx)
+	defer workers.Stop()
+	workers.Go(func() {
+		workers.Fail(s.watcher.Watch(ctx, client.Watched{
+			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) },
+			Interval: s.settings.Interval, Resync: s.settings.Resync,
+		}, r))
+	})
+	r.publish(ctx)
+	return workers.Wait()
+}
+
+var errNotYet = errors.New("not connected yet")
+
+// ring has what changed published and reported.
+func (r *run) ring() {
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (r *run) change(f func(*state)) {
+	r.mu.Lock()
+	f(r.state)
+	r.mu.Unlock()
+	r.ring()
+}
+
+// Connection implements client.Listener.
+func (r *run) Connection(err error) {
+	r.change(func(s *state) {
+		r.down = err
+		if err == nil {
+			r.counts.connections.Add(1)
+			s.connected(time.Now(), r.settings.Hold)
+		}
+	})
+}
+
+// Services implements client.Listener.
+func (r *run) Services(group string, names []string, err error) {
+	r.change(func(s *state) { s.takeNames(group, names, err) })
+}
+
+// Instances implements client.Listener.
+func (r *run) Instances(group, service string, all []client.Instance, warnings []string, err error) {
+	r.counts.told.Add(1)
+	r.change(func(s *state) { s.takeInstances(key{group, service}, all, warnings, err) })
+}
+
+// Healed implements client.Listener.
+func (r *run) Healed(string, string) { r.counts.healed.Add(1) }

@@ -1,0 +1,325 @@
+package nacos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/sources/absence"
+	"tributary/sources/nacos/client"
+	"tributary/sources/nacos/mapping"
+)
+
+// state is what is known of a Nacos. It does no I/O and has no clock. The mu of run guards it.
+type state struct {
+	mapper    *mapping.Mapper
+	place     func(group, service string) string
+	groups    map[string]*group
+	services  map[key]*service
+	names     map[mapping.ID]mapping.Name
+	dirty     map[key]bool // services to publish
+	suspicion absence.Suspicion
+	session   int // of the connection, counted
+}
+
+type key struct{ group, service string }
+
+func (k key) String() string { return k.group + "@@" + k.service }
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.group, o.group), cmp.Compare(k.service, o.service))
+}
+
+// keyOf reads what String wrote.
+func keyOf(text string) key {
+	group, service, _ := strings.Cut(text, "@@")
+	return key{group, service}
+}
+
+// group is what is known of the names of a group's services.
+type group struct {
+	read    bool
+	trouble error // with the last read
+}
+
+// service is what is known of one.
+type service struct {
+	settled   bool // its instances were read, or cannot be
+	read      bool
+	session   int // in which it was told of last
+	listed    bool
+	trouble   error
+	instances []client.Instance
+	warnings  []string
+	records   map[mapping.ID]record
+	opaque    bool // an earlier run published it, and what cannot be told
+}
+
+// record is what is believed of one host of a service.
+type record struct {
+	endpoints []absence.Known[mapping.Endpoint] // in order
+	port      mapping.Port
+	empty     time.Time // since when nobody serves it; zero if somebody does
+	held      int       // endpoints that Nacos does not list, and that stay for now
+}
+
+func newState(m *mapping.Mapper, groups []string, place func(group, service string) string) *state {
+	s := &state{
+		mapper: m, place: place, groups: map[string]*group{}, services: map[key]*service{}, names: map[mapping.ID]mapping.Name{}, dirty: map[key]bool{},
+	}
+	for _, name := range groups {
+		s.groups[name] = &group{}
+	}
+	return s
+}
+
+// restore remembers what an earlier run published of a service; nothing if that cannot be told.
+func (s *state) restore(k key, all []mapping.Restored) {
+	of := &service{settled: true, records: map[mapping.ID]record{}, opaque: len(all) == 0}
+	for _, one := range all {
+		r := record{port: one.Port}
+		for _, e := range one.Endpoints {
+			r.endpoints = append(r.endpoints, absence.Known[mapping.Endpoint]{Of: e})
+		}
+		of.records[one.ID] = r
+	}
+	s.services[k] = of
+	s.dirty[k] = true
+}
+
+// withdraw has what an earlier run published of a service go: it is none of those to read now.
+func (s *state) withdraw(k key) {
+	s.services[k] = &service{settled: true, read: true}
+	s.dirty[k] = true
+}
+
+// connected notes that there is a new connection: what is not listed from now on need not have gone.
+func (s *state) connected(at time.Time, hold time.Duration) {
+	s.session++
+	s.suspicion = absence.Suspicion{From: at, Until: at.Add(hold)}
+}
+
+// takeNames notes the names of all services of a group. What has a name no longer is believed to be empty only if the service itself said so, or
+// by a new connection, which knows of nothing that is not listed.
+func (s *state) takeNames(name string, all []string, err error) {
+	g := s.groups[name]
+	if g == nil {
+		return
+	}
+	if g.trouble = err; err != nil {
+		return
+	}
+	g.read = true
+	there := make(map[string]bool, len(all))
+	for _, one := range all {
+		there[one] = true
+		k := key{name, one}
+		if s.services[k] == nil {
+			s.services[k] = &service{}
+		}
+		s.services[k].listed = true
+	}
+	for k, of := range s.services {
+		if k.group != name || there[k.service] {
+			continue
+		}
+		of.listed = false
+		if of.session != s.session {
+			of.settled, of.read, of.session = true, true, s.session
+			of.trouble, of.instances, of.warnings = nil, nil, nil
+			s.dirty[k] = true
+		}
+	}
+}
+
+// takeInstances notes what a service has.
+func (s *state) takeInstances(k key, all []client.Instance, warnings []string, err error) {
+	of := s.services[k]
+	if of == nil {
+		return
+	}
+	of.settled, of.session = true, s.session
+	if of.trouble = err; err != nil {
+		return // what was known of it stays
+	}
+	of.read, of.opaque = true, false
+	of.instances = slices.DeleteFunc(all, ofDubbo)
+	of.warnings = warnings
+	s.dirty[k] = true
+}
+
+// believe decides what counts of a service.
+func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []string) {
+	of := s.services[k]
+	for _, w := range of.warnings {
+		warnings = append(warnings, s.place(k.group, k.service)+": "+w)
+	}
+	type listed struct {
+		all       []client.Instance
+		endpoints []mapping.Endpoint
+		off       map[spot]bool // somebody wants them not to be called
+	}
+	now := map[mapping.ID]*listed{}
+	for id := range of.records {
+		now[id] = &listed{}
+	}
+	for _, i := range of.instances {
+		id := s.mapper.IDOf(k.group, k.service, i)
+		l := now[id]
+		if l == nil {
+			l = &listed{}
+			now[id] = l
+		}
+		l.all = append(l.all, i)
+		e, err := s.mapper.Endpoint(i)
+		switch {
+		case err != nil:
+			warnings = append(warnings, s.place(k.group, k.service)+": "+err.Error())
+		case !i.Enabled || e.Weight == 0:
+			if l.off == nil {
+				l.off = map[spot]bool{}
+			}
+			l.off[spotOf(e)] = true
+		case i.Healthy:
+			l.endpoints = append(l.endpoints, e)
+		}
+	}
+	after := make(map[mapping.ID]record, len(now))
+	for id, l := range now {
+		slices.SortStableFunc(l.endpoints, mapping.Endpoint.Compare)
+		l.endpoints = slices.CompactFunc(l.endpoints, func(a, b mapping.Endpoint) bool { return a.Compare(b) == 0 })
+		before := of.records[id]
+		r := record{port: s.mapper.PortOf(l.all, before.port)}
+		r.endpoints, r.held = absence.Settle(before.endpoints, l.endpoints, mapping.Endpoint.Compare, func(one absence.Known[mapping.Endpoint]) bool {
+			return s.suspicion.Covers(one.Since, at) && !l.off[spotOf(one.Of)]
+		}, at)
+		// One that has instances, of which none can be called now, is kept as long as it has them.
+		kept := false
+		if r.empty, kept = absence.Empty(before.empty, len(r.endpoints) > 0, at, keep); kept || len(l.all) > 0 {
+			after[id] = r
+		}
+	}
+	of.records = after
+	return warnings
+}
+
+// spot is where an endpoint is.
+type spot struct {
+	address string
+	port    uint32
+	cluster string
+}
+
+func spotOf(e mapping.Endpoint) spot { return spot{e.Address, e.Port, e.Cluster} }
+
+// rename gives all services their names, and has those published again of which it is another one.
+func (s *state) rename() {
+	var ids []mapping.ID
+	owner := map[mapping.ID]key{}
+	same := true
+	for k, of := range s.services {
+		for id := range of.records {
+			ids = append(ids, id)
+			owner[id] = k
+			_, known := s.names[id]
+			same = same && known
+		}
+	}
+	if same && len(ids) == len(s.names) {
+		return
+	}
+	names := s.mapper.Names(ids)
+	for id, n := range names {
+		if before, there := s.names[id]; there && before != n {
+			s.dirty[owner[id]] = true
+		}
+	}
+	s.names = names
+}
+
+// entries returns what there is to publish of a service.
+func (s *state) entries(k key) (all []mapping.Service) {
+	of := s.services[k]
+	for _, id := range slices.SortedFunc(maps.Keys(of.records), mapping.ID.Compare) {
+		r := of.records[id]
+		one := mapping.Service{ID: id, Name: s.names[id], Place: s.place(k.group, k.service), Port: r.port}
+		for _, e := range r.endpoints {
+			one.Endpoints = append(one.Endpoints, e.Of)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// forget drops what nothing is left of.
+func (s *state) forget(k key) {
+	if of := s.services[k]; !of.listed && len(of.records) == 0 && !of.opaque {
+		delete(s.services, k)
+	}
+}
+
+// certain reports whether enough is known of a service to publish it.
+func (s *state) certain(k key, at time.Time) bool {
+	of := s.services[k]
+	return of != nil && of.read && (!of.opaque || !at.Before(s.suspicion.Until))
+}
+
+// settled reports whether all that Nacos had at the start was read, or cannot be. One that cannot be read does not hold up the others; if it is
+// all of them, we may not read it.
+func (s *state) settled() bool {
+	read := false
+	for _, g := range s.groups {
+		if !g.read && g.trouble == nil {
+			return false
+		}
+		read = read || g.read
+	}
+	all, denied := 0, 0
+	for _, of := range s.services {
+		if !of.settled {
+			return false
+		}
+		all++
+		if of.trouble != nil && !of.read {
+			denied++
+		}
+	}
+	return read && (all == 0 || denied < all)
+}
+
+// held is how many endpoints stay that are not listed.
+func (s *state) held() (n int) {
+	for _, of := range s.services {
+		for _, r := range of.records {
+			n += r.held
+		}
+	}
+	return n
+}
+
+// troubles names what cannot be read, the first of the services. all says that it is everything.
+func (s *state) troubles() (texts []string, all bool, first error) {
+	groups, services := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
+		if t := s.groups[name].trouble; t != nil {
+			groups++
+			texts = append(texts, t.Error())
+			first = cmp.Or(first, t)
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(s.services), key.compare) {
+		if t := s.services[k].trouble; t != nil {
+			if services++; services == 1 {
+				texts = append(texts, t.Error())
+			}
+			first = cmp.Or(first, t)
+		}
+	}
+	if services > 1 {
+		texts = append(texts, fmt.Sprintf("and %d more services", services-1))
+	}
+	return texts, groups > 0 && groups == len(s.groups) || services > 0 && services == len(s.services), first
+}

@@ -1,0 +1,149 @@
+// Package wire is what Nacos 2 and 3 speak over gRPC: one message, and two methods that take and give it.
+package wire
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The methods: of requests that have an answer, and of the stream on which servers ask and tell.
+const (
+	Request       = "/Request/request"
+	RequestStream = "/BiRequestStream/requestBiStream"
+)
+
+// Payload is the message, as of nacos_grpc_service.proto (2.0 to 3.1). The body is JSON of what Kind names.
+//
+//	message Metadata { string type = 3; string clientIp = 8; map<string, string> headers = 7; }
+//	message Payload  { Metadata metadata = 2; google.protobuf.Any body = 3; }
+type Payload struct {
+	Kind     string
+	ClientIP string
+	Headers  map[string]string
+	Body     []byte
+}
+
+// The numbers of fields.
+const (
+	payloadMetadata  = 2
+	payloadBody      = 3
+	metadataType     = 3
+	metadataHeaders  = 7
+	metadataClientIP = 8
+	entryKey         = 1
+	entryValue       = 2
+	anyValue         = 2
+)
+
+func (p *Payload) marshal() []byte {
+	var metadata []byte
+	field := func(to []byte, number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)
+	}
+	metadata = field(metadata, metadataType, []byte(p.Kind))
+	for key, value := range p.Headers {
+		metadata = field(metadata, metadataHeaders, field(field(nil, entryKey, []byte(key)), entryValue, []byte(value)))
+	}
+	metadata = field(metadata, metadataClientIP, []byte(p.ClientIP))
+	return field(field(nil, payloadMetadata, metadata), payloadBody, field(nil, anyValue, p.Body))
+}
+
+func (p *Payload) unmarshal(content []byte) error {
+	*p = Payload{}
+	return fields(content, func(number protowire.Number, value []byte) error {
+		switch number {
+		case payloadMetadata:
+			return fields(value, func(number protowire.Number, value []byte) error {
+				switch number {
+				case metadataType:
+					p.Kind = string(value)
+				case metadataClientIP:
+					p.ClientIP = string(value)
+				case metadataHeaders:
+					return p.header(value)
+				}
+				return nil
+			})
+		case payloadBody:
+			return fields(value, func(number protowire.Number, value []byte) error {
+				if number == anyValue {
+					p.Body = value
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}
+
+func (p *Payload) header(entry []byte) error {
+	var key, value string
+	err := fields(entry, func(number protowire.Number, content []byte) error {
+		switch number {
+		case entryKey:
+			key = string(content)
+		case entryValue:
+			value = string(content)
+		}
+		return nil
+	})
+	if p.Headers == nil {
+		p.Headers = map[string]string{}
+	}
+	p.Headers[key] = value
+	return err
+}
+
+// fields calls f for each field of a message that has a length.
+func fields(content []byte, f func(number protowire.Number, value []byte) error) error {
+	for len(content) > 0 {
+		number, kind, n := protowire.ConsumeTag(content)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		content = content[n:]
+		if kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
+				return protowire.ParseError(n)
+			}
+			content = content[n:]
+			continue
+		}
+		value, n := protowire.ConsumeBytes(content)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if err := f(number, value); err != nil {
+			return err
+		}
+		content = content[n:]
+	}
+	return nil
+}
+
+// Codec is that of gRPC for payloads.
+type Codec struct{}
+
+// Name implements encoding.CodecV2. To the other side it is the usual one.
+func (Codec) Name() string { return "proto" }
+
+// Marshal implements encoding.CodecV2.
+func (Codec) Marshal(v any) (mem.BufferSlice, error) {
+	p, ok := v.(*Payload)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no Payload", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(p.marshal())}, nil
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	p, ok := v.(*Payload)
+	if !ok {
+		return errors.New("that is no Payload")
+	}
+	return p.unmarshal(data.Materialize())
+}
