@@ -298,3 +298,20 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 	require.ErrorContains(t, d.ended(), "the limit is 1000")
 	eventually(t, func() bool { return w.server.names.Load() == 0 })
 }
+
+// An Envoy that has a new version of a cluster waits for its endpoints, though it has them, and has said so.
+func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "c@2", "d")
+	w.set(EndpointURL, "c", "d")
+	c := w.delta(ClusterURL)
+	resume := func(typeURL string, versions map[string]string) {
+		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, InitialResourceVersions: versions}))
+	}
+	resume(ClusterURL, map[string]string{"c": "1", "d": "1"})
+	a := c.next()
+	require.Equal(t, []string{"c@2"}, a.puts)
+	c.ack(a)
+	resume(EndpointURL, map[string]string{"c": "1", "d": "1"})
+	require.Equal(t, []string{"c@1"}, c.next().puts)
+}

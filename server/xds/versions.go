@@ -135,7 +135,7 @@ func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
 		name, version, _ := mapEntry(entry)
 		if e, slot := x.search(string(name)); e != nil {
 			current[slot] = e.Version == string(version) // given twice, or encoded otherwise
-		} else if _, lacks := h.lacks[string(name)]; !lacks {
+		} else {
 			gone = append(gone, &Entry{Name: string(name), Version: string(version)})
 		}
 	}
