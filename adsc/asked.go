@@ -135,7 +135,7 @@ func (a *asked) reply() *request {
 // change returns the delta request by which the server gets to know what is wanted now.
 func (a *asked) change(target wants) *request {
 	r := &request{typeURL: a.sub.typeURL, subscribe: target.without(a.told), unsubscribe: a.told.without(target)}
-	a.fresh = a.fresh && target.equal(target.and(a.told)) // else the first answer may not know of all
+	a.fresh = a.fresh && target.within(a.told) // else the first answer may not know of all
 	a.told = target
 	return r
 }

@@ -139,7 +139,7 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 		c.mu.Unlock()
 		return
 	}
-	sub.take(r, rejected)
+	sub.take(r, first, rejected)
 	done, healed := false, 0
 	if r.Delta && r.Complete && !r.Cached {
 		done, healed = sub.verify(r, rejected)

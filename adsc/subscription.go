@@ -31,9 +31,10 @@ type subscription struct {
 	moved bool
 	// versions are those of the resources that the handler took, by name; delta only.
 	versions map[string]string
-	// partial says that versions are those of a first response whose end never came: they are of no use then, since it
-	// is not known what has gone.
+	// partial says that versions are those of a complete set whose end never came, or of which a response was rejected as a whole:
+	// they are of no use then, since it is not known what has gone.
 	partial bool
+	refused bool // a response of the last complete set was
 
 	// unverified is since when versions rely on it that a server took note of them; zero while they do not.
 	unverified time.Time
@@ -104,10 +105,10 @@ func (s *subscription) open(fresh bool) []string {
 	return s.resources.open()
 }
 
-// take notes a response, of which something may have been rejected.
-func (s *subscription) take(r *Response, rejected rejection) {
+// take notes a response, of which something may have been rejected. first says that it begins a complete set.
+func (s *subscription) take(r *Response, first bool, rejected rejection) {
 	if !r.Delta {
-		s.versions, s.partial = nil, false
+		s.versions, s.partial, s.refused = nil, false, false
 		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // it has everything
 		if rejected.err == nil && !s.moved {
 			s.version = r.Version
@@ -129,7 +130,10 @@ func (s *subscription) take(r *Response, rejected rejection) {
 			delete(s.versions, name)
 		}
 	}
-	s.partial = r.Complete && r.More
+	if r.Complete {
+		s.refused = s.refused && !first || rejected.whole
+		s.partial = s.refused || r.More
+	}
 }
 
 // refer notes what the resources of a response refer to, and returns all that is referred to. first says that r begins a

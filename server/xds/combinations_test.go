@@ -303,12 +303,27 @@ func TestWhatAStaleRequestDropsIsSentAgain(t *testing.T) {
 	c.expect(EndpointURL, "b@1")
 }
 
-func TestFromNamesToAllAClientHasItsNames(t *testing.T) {
-	at := nothing.and([]*Entry{entry("a", "1"), entry("b", "1"), entry("c", "1")})
-	h := holding{at: at}
-	h.owe("b")
-	h.keepOnly(map[string]struct{}{"a": {}, "b": {}})
-	require.Equal(t, []string{"a"}, names(slices.Collect(h.at.all())))
+func TestFromNamesToAllTheRestIsNew(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "c0", "c1")
+	w.set(EndpointURL, "c0", "c1")
+	w.set(RouteURL, "route@0")
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL, "c0")
+	c.expectAck(ClusterURL, []string{"c0"}, "c0@1")
+	c.ask(EndpointURL, "c0")
+	c.expectAck(EndpointURL, []string{"c0"}, "c0@1")
+	c.ask(RouteURL, "route")
+	c.expectAck(RouteURL, []string{"route"}, "route@0")
+	c.ask(ClusterURL, "*")
+	clusters := c.expect(ClusterURL, "c0@1", "c1@1")
+	w.set(RouteURL, "route@1") // it may lead to c1
+	c.silence()
+	c.ack(clusters, "*")
+	c.silence()
+	c.ask(EndpointURL, "c0", "c1")
+	c.expectAck(EndpointURL, []string{"c0", "c1"}, "c1@1")
+	c.expect(RouteURL, "route@1")
 }
 
 // A client that comes back asks for clusters first. What it leads to it says later, so clusters that are gone stay for now.

@@ -115,7 +115,7 @@ func (h *holding) asked() bool {
 func (h *holding) keepOnly(names map[string]struct{}) {
 	var kept []*Entry
 	for name := range names {
-		if e := h.get(name); e != nil {
+		if e := h.at.get(name); e != nil {
 			kept = append(kept, e)
 		}
 	}
