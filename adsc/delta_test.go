@@ -377,3 +377,67 @@ func TestWhatIsDroppedWhileItIsHandledIsNotKnown(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, again.GetResourceNamesSubscribe())
 	assert.Equal(t, map[string]string{"b": "1"}, again.GetInitialResourceVersions())
 }
+
+// TestAfterARejectedSetTheNextStreamBeginsWithNothing: of the set it is not known what has gone.
+func TestAfterARejectedSetTheNextStreamBeginsWithNothing(t *testing.T) {
+	requests := make(chan *deltaRequest, 100)
+	address := serveDelta(t, func(n int, s deltaStream) error {
+		first, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		requests <- first
+		if n > 0 {
+			<-s.Context().Done()
+			return nil
+		}
+		if err := chat(s, requests, deltaResponse(t, "n1", "v", "a@1", "x@1"), deltaResponse(t, "n2", "v", "b@1")); err != nil {
+			return err
+		}
+		return errRestart
+	})
+	rejected := false
+	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		if !rejected {
+			rejected = true
+			return errRefused
+		}
+		return nil
+	}}))
+	receive(t, requests)
+	assert.NotNil(t, receive(t, requests).GetErrorDetail())
+	assert.Nil(t, receive(t, requests).GetErrorDetail())
+	assert.Empty(t, receive(t, requests).GetInitialResourceVersions())
+}
+
+// TestNamesThatAreDroppedBesideAllTakeNothingFromTheFirstAnswer: it is of everything all the same.
+func TestNamesThatAreDroppedBesideAllTakeNothingFromTheFirstAnswer(t *testing.T) {
+	asked, dropped := make(chan *deltaRequest, 1), make(chan *deltaRequest, 1)
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		for _, requests := range []chan *deltaRequest{asked, dropped} {
+			r, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			requests <- r
+		}
+		if err := s.Send(deltaResponse(t, "n1", "v", "a@1")); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	complete := make(chan bool, 1)
+	sub := adsc.Subscription{TypeURL: typeA, Names: []string{"*", "a"}, Handler: func(_ context.Context, r *adsc.Response) error {
+		complete <- r.Complete
+		return nil
+	}}
+	client, err := adsc.New(deltaConfig(address, sub))
+	require.NoError(t, err)
+	start(t, client)
+	receive(t, asked)
+	sub.Names = nil
+	require.NoError(t, client.Subscribe(sub))
+	assert.Equal(t, []string{"a"}, receive(t, dropped).GetResourceNamesUnsubscribe())
+	assert.True(t, receive(t, complete))
+}
