@@ -282,11 +282,11 @@ func (m *model) run() {
 			synctest.Wait()
 		}
 	}
-	m.settle()
+	m.rest()
 }
 
-// settle has the server calm down and its bad versions repaired, and compares.
-func (m *model) settle() {
+// rest has the server calm down and its bad versions repaired, and compares.
+func (m *model) rest() {
 	m.server.mu.Lock()
 	m.server.calm = true
 	content := map[string]map[string]int{}

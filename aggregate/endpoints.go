@@ -20,7 +20,7 @@ import (
 type Merge struct {
 	// Locality, as region/zone/subzone, takes the place of what the source says of its endpoints. Empty leaves that.
 	Locality string
-	// Priority holds endpoints back: those of a source are served only while the sources of a lower number list none for
+	// Priority keeps endpoints in reserve: those of a source are served only while the sources of a lower number list none for
 	// the service.
 	Priority int
 }
@@ -156,11 +156,11 @@ type listing struct {
 	*member
 	endpoint *networking.WorkloadEntry
 	also     []*member
-	standby  bool // held back while sources of a lower priority number list any
+	standby  bool // not served while sources of a lower priority number list any
 }
 
 // meet takes note of another listing of the same endpoint. The lower priority counts, and then the order of members:
-// an endpoint that a source has in use is not held back because another one has it in reserve.
+// an endpoint that a source has in use is not left out because another one has it in reserve.
 func (l *listing) meet(o *listing) {
 	other := o.member
 	if o.from.merge.Priority < l.from.merge.Priority {

@@ -36,14 +36,14 @@ func (v *View) merge() (news []<-chan struct{}) {
 	}
 	complete := v.complete()
 	if complete {
-		dirty = append(dirty, v.settle()...)
+		dirty = append(dirty, v.forgetEarlier()...)
 	}
 	dirty = append(dirty, v.pool.commit()...)
 	v.layers = v.stack()
 	v.commit(dirty)
 	if complete {
 		v.table.MarkSynced()
-		v.settled.Do(func() { close(v.configured.settled) })
+		v.alone.Do(func() { close(v.configured.alone) })
 	}
 	return news
 }
@@ -54,7 +54,7 @@ func (v *View) reconcile() []resource.Key {
 	if wanted == v.configured {
 		return nil
 	}
-	v.configured, v.settled = wanted, new(sync.Once)
+	v.configured, v.alone = wanted, new(sync.Once)
 
 	removed := v.formers
 	for _, s := range v.sources {
@@ -137,8 +137,8 @@ func (v *View) decided(s *followed) []resource.Key {
 	return append(keysOf(v.earlier.Snapshot()), s.keys()...)
 }
 
-// settle forgets what was served earlier and the former sources, and returns the keys that they had.
-func (v *View) settle() (keys []resource.Key) {
+// forgetEarlier forgets what was served earlier and the former sources, and returns the keys that they had.
+func (v *View) forgetEarlier() (keys []resource.Key) {
 	if v.earlier != nil {
 		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
 		v.earlier, v.pooled = nil, memstore.Snapshot{}

@@ -47,7 +47,7 @@ type View struct {
 
 	// Owned by the loop.
 	configured *configuration    // what sources were made of
-	settled    *sync.Once        // closes configured.settled
+	alone      *sync.Once        // closes configured.alone
 	sources    []*followed       // in order of precedence
 	formers    []*said           // removed, and not yet made up for
 	earlier    *memstore.Table   // what was served when sources changed; nil once all of these are read
@@ -59,7 +59,7 @@ type View struct {
 // configuration is a set of sources.
 type configuration struct {
 	sources []Source      // in order of precedence
-	settled chan struct{} // closed by the loop once it is all that counts
+	alone   chan struct{} // closed by the loop once it is all that counts
 }
 
 // state is what the loop publishes in each round: what is merged. It is at least as new as the merged table.
@@ -82,8 +82,8 @@ func New(sources ...Source) *View {
 // SetSources replaces the set of sources. A source that is in both sets, by its reader, is not disturbed, whatever its name;
 // whatever changes by the switch does so in one commit. A key is as it was before for as long as a required source that is
 // not synced could say otherwise: no source above it that is synced has the key. It returns at once; Run does the work, and
-// closes settled when nothing of an earlier set is served any more. If SetSources is called again before, it may stay open.
-func (v *View) SetSources(sources ...Source) (settled <-chan struct{}) {
+// closes alone when nothing of an earlier set is served any more. If SetSources is called again before, it may stay open.
+func (v *View) SetSources(sources ...Source) (alone <-chan struct{}) {
 	next := &configuration{slices.Clone(sources), make(chan struct{})}
 	slices.SortStableFunc(next.sources, func(a, b Source) int { return cmp.Compare(b.Precedence, a.Precedence) })
 	v.wanted.Store(next)
@@ -91,7 +91,7 @@ func (v *View) SetSources(sources ...Source) (settled <-chan struct{}) {
 	case v.reconfigured <- struct{}{}:
 	default: // already woken
 	}
-	return next.settled
+	return next.alone
 }
 
 // Snapshot returns the merged state, in O(1).

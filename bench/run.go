@@ -241,7 +241,7 @@ func (r *runner) storm() (figures, error) {
 	if err := r.onClient("Arm", role.ArmArgs{Marker: engine.Marker(final)}, nil); err != nil {
 		return figures{}, err
 	}
-	args := role.StormArgs{Rate: r.StormRate, Duration: r.StormTime, Final: final, Settle: r.Timeout}
+	args := role.StormArgs{Rate: r.StormRate, Duration: r.StormTime, Final: final, Rest: r.Timeout}
 	var changed role.Changed
 	start := time.Now()
 	if err := r.onServer("Storm", args, &changed); err != nil {
@@ -308,7 +308,7 @@ func (r *runner) end(before role.Usage, traffic role.Traffic, start time.Time, a
 			return assemble(before, after, traffic, now, start, arrivals), nil
 		}
 		last = now
-		if err := r.onServer("Settle", role.SettleArgs{Received: now.Sent, Timeout: r.Timeout}, &after); err != nil {
+		if err := r.onServer("Rest", role.RestArgs{Received: now.Sent, Timeout: r.Timeout}, &after); err != nil {
 			return figures{}, err
 		}
 	}

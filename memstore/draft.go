@@ -31,7 +31,7 @@ func (d *draft) put(r *resource.Resource) {
 	if old != nil && r.Seen().IsZero() && !old.Seen().IsZero() {
 		r = r.WithSeen(old.Seen())
 	}
-	if same(old, r) {
+	if equalStored(old, r) {
 		if _, changed := d.index[key]; !changed {
 			return
 		}
@@ -88,8 +88,8 @@ func (d *draft) record(key resource.Key, c Change) {
 	d.changes = append(d.changes, c)
 }
 
-// same reports whether two resources do not differ in anything that is stored.
-func same(a, b *resource.Resource) bool {
+// equalStored reports whether two resources do not differ in anything that is stored.
+func equalStored(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil &&
 		resource.Equal(a, b) && a.Origin() == b.Origin() && a.Seen().Equal(b.Seen())
 }

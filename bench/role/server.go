@@ -158,7 +158,7 @@ func (s *Server) Change(n int, reply *Changed) error {
 		return err
 	}
 	var err error
-	reply.After, err = s.settle(reply.Before, time.Minute)
+	reply.After, err = s.calm(reply.Before, time.Minute)
 	return err
 }
 
@@ -178,7 +178,7 @@ type StormArgs struct {
 	Rate     int // single changes a second
 	Duration time.Duration
 	Final    int
-	Settle   time.Duration
+	Rest     time.Duration
 }
 
 // Storm makes single changes at a rate, as far as the server can keep up, and waits until it has come to rest.
@@ -215,18 +215,18 @@ func (s *Server) Storm(args StormArgs, reply *Changed) error {
 	}
 	reply.Applied++
 	var err error
-	reply.After, err = s.settle(reply.Before, args.Settle)
+	reply.After, err = s.calm(reply.Before, args.Rest)
 	return err
 }
 
-// SettleArgs say what to wait for.
-type SettleArgs struct {
+// RestArgs say what to wait for.
+type RestArgs struct {
 	Received uint64 // messages that clients have sent since the server started
 	Timeout  time.Duration
 }
 
-// Settle waits until the server has received all that clients have sent and has come to rest.
-func (s *Server) Settle(args SettleArgs, usage *Usage) error {
+// Rest waits until the server has received all that clients have sent and has come to rest.
+func (s *Server) Rest(args RestArgs, usage *Usage) error {
 	deadline := time.Now().Add(args.Timeout)
 	for s.received.Load() < args.Received {
 		if time.Now().After(deadline) {
@@ -239,8 +239,8 @@ func (s *Server) Settle(args SettleArgs, usage *Usage) error {
 	return err
 }
 
-// settle waits until every response since before was answered and the server has come to rest.
-func (s *Server) settle(before Usage, timeout time.Duration) (Usage, error) {
+// calm waits until every response since before was answered and the server has come to rest.
+func (s *Server) calm(before Usage, timeout time.Duration) (Usage, error) {
 	deadline := time.Now().Add(timeout)
 	for {
 		usage, err := s.rest(deadline)

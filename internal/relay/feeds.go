@@ -95,14 +95,14 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	if err := f.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
-	settled := f.view.SetSources(inputs...)
+	alone := f.view.SetSources(inputs...)
 	done := changesOf(f.all, next)
 	f.replace(next)
 	select {
 	case <-f.switched: // an older one
 	default:
 	}
-	f.switched <- settled
+	f.switched <- alone
 	return done, nil
 }
 
@@ -132,7 +132,7 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 		}
 		n := *old
 		n.config = s
-		if !sameReading(old.config, s) {
+		if !readsAlike(old.config, s) {
 			var err error
 			if n.source, err = newSource(s, f.hops, f.metrics, f.vips); err != nil {
 				return nil, fmt.Errorf("source %s: %w", s.Name, err)
@@ -197,8 +197,8 @@ func free(made string, taken, kept []string) string {
 	return numbered(n)
 }
 
-// sameReading reports whether the source that reads as one configuration says also reads as the other does.
-func sameReading(a, b config.Source) bool {
+// readsAlike reports whether the source that reads as one configuration says also reads as the other does.
+func readsAlike(a, b config.Source) bool {
 	for _, s := range []*config.Source{&a, &b} {
 		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
 	}
@@ -226,14 +226,14 @@ const leftover = 7 * 24 * time.Hour
 
 // sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends.
 func (f *feeds) sweep(ctx context.Context) error {
-	var settled <-chan struct{}
+	var alone <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case settled = <-f.switched:
-		case <-settled:
-			settled = nil
+		case alone = <-f.switched:
+		case <-alone:
+			alone = nil
 			f.forget()
 		}
 	}

@@ -16,8 +16,8 @@ func testRead(each func(string, func(*testing.T, *subject))) {
 	each("Get finds a key, and only that", func(t *testing.T, s *subject) {
 		a, b := New(resource.ServiceEntry, "ns", "a", "1"), New(resource.VirtualService, "ns", "a", "2")
 		s.put(t, a, b)
-		require.True(t, same(s.Store.Get(a.Key()), a))
-		require.True(t, same(s.Store.Get(b.Key()), b))
+		require.True(t, equal(s.Store.Get(a.Key()), a))
+		require.True(t, equal(s.Store.Get(b.Key()), b))
 		require.Nil(t, s.Store.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "ns", Name: "b"}))
 		require.Nil(t, s.Store.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "other", Name: "a"}))
 		require.Nil(t, s.Store.Get(resource.Key{Kind: resource.Gateway, Namespace: "ns", Name: "a"}))

@@ -63,8 +63,8 @@ func Content(r *resource.Resource) string {
 	return r.Labels()["content"]
 }
 
-// same reports whether two resources have the same key and content, whenever they were created: a store may know better.
-func same(a, b *resource.Resource) bool {
+// equal reports whether two resources have the same key and content, whenever they were created: a store may know better.
+func equal(a, b *resource.Resource) bool {
 	return a != nil && resource.Equal(a.WithCreated(time.Time{}), b.WithCreated(time.Time{}))
 }
 
@@ -86,7 +86,7 @@ func (s *subject) put(t *testing.T, rs ...*resource.Resource) {
 		}
 	}
 	for _, r := range rs {
-		Eventually(t, func() bool { return same(s.Store.Get(r.Key()), r) }, "%s is stored", r.Key())
+		Eventually(t, func() bool { return equal(s.Store.Get(r.Key()), r) }, "%s is stored", r.Key())
 	}
 }
 

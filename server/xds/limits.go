@@ -107,16 +107,16 @@ func (s *Server) refuse(reason string, code codes.Code, format string, args ...a
 
 func (s *Server) refused(reason string) { s.metrics.refusals.WithLabelValues(reason).Inc() }
 
-// maxHeld is how many refused streams are kept waiting at once: who is refused must not fill the memory either.
-const maxHeld = 1000
+// maxStalled is how many refused streams are kept waiting at once: who is refused must not fill the memory either.
+const maxStalled = 1000
 
-// hold logs a refusal and delays the news of it.
-func (s *Server) hold(st *stream, err error) {
+// stall logs a refusal and delays the news of it.
+func (s *Server) stall(st *stream, err error) {
 	if s.refusals.Allow() {
 		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
 	}
-	defer s.held.Add(-1)
-	if s.held.Add(1) > maxHeld {
+	defer s.stalled.Add(-1)
+	if s.stalled.Add(1) > maxStalled {
 		return
 	}
 	select {

@@ -184,7 +184,7 @@ func (o *orderModel) step() {
 	case n < 99:
 		most := 100 * time.Millisecond
 		if o.slow { // it keeps nobody waiting
-			o.settle()
+			o.sayAll()
 			most = modelAckTimeout / 2
 		}
 		o.pass(time.Duration(o.r.Int64N(int64(most))))
@@ -229,8 +229,8 @@ func (o *orderModel) move() {
 	o.group.Apply(commits)
 }
 
-// settle lets all be said that can be said now.
-func (o *orderModel) settle() {
+// sayAll lets all be said that can be said now.
+func (o *orderModel) sayAll() {
 	for range 100 {
 		switch sent, _ := o.pump(); {
 		case sent:

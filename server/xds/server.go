@@ -59,7 +59,7 @@ type Server struct {
 	gate      *gate
 	conns     sync.Map      // net.Addr → *conn: see ownAddr
 	names     atomic.Int64  // what the names of all streams cost
-	held      atomic.Int64  // streams that were refused and are kept waiting
+	stalled   atomic.Int64  // streams that were refused and are kept waiting
 	refusals  *rate.Limiter // of lines in the log
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
@@ -184,7 +184,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		st.zip = acceptsGzip(ss)
 	}
 	if err := s.admit(st); err != nil {
-		s.hold(st, err)
+		s.stall(st, err)
 		return err
 	}
 	defer s.leave(st)
@@ -195,7 +195,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	}
 	err := st.run(ctx)
 	if status.Code(err) == codes.ResourceExhausted {
-		s.hold(st, err)
+		s.stall(st, err)
 	}
 	return err
 }

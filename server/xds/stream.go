@@ -97,7 +97,7 @@ func (s *stream) receive() error {
 		room := s.conn.take(req.size)
 		err := s.take(req, time.Now())
 		if room != nil || req.initial != nil {
-			s.settle(kept{room, req.initial})
+			s.passOn(kept{room, req.initial})
 		}
 		if err != nil {
 			return err
@@ -129,8 +129,8 @@ type kept struct {
 	versions *versions // or nil
 }
 
-// settle gives what is kept of requests, and more of another one, to others once nothing refers to it any more.
-func (s *stream) settle(more ...kept) {
+// passOn gives what is kept of requests, and more of another one, to others once nothing refers to it any more.
+func (s *stream) passOn(more ...kept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept = append(s.kept, more...)
@@ -318,7 +318,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		case begun:
 			turn.work()
 			out, wait = s.next(time.Now())
-			s.settle()
+			s.passOn()
 			turn.wait()
 		case s.due():
 			turns, bell = ramp.turns, nil // to begin anew would be to lose the place in the queue

@@ -25,7 +25,7 @@ type mapper interface {
 func (r *run) publish(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	holder, _ := r.sink.(sources.Holder)
+	recaller, _ := r.sink.(sources.Recaller)
 	keeper, _ := r.sink.(sources.Keeper)
 	for {
 		now := r.gather(time.Now())
@@ -41,8 +41,8 @@ func (r *run) publish(ctx context.Context) {
 				rs, rejects, warnings = r.mapper.Service(w.name, w.in)
 			}
 			rejects = append(rejects, w.rejects...)
-			if w.merge && holder != nil {
-				rs = retain(rs, holder.Held(w.name), w.in)
+			if w.merge && recaller != nil {
+				rs = retain(rs, recaller.Published(w.name), w.in)
 			}
 			contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
 		}

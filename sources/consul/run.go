@@ -71,11 +71,11 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m mapper, places in
 }
 
 func (r *run) loop(ctx context.Context) error {
-	holder, _ := r.sink.(sources.Holder)
+	recaller, _ := r.sink.(sources.Recaller)
 	for _, group := range r.sink.Groups() {
 		r.restored[group] = true
-		if holder != nil {
-			r.mapper.Restore(holder.Held(group))
+		if recaller != nil {
+			r.mapper.Restore(recaller.Published(group))
 		}
 	}
 	if k, ok := r.sink.(sources.Keeper); ok {

@@ -19,10 +19,10 @@ type record struct {
 // known is an endpoint, and when it was first listed; zero if it was before this run.
 type known = absence.Known[mapping.Endpoint]
 
-// settle decides what is believed of a service. now are the endpoints that the registry lists, in order, and protocols those of all
+// believe decides what is believed of a service. now are the endpoints that the registry lists, in order, and protocols those of all
 // providers that it lists, also of those without a weight. stays says of an endpoint that is no longer listed whether it stays
 // for now: the registry proves nothing about it. A protocol that has no provider is remembered for keep.
-func settle(before record, now []mapping.Endpoint, protocols []string, stays func(known) bool, at time.Time, keep time.Duration) record {
+func believe(before record, now []mapping.Endpoint, protocols []string, stays func(known) bool, at time.Time, keep time.Duration) record {
 	after := record{empty: make(map[string]time.Time, len(before.empty))}
 	after.endpoints, after.held = absence.Settle(before.endpoints, now, mapping.Endpoint.Compare, stays, at)
 	has := map[string]bool{}

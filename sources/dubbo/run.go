@@ -56,11 +56,11 @@ func newRun(s *Source, sink sources.Sink) *run {
 }
 
 func (r *run) loop(ctx context.Context) error {
-	holder, _ := r.sink.(sources.Holder)
+	recaller, _ := r.sink.(sources.Recaller)
 	for _, group := range r.sink.Groups() {
 		var held []mapping.Restored
-		if holder != nil {
-			held = mapping.Restore(holder.Held(group))
+		if recaller != nil {
+			held = mapping.Restore(recaller.Published(group))
 		}
 		r.state.restore(group, held)
 	}

@@ -303,7 +303,7 @@ func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep 
 	for id, l := range now {
 		slices.SortStableFunc(l.endpoints, mapping.Endpoint.Compare)
 		l.endpoints = slices.CompactFunc(l.endpoints, func(a, b mapping.Endpoint) bool { return a.Compare(b) == 0 })
-		r := settle(before[id], l.endpoints, l.protocols, stays, at, keep(i != nil && i.removed && len(s.served[name]) == 0))
+		r := believe(before[id], l.endpoints, l.protocols, stays, at, keep(i != nil && i.removed && len(s.served[name]) == 0))
 		if len(r.empty) > 0 {
 			after[id] = r
 		}

@@ -119,9 +119,9 @@ func behind(blocked map[string]error, p string) bool {
 // many programs write a file by removing or emptying it first.
 type grace map[string]time.Time
 
-// settle takes the files that a look at time now missed. It returns those that are gone, having been missed for at least
+// judge takes the files that a look at time now missed. It returns those that are gone, having been missed for at least
 // their while already, and those that are not yet. It forgets the files that were not missed this time.
-func (g *grace) settle(missing []string, now time.Time, while func(path string) time.Duration) (gone, pending []string) {
+func (g *grace) judge(missing []string, now time.Time, while func(path string) time.Duration) (gone, pending []string) {
 	next := make(grace, len(missing))
 	for _, p := range missing {
 		since, ok := (*g)[p]

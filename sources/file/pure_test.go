@@ -266,13 +266,13 @@ func TestGrace(t *testing.T) {
 	var g grace
 	second := func(string) time.Duration { return time.Second }
 	at := time.Unix(1000, 0)
-	gone, pending := g.settle([]string{"a", "b"}, at, second)
+	gone, pending := g.judge([]string{"a", "b"}, at, second)
 	require.Empty(t, gone)
 	require.Equal(t, []string{"a", "b"}, pending)
-	gone, pending = g.settle([]string{"a"}, at.Add(999*time.Millisecond), second)
+	gone, pending = g.judge([]string{"a"}, at.Add(999*time.Millisecond), second)
 	require.Empty(t, gone)
 	require.Equal(t, []string{"a"}, pending)
-	gone, pending = g.settle([]string{"a", "b"}, at.Add(time.Second), second)
+	gone, pending = g.judge([]string{"a", "b"}, at.Add(time.Second), second)
 	require.Equal(t, []string{"a"}, gone, "b was back in between")
 	require.Equal(t, []string{"b"}, pending)
 }

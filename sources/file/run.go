@@ -110,7 +110,7 @@ func (r *run) loop(ctx context.Context) error {
 			}
 		case <-due.C:
 			armed = false
-			again, err := r.settle(ctx)
+			again, err := r.catchUp(ctx)
 			if err != nil {
 				return err
 			}
@@ -132,9 +132,9 @@ func (r *run) ask(path string, read bool) {
 	}
 }
 
-// settle looks at what is pending and publishes what has changed, in one commit. It wants to be called again after the
-// quiet delay if something is not settled yet: a file is missing, but not for long, or was written to while it was read.
-func (r *run) settle(ctx context.Context) (again bool, err error) {
+// catchUp looks at what is pending and publishes what has changed, in one commit. It wants to be called again after the
+// quiet delay if something is not certain yet: a file is missing, but not for long, or was written to while it was read.
+func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	if len(r.pending) == 0 {
 		return false, nil
 	}
@@ -157,7 +157,7 @@ func (r *run) settle(ctx context.Context) (again bool, err error) {
 		return false, nil
 	}
 	read, missing := compare(&r.files, r.pending, seen)
-	gone, young := r.missing.settle(missing, time.Now(), func(p string) time.Duration {
+	gone, young := r.missing.judge(missing, time.Now(), func(p string) time.Duration {
 		if seen.fleeting(p) {
 			return r.settings.EmptyGrace
 		}

@@ -12,7 +12,7 @@ import (
 	"tributary/sources"
 )
 
-// notSynced fails the test if the source has called itself synced, which is settled since it has reported.
+// notSynced fails the test if the source has called itself synced, which is certain since it has reported.
 func (l *live) notSynced() {
 	l.t.Helper()
 	require.False(l.t, l.table.Synced(), "something was never read")

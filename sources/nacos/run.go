@@ -35,7 +35,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{Source: s, sink: sink, bell: make(chan struct{}, 1), state: newState(s.mapper, s.settings.Groups, s.address.Place), down: errNotYet}
-	holder, _ := sink.(sources.Holder)
+	recaller, _ := sink.(sources.Recaller)
 	for _, name := range sink.Groups() {
 		k := keyOf(name)
 		if !slices.Contains(s.settings.Groups, k.group) || !s.settings.selects(k.service) {
@@ -43,8 +43,8 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			continue
 		}
 		var held []mapping.Restored
-		if holder != nil {
-			held = mapping.Restore(holder.Held(name))
+		if recaller != nil {
+			held = mapping.Restore(recaller.Published(name))
 		}
 		r.state.restore(k, held)
 	}

@@ -90,14 +90,14 @@ func (r *run) subscription(typeURL string) adsc.Subscription {
 // do. What it may have in another version, or what we do not hold as it sent it, has none: it is sent again, or is said to
 // have gone.
 func (r *run) versions(t *typeState) map[string]string {
-	holder, ok := r.sink.(sources.Holder)
+	recaller, ok := r.sink.(sources.Recaller)
 	if !ok || len(t.known) == 0 {
 		return nil
 	}
 	versions := make(map[string]string, len(t.known))
 	for name := range t.known {
 		versions[name] = ""
-		if held := holder.Held(groupOf(t.typeURL, name)); len(held) == 1 {
+		if held := recaller.Published(groupOf(t.typeURL, name)); len(held) == 1 {
 			versions[name] = held[0].Version()
 		}
 	}

@@ -250,7 +250,7 @@ func await(t testing.TB, what string, ok func() bool) {
 }
 
 // same reports whether two stores have the same objects in the same versions.
-func same(a, b memstore.Reader) bool {
+func equal(a, b memstore.Reader) bool {
 	_, x, _ := a.Changes(0)
 	_, y, _ := b.Changes(0)
 	if x.Len() != y.Len() {

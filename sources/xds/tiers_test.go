@@ -31,7 +31,7 @@ func newTier(t testing.TB, settings Settings, servers ...string) *tier {
 func awaitSame(t testing.TB, first memstore.Reader, tiers ...memstore.Reader) {
 	t.Helper()
 	for i, table := range tiers {
-		await(t, fmt.Sprintf("tier %d has the same", i+1), func() bool { return table.Synced() && same(first, table) })
+		await(t, fmt.Sprintf("tier %d has the same", i+1), func() bool { return table.Synced() && equal(first, table) })
 	}
 }
 
@@ -109,7 +109,7 @@ func TestASourceThatRunsAgainResumes(t *testing.T) {
 			c.meanwhile()
 			require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: r.source}))
 			await(t, "it has read", func() bool {
-				return same(top, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
+				return equal(top, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
 			})
 			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
 		})

@@ -95,7 +95,7 @@ func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 			continue
 		}
 		switch {
-		case a != nil && b != nil && same(first, second, key):
+		case a != nil && b != nil && equalServed(first, second, key):
 			continue
 		case b == nil && second.unsure > 0 || a == nil && first.unsure > 0:
 			d.Unsure++
@@ -124,10 +124,10 @@ func Write(w io.Writer, first, second *Side) (d Differences, err error) {
 	return d, nil
 }
 
-// same reports whether both sides have the same object of key.
-func same(first, second *Side, key resource.Key) bool {
+// equalServed reports whether both sides have the same object of key.
+func equalServed(first, second *Side, key resource.Key) bool {
 	a, b := first.objects[key], second.objects[key]
-	if !sameContent(a, b) {
+	if !equalContent(a, b) {
 		return false
 	}
 	if timeless(first, second, key) {
@@ -136,7 +136,7 @@ func same(first, second *Side, key resource.Key) bool {
 	return a.Own().Equal(b.Own()) && (!first.ordered || !second.ordered || a.Rank() == b.Rank())
 }
 
-func sameContent(a, b *resource.Resource) bool {
+func equalContent(a, b *resource.Resource) bool {
 	return resource.Equal(a.WithCreated(time.Time{}), b.WithCreated(time.Time{}))
 }
 
@@ -185,7 +185,7 @@ func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error
 	unified := udiff.Unified(labelA, labelB, before, after)
 	if unified == "" {
 		what := "the objects differ in fields of the spec that this version does not know"
-		if sameContent(a, b) {
+		if equalContent(a, b) {
 			what = fmt.Sprintf("their sources are in another order: where objects compete, this one has rank %d, and rank %d; the lowest wins", a.Rank(), b.Rank())
 		}
 		unified = fmt.Sprintf("--- %s\n+++ %s\n%s\n", labelA, labelB, what)

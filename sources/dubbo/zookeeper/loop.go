@@ -19,7 +19,7 @@ import (
 type node[T any] struct {
 	read  func(path string) (T, error)
 	watch func(path string) (T, <-chan zk.Event, error)
-	same  func(a, b T) bool
+	equal func(a, b T) bool
 }
 
 func (w *watch) children() node[[]string] {
@@ -139,7 +139,7 @@ func compare[T any](ctx context.Context, w *watch, path string, n node[T], befor
 		return true
 	default:
 	}
-	if errors.Is(err, registry.ErrAbsent) == errors.Is(beforeErr, registry.ErrAbsent) && n.same(before, now) {
+	if errors.Is(err, registry.ErrAbsent) == errors.Is(beforeErr, registry.ErrAbsent) && n.equal(before, now) {
 		return false
 	}
 	w.to.Healed(path)
