@@ -69,6 +69,20 @@ func (t *TLS) Check() error {
 // Secure reports whether connections are encrypted.
 func (t *TLS) Secure() bool { return t.Mode == TLSSimple || t.Mode == TLSMutual }
 
+// Dialer returns what gives each connection to a host its configuration; nil if t is nil or is for no TLS. It finds out now what is wrong with t.
+func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
+	if t == nil {
+		return nil, nil
+	}
+	if err := t.Check(); err != nil || !t.Secure() {
+		return nil, err
+	}
+	if _, err := t.Config(""); err != nil {
+		return nil, err
+	}
+	return t.Config, nil
+}
+
 // credentials reads what t names, for a connection to address.
 func (t *TLS) credentials(address string) (credentials.TransportCredentials, error) {
 	if !t.Secure() {

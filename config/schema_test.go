@@ -67,6 +67,8 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 'consul-kv://a:1/b', stale: true}]":                                false,
 		"configSources: [{address: 'nacos://a?kind=services', groups: [g]}]":                          true,
 		"configSources: [{address: 'nacos://a?kind=services', labelParams: [a]}]":                     false,
+		"configSources: [{address: 'nacos://a', labelParams: [a]}]":                                   true,
+		"configSources: [{address: 'nacos://a?kind=dubbo', groups: [g]}]":                             false,
 		"listen: {}": false,
 	} {
 		var value any
@@ -120,8 +122,13 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 		}
 		all = append(all, names...)
 		address := &jsonschema.Schema{Pattern: addresses(names)}
-		if scheme.Kind != "" {
-			address.AllOf = []*jsonschema.Schema{{Pattern: `[?&]kind=` + regexp.QuoteMeta(scheme.Kind) + `(&|$)`}}
+		switch first := slices.IndexFunc(config.Schemes(), func(s config.Scheme) bool { return slices.Equal(s.Names, scheme.Names) }); {
+		case scheme.Kind == "":
+		case config.Schemes()[first].Kind == scheme.Kind: // which goes without saying
+			is := &jsonschema.Schema{Pattern: kindIs(scheme.Kind)}
+			address = &jsonschema.Schema{Pattern: address.Pattern, AnyOf: []*jsonschema.Schema{{Not: &jsonschema.Schema{Pattern: `[?&]kind=`}}, is}}
+		default:
+			address.AllOf = []*jsonschema.Schema{{Pattern: kindIs(scheme.Kind)}}
 		}
 		s.AllOf = append(s.AllOf, &jsonschema.Schema{
 			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"address": address}},
@@ -133,6 +140,9 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 	s.Properties["address"].Pattern = addresses(all)
 	return s
 }
+
+// kindIs is a pattern of addresses that name a kind.
+func kindIs(kind string) string { return `[?&]kind=` + regexp.QuoteMeta(kind) + `(&|$)` }
 
 // addresses is a pattern of the addresses of schemes.
 func addresses(names []string) string { return "^(" + strings.Join(names, "|") + ")://" }

@@ -27,7 +27,7 @@ import (
 // address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
 	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port?kind=services is a Nacos."`
+	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds."`
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
@@ -56,7 +56,7 @@ type Settings interface {
 // Scheme is a kind of source.
 type Scheme struct {
 	Names    []string // what its addresses begin with
-	Kind     string   // what their parameter kind says, where one name stands for several kinds of source
+	Kind     string   // what their parameter kind says, where one name stands for several kinds of source; without it the first of these is meant
 	Settings func() Settings
 }
 
@@ -74,6 +74,7 @@ func Schemes() []Scheme {
 		{[]string{consul.Scheme, consul.SecureScheme}, "", func() Settings { return new(Consul) }},
 		{[]string{consulkv.Scheme, consulkv.SecureScheme}, "", func() Settings { return new(ConsulKV) }},
 		{[]string{dubbo.Scheme}, "", func() Settings { return new(Dubbo) }},
+		{[]string{dubbo.NacosScheme}, dubbo.Kind, func() Settings { return new(Dubbo) }},
 		{[]string{nacos.Scheme}, nacos.Kind, func() Settings { return new(Nacos) }},
 		{[]string{file.Scheme}, "", func() Settings { return new(File) }},
 		{[]string{xds.Scheme}, "", func() Settings { return new(XDS) }},
@@ -86,7 +87,7 @@ func schemeOf(address string) (s Scheme, name string, known bool) {
 	name, rest, _ := strings.Cut(address, "://")
 	kind := kindIn(rest)
 	for _, s := range Schemes() {
-		if slices.Contains(s.Names, name) && (s.Kind == kind || len(kindsOf(name)) == 0) {
+		if slices.Contains(s.Names, name) && (kind == "" || s.Kind == kind || len(kindsOf(name)) == 0) {
 			return s, name, true
 		}
 	}

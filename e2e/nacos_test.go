@@ -52,15 +52,15 @@ func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, what strin
 	return err
 }
 
-// always fails the test if istiod did not hold exactly this at some moment while f ran.
-func always(t *testing.T, istiod *fixture.Istiod, namespace, what string, want map[string][]string, f func()) {
+// stays fails the test if is gave an error at some moment while f ran.
+func stays(t *testing.T, is func() error, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	lost := make(chan error, 1)
 	go func() {
 		var first error
 		for ctx.Err() == nil {
-			if err := sameHeld(ctx, istiod, namespace, what, want); err != nil && ctx.Err() == nil && first == nil {
+			if err := is(); err != nil && ctx.Err() == nil && first == nil {
 				first = err
 			}
 			select {
@@ -137,7 +137,9 @@ func plainServices(t *testing.T, version string) {
 	want["orders.default-group"] = []string{"10.0.0.1:8080 300", "10.0.0.2:8081 50"}
 	holds("it is back", nacosTime)
 
-	always(t, istiod, "nacos", "Nacos is killed, and comes back empty", want, func() {
+	stays(t, func() error {
+		return sameHeld(t.Context(), istiod, "nacos", "Nacos is killed, and comes back empty", want)
+	}, func() {
 		n.Kill()
 		time.Sleep(awayFor())
 		n.Restart(t)

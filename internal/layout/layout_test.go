@@ -48,14 +48,15 @@ var arrows = map[string][]string{
 	"sources/dubbo":          {"resource", "sources", "adsc", "sources/absence", "sources/dubbo/"},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/dubbo/provider"},
-	"sources/dubbo/registry": {},
+	"sources/dubbo/registry": {"sources/dubbo/provider"},
 	"sources/dubbo/metadata": {"sources/dubbo/provider"},
 
-	"sources/dubbo/zookeeper":        {"sources/dubbo/registry"},
+	"sources/dubbo/nacos":            {"sources/dubbo/registry", "sources/dubbo/provider", "sources/nacos/client"},
+	"sources/dubbo/zookeeper":        {"sources/dubbo/registry", "sources/dubbo/provider"},
 	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},
 
 	"sources/nacos":           {"resource", "sources", "adsc", "sources/absence", "sources/nacos/"},
-	"sources/nacos/client":    {"adsc", "sources/nacos/wire"},
+	"sources/nacos/client":    {"sources/nacos/wire"},
 	"sources/nacos/wire":      {},
 	"sources/nacos/mapping":   {"resource", "sources/nacos/client"},
 	"sources/nacos/nacostest": {"sources/nacos/wire"},

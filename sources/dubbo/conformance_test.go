@@ -3,6 +3,8 @@ package dubbo
 import (
 	"fmt"
 	"net/url"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,8 +12,10 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/dubbo/nacos"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
+	"tributary/sources/nacos/nacostest"
 	"tributary/sources/sourcetest"
 )
 
@@ -33,6 +37,105 @@ type harness struct {
 	server *zktest.Server
 	level  level
 	expire bool
+}
+
+// TestConformanceOfNacos runs the suite at both levels on a Nacos that keeps what it had, and on one that comes back empty.
+func TestConformanceOfNacos(t *testing.T) {
+	for level, application := range map[string]bool{"interfaces": false, "applications": true} {
+		for how, forgets := range map[string]bool{"restarts with what it had": false, "restarts empty": true} {
+			t.Run(level+", "+how, func(t *testing.T) {
+				sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
+					return &nacosHarness{t: t, server: nacostest.Start(t), application: application, forgets: forgets, has: map[string]int{}}
+				})
+			})
+		}
+	}
+}
+
+// nacosHarness is a Nacos with a provider for each object.
+type nacosHarness struct {
+	t           *testing.T
+	server      *nacostest.Server
+	application bool // providers register by application
+	forgets     bool // what is registered, when it cannot be reached
+	away        bool
+
+	mu  sync.Mutex
+	has map[string]int
+}
+
+func (h *nacosHarness) Source() sources.Source {
+	settings := quickly()
+	settings.Hold = time.Second
+	require.NoError(h.t, settings.complete())
+	a, err := nacos.ParseAddress(h.server.Address())
+	require.NoError(h.t, err)
+	source, err := newSource(nacos.New(a, nil, 5*time.Millisecond, time.Minute), "nacos ", settings)
+	require.NoError(h.t, err)
+	return source
+}
+
+func (h *nacosHarness) Key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "dubbo", Name: name}
+}
+
+func (h *nacosHarness) service(name string) string {
+	if h.application {
+		return name
+	}
+	return "providers:" + name + "::"
+}
+
+func (h *nacosHarness) Put(name string, revision int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.has[name] = revision
+	h.put(name, revision)
+}
+
+func (h *nacosHarness) put(name string, revision int) {
+	meta := map[string]string{"application": "a", "category": "providers", "protocol": "dubbo", "path": name, "interface": name, "weight": strconv.Itoa(revision)}
+	if h.application {
+		r := "r" + strconv.Itoa(revision)
+		h.server.Config(name, r, fmt.Sprintf(
+			`{"app":%q,"revision":%q,"services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
+			name, r, name, name, name, revision))
+		meta = map[string]string{"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": r, "dubbo.metadata.storage-type": "remote"}
+	}
+	h.server.Put("DEFAULT_GROUP", h.service(name), "1", nacostest.Instance("10.0.1.1", 20880, meta))
+}
+
+func (h *nacosHarness) Delete(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.has, name)
+	h.server.Delete("DEFAULT_GROUP", h.service(name), "1")
+	h.server.Unlist("DEFAULT_GROUP", h.service(name))
+}
+
+func (h *nacosHarness) Unreachable() {
+	h.away = true
+	h.server.Stop()
+	if h.forgets {
+		h.server.Forget()
+	}
+}
+
+func (h *nacosHarness) Deny() { h.server.Deny(true) }
+
+func (h *nacosHarness) Restore() {
+	h.server.Deny(false)
+	h.server.Restart()
+	if h.away && h.forgets { // providers register anew, a little later
+		time.AfterFunc(100*time.Millisecond, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			for name, revision := range h.has {
+				h.put(name, revision)
+			}
+		})
+	}
+	h.away = false
 }
 
 // level is one at which providers register.

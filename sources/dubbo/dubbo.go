@@ -4,7 +4,7 @@
 // at two levels, interfaces and (since Dubbo 3) applications, mostly at both; they are merged. See README.md for what it does in which
 // situation.
 //
-// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Package zookeeper reads a registry,
+// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper and nacos read a registry,
 // behind the interface of package registry. Here, state.go and judge.go hold what is known and decide what of it counts, run.go is told by
 // the registry, resolve.go finds out what instances of applications serve, and publish.go hands on what is believed.
 package dubbo
@@ -12,6 +12,7 @@ package dubbo
 import (
 	"fmt"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,12 +21,17 @@ import (
 	"tributary/sources"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/metadata"
+	"tributary/sources/dubbo/nacos"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 )
 
-// Scheme is that of addresses of ZooKeeper.
-const Scheme = zookeeper.Scheme
+// Scheme is that of addresses of ZooKeeper, and NacosScheme that of Nacos, of which the parameter kind may say Kind.
+const (
+	Scheme      = zookeeper.Scheme
+	NacosScheme = nacos.Scheme
+	Kind        = "dubbo"
+)
 
 // Settings are the options of a Dubbo source. Zero values stand for the defaults.
 type Settings struct {
@@ -90,26 +96,29 @@ var _ sources.Source = (*Source)(nil)
 
 // New returns a source of the registry at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
-	a, err := zookeeper.ParseAddress(address)
-	if err != nil {
-		return nil, err
-	}
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	var secure zookeeper.TLS
-	if t := settings.TLS; t != nil {
-		if err := t.Check(); err != nil {
-			return nil, fmt.Errorf("tlsSettings: %w", err)
-		}
-		if t.Secure() {
-			secure = t.Config
-			if _, err := secure(""); err != nil {
-				return nil, fmt.Errorf("tlsSettings: %w", err)
-			}
-		}
+	secure, err := settings.TLS.Dialer()
+	if err != nil {
+		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}
-	source, err := newSource(zookeeper.New(a, secure, settings.Resync), "zookeeper "+a.Root+"/"+a.Group+"/", settings)
+	var of registry.Registry
+	var place string
+	if strings.HasPrefix(address, NacosScheme+"://") {
+		a, err := nacos.ParseAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		of, place = nacos.New(a, secure, nacos.Interval, settings.Resync), a.Place(a.Group, "")
+	} else {
+		a, err := zookeeper.ParseAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		of, place = zookeeper.New(a, secure, settings.Resync), "zookeeper "+a.Root+"/"+a.Group+"/"
+	}
+	source, err := newSource(of, place, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -201,7 +201,10 @@ func (r *run) expire(now time.Time) time.Duration {
 // health says how the source is. The caller holds mu.
 func (r *run) health(now time.Time) sources.Health {
 	s := r.state
-	if r.down != "" {
+	switch {
+	case r.denied:
+		return sources.Health{State: sources.Denied, Message: r.down}
+	case r.down != "":
 		return sources.Health{State: sources.Unreachable, Message: r.down}
 	}
 	for _, l := range s.listed {

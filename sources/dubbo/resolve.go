@@ -63,27 +63,24 @@ const (
 
 )
 
-// takeInstance notes the content of an instance. The caller holds mu.
-func (r *run) takeInstance(application string, i *instance, content []byte, err error) {
+// takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
+func (r *run) takeInstance(application string, i *instance, now *provider.Instance, err error) {
 	i.settled = true
 	if errors.Is(err, registry.ErrAbsent) {
 		return // what lists it will tell
 	}
 	i.problem = ""
-	var now provider.Instance
-	ok := false
-	if err == nil {
-		now, ok, err = provider.ParseInstance(application, content)
-	}
 	if err != nil {
 		i.problem = fmt.Sprintf("instance %s of %s: %v", i.id, application, err)
 		return // what was known of it stays
 	}
-	i.Instance, i.dubbo = now, ok
-	if !ok {
+	i.dubbo = now != nil
+	if now == nil {
+		i.Instance = provider.Instance{}
 		r.state.drop(i)
 		return
 	}
+	i.Instance = *now
 	r.need(i)
 }
 

@@ -11,6 +11,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -30,6 +31,7 @@ type run struct {
 	mu      sync.Mutex
 	state   *state
 	down    string    // why the registry cannot be reached; empty if it can
+	denied  bool      // it does not take us for who we say
 	up      bool      // it could be, at some time
 	asked   time.Time // since when all is read but what instances serve
 	started bool      // something was published
@@ -119,7 +121,7 @@ func selected(names, wanted, skipped []string) (all []string) {
 }
 
 // Providers implements registry.Listener.
-func (r *run) Providers(name string, nodes []string, err error) {
+func (r *run) Providers(name string, all []registry.Registered, err error) {
 	r.change(func(s *state) {
 		i := s.interfaces[name]
 		switch {
@@ -129,13 +131,13 @@ func (r *run) Providers(name string, nodes []string, err error) {
 		case err != nil:
 			i.settled, i.trouble = true, err
 		default:
-			s.takeProviders(name, nodes)
+			s.takeProviders(name, all)
 		}
 	})
 }
 
 // Rules implements registry.Listener.
-func (r *run) Rules(name string, nodes []string, err error) {
+func (r *run) Rules(name string, all []registry.Registered, err error) {
 	r.change(func(s *state) {
 		i := s.interfaces[name]
 		switch {
@@ -144,7 +146,7 @@ func (r *run) Rules(name string, nodes []string, err error) {
 			i.ruled = true // without them it is served as it is; those that were known stay
 			i.trouble = err
 		default:
-			s.takeRules(name, nodes)
+			s.takeRules(name, all)
 		}
 	})
 }
@@ -164,19 +166,20 @@ func (r *run) Instances(name string, ids []string, err error) {
 }
 
 // Instance implements registry.Listener.
-func (r *run) Instance(application, id string, content []byte, err error) {
+func (r *run) Instance(application, id string, i *provider.Instance, err error) {
 	r.change(func(s *state) {
 		a := s.applications[application]
 		if a == nil || a.instances[id] == nil {
 			return
 		}
-		r.takeInstance(application, a.instances[id], content, err)
+		r.takeInstance(application, a.instances[id], i, err)
 	})
 }
 
 // Connection implements registry.Listener.
 func (r *run) Connection(c registry.Connection) {
 	r.change(func(s *state) {
+		r.denied = c.Denied
 		if !c.Up {
 			r.down = c.Message
 			return

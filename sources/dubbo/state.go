@@ -10,6 +10,7 @@ import (
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
 )
 
 // state is what is known of a registry. It does no I/O and has no clock. The mu of run guards it.
@@ -95,20 +96,19 @@ func (s *state) restore(name string, all []mapping.Restored) {
 	}
 }
 
-// takeProviders notes the nodes of the providers of an interface. One that cannot be read is left out, with a warning.
-func (s *state) takeProviders(name string, nodes []string) {
+// takeProviders notes the providers of an interface. One that cannot be read is left out, with a warning.
+func (s *state) takeProviders(name string, all []registry.Registered) {
 	i := s.interfaces[name]
 	if i == nil {
 		return
 	}
 	i.settled, i.read, i.there, i.removed, i.trouble = true, true, true, false, nil
 	i.providers, i.warnings = nil, nil
-	for _, node := range nodes {
-		u, err := provider.ParseNode(node)
+	for _, one := range all {
 		var p provider.Provider
-		ok := false
+		ok, err := false, one.Err
 		if err == nil {
-			p, ok, err = u.Provider()
+			p, ok, err = one.Provider()
 		}
 		if err != nil {
 			i.warnings = append(i.warnings, s.place+name+": "+err.Error())
@@ -138,18 +138,16 @@ func (s *state) removed(name string) {
 	s.dirty[name] = true
 }
 
-func (s *state) takeRules(name string, nodes []string) {
+func (s *state) takeRules(name string, all []registry.Registered) {
 	i := s.interfaces[name]
 	if i == nil {
 		return
 	}
 	i.ruled = true
 	i.rules = nil
-	for _, node := range nodes {
-		if u, err := provider.ParseNode(node); err == nil {
-			if rule, ok := u.Configurator(); ok {
-				i.rules = append(i.rules, rule)
-			}
+	for _, one := range all {
+		if rule, ok := one.Configurator(); one.Err == nil && ok {
+			i.rules = append(i.rules, rule)
 		}
 	}
 	s.dirty[name] = true

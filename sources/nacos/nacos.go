@@ -90,9 +90,9 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(a); err != nil {
 		return nil, err
 	}
-	secure, err := client.Secure(settings.TLS)
+	secure, err := settings.TLS.Dialer()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}
 	m, err := mapping.New(settings.Mapping, a.NamespaceName(), settings.VIPs)
 	if err != nil {

@@ -24,6 +24,7 @@ func (Greeter) Reference() string { return "com.acme.Greeter" }
 
 func main() {
 	zk := flag.String("zk", "127.0.0.1:2181", "ZooKeeper")
+	nacos := flag.String("nacos", "", "Nacos, instead of ZooKeeper")
 	app := flag.String("app", "go-app", "application")
 	mode := flag.String("mode", "all", "interface, instance or all")
 	remote := flag.Bool("remote", false, "metadata in the metadata report")
@@ -35,6 +36,9 @@ func main() {
 	flag.Parse()
 
 	where := []registry.Option{registry.WithZookeeper(), registry.WithAddress(*zk)}
+	if *nacos != "" {
+		where = []registry.Option{registry.WithNacos(), registry.WithAddress(*nacos)}
+	}
 	switch *mode {
 	case "interface":
 		where = append(where, registry.WithRegisterInterface())

@@ -4,6 +4,8 @@ package registry
 import (
 	"context"
 	"errors"
+
+	"tributary/sources/dubbo/provider"
 )
 
 // Registry is where providers register.
@@ -24,18 +26,24 @@ type Listener interface {
 	// Interfaces are the names of what may be interfaces, and Applications those of what may be applications.
 	Interfaces(names []string, err error)
 	Applications(names []string, err error)
-	// Providers are the nodes of the providers of an interface, as they are named. ErrAbsent says that there is no place for
-	// them: the name is not that of an interface, or no longer.
-	Providers(iface string, nodes []string, err error)
-	// Rules are the nodes of the configurators of an interface. There need not be a place for them.
-	Rules(iface string, nodes []string, err error)
-	// Instances are the ids of those of an application, and Instance is the content of one.
+	// Providers are those that registered for an interface. ErrAbsent says that there is no place for them: the name is not that of an
+	// interface, or no longer.
+	Providers(iface string, all []Registered, err error)
+	// Rules are the configurators of an interface. There need not be a place for them.
+	Rules(iface string, all []Registered, err error)
+	// Instances are the ids of those of an application, and Instance is one of them: nil for one that is not Dubbo's.
 	Instances(application string, ids []string, err error)
-	Instance(application, id string, content []byte, err error)
+	Instance(application, id string, i *provider.Instance, err error)
 	// Connection tells whether the registry can be reached, at the start and whenever that changes.
 	Connection(c Connection)
 	// Healed tells that a slow compare found something that had changed without a word.
 	Healed(path string)
+}
+
+// Registered is what somebody registered, or why that cannot be read.
+type Registered struct {
+	provider.URL
+	Err error
 }
 
 // ErrAbsent says that something is not there, for certain.
@@ -48,5 +56,6 @@ var ErrDenied = errors.New("we may not read it")
 type Connection struct {
 	Up      bool
 	Fresh   bool   // Up, and nothing that was known of earlier holds: the session is a new one
+	Denied  bool   // not Up, as the registry does not take us for who we say
 	Message string // for people, of one that is not up
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"tributary/internal/worker"
+	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -250,10 +251,20 @@ func (w *watch) iface(ctx context.Context, node string) {
 			if errors.Is(err, registry.ErrAbsent) {
 				rules, err = nil, nil
 			}
-			w.to.Rules(name, rules, err)
+			w.to.Rules(name, readAll(rules), err)
 		})
 	})
-	follow(ctx, w, path+"/providers", w.children(), w.exists, func(nodes []string, err error) { w.to.Providers(name, nodes, err) })
+	follow(ctx, w, path+"/providers", w.children(), w.exists, func(nodes []string, err error) { w.to.Providers(name, readAll(nodes), err) })
+}
+
+// readAll reads the names of nodes.
+func readAll(nodes []string) []registry.Registered {
+	all := make([]registry.Registered, len(nodes))
+	for i, node := range nodes {
+		u, err := provider.ParseNode(node)
+		all[i] = registry.Registered{URL: u, Err: err}
+	}
+	return all
 }
 
 // applications follows the applications.
@@ -281,7 +292,16 @@ func (w *watch) application(ctx context.Context, name string) {
 	path := w.apps + "/" + name
 	instances := w.branches(func(ctx context.Context, id string) {
 		follow(ctx, w, path+"/"+id, w.data(), w.vanished, func(content []byte, err error) {
-			w.to.Instance(name, id, content, err)
+			if err != nil {
+				w.to.Instance(name, id, nil, err)
+				return
+			}
+			i, ok, err := provider.ParseInstance(name, content)
+			if !ok && err == nil {
+				w.to.Instance(name, id, nil, nil)
+				return
+			}
+			w.to.Instance(name, id, &i, err)
 		})
 	})
 	defer instances.end()

@@ -130,7 +130,7 @@ const maxInstance = 1 << 20
 // instances reads the instances of a service. One that cannot be read is left out, with a warning.
 func (s serviceInfo) instances() (all []Instance, warnings []string) {
 	for _, raw := range s.Hosts {
-		i, err := parseInstance(raw)
+		i, err := ParseInstance(raw)
 		if err != nil {
 			warnings = append(warnings, "an instance: "+err.Error())
 			continue
@@ -140,7 +140,8 @@ func (s serviceInfo) instances() (all []Instance, warnings []string) {
 	return all, warnings
 }
 
-func parseInstance(raw json.RawMessage) (Instance, error) {
+// ParseInstance reads an instance as Nacos writes it.
+func ParseInstance(raw json.RawMessage) (Instance, error) {
 	if len(raw) > maxInstance {
 		return Instance{}, fmt.Errorf("%d bytes: more than %d are not read", len(raw), maxInstance)
 	}

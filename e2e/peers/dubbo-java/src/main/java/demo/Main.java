@@ -19,7 +19,7 @@ public class Main {
         ApplicationConfig app = new ApplicationConfig(get("app", "java-app"));
         app.setMetadataType(get("metadata", "local"));
         app.setQosEnable(false);
-        RegistryConfig registry = new RegistryConfig("zookeeper://" + get("zk", "127.0.0.1:2181") + "?session=3000");
+        RegistryConfig registry = new RegistryConfig(get("registry", "zookeeper://" + get("zk", "127.0.0.1:2181") + "?session=3000"));
         List<ProtocolConfig> protocols = new ArrayList<>();
         String[] names = get("protocol", "dubbo").split(",");
         String[] ports = get("port", "20880").split(",");

@@ -1,0 +1,276 @@
+// Package nacos reads what Dubbo's providers register in a Nacos.
+package nacos
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+	"tributary/sources/nacos/client"
+)
+
+// Scheme is that of addresses of Nacos.
+const Scheme = client.Scheme
+
+// Address is where a registry is: see package client.
+type Address = client.Address
+
+// ParseAddress reads an address.
+func ParseAddress(address string) (Address, error) { return client.ParseAddress(address) }
+
+// Interval is how often the names of services are looked at.
+const Interval = 2 * time.Second
+
+// remembered is how long an interface is told of that Nacos does not list any more, which it does a minute after the last provider went.
+const remembered = 25 * time.Hour
+
+// Registry is a Nacos in which Dubbo's providers register.
+type Registry struct {
+	client   *client.Client
+	group    string
+	interval time.Duration
+	resync   time.Duration
+}
+
+var _ registry.Registry = (*Registry)(nil)
+
+// New returns the registry at an address.
+func New(a Address, config client.TLS, interval, resync time.Duration) *Registry {
+	return &Registry{client: client.New(a, config), group: a.Group, interval: interval, resync: resync}
+}
+
+// Watch implements registry.Registry.
+func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
+	l := newListener(to)
+	return r.client.Watch(ctx, client.Watched{
+		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
+		Selects: func(_, name string) bool {
+			iface, is := interfaceOf(name)
+			return !is || iface != ""
+		},
+	}, l)
+}
+
+// interfaceOf returns the interface of a service that is registered at interface level, as providers:interface:version:group. is is true and the
+// interface empty for what others register there: consumers:…, routers:….
+func interfaceOf(name string) (iface string, is bool) {
+	category, rest, _ := strings.Cut(name, ":")
+	switch category {
+	case "providers":
+		iface, _, _ = strings.Cut(rest, ":")
+		return iface, true
+	case "consumers", "routers", "configurators":
+		return "", true
+	}
+	return "", false
+}
+
+// Metadata implements registry.Registry. dubbo-go has it under another name as well.
+func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
+	for _, at := range [][2]string{{application, revision}, {application + ":" + revision, client.DefaultGroup}} {
+		text, err := r.client.Config(ctx, at[0], at[1])
+		if err == nil && strings.HasPrefix(strings.TrimSpace(text), "{") {
+			return []byte(text), nil
+		}
+		if err != nil && !errors.Is(err, client.ErrAbsent) {
+			return nil, explain(err)
+		}
+	}
+	return nil, registry.ErrAbsent
+}
+
+// Mapped implements registry.Registry. Nacos has the mapping by interface, and no way to list it by this protocol.
+func (r *Registry) Mapped(context.Context) (map[string][]string, error) { return nil, nil }
+
+// explain says what an error of the client means.
+func explain(err error) error {
+	if errors.Is(err, client.ErrDenied) {
+		return fmt.Errorf("%w: %w", registry.ErrDenied, err)
+	}
+	return err
+}
+
+// listener makes what the client tells of services what the source wants to know of providers. The client calls it from one goroutine at a time, but for
+// Connection.
+type listener struct {
+	to registry.Listener
+
+	mu         sync.Mutex
+	session    int
+	services   map[string]*service
+	interfaces map[string]time.Time // and when they were listed last
+}
+
+func newListener(to registry.Listener) *listener {
+	return &listener{to: to, services: map[string]*service{}, interfaces: map[string]time.Time{}}
+}
+
+// service is one of an interface, for one version and group.
+type service struct {
+	iface   string
+	session int // in which it was read
+	read    bool
+	all     []registry.Registered
+}
+
+// Connection implements client.Listener.
+func (l *listener) Connection(err error) {
+	c := registry.Connection{Up: err == nil, Fresh: true}
+	if err != nil {
+		c.Denied, c.Message = errors.Is(err, client.ErrDenied), err.Error()
+	} else {
+		l.mu.Lock()
+		l.session++
+		l.mu.Unlock()
+	}
+	l.to.Connection(c)
+}
+
+// Services implements client.Listener.
+func (l *listener) Services(_ string, names []string, err error) {
+	if err != nil {
+		err = explain(err)
+		l.to.Interfaces(nil, err)
+		l.to.Applications(nil, err)
+		return
+	}
+	interfaces, applications := l.note(names, time.Now())
+	l.to.Interfaces(interfaces, nil)
+	l.to.Applications(applications, nil)
+	for _, name := range interfaces {
+		l.to.Rules(name, nil, nil)
+	}
+	for _, name := range interfaces { // one may have a service less, or none
+		l.tell(name)
+	}
+}
+
+// note notes the names of all services.
+func (l *listener) note(names []string, now time.Time) (interfaces, applications []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	there := map[string]bool{}
+	for _, name := range names {
+		iface, is := interfaceOf(name)
+		if !is {
+			applications = append(applications, name)
+			continue
+		}
+		there[name] = true
+		l.interfaces[iface] = now
+		if l.services[name] == nil {
+			l.services[name] = &service{iface: iface}
+		}
+	}
+	for name, listed := range l.interfaces {
+		if now.Sub(listed) > remembered {
+			delete(l.interfaces, name)
+			continue
+		}
+		interfaces = append(interfaces, name)
+	}
+	for name, of := range l.services {
+		// Of one that is not listed the client tells itself what it has, unless there is a new connection, which knows nothing of it.
+		if _, known := l.interfaces[of.iface]; !known || !there[name] && of.session != l.session {
+			delete(l.services, name)
+		}
+	}
+	slices.Sort(interfaces)
+	return interfaces, applications
+}
+
+// tell tells of the providers of an interface, if all of it is known by this connection.
+func (l *listener) tell(iface string) {
+	l.mu.Lock()
+	var all []registry.Registered
+	for _, name := range slices.Sorted(maps.Keys(l.services)) {
+		of := l.services[name]
+		if of.iface != iface {
+			continue
+		}
+		if !of.read || of.session != l.session {
+			l.mu.Unlock()
+			return
+		}
+		all = append(all, of.all...)
+	}
+	l.mu.Unlock()
+	l.to.Providers(iface, all, nil)
+}
+
+// Instances implements client.Listener.
+func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
+	all = slices.DeleteFunc(all, func(i client.Instance) bool { return !i.Healthy || !i.Enabled || i.Weight <= 0 })
+	iface, is := interfaceOf(name)
+	switch {
+	case !is:
+		l.application(name, all, err)
+	case err != nil:
+		l.to.Providers(iface, nil, explain(err))
+	default:
+		l.mu.Lock()
+		of := l.services[name]
+		if of == nil {
+			of = &service{iface: iface}
+			l.services[name] = of
+		}
+		of.read, of.session, of.all = true, l.session, registered(iface, all)
+		for _, w := range warnings {
+			of.all = append(of.all, registry.Registered{Err: errors.New(w)})
+		}
+		l.mu.Unlock()
+		l.tell(iface)
+	}
+}
+
+// registered returns what instances of a service of an interface register: URLs, whose parameters are the metadata.
+func registered(iface string, all []client.Instance) (urls []registry.Registered) {
+	for _, i := range all {
+		u := provider.URL{
+			Protocol: strings.ToLower(cmp.Or(i.Metadata["protocol"], "dubbo")), Host: i.IP, Port: i.Port,
+			Path: cmp.Or(strings.TrimPrefix(i.Metadata["path"], "/"), iface), Params: maps.Clone(i.Metadata),
+		}
+		if u.Params == nil {
+			u.Params = map[string]string{}
+		}
+		u.Params["interface"] = cmp.Or(u.Params["interface"], iface)
+		urls = append(urls, registry.Registered{URL: u})
+	}
+	return urls
+}
+
+// application tells of the instances of an application.
+func (l *listener) application(name string, all []client.Instance, err error) {
+	if err != nil {
+		l.to.Instances(name, nil, explain(err))
+		return
+	}
+	by := map[string]client.Instance{}
+	for _, i := range all {
+		by[net.JoinHostPort(i.IP, strconv.Itoa(i.Port))] = i
+	}
+	ids := slices.Sorted(maps.Keys(by))
+	l.to.Instances(name, ids, nil)
+	for _, id := range ids {
+		i := by[id]
+		one, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
+		if !ok && err == nil {
+			l.to.Instance(name, id, nil, nil)
+			continue
+		}
+		l.to.Instance(name, id, &one, err)
+	}
+}
+
+// Healed implements client.Listener.
+func (l *listener) Healed(group, service string) { l.to.Healed(group + "@@" + service) }

@@ -1,0 +1,185 @@
+package nacos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+	"tributary/sources/nacos/client"
+)
+
+// heard remembers what it was told, as text.
+type heard struct {
+	registry.Listener
+	told      []string
+	providers map[string][]registry.Registered
+	instances map[string]*provider.Instance
+}
+
+func newHeard() *heard {
+	return &heard{providers: map[string][]registry.Registered{}, instances: map[string]*provider.Instance{}}
+}
+
+func (h *heard) say(format string, args ...any) {
+	h.told = append(h.told, fmt.Sprintf(format, args...))
+}
+
+func (h *heard) Interfaces(names []string, err error)   { h.say("interfaces %v %v", names, err) }
+func (h *heard) Applications(names []string, err error) { h.say("applications %v %v", names, err) }
+func (h *heard) Providers(iface string, all []registry.Registered, err error) {
+	h.say("providers %s %d %v", iface, len(all), err)
+	h.providers[iface] = all
+}
+func (h *heard) Rules(string, []registry.Registered, error) {}
+func (h *heard) Instances(application string, ids []string, err error) {
+	h.say("instances %s %v %v", application, ids, err)
+}
+
+func (h *heard) Instance(application, id string, i *provider.Instance, err error) {
+	h.say("instance %s %s %v %v", application, id, i != nil, err)
+	h.instances[id] = i
+}
+func (h *heard) Connection(c registry.Connection) { h.say("connection %v %v", c.Up, c.Denied) }
+func (h *heard) Healed(path string)               { h.say("healed %s", path) }
+
+// since returns what was told since it was asked last.
+func (h *heard) since() []string {
+	told := h.told
+	h.told = nil
+	return told
+}
+
+// captured reads what a real Nacos 2.3.2 has of a service.
+func captured(t *testing.T, file string) (service string, all []client.Instance) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + file)
+	require.NoError(t, err)
+	var doc struct {
+		Service string
+		Hosts   []json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal(text, &doc))
+	for _, raw := range doc.Hosts {
+		i, err := client.ParseInstance(raw)
+		require.NoError(t, err)
+		all = append(all, i)
+	}
+	require.NotEmpty(t, all)
+	return doc.Service, all
+}
+
+func follow() (*listener, *heard) {
+	h := newHeard()
+	return newListener(h), h
+}
+
+// TestWhatJavaAndGoRegister has what Dubbo 3.3.6 for Java and dubbo-go 3.3.2 registered.
+func TestWhatJavaAndGoRegister(t *testing.T) {
+	l, h := follow()
+	l.Connection(nil)
+	java, javas := captured(t, "java-interface.json")
+	golang, gos := captured(t, "go-interface.json")
+	app, apps := captured(t, "java-application.json")
+	goApp, goApps := captured(t, "go-application.json")
+	l.Services("", []string{java, golang, app, goApp, "consumers:demo.GreetService::"}, nil)
+	l.Instances("", java, javas, nil, nil)
+	l.Instances("", golang, gos, nil, nil)
+	l.Instances("", app, apps, nil, nil)
+	l.Instances("", goApp, goApps, nil, nil)
+
+	p, ok, err := h.providers["demo.GreetService"][0].Provider()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, provider.ID{Interface: "demo.GreetService"}, p.ID)
+	require.Equal(t, []any{"dubbo", "192.0.2.2", "all-local", uint32(100)}, []any{p.Protocol, p.Host, p.Application, p.Weight()})
+	p, ok, err = h.providers["com.acme.Greeter"][0].Provider()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, provider.ID{Interface: "com.acme.Greeter", Group: "g1", Version: "1.0.0"}, p.ID)
+	require.Equal(t, []any{"tri", "127.0.0.1", "com.acme.Greeter", uint32(100)}, []any{p.Protocol, p.Host, p.Path, p.Weight()})
+	require.EqualValues(t, 1795327368000, p.Timestamp)
+
+	i := h.instances["192.0.2.2:23442"]
+	require.Equal(t, "all-local", i.Application)
+	require.Equal(t, &provider.MetadataService{Protocol: "dubbo", Port: 23442, Version: "1.0.0"}, i.Service)
+	require.False(t, i.Remote)
+	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, h.instances["127.0.0.1:23451"].Endpoints)
+}
+
+func instance(ip string, meta ...string) client.Instance {
+	i := client.Instance{IP: ip, Port: 20880, Weight: 1, Healthy: true, Enabled: true, Metadata: map[string]string{}}
+	for n := 0; n < len(meta); n += 2 {
+		i.Metadata[meta[n]] = meta[n+1]
+	}
+	return i
+}
+
+// TestAnInterfaceIsToldWhole has one in two versions.
+func TestAnInterfaceIsToldWhole(t *testing.T) {
+	l, h := follow()
+	l.Connection(nil)
+	l.Services("", []string{"providers:a.B:1:", "providers:a.B:2:"}, nil)
+	require.Equal(t, []string{"connection true false", "interfaces [a.B] <nil>", "applications [] <nil>"}, h.since())
+	l.Instances("", "providers:a.B:1:", []client.Instance{instance("10.0.0.1")}, nil, nil)
+	require.Empty(t, h.since(), "of the other nothing is known")
+	l.Instances("", "providers:a.B:2:", []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
+	require.Equal(t, []string{"providers a.B 3 <nil>"}, h.since())
+	require.Error(t, h.providers["a.B"][2].Err)
+
+	l.Services("", []string{"providers:a.B:1:"}, nil)
+	require.Equal(t, []string{"interfaces [a.B] <nil>", "applications [] <nil>", "providers a.B 3 <nil>"}, h.since(), "not listed is not empty")
+	l.Instances("", "providers:a.B:2:", nil, nil, nil)
+	require.Equal(t, []string{"providers a.B 1 <nil>"}, h.since())
+
+	l.Connection(errors.New("no"))
+	l.Connection(nil)
+	l.Services("", []string{"providers:a.B:2:"}, nil)
+	require.Equal(t, []string{"connection false false", "connection true false", "interfaces [a.B] <nil>", "applications [] <nil>"}, h.since(), "nothing is told before it is read")
+	l.Instances("", "providers:a.B:2:", []client.Instance{instance("10.0.0.2")}, nil, nil)
+	require.Equal(t, []string{"providers a.B 1 <nil>"}, h.since())
+
+	l.Connection(nil)
+	h.since()
+	l.Services("", nil, nil)
+	require.Equal(t, []string{"interfaces [a.B] <nil>", "applications [] <nil>", "providers a.B 0 <nil>"}, h.since(), "an interface stays when its last provider has gone")
+}
+
+func TestTroubleIsTold(t *testing.T) {
+	l, h := follow()
+	denied := fmt.Errorf("%w: no", client.ErrDenied)
+	l.Connection(denied)
+	l.Connection(nil)
+	l.Services("", nil, denied)
+	l.Services("", []string{"providers:a.B::", "app"}, nil)
+	h.since()
+	l.Instances("", "providers:a.B::", nil, nil, denied)
+	l.Instances("", "app", nil, nil, errors.New("no"))
+	require.Equal(t, []string{"providers a.B 0 we may not read it: we may not read it: no", "instances app [] no"}, h.since())
+}
+
+func TestOthersAreNotDubbos(t *testing.T) {
+	l, h := follow()
+	l.Connection(nil)
+	l.Services("", []string{"orders"}, nil)
+	h.since()
+	off, ill, none := instance("10.0.0.2"), instance("10.0.0.3"), instance("10.0.0.4")
+	off.Enabled, ill.Healthy, none.Weight = false, false, 0
+	l.Instances("", "orders", []client.Instance{instance("10.0.0.1"), off, ill, none, instance("10.0.0.5", "dubbo.endpoints", "{")}, nil, nil)
+	told := h.since()
+	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.5:20880] <nil>", told[0])
+	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", told[1])
+	require.Contains(t, told[2], "instance orders 10.0.0.5:20880 true instance 10.0.0.5:20880 of orders: dubbo.endpoints")
+	for name, want := range map[string]string{"providers:a.B:1.0:g": "a.B", "providers:a.B": "a.B", "consumers:a.B::": "", "routers:x": "", "providers:": ""} {
+		iface, is := interfaceOf(name)
+		require.Equal(t, want, iface)
+		require.True(t, is)
+	}
+	_, is := interfaceOf("orders")
+	require.False(t, is)
+}
