@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -72,6 +73,9 @@ func indexOf(root *yaml.Node) fieldIndex {
 	return x
 }
 
+// quoted is a text in quotes within a message.
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
 // find returns the node that a message is about, or nil.
 func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 	if field, _, ok := strings.Cut(message, ": "); ok {
@@ -79,6 +83,11 @@ func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 			if n := follow(root, path); n != nil {
 				return n
 			}
+		}
+	}
+	for _, said := range quoted.FindAllStringSubmatch(message, -1) { // which may be several words
+		if n := x.values[said[1]]; n != nil {
+			return n
 		}
 	}
 	var best *yaml.Node
@@ -140,12 +149,12 @@ func follow(n *yaml.Node, path string) *yaml.Node {
 		case path[0] == '.':
 			path = path[1:]
 		case strings.HasPrefix(path, `["`):
-			quoted, err := strconv.QuotedPrefix(path[1:])
-			if err != nil || !strings.HasPrefix(path[1+len(quoted):], "]") {
+			key, err := strconv.QuotedPrefix(path[1:])
+			if err != nil || !strings.HasPrefix(path[1+len(key):], "]") {
 				return nil
 			}
-			name, _ := strconv.Unquote(quoted) // it is quoted
-			n, path = valueOf(n, name), path[len(quoted)+2:]
+			name, _ := strconv.Unquote(key) // it is quoted
+			n, path = valueOf(n, name), path[len(key)+2:]
 		case path[0] == '[':
 			number, rest, _ := strings.Cut(path[1:], "]")
 			i, err := strconv.Atoi(number)

@@ -194,7 +194,8 @@ func (x *torture) mend() {
 		for _, p := range o.unsound {
 			at := filepath.Join(x.root, p)
 			if _, err := os.Stat(at); err == nil && strings.HasSuffix(p, ".yaml") {
-				_ = os.WriteFile(at, []byte(x.text()), 0o644) //nolint:gosec // the program may be nobody
+				_ = os.Chmod(at, 0o644)                       //nolint:gosec // the program may be nobody; it may lie behind a link
+				_ = os.WriteFile(at, []byte(x.text()), 0o644) //nolint:gosec // as above
 			} else {
 				_ = os.RemoveAll(at)
 			}
