@@ -85,8 +85,9 @@ func TestConsulFewPlaces(t *testing.T) {
 	for n := 1; n < services; n += 4 {
 		shown(n, "another address of its node", "127.2.0.9")
 	}
-	_, err = consul.API().Catalog().Register(&api.CatalogRegistration{Node: nodeOf(2), Address: "127.2.0.1", SkipNodeUpdate: true,
-		Check: &api.AgentCheck{Node: nodeOf(2), CheckID: "serfHealth", Status: api.HealthCritical}}, nil)
+	_, err = consul.API().Catalog().Register(&api.CatalogRegistration{Node: nodeOf(2), Address: "127.2.0.1", SkipNodeUpdate: true, Check: &api.AgentCheck{
+		Node: nodeOf(2), CheckID: "serfHealth", Status: api.HealthCritical,
+	}}, nil)
 	require.NoError(t, err)
 	for n := 2; n < services; n += 4 {
 		shown(n, "a check of its node", "no 127.2.0.1")
