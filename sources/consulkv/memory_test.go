@@ -90,3 +90,16 @@ func TestASecondWipeIsHeldAsLongAsTheFirst(t *testing.T) {
 	require.Len(t, see(state(3, 5, 13, 20), 30*time.Second).held, 5, "those that were written and deleted since are gone")
 	require.Empty(t, see(state(3, 5, 13, 20), time.Minute).held)
 }
+
+// Where all is set up by the same program, keys are created at the same indexes after a wipe.
+func TestAKeyThatIsMadeAnewAtTheSameIndex(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		now := time.Now()
+		m := newMemory(time.Minute)
+		m.see(state(0, 4, 30, 38), false, now)
+		if restart {
+			m = m.restarted(t, "before", now)
+		}
+		require.Len(t, m.see(state(2, 3, 30, 32), true, now).held, 3, "restart: %v", restart)
+	}
+}

@@ -106,21 +106,21 @@ func (c Compared) back(a Answer) bool { return c.Known && a.Index < c.Index }
 // Reset reports whether an answer that is believed is of a Consul that lost its data: then what is missing means nothing until
 // it has been told everything again.
 func Reset(c Compared, a Answer) bool {
-	lasting := c.Kept > 0 && c.Remade == 0 // what is left has been there all the time
 	several := c.Missing > 1
 	switch {
 	case !c.Known:
 		return false
 	case c.back(a):
-		// That of keys also goes back when Consul forgets deletions, after some minutes.
-		return !lasting
+		// That of keys also goes back when Consul forgets deletions, minutes after they were seen. What is left tells, unless something
+		// is missing: a program that sets up all anew may well do so at the same indexes as before.
+		return c.Missing > 0 || c.Remade > 0 || c.Kept == 0
 	case c.Rewritten:
 		return true
 	case several && c.Now == 0 && (c.OneByOne || c.Outage):
 		return true
 	case several && c.Outage && 2*c.Missing > c.Before:
-		// The index alone does not tell: that of a Consul that was young can be overtaken.
-		return !lasting
+		// The index alone does not tell: that of a Consul that was young can be overtaken. One thing that is as it was may be so by chance.
+		return c.Remade > 0 || c.Kept < 2
 	case c.Missing > 0 && c.Remade > 0 && c.Kept == 0:
 		return true // all that is left was made anew
 	default:

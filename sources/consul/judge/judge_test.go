@@ -91,6 +91,7 @@ func TestLossOfData(t *testing.T) {
 	outage := func(c *Compared) { c.Outage = true }
 	services := func(c *Compared) { c.OneByOne = true }
 	kept := func(c *Compared) { c.Kept = 3 }
+	once := func(c *Compared) { c.Kept = 1 }
 	remade := func(c *Compared) { c.Remade = 3 }
 	rewritten := func(c *Compared) { c.Remade, c.Rewritten = 1, true }
 	for name, c := range map[string]struct {
@@ -111,8 +112,9 @@ func TestLossOfData(t *testing.T) {
 		"none, and all others were made anew":                {missing(0, remade), certain, false},
 		"some, and another was made when it was not":         {missing(2, kept, rewritten), certain, true},
 		"some, at an older index":                            {missing(2), at(4, certain), true},
-		"some, at an older index, and the rest is as it was": {missing(2, kept), at(4, certain), false}, // deletions are forgotten after minutes
-		"none, at an older index, and all is as it was":      {missing(0, kept), at(4, certain), false},
+		"some, at an older index, and the rest is as it was": {missing(2, kept), at(4, certain), true},  // it may be made anew at the same index
+		"most, in an outage, and one other is as it was":     {missing(6, outage, once), certain, true}, // the same
+		"none, at an older index, and all is as it was":      {missing(0, once), at(4, certain), false}, // deletions are forgotten after minutes
 		"none, at an older index, and some was made anew":    {missing(0, kept, remade), at(4, certain), true},
 	} {
 		assert.Equal(t, c.want, Reset(c.c, c.a), name)
