@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"tributary/aggregate"
 	"tributary/config"
 	"tributary/memstore"
+	"tributary/resource"
 	"tributary/server/mcp"
 	"tributary/sources"
 	"tributary/sources/lastgood"
@@ -37,13 +39,19 @@ type parts struct {
 // feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
 type feeds struct {
 	parts
-	switched chan (<-chan struct{}) // for sweep: what tells that nothing of earlier sources is served; holds the newest
+	switched chan switched // for sweep; holds the newest
 
 	all []*feed // in order of the configuration
 
 	mu    sync.Mutex
 	inUse []string                   // the ids of all
 	ended map[string]*lastgood.Store // by id, what was kept of sources that are no more, until nothing of them is served
+}
+
+// switched is a configuration that was put in force.
+type switched struct {
+	alone  <-chan struct{}   // tells that nothing of earlier sources is served
+	before memstore.Snapshot // what was served until then
 }
 
 // feed is a source as it was configured, and its store. It never changes.
@@ -59,7 +67,7 @@ type feed struct {
 }
 
 func newFeeds(p parts) *feeds {
-	return &feeds{parts: p, switched: make(chan (<-chan struct{}), 1), ended: make(map[string]*lastgood.Store)}
+	return &feeds{parts: p, switched: make(chan switched, 1), ended: make(map[string]*lastgood.Store)}
 }
 
 // spec is the feed as the supervisor takes it.
@@ -95,14 +103,16 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	if err := f.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
-	alone := f.view.SetSources(inputs...)
+	now := switched{before: f.view.Snapshot()}
+	now.alone = f.view.SetSources(inputs...)
 	done := changesOf(f.all, next)
 	f.replace(next)
 	select {
-	case <-f.switched: // an older one
+	case older := <-f.switched:
+		now.before = older.before
 	default:
 	}
-	f.switched <- alone
+	f.switched <- now
 	return done, nil
 }
 
@@ -226,16 +236,39 @@ const leftover = 7 * 24 * time.Hour
 
 // sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends.
 func (f *feeds) sweep(ctx context.Context) error {
-	var alone <-chan struct{}
+	var now switched
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case alone = <-f.switched:
-		case <-alone:
-			alone = nil
+		case next := <-f.switched:
+			if now.alone != nil {
+				next.before = now.before
+			}
+			now = next
+		case <-now.alone:
+			f.tell(now.before)
+			now = switched{}
 			f.forget()
 		}
+	}
+}
+
+// tell logs what has gone by a reload. The deletion guard has no say in that: who edits the configuration means it. But a source
+// that was left out, or an address that was mistyped and has nothing, is seen here.
+func (f *feeds) tell(before memstore.Snapshot) {
+	gone, from := make(map[resource.Kind]int), make(map[string]bool)
+	all := 0
+	for c := range memstore.Diff(before, f.view.Snapshot()) {
+		if c.New == nil {
+			all++
+			gone[c.Old.Key().Kind]++
+			from[c.Old.Origin().Source] = true
+		}
+	}
+	if all > 0 {
+		f.log.Warn("the reload has taken away what no source of the new configuration has",
+			"objects", all, "kinds", fmt.Sprint(gone), "of_sources", strings.Join(slices.Sorted(maps.Keys(from)), ", "))
 	}
 }
 

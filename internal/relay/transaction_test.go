@@ -271,3 +271,49 @@ func TestRenameKeepsWhatIsHeld(t *testing.T) {
 	held("c")
 	see(t, both(t, r, nil), all...)
 }
+
+// TestReloadSaysWhatItTookAway: neither a source that is left out nor an address that turns out to have nothing is held, for who edits
+// the configuration means it. Both are told of in the same way.
+func TestReloadSaysWhatItTookAway(t *testing.T) {
+	for what, next := range map[string]string{
+		"removed":               "",
+		"mistyped, and empty":   "name: b, address: 'fs://./c'",
+		"under another name":    "name: d, address: 'fs://./b'",
+		"another, with a share": "name: b, address: 'fs://./e'",
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir+"/a/x.yaml", entry("shop", "kept", 80))
+			write(t, dir+"/b/x.yaml", entries("shop", "gone", 3))
+			write(t, dir+"/e/x.yaml", entries("shop", "gone", 1))
+			require.NoError(t, os.Mkdir(dir+"/c", 0o700))
+			configured(t, dir, "name: a, address: 'fs://./a'", "name: b, address: 'fs://./b'")
+			r := start(t, dir)
+			r.awaitReady(t)
+			all := []string{"name: a, address: 'fs://./a'"}
+			if next != "" {
+				all = append(all, next)
+			}
+			r.reload(t, all...)
+			const line = `msg="the reload has taken away what no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] of_sources=%s`
+			of, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[what]
+			eventually(t, func() error {
+				if r.view.Snapshot().Len() != 4-n {
+					return errNot
+				}
+				return nil
+			})
+			if n == 0 {
+				r.reload(t, "name: a, address: 'fs://./a'") // so that there is something to tell
+				of, n = "d", 3
+			}
+			eventually(t, func() error {
+				if !strings.Contains(r.log.String(), fmt.Sprintf(line, n, of)) {
+					return errNot
+				}
+				return nil
+			})
+			require.Equal(t, 1, strings.Count(r.log.String(), "the reload has taken away"))
+		})
+	}
+}

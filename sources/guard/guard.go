@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -47,20 +46,20 @@ type Guard struct {
 
 	mu       sync.Mutex // held by who commits, so that commits are in order
 	settings Settings
-	has      tally                 // what is in the table
-	most     map[resource.Kind]int // objects of a kind that there were since the first loss in recent
-	recent   window                // the losses that were let through; while there is a hold, none of them is forgotten
-	hold     *hold                 // nil if there is none
-	last     string                // the identity of the hold that began last
-	holds    int                   // begun so far
-	news     []news                // for Run
+	has      tally  // what is in the table
+	most     tally  // objects that there were since the first loss in recent
+	recent   window // the losses that were let through; while there is a hold, none of them is forgotten
+	hold     *hold  // nil if there is none
+	last     string // the identity of the hold that began last
+	holds    int    // begun so far
+	news     []news // for Run
 }
 
 // New returns a guard of table and what it has already.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
 		table: table, log: opts.Log, changed: opts.Changed, now: time.Now, wake: make(chan struct{}, 1),
-		settings: opts.withDefaults(), most: make(map[resource.Kind]int),
+		settings: opts.withDefaults(),
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -71,7 +70,7 @@ func New(table Table, opts Options) *Guard {
 	for r := range table.Snapshot().All() {
 		g.has.add(r.Key().Kind, 1, endpoints(r))
 	}
-	maps.Copy(g.most, g.has.kinds)
+	g.most = g.has.clone()
 	return g
 }
 
@@ -175,10 +174,7 @@ func (g *Guard) release(why string) {
 // forgive forgets what was lost: it was meant. The caller holds mu.
 func (g *Guard) forgive() {
 	g.recent = window{}
-	g.most = maps.Clone(g.has.kinds)
-	if g.most == nil {
-		g.most = make(map[resource.Kind]int)
-	}
+	g.most = g.has.clone()
 }
 
 // look ends the hold if nothing of it is left, and notes whether what is left is below the limits. What was let through
@@ -233,9 +229,12 @@ func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now ti
 		}
 	}
 	for kind, n := range g.has.kinds {
-		if n > g.most[kind] || g.recent.sum.kinds[kind] == 0 {
-			g.most[kind] = n
+		if n > g.most.kinds[kind] || g.recent.sum.kinds[kind] == 0 {
+			g.most.kinds[kind] = n
 		}
+	}
+	if g.has.objects > g.most.objects || g.recent.sum.objects == 0 {
+		g.most.objects = g.has.objects
 	}
 	return changes, after
 }
@@ -243,10 +242,13 @@ func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now ti
 // forget forgets what was lost longer than a window ago. The caller holds mu, and there is no hold.
 func (g *Guard) forget(now time.Time) {
 	g.recent.forget(now.Add(-g.settings.Window))
-	for kind := range g.most {
+	for kind := range g.most.kinds {
 		if g.recent.sum.kinds[kind] == 0 {
-			g.most[kind] = g.has.kinds[kind]
+			g.most.kinds[kind] = g.has.kinds[kind]
 		}
+	}
+	if g.recent.sum.objects == 0 {
+		g.most.objects = g.has.objects
 	}
 }
 
@@ -272,7 +274,7 @@ func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstor
 	for _, r := range puts {
 		if !fresh[r.Key()] && before.Get(r.Key()) == nil {
 			fresh[r.Key()] = true
-			q.new.add(r.Key().Kind, 1, 0)
+			q.new.add(r.Key().Kind, 1, endpoints(r))
 		}
 	}
 	return g.settings.tooMuch(q)

@@ -15,7 +15,8 @@ import (
 // A loss is an object deleted, or an endpoint that a ServiceEntry has no longer. Losses are summed over a window, so that
 // a directory that is removed file by file is one loss; what comes back meanwhile is none. A loss is held if it is more
 // than Share of what there would be without it and more than Min: by the number of objects of a kind, of objects in all, or
-// of endpoints. It is also held, whatever Share and Min are, if it leaves nothing of a kind that had two objects or more.
+// of endpoints. It is also held, whatever Share and Min are, if it leaves nothing of a kind that had two objects or more, or
+// nothing at all of two or more.
 type Settings struct {
 	Off     bool          // lets everything through
 	Share   float64       // of all, from 0 to 1; default 0.5
@@ -31,7 +32,7 @@ const (
 	DefaultWindow = time.Minute
 )
 
-// few is how many objects of a kind make the loss of all of them one that is held.
+// few is how many objects, of a kind or in all, make the loss of all of them one that is held.
 const few = 2
 
 func (s Settings) withDefaults() Settings {
@@ -63,6 +64,13 @@ func (t *tally) add(kind resource.Kind, objects, endpoints int) {
 	}
 }
 
+// clone returns a copy that can be changed.
+func (t tally) clone() tally {
+	kinds := make(map[resource.Kind]int, len(t.kinds))
+	maps.Copy(kinds, t.kinds)
+	return tally{kinds, t.objects, t.endpoints}
+}
+
 // plus returns the sum of both.
 func (t tally) plus(o tally) tally {
 	sum := tally{maps.Clone(t.kinds), t.objects, t.endpoints + o.endpoints}
@@ -74,11 +82,11 @@ func (t tally) plus(o tally) tally {
 
 // question is a loss to be judged.
 type question struct {
-	now  tally                 // what would be lost now
-	past tally                 // what was let through shortly before, and has not come back
-	has  tally                 // what there is, with what would be lost now
-	new  tally                 // what comes in its place, in the same commit
-	most map[resource.Kind]int // objects that there were at one time of the window
+	now  tally // what would be lost now
+	past tally // what was let through shortly before, and has not come back
+	has  tally // what there is, with what would be lost now
+	new  tally // what comes in its place, in the same commit
+	most tally // objects that there were at one time of the window
 }
 
 // tooMuch says why a loss is to be held, or nothing. Only that is judged of which something would be lost now.
@@ -94,9 +102,12 @@ func (s Settings) tooMuch(q question) string {
 	kinds := slices.Sorted(maps.Keys(q.now.kinds))
 	for _, kind := range kinds {
 		left := q.has.kinds[kind] - q.now.kinds[kind] + q.new.kinds[kind]
-		if left == 0 && q.most[kind] >= few {
+		if left == 0 && q.most.kinds[kind] >= few {
 			return fmt.Sprintf("all %d objects of kind %s would go within %s", lost.kinds[kind], kind, s.Window)
 		}
+	}
+	if q.now.objects > 0 && q.has.objects-q.now.objects+q.new.objects == 0 && q.most.objects >= few {
+		return fmt.Sprintf("all %d objects would go within %s", lost.objects, s.Window)
 	}
 	if q.now.objects > 0 {
 		if why := within("objects", lost.objects, had.objects); why != "" {
@@ -109,7 +120,7 @@ func (s Settings) tooMuch(q question) string {
 		}
 	}
 	if q.now.endpoints > 0 {
-		return within("endpoints", lost.endpoints, had.endpoints)
+		return within("endpoints", lost.endpoints-q.new.endpoints, had.endpoints) // a service may have got another name
 	}
 	return ""
 }

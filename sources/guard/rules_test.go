@@ -122,6 +122,15 @@ var rules = map[string]func(t *testing.T){
 		}
 		b.holds(t, 1, "all 6 objects of kind ServiceEntry would go within 1m0s")
 	},
+	"all of everything": func(t *testing.T) {
+		b := newRig(Settings{}, 1, 1)
+		b.Apply(objects(slices.Concat(policies(ap, 1), policies(vs, 1))), nil)
+		b.Apply(nil, policies(ap, 1))
+		b.Apply(nil, policies(vs, 1))
+		require.Equal(t, 1, b.size())
+		b.Apply(nil, keys(0, 1))
+		b.holds(t, 1, "all 3 objects would go within 1m0s")
+	},
 	"the only one of its kind": func(t *testing.T) {
 		b := newRig(Settings{}, 1, 3)
 		b.Apply(nil, keys(0, 1))
@@ -190,6 +199,12 @@ var rules = map[string]func(t *testing.T){
 		b := newRig(Settings{}, 2, 1)
 		b.Apply([]*resource.Resource{entry(10, 1), entry(11, 1)}, keys(0, 2))
 		b.passes(t, 2)
+		b = newRig(Settings{}, 7, 3)
+		b.Apply([]*resource.Resource{entry(10, 3), entry(11, 3), entry(12, 3), entry(13, 3), entry(14, 3), entry(15, 3), entry(16, 3)}, keys(0, 7))
+		b.passes(t, 7)
+		b.wait(2 * time.Minute)
+		b.Apply([]*resource.Resource{entry(20, 1), entry(21, 1), entry(22, 1), entry(23, 1), entry(24, 1), entry(25, 1), entry(26, 1)}, keys(10, 17))
+		b.holds(t, 14, "14 of 21 endpoints would go within 1m0s, which is more than 10 and more than 50 %")
 		b = newRig(Settings{}, 20, 0)
 		var renamed []*resource.Resource
 		for i := range 20 {

@@ -62,8 +62,9 @@ func (g *Guard) Resume(state []byte) error {
 	}
 	g.recent.recall(k.Recent, g.now())
 	for kind, n := range g.recent.sum.kinds {
-		g.most[kind] = g.has.kinds[kind] + n
+		g.most.kinds[kind] = g.has.kinds[kind] + n
 	}
+	g.most.objects = g.has.objects + g.recent.sum.objects
 	if k.Hold != nil && g.hold == nil {
 		g.begin(k.Hold.Since, "it was held before the restart", &hold{id: k.Hold.ID, resumed: true})
 	}

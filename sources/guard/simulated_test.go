@@ -1,0 +1,50 @@
+package guard
+
+import (
+	"time"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// simulated is a guard as the simulation drives it. All that depends on the guard's own methods is here, so that another guard
+// can be put in its place.
+type simulated struct {
+	*Guard
+	table memstore.Table
+	clock time.Time
+}
+
+func newSimulated(at time.Time) *simulated {
+	s := &simulated{clock: at}
+	s.begin(nil)
+	return s
+}
+
+func (s *simulated) begin(state []byte) {
+	s.Guard = New(&s.table, Options{})
+	s.now = func() time.Time { return s.clock }
+	if err := s.Resume(state); err != nil {
+		panic(err)
+	}
+}
+
+// restart has another one take up where this one leaves off. The source is then read anew: what it says is put, and what it lacks
+// of the table is deleted.
+func (s *simulated) restart(puts []*resource.Resource, deletes []resource.Key) {
+	s.begin(s.State())
+	s.Apply(puts, deletes)
+	s.MarkSynced()
+}
+
+// due is when the hold ends by itself; zero if there is none, or if it does not.
+func (s *simulated) due() time.Time {
+	if st := s.Status(); st != nil && st.Until != nil {
+		return *st.Until
+	}
+	return time.Time{}
+}
+
+func (s *simulated) holding() bool { return s.Status() != nil }
+
+func (s *simulated) release() { _, _, _ = s.Release("", "somebody") }

@@ -1,0 +1,393 @@
+package guard
+
+import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// days is the variable with the number of days to simulate.
+const days = "TRIBUTARY_TEST_DAYS"
+
+// TestSimulation has the guard live through random days of a source: people deploy, scale, drain, rename and delete, tributary
+// restarts, and twice a day or so the source is wrong. It counts what the guard holds for nothing, and what it lets go by
+// mistake. docs/failing-safely.md has the figures of 1,000 days.
+func TestSimulation(t *testing.T) {
+	n := 60
+	if s := os.Getenv(days); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	var sum figures
+	for seed := range int64(n) {
+		d := newDay(t, seed)
+		d.pass()
+		sum.add(d.figures)
+	}
+	t.Logf("%d days\n%s", n, sum)
+	require.Zero(t, sum.missedFaults, "every mass loss by a fault is held")
+	require.Zero(t, sum.unaskedHolds, "nothing is held but for a fault, or a deletion or renaming above the limits")
+	require.Zero(t, sum.stuck, "what is left of a hold when all is well ends by itself, unless it was meant above the limits")
+}
+
+// figures are what the days come to.
+type figures struct {
+	changes      int // that people made
+	mass         int // of these, deletions and renamings above the limits
+	massHeld     int // of these, held: somebody has to release them
+	unaskedHolds int // began while the source was right, and no such change was made
+
+	faults       int
+	massFaults   int // of these, of a mass loss
+	missedFaults int // of these, never held
+	taken        int // wanted objects that faults took away, at the worst moment of each
+	gone         int // of these, were not served at that moment
+	slowly       int // wanted objects that leases running out one by one took away
+	slowlyGone   int
+
+	stuck    int           // holds of a day with a fault that were still there an hour after all was right again
+	deadFor  time.Duration // object-time that something was served that nobody had or wanted any longer, source right
+	blindFor time.Duration // service-time that a service with live endpoints was served none of them
+}
+
+func (f *figures) add(o figures) {
+	f.changes += o.changes
+	f.mass += o.mass
+	f.massHeld += o.massHeld
+	f.unaskedHolds += o.unaskedHolds
+	f.faults += o.faults
+	f.massFaults += o.massFaults
+	f.missedFaults += o.missedFaults
+	f.taken += o.taken
+	f.gone += o.gone
+	f.slowly += o.slowly
+	f.slowlyGone += o.slowlyGone
+	f.stuck += o.stuck
+	f.deadFor += o.deadFor
+	f.blindFor += o.blindFor
+}
+
+func (f figures) String() string {
+	var b strings.Builder
+	line := func(what string, figure any) { fmt.Fprintf(&b, "| %s | %v |\n", what, figure) }
+	line("changes that were meant", f.changes)
+	line("holds that began though nothing was wrong and little was deleted", f.unaskedHolds)
+	line("deletions and renamings above the limits; of these, held until somebody releases them", fmt.Sprintf("%d; %d", f.mass, f.massHeld))
+	line("faults; of these, mass losses", fmt.Sprintf("%d; %d", f.faults, f.massFaults))
+	line("mass losses that were not held", f.missedFaults)
+	line("objects that faults took away; of these, not served", fmt.Sprintf("%d; %d", f.taken, f.gone))
+	line("the same where leases ran out one by one over minutes", fmt.Sprintf("%d; %d", f.slowly, f.slowlyGone))
+	line("holds that were still there an hour after the fault", f.stuck)
+	line("hours that an object was served which was deleted on purpose", int(f.deadFor.Hours()))
+	line("hours that a service with live endpoints was served none of them", int(f.blindFor.Hours()))
+	return b.String()
+}
+
+// object is what an object is in truth: the addresses of a service that live.
+type object struct{ endpoints []string }
+
+// day is a day of one source.
+type day struct {
+	figures
+	*simulated
+	random *rand.Rand
+	agenda []appointment // in order of time
+	number int           // of names and addresses given so far
+
+	truth map[resource.Key]object // what people want, and what lives
+	made  map[resource.Key]made   // of it
+	said  map[resource.Key]*resource.Resource
+	known map[resource.Key]bool // the source has said it, if it is still wanted
+
+	// The fault of the moment; nil if the source is right.
+	fault *fault
+	meant time.Time // when a deletion or renaming above the limits was made last
+	held  bool      // when it was looked at last
+	wrong bool      // there was a fault in this hold
+	right time.Time // since when the source has been right
+
+	addresses map[*resource.Resource][]string
+}
+
+type made struct {
+	of  string
+	res *resource.Resource
+}
+
+type appointment struct {
+	at time.Time
+	do func()
+}
+
+// fault is what a source gets wrong.
+type fault struct {
+	lacks  func(key resource.Key) bool // the object
+	bare   func(key resource.Key) bool // all its endpoints
+	slowly bool
+	taken  map[resource.Key]bool
+	gone   int
+	mass   bool
+	kept   bool // something of it was held
+}
+
+func newDay(t *testing.T, seed int64) *day {
+	d := &day{
+		simulated: newSimulated(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)),
+		random:    rand.New(rand.NewSource(seed)), //nolint:gosec // a history
+		truth:     make(map[resource.Key]object), made: make(map[resource.Key]made),
+		said: make(map[resource.Key]*resource.Resource), known: make(map[resource.Key]bool), addresses: make(map[*resource.Resource][]string),
+	}
+	size := []int{2, 6, 20, 60, 200}[d.random.Intn(5)]
+	for range d.between(1, size) {
+		d.add(resource.ServiceEntry)
+	}
+	for range d.between(0, size) {
+		d.add(resource.VirtualService)
+	}
+	for range d.between(0, size/2) {
+		d.add(resource.AuthorizationPolicy)
+	}
+	d.say()
+	d.MarkSynced()
+	d.clock = d.clock.Add(time.Hour)
+	d.right = d.clock
+	d.plan()
+	return d
+}
+
+func (d *day) between(least, most int) int { return least + d.random.Intn(most-least+1) }
+
+func (d *day) chance(of int) bool { return d.random.Intn(of) == 0 }
+
+func (d *day) within(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.random.Int63n(int64(most-least)+1))
+}
+
+func (d *day) add(kind resource.Kind) {
+	d.number++
+	o := object{}
+	if kind == resource.ServiceEntry {
+		o.endpoints = d.fresh(d.between(1, 8))
+	}
+	d.truth[resource.Key{Kind: kind, Namespace: "shop", Name: fmt.Sprintf("o%05d", d.number)}] = o
+}
+
+func (d *day) fresh(n int) (addresses []string) {
+	for range n {
+		d.number++
+		addresses = append(addresses, fmt.Sprintf("10.%d.%d.%d", d.number>>16, d.number>>8&255, d.number&255))
+	}
+	return addresses
+}
+
+// keys are those of a kind in truth, or of all kinds, in order.
+func (d *day) keys(kind resource.Kind) (ks []resource.Key) {
+	for key := range d.truth {
+		if kind == "" || key.Kind == kind {
+			ks = append(ks, key)
+		}
+	}
+	slices.SortFunc(ks, resource.Key.Compare)
+	return ks
+}
+
+// some are a share of keys, at random.
+func (d *day) some(ks []resource.Key, share float64) []resource.Key {
+	d.random.Shuffle(len(ks), func(i, j int) { ks[i], ks[j] = ks[j], ks[i] })
+	return ks[:int(share*float64(len(ks))+0.5)]
+}
+
+// at has something happen later, in truth or with the source, and the source then say what it sees.
+func (d *day) at(when time.Time, do func()) {
+	i, _ := slices.BinarySearchFunc(d.agenda, when, func(a appointment, t time.Time) int {
+		if a.at.After(t) {
+			return 1
+		}
+		return -1
+	})
+	d.agenda = slices.Insert(d.agenda, i, appointment{when, do})
+}
+
+func (d *day) after(wait time.Duration, do func()) { d.at(d.clock.Add(wait), do) }
+
+// pass lets the day pass.
+func (d *day) pass() {
+	end := d.clock.Add(24 * time.Hour)
+	for len(d.agenda) > 0 && d.agenda[0].at.Before(end) {
+		next := d.agenda[0]
+		d.agenda = d.agenda[1:]
+		d.waitUntil(next.at)
+		next.do()
+		d.say()
+		d.judge()
+	}
+	d.waitUntil(end)
+	d.judge()
+	if d.holding() && d.wrong && d.fault == nil && d.clock.Sub(d.right) > time.Hour && d.meant.Before(d.right.Add(-24*time.Hour)) {
+		d.stuck++
+	}
+}
+
+// waitUntil lets time pass, with what is due by then.
+func (d *day) waitUntil(t time.Time) {
+	for due := d.due(); !due.IsZero() && due.Before(t); due = d.due() {
+		d.weigh(max(0, due.Sub(d.clock)))
+		if due.After(d.clock) {
+			d.clock = due
+		}
+		d.expire()
+		d.judge()
+	}
+	d.weigh(t.Sub(d.clock))
+	d.clock = t
+}
+
+// say has the source publish what it sees.
+func (d *day) say() {
+	now := make(map[resource.Key]*resource.Resource, len(d.truth))
+	for key, o := range d.truth {
+		if d.fault != nil && d.fault.lacks != nil && d.fault.lacks(key) {
+			continue
+		}
+		if d.fault != nil && d.fault.bare != nil && d.fault.bare(key) {
+			o.endpoints = nil
+		}
+		now[key] = d.make(key, o)
+	}
+	var puts []*resource.Resource
+	var deletes []resource.Key
+	for _, key := range slices.SortedFunc(maps.Keys(now), resource.Key.Compare) {
+		if d.said[key] != now[key] {
+			puts = append(puts, now[key])
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(d.said), resource.Key.Compare) {
+		if now[key] == nil {
+			deletes = append(deletes, key)
+		}
+	}
+	d.said = now
+	for key := range now {
+		d.known[key] = true
+	}
+	if len(puts)+len(deletes) > 0 {
+		d.Apply(puts, deletes)
+	}
+}
+
+// make returns the object as the source publishes it: the same if it has not changed.
+func (d *day) make(key resource.Key, o object) *resource.Resource {
+	of := strings.Join(o.endpoints, " ")
+	if m := d.made[key]; m.res != nil && m.of == of {
+		return m.res
+	}
+	r := resource.FromBody(resource.Meta{Key: key}, nil)
+	if key.Kind == resource.ServiceEntry {
+		spec := &networking.ServiceEntry{
+			Hosts: []string{key.Name + ".example"}, Resolution: networking.ServiceEntry_STATIC,
+			Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+		}
+		for _, a := range o.endpoints {
+			spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: a})
+		}
+		var err error
+		if r, err = resource.New(resource.Meta{Key: key}, spec); err != nil {
+			panic(err)
+		}
+	}
+	d.made[key] = made{of, r}
+	return r
+}
+
+// judge counts what has become of the last step.
+func (d *day) judge() {
+	held := d.holding()
+	if held && !d.held {
+		d.wrong = d.fault != nil
+		if d.fault == nil && !d.meant.Equal(d.clock) && d.clock.Sub(d.right) > time.Minute {
+			d.unaskedHolds++
+		}
+		if d.fault == nil && d.meant.Equal(d.clock) {
+			d.massHeld++
+		}
+	}
+	d.held = held
+	f := d.fault
+	if f == nil {
+		return
+	}
+	d.wrong = true
+	f.kept = f.kept || held
+	maps.DeleteFunc(d.known, func(key resource.Key, _ bool) bool { _, wanted := d.truth[key]; return !wanted })
+	missing, kinds, all := 0, make(map[resource.Kind]int), make(map[resource.Kind]int)
+	for key := range d.known {
+		all[key.Kind]++
+		if d.said[key] == nil {
+			f.taken[key] = true
+			kinds[key.Kind]++
+			if d.table.Snapshot().Get(key) == nil {
+				missing++
+			}
+		}
+	}
+	f.gone = max(f.gone, missing)
+	lost := 0
+	for kind, n := range kinds {
+		f.mass = f.mass || n == all[kind] && n >= 2 || n > DefaultMin && 2*n > all[kind]
+		lost += n
+	}
+	f.mass = f.mass || lost == len(d.known) && lost >= 2 || lost > DefaultMin && 2*lost > len(d.known)
+}
+
+// weigh counts the time for which things are as they are.
+func (d *day) weigh(dt time.Duration) {
+	if dt <= 0 {
+		return
+	}
+	for r := range d.table.Snapshot().All() {
+		o, wanted := d.truth[r.Key()]
+		if !wanted {
+			if d.fault == nil {
+				d.deadFor += dt
+			}
+			continue
+		}
+		if len(o.endpoints) == 0 {
+			continue
+		}
+		served := d.addressesOf(r)
+		if !slices.ContainsFunc(o.endpoints, func(a string) bool { return slices.Contains(served, a) }) {
+			d.blindFor += dt
+		}
+	}
+	for key, o := range d.truth {
+		if len(o.endpoints) > 0 && d.table.Snapshot().Get(key) == nil {
+			d.blindFor += dt
+		}
+	}
+}
+
+func (d *day) addressesOf(r *resource.Resource) []string {
+	as, known := d.addresses[r]
+	if !known {
+		if se, ok := entryOf(r); ok {
+			for _, e := range se.Endpoints {
+				as = append(as, e.Address)
+			}
+		}
+		d.addresses[r] = as
+	}
+	return as
+}
