@@ -175,10 +175,11 @@ var rules = map[string]func(t *testing.T){
 		for i := range 100 {
 			b.Apply(nil, keys(i, i+1))
 			b.wait(10 * time.Second)
-			if i < 89 {
+			if i < 99 {
 				b.passes(t, 99-i)
 			}
 		}
+		b.holds(t, 1, "all 7 objects of kind ServiceEntry would go within 1m0s")
 	},
 	"there and back": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 3)
