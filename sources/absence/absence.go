@@ -48,6 +48,18 @@ func (s Suspicion) Covers(since, at time.Time) bool {
 	return at.Before(s.Until) && since.Before(s.From)
 }
 
+// Away returns the suspicion as it is while the registry is away again: without an end, since nobody can register anew until it is back, when
+// another one begins.
+func (s Suspicion) Away(at time.Time) Suspicion {
+	if at.Before(s.Until) {
+		s.Until = at.Add(endless)
+	}
+	return s
+}
+
+// endless is longer than anything runs.
+const endless = 100 * 365 * 24 * time.Hour
+
 // Empty notes since when something has nothing left: the zero time while it has. It is kept for a while, so that who calls it finds a service
 // that has nobody, and not none.
 func Empty(since time.Time, has bool, at time.Time, keep time.Duration) (still time.Time, kept bool) {

@@ -48,6 +48,9 @@ func TestSuspicion(t *testing.T) {
 	assert.False(t, s.Covers(after(5), after(6)), "registered when the registry was back")
 	assert.False(t, s.Covers(after(4), after(7)), "it is over")
 	assert.False(t, Suspicion{}.Covers(after(4), after(6)), "there is none")
+	assert.True(t, s.Away(after(6)).Covers(after(4), after(1000)), "nobody could register meanwhile")
+	assert.False(t, s.Away(after(8)).Covers(after(4), after(8)), "it was over")
+	assert.Zero(t, Suspicion{}.Away(after(8)))
 }
 
 func TestEmpty(t *testing.T) {

@@ -181,6 +181,7 @@ func (r *run) Connection(c registry.Connection) {
 	r.change(func(s *state) {
 		r.denied = c.Denied
 		if !c.Up {
+			s.suspicion = s.suspicion.Away(time.Now())
 			r.down = c.Message
 			return
 		}

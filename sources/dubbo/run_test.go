@@ -448,3 +448,38 @@ func TestRule12AGroupMovesEverything(t *testing.T) {
 func inGroup(s *zktest.Server, group string) registry.Registry {
 	return zookeeper.WithDial(s.Dial, zookeeper.Address{Group: group}, time.Minute)
 }
+
+// TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain has it go before those could register anew who were in doubt. The fuzz found that.
+func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
+	server := zktest.New()
+	source := sourceOf(t, server, Settings{Hold: time.Minute})
+	r := newRun(source, nil)
+	u, err := provider.ParseURL("dubbo://10.0.0.5:20880/com.acme.Demo?application=demo&interface=com.acme.Demo")
+	require.NoError(t, err)
+	endpoints := func(at time.Time) (n int) {
+		r.gather(at)
+		r.gather(at) // what was put off
+		for _, services := range r.state.records {
+			for _, record := range services {
+				n += len(record.endpoints)
+			}
+		}
+		return n
+	}
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	r.Interfaces([]string{"com.acme.Demo"}, nil)
+	r.Applications(nil, nil)
+	r.Rules("com.acme.Demo", nil, nil)
+	r.Providers("com.acme.Demo", []registry.Registered{{URL: u}}, nil)
+	now := time.Now()
+	require.Equal(t, 1, endpoints(now))
+	r.Connection(registry.Connection{Message: "away"})
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	r.Providers("com.acme.Demo", nil, nil)
+	require.Equal(t, 1, endpoints(now), "it is not listed, and in doubt")
+	r.Connection(registry.Connection{Message: "away again"})
+	require.Equal(t, 1, endpoints(now.Add(time.Hour)))
+	r.Connection(registry.Connection{Up: true, Fresh: true})
+	require.Equal(t, 1, endpoints(now.Add(30*time.Second)))
+	require.Zero(t, endpoints(now.Add(2*time.Minute)))
+}

@@ -81,10 +81,12 @@ func (r *run) change(f func(*state)) {
 func (r *run) Connection(err error) {
 	r.change(func(s *state) {
 		r.down = err
-		if err == nil {
-			r.counts.connections.Add(1)
-			s.connected(time.Now(), r.settings.Hold)
+		if err != nil {
+			s.disconnected(time.Now())
+			return
 		}
+		r.counts.connections.Add(1)
+		s.connected(time.Now(), r.settings.Hold)
 	})
 }
 

@@ -102,6 +102,9 @@ func (s *state) connected(at time.Time, hold time.Duration) {
 	s.suspicion = absence.Suspicion{From: at, Until: at.Add(hold)}
 }
 
+// disconnected notes that the connection has gone.
+func (s *state) disconnected(at time.Time) { s.suspicion = s.suspicion.Away(at) }
+
 // takeNames notes the names of all services of a group. What has a name no longer is believed to be empty only if the service itself said so, or
 // by a new connection, which knows of nothing that is not listed.
 func (s *state) takeNames(name string, all []string, err error) {

@@ -159,3 +159,18 @@ func TestInstancesOfDubboAreNone(t *testing.T) {
 	require.False(t, s.selects("abc"))
 	require.True(t, s.selects("orders"))
 }
+
+// TestAHoldDoesNotEndWhileNacosIsAwayAgain has it go before those could register anew who were in doubt.
+func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
+	b := newBook(t)
+	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
+	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(0)))
+	b.connected(at(time.Minute), time.Minute)
+	b.takeNames("DEFAULT_GROUP", nil, nil)
+	b.disconnected(at(90 * time.Second))
+	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
+	b.connected(at(time.Hour), time.Minute)
+	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
+	require.Equal(t, []string{}, b.believed(at(time.Hour+time.Minute)))
+}

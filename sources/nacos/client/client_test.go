@@ -1,10 +1,13 @@
 package client_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -259,6 +262,23 @@ func TestLogin(t *testing.T) {
 
 	_, stranger := follow(t, at("you:x@"), client.Watched{})
 	stranger.await(t, "it is denied", func() bool { return len(stranger.conn) > 0 && errors.Is(stranger.conn[0], client.ErrDenied) })
+	// 2.3.2 refuses with a status that is none.
+	odd, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, odd.Close()) })
+	go func() {
+		for c, err := odd.Accept(); err == nil; c, err = odd.Accept() {
+			request, err := http.ReadRequest(bufio.NewReader(c))
+			if assert.NoError(t, err) {
+				_, _ = io.Copy(io.Discard, request.Body)
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 0 \r\nContent-Length: 0\r\n\r\n")
+			_ = c.Close()
+		}
+	}()
+	web.URL = "http://" + odd.Addr().String()
+	_, refused := follow(t, at("you:x@"), client.Watched{})
+	refused.await(t, "it is denied", func() bool { return len(refused.conn) > 0 && errors.Is(refused.conn[0], client.ErrDenied) })
 	_, nobody := follow(t, s.Address(), client.Watched{})
 	nobody.await(t, "it is denied", func() bool { return errors.Is(nobody.errs["DEFAULT_GROUP"], client.ErrDenied) })
 }

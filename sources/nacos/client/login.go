@@ -26,6 +26,9 @@ type login struct {
 // The ways to log in: of 3.x and of 2.x.
 var loginPaths = []string{"/v3/auth/user/login", "/v1/auth/login"}
 
+// noStatus is what the library says of the status 0, with which 2.3.2 refuses a user.
+const noStatus = `malformed HTTP status code "0"`
+
 // loginTimeout is for one request.
 const loginTimeout = 5 * time.Second
 
@@ -82,6 +85,9 @@ func (l *login) ask(ctx context.Context, server, path string) (token string, las
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil && strings.Contains(err.Error(), noStatus) {
+		return "", 0, fmt.Errorf("log in as %s: %w", l.address.User, ErrDenied)
+	}
 	if err != nil {
 		return "", 0, fmt.Errorf("log in: %w", err)
 	}
