@@ -17,6 +17,7 @@ type nodes struct {
 	believed judge.Made // as it was when the names were believed last
 	fresh    judge.Made // as last read; what is believed counts until the names are believed again
 	enough   int        // how many there may be before those without instances are forgotten
+	silent   int        // how many services could not testify so far
 }
 
 func newNodes() nodes { return nodes{believed: make(judge.Made), fresh: make(judge.Made)} }
@@ -71,6 +72,7 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 	l.nodes = make(judge.Made)
 	left := r.candidates(p, *l)
 	testified := 0
+	var failure error // of the last that could not
 	for _, name := range left[:min(len(left), 2*witnesses)] {
 		done, ok := r.gate.read(ctx, r.gate.ramp)
 		if !ok {
@@ -80,9 +82,16 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 		answer, err := r.catalog.service(ctx, p.domain, name, query{level: certain})
 		done()
 		switch made := answer.instances.nodes(); {
-		case err != nil && !ownFault(dial.Classify(err)):
+		case err != nil && dial.Classify(err).Kind == dial.Canceled:
 			return err
-		case err != nil || len(made) == 0: // another one knows
+		case err != nil: // another one knows
+			if !ownFault(dial.Classify(err)) {
+				failure = err
+			}
+			r.mu.Lock()
+			p.nodes.silent++
+			r.mu.Unlock()
+		case len(made) == 0:
 		default:
 			maps.Copy(l.nodes, made)
 			if testified++; testified == witnesses {
@@ -90,28 +99,46 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 			}
 		}
 	}
-	return nil
+	if testified > 0 {
+		return nil
+	}
+	return failure
 }
 
-// candidates are the services that can be witnesses to what l says, those first that are far from each other; none if no
-// witness is needed.
+// candidates are the services that can be witnesses to what l says, those first that can be read, as far as we know, and are far from
+// each other; none if no witness is needed. One service that has gone while all was well is nothing to ask about.
 func (r *run) candidates(p *part, l listing) (left []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := p.compare(l)
 	believed := l.Confirming && judge.Judge(c, l.Answer) == judge.Believe
-	if c.Missing < 2 || !believed || judge.Reset(c, l.Answer) || len(p.nodes.believed) == 0 {
+	if c.Missing == 0 || c.Missing == 1 && !c.Outage || !believed || judge.Reset(c, l.Answer) || len(p.nodes.believed) == 0 {
 		return nil
 	}
+	var sick []string // in an outage they all are
 	for name := range p.listing.names {
-		if _, there := l.names[name]; there && (p.services[name] == nil || p.services[name].refusal == nil) {
+		_, there := l.names[name]
+		switch s := p.services[name]; {
+		case !there || s != nil && s.refusal != nil:
+		case s != nil && s.trouble != nil:
+			sick = append(sick, name)
+		default:
 			left = append(left, name)
 		}
 	}
-	slices.Sort(left)
-	for i := range min(witnesses, len(left)) {
-		j := max(i, i*(len(left)-1)/(witnesses-1))
-		left[i], left[j] = left[j], left[i]
+	return slices.Concat(apart(left, p.nodes.silent), apart(sick, p.nodes.silent))
+}
+
+// apart puts some names first that are far from each other in order, others each time.
+func apart(names []string, turn int) []string {
+	slices.Sort(names)
+	if len(names) > 0 {
+		turn %= len(names)
+		names = slices.Concat(names[turn:], names[:turn])
 	}
-	return left
+	for i := range min(witnesses, len(names)) {
+		j := max(i, i*(len(names)-1)/(witnesses-1))
+		names[i], names[j] = names[j], names[i]
+	}
+	return names
 }

@@ -117,3 +117,44 @@ func TestAWitnessThatCannotBeRead(t *testing.T) {
 		})
 	}
 }
+
+// One service whose answer is always a 503 is in trouble alone, also when two others go.
+func TestASickServiceDoesNotHoldUpTheNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.mu.Lock()
+		w.odd = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
+		w.mu.Unlock()
+		w.change(local, func(f *fakeDomain) { f.set("s00", made("2", "n0", 50)) })
+		pass(time.Minute)
+		require.Equal(t, sources.Degraded, w.health().State)
+		w.change(local, func(f *fakeDomain) { f.remove("s18"); f.remove("s19") })
+		pass(10 * time.Second)
+		w.change(local, twenty(20, 21, 50))
+		pass(time.Hour)
+		w.requireServed(1, 18)
+		require.Equal(t, []string{"/1"}, w.instancesOf("s20"), "registered an hour ago")
+	})
+}
+
+// Consul was wiped in an outage, overtook its index, and all services but one are back: their nodes were made anew.
+func TestTheLastServiceThatIsNotBackAfterAWipeThatOvertook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, back := range map[string]int{"two are not back": 18, "one is not back": 19} {
+			w := newWorld(t)
+			w.change(local, twenty(0, 20, 50))
+			_, stop := w.begin(Settings{}, 0)
+			pass(10 * time.Second)
+			w.change(local, func(f *fakeDomain) { f.fails = errDown })
+			pass(5 * time.Second)
+			w.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, back, 400)(f) })
+			pass(time.Minute)
+			w.requireServed(0, 20)
+			require.Equal(t, sources.Degraded, w.health().State, what)
+			stop()
+		}
+	})
+}

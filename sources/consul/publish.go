@@ -135,7 +135,7 @@ func (r *run) expire(now time.Time) time.Duration {
 		return true
 	}
 	for _, p := range r.parts {
-		if !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
+		if p.trouble == nil && !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
 			p.suspicion, p.carried, r.unkept = judge.Suspicion{}, false, true
 			p.nodes.believe() // or the same nodes would be a reason for the next suspicion
 			maps.Copy(r.dirty, r.merged)

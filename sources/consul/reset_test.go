@@ -235,3 +235,60 @@ func TestASuspicionOfAWrongClockEnds(t *testing.T) {
 		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
 	})
 }
+
+// Consul lost its data and then was away for longer than resetHold: nobody could tell it anything meanwhile.
+func TestResetHoldDoesNotPassWhileConsulIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) { f.wipe() })
+		pass(10 * time.Second)
+		w.requireServed(0, 20)
+		require.Equal(t, sources.Degraded, w.health().State)
+		w.change(local, func(f *fakeDomain) { f.fails = errDown })
+		pass(10 * time.Minute)
+		w.requireServed(0, 20)
+		w.change(local, func(f *fakeDomain) { f.fails = nil })
+		pass(20 * time.Second) // the agents will be there within a minute
+		w.requireServed(0, 20)
+	})
+}
+
+// Consul is wiped just after the names were read at a restart, before the services are.
+func TestAWipeWhileServicesAreFirstReadAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		s := Settings{RampRate: 5}
+		_, stop := w.begin(s, 0)
+		pass(time.Minute)
+		stop()
+		w.outlive()
+		clear(w.published)
+		_, stop = w.begin(s, 0)
+		pass(time.Second) // the names are there, most services are not
+		w.mu.Lock()
+		w.slowNames = 2 * time.Second
+		w.mu.Unlock()
+		w.change(local, func(f *fakeDomain) { f.wipe() })
+		pass(30 * time.Second)
+		lost := 0
+		for i := range 20 {
+			name := fmt.Sprintf("s%02d", i)
+			w.mu.Lock()
+			in, touched := w.published[name]
+			w.mu.Unlock()
+			n := 0
+			for _, d := range in {
+				n += len(d.Entries)
+			}
+			if touched && n == 0 {
+				lost++
+			}
+		}
+		stop()
+		require.Zero(t, lost, "published without instances, or withdrawn")
+	})
+}

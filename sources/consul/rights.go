@@ -80,8 +80,8 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 			rights = append(rights, dial.Right{Resource: "service", Name: name})
 		}
 	}
-	for name, s := range p.services { // those that were listed before, and are held
-		if _, there := l.names[name]; !there && s.known && !s.delisted && len(s.instances.list) > 0 {
+	for name, s := range p.services { // those that were listed before, and are held, or of which nothing is known
+		if _, there := l.names[name]; !there && !s.delisted && (!s.known || len(s.instances.list) > 0) {
 			if _, there := p.listing.names[name]; !there {
 				rights = append(rights, dial.Right{Resource: "service", Name: name})
 			}

@@ -65,8 +65,11 @@ type trouble struct {
 	own     bool // what was asked is at fault, or what was answered, and not that Consul cannot be reached
 }
 
-// suspected reports whether the domain may have lost its data.
-func (p *part) suspected(now time.Time) bool { return p.suspicion.Holds(now) }
+// suspected reports whether the domain may have lost its data. While it cannot be read that does not end: nobody can tell it
+// anything then.
+func (p *part) suspected(now time.Time) bool {
+	return p.suspicion.Holds(now) || p.trouble != nil && p.suspicion.Why != ""
+}
 
 // notConsul is said of answers without the headers of Consul.
 const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away"
@@ -114,7 +117,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.part.ask()
 		return unvouched
 	}
-	if s.adopted && len(r.instances.list) > 0 {
+	if s.adopted && !s.delisted && len(r.instances.list) > 0 {
 		return s.disown(now)
 	}
 	s.answers++
@@ -272,7 +275,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 		}
 	}
 	for name, s := range p.services {
-		if _, there := l.names[name]; there || !s.listed && !s.known {
+		if _, there := l.names[name]; there || s.delisted {
 			continue
 		}
 		switch {
@@ -280,15 +283,15 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 			if s.listed {
 				check = append(check, s) // the names cannot vouch for it
 			}
-		case l.Confirming && !s.delisted:
-			s.delisted = true
+		case l.Confirming:
+			s.settled, s.delisted = true, true
 			s.trouble = nil
 			s.lost(now)
 			m = changed
 		}
 		s.listed = false
 	}
-	p.recover()
+	p.recover(now)
 	return m, added, check
 }
 
@@ -308,8 +311,11 @@ func (p *part) ask() {
 	}
 }
 
-// recover notes that they could, and wakes all who waited for that.
-func (p *part) recover() {
+// recover notes that they could, and wakes all who waited for that. A Consul that has lost its data is told it anew from here on.
+func (p *part) recover(now time.Time) {
+	if until := now.Add(p.resetHold); p.trouble != nil && p.suspicion.Why != "" && until.After(p.suspicion.Until) {
+		p.suspicion.Until = until
+	}
 	p.trouble = nil
 	if p.down != nil {
 		close(p.down)

@@ -91,3 +91,48 @@ func TestWhatIsQuarantinedHidesNoDenial(t *testing.T) {
 		}
 	})
 }
+
+// A service was published before, is gone, and cannot be read for its own sake: the names are sure that it is gone.
+func TestAnAdoptedServiceThatCannotBeReadGoes(t *testing.T) {
+	for what, err := range map[string]error{"400": api.StatusError{Code: 400, Body: "blocked"}, "503": api.StatusError{Code: 503, Body: "upstream"}} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, twenty(0, 20, 50))
+				_, stop := w.begin(Settings{}, 0)
+				pass(time.Minute)
+				stop()
+				w.outlive()
+				w.change(local, func(f *fakeDomain) { f.remove("s00") })
+				w.odd = map[string]error{"s00": err}
+				r := w.start(Settings{}, 0)
+				pass(24 * time.Hour)
+				r.mu.Lock()
+				_, still := r.parts[0].services["s00"]
+				r.mu.Unlock()
+				require.True(t, w.synced(), "a start that never ends")
+				require.False(t, still, "deregistered a day ago; the names say so for certain")
+			})
+		})
+	}
+}
+
+// A service is refused while Consul may have lost its data, and was never read: when that is over, it goes as any other.
+func TestARefusedServiceThatGoesInASuspicionGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		w.change(local, func(f *fakeDomain) { f.set("a//b", at("1")) })
+		w.odd = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
+		r := w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) { f.wipe() })
+		pass(10 * time.Second)
+		w.change(local, twenty(0, 20, 3))
+		pass(24 * time.Hour)
+		r.mu.Lock()
+		rejects := len(r.rejects("a//b"))
+		r.mu.Unlock()
+		require.Zero(t, rejects, "in quarantine a day after it went")
+	})
+}

@@ -185,10 +185,16 @@ func (w *watcher) failed(ctx context.Context, err error) {
 	if t.state == sources.Denied && s.part.down == nil && s.trouble == nil {
 		s.part.again.raise() // the token has gone: that is about all services
 	}
-	s.trouble = t
 	s.answers++
-	if s.refuse(t) {
-		w.dirty[s.name] = true
+	if !s.delisted { // else it has gone, whatever is the matter with it
+		s.trouble = t
+		if s.refuse(t) {
+			w.dirty[s.name] = true
+		}
+	}
+	if s.adopted && s.asked == 0 { // the names tell whether it is there at all
+		s.asked = s.part.certain + 1
+		s.part.ask()
 	}
 	w.mu.Unlock()
 	w.ring()

@@ -1,0 +1,307 @@
+package consul
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/consul/dial"
+)
+
+// The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source that is
+// restarted at any time, in a time of its own. It knows nothing of the source: what an agent has, and was once served, is served all
+// the time; in the end all that is alive is served, nothing else is, and all is well. One seed is one history; CONSUL_MODEL_SEEDS and
+// CONSUL_MODEL_FROM ask for others.
+
+const (
+	modelSeeds  = 20 // of each mix
+	modelSteps  = 60
+	modelHealed = 20 * time.Minute // after which all has to be as it is
+	modelFresh  = 5 * time.Second  // what registered since need not stay: Consul may forget it before anybody saw it
+)
+
+// modelMixes are what may go wrong in one history.
+var modelMixes = []string{
+	"wipe overtake down slow", "wipe overtake restart slow", "wipe overtake restart down slow lag", "hide restart down",
+	"hide odd lag pulse places restart", "odd down lag pulse places slow",
+}
+
+func TestModel(t *testing.T) {
+	seeds, from := modelEnv(t, "CONSUL_MODEL_SEEDS", modelSeeds), modelEnv(t, "CONSUL_MODEL_FROM", 1)
+	for _, faults := range modelMixes {
+		t.Run(faults, func(t *testing.T) {
+			for seed := from; seed < from+seeds && !t.Failed(); seed++ {
+				synctest.Test(t, func(t *testing.T) { newModel(t, uint64(seed), faults).run() })
+			}
+		})
+	}
+}
+
+func modelEnv(t *testing.T, name string, otherwise int) int {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, name)
+	return n
+}
+
+type model struct {
+	t      *testing.T
+	world  *world
+	rnd    *rand.Rand
+	seed   uint64
+	faults map[string]bool
+	names  int
+
+	settings Settings
+	places   int
+	stop     func()
+
+	begun   time.Time
+	log     []string
+	alive   map[string]time.Time // services that an agent has, and since when
+	gone    map[string]bool
+	pending map[string]time.Time // alive, but Consul will be told of it again only then
+	nodes   map[string]uint64    // as Consul created them
+	served  map[string]time.Time // alive since then, and served since
+	wiped   time.Time
+}
+
+func newModel(t *testing.T, seed uint64, faults string) *model {
+	m := &model{
+		t: t, world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, faults: map[string]bool{}, begun: time.Now(),
+		alive: map[string]time.Time{}, gone: map[string]bool{}, pending: map[string]time.Time{}, nodes: map[string]uint64{}, served: map[string]time.Time{},
+	}
+	for f := range strings.FieldsSeq(faults) {
+		m.faults[f] = true
+	}
+	m.settings = Settings{RampRate: []int{5, 50}[m.rnd.IntN(2)], Wait: time.Minute}
+	m.world.wait = time.Minute
+	if m.faults["places"] && m.rnd.IntN(2) == 0 {
+		m.places = 12
+	}
+	m.names = 4 + m.rnd.IntN(16)
+	return m
+}
+
+func (m *model) run() {
+	for i := range m.names {
+		m.register(fmt.Sprintf("s%02d", i))
+	}
+	m.begin()
+	defer func() { m.stop() }()
+	m.pass(2 * time.Minute)
+	for range modelSteps {
+		m.step()
+		m.pass(time.Duration(1+m.rnd.IntN(40)) * time.Second)
+	}
+	m.say("heal")
+	m.world.mu.Lock()
+	m.world.slowNames, m.world.odd, m.world.lags = 0, nil, nil
+	m.world.mu.Unlock()
+	m.world.change(local, func(f *fakeDomain) {
+		f.fails, f.hides, f.shows, f.nodes, f.pulse = nil, false, nil, nil, dial.Pulse{KnownLeader: true}
+	})
+	for _, name := range slices.Sorted(maps.Keys(m.pending)) {
+		m.tell(name)
+	}
+	clear(m.pending)
+	m.pass(modelHealed)
+	for name := range m.alive {
+		m.check(len(m.world.instancesOf(name)) > 0, "%s is alive, and not served in the end", name)
+	}
+	for name := range m.gone {
+		m.check(len(m.world.of(name)) == 0, "%s has gone, and is served in the end", name)
+	}
+	m.check(m.world.health().State == sources.Healthy, "it is not healthy in the end")
+}
+
+func (m *model) begin() { _, m.stop = m.world.begin(m.settings, m.places) }
+
+func (m *model) say(format string, args ...any) {
+	m.log = append(m.log, fmt.Sprintf("%7.1fs ", time.Since(m.begun).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (m *model) check(ok bool, format string, args ...any) {
+	if !ok {
+		m.say(format, args...)
+		h := m.world.health()
+		require.FailNow(m.t, fmt.Sprintf("seed %d", m.seed), "%s: %s\n%s", h.State, h.Message, strings.Join(m.log, "\n"))
+	}
+}
+
+// pass lets time pass, in which agents tell Consul what it has lost.
+func (m *model) pass(d time.Duration) {
+	for range int(d / time.Second) {
+		pass(time.Second)
+		for _, name := range slices.Sorted(maps.Keys(m.pending)) {
+			if time.Now().After(m.pending[name]) {
+				m.say("back: %s", name)
+				delete(m.pending, name)
+				m.tell(name)
+			}
+		}
+		for name, since := range m.alive {
+			there := len(m.world.instancesOf(name)) > 0
+			m.check(there || m.served[name] != since, "%s is alive, and not served any more", name)
+			if there && time.Since(since) > modelFresh {
+				m.served[name] = since
+			}
+		}
+	}
+}
+
+func (m *model) any() string { return fmt.Sprintf("s%02d", m.rnd.IntN(m.names)) }
+
+func (m *model) nodeOf(name string) string { return "n" + name[len(name)-1:] }
+
+// tell has an agent tell Consul of its service.
+func (m *model) tell(name string) { m.world.change(local, func(f *fakeDomain) { m.put(f, name) }) }
+
+func (m *model) put(f *fakeDomain, name string) {
+	node := m.nodeOf(name)
+	if m.nodes[node] == 0 {
+		m.nodes[node] = f.index
+	}
+	f.set(name, made("1", node, m.nodes[node]))
+}
+
+func (m *model) register(name string) {
+	m.alive[name] = time.Now()
+	delete(m.gone, name)
+	m.tell(name)
+}
+
+func (m *model) deregister(name string) {
+	delete(m.alive, name)
+	delete(m.pending, name)
+	m.gone[name] = true
+	m.world.change(local, func(f *fakeDomain) { f.remove(name) })
+}
+
+func (m *model) step() {
+	name := m.any()
+	_, alive := m.alive[name]
+	op := []string{
+		"register", "register", "register", "deregister", "deregister", "wipe", "restart", "down", "up", "hide", "slow", "odd", "lag", "pulse",
+	}[m.rnd.IntN(14)]
+	switch {
+	case op == "register" && !alive:
+		m.say("register %s", name)
+		m.register(name)
+	case op == "deregister" && alive:
+		m.say("deregister %s", name)
+		m.deregister(name)
+	case op == "up" && (m.faults["down"] || m.faults["hide"]):
+		m.say("up")
+		m.world.change(local, func(f *fakeDomain) { f.fails, f.hides, f.shows, f.nodes = nil, false, nil, nil })
+	case !m.faults[op]:
+	case op == "wipe":
+		if time.Since(m.wiped) > 10*time.Minute {
+			m.wipe()
+		}
+	case op == "restart":
+		m.restart()
+	default:
+		m.disturb(op, name)
+	}
+}
+
+func (m *model) restart() {
+	m.say("stop")
+	m.stop()
+	m.world.outlive()
+	if m.rnd.IntN(2) == 0 {
+		m.down()
+	}
+	m.say("start")
+	m.begin()
+}
+
+// down lets time pass while the source does not run.
+func (m *model) down() { pass(time.Duration(m.rnd.IntN(60)) * time.Second) }
+
+// wipe takes all data from Consul. It may be told of more than it had had before anybody looks.
+func (m *model) wipe() {
+	m.wiped = time.Now()
+	overtakes := m.faults["overtake"] && m.rnd.IntN(2) == 0
+	outage := overtakes || m.rnd.IntN(2) == 0
+	m.say("wipe; overtakes: %v; outage: %v", overtakes, outage)
+	if outage {
+		m.world.change(local, func(f *fakeDomain) { f.fails = errDown })
+		m.pass(time.Duration(1+m.rnd.IntN(8)) * time.Second)
+	}
+	clear(m.nodes)
+	back := m.rnd.IntN(len(m.alive) + 1)
+	m.world.change(local, func(f *fakeDomain) {
+		before := f.index
+		f.wipe()
+		f.fails = nil
+		if overtakes {
+			f.index = before + 100
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.alive)) {
+			if back--; back >= 0 && overtakes {
+				m.put(f, name)
+			} else {
+				m.pending[name] = time.Now().Add(time.Duration(m.rnd.IntN(200)) * time.Second)
+			}
+		}
+	})
+}
+
+// disturb begins or ends what may be the matter with Consul.
+func (m *model) disturb(op, name string) {
+	refused := api.StatusError{Code: 400, Body: "no"}
+	chance, which := m.rnd.IntN(2) == 0, m.rnd.IntN(4)
+	m.say("%s %s %v %d", op, name, chance, which)
+	w := m.world
+	if op == "slow" || op == "odd" || op == "lag" {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+	}
+	switch op {
+	case "down":
+		w.change(local, func(f *fakeDomain) {
+			f.fails = []error{errDown, errDenied, refused, &dial.LimitError{RetryAfter: 3 * time.Second}}[which]
+		})
+	case "hide":
+		w.change(local, func(f *fakeDomain) {
+			switch which {
+			case 0, 1:
+				f.hides = true
+			case 2:
+				f.shows = map[string]bool{name: true}
+			default:
+				f.nodes = map[string]bool{m.nodeOf(name): true}
+			}
+		})
+	case "pulse":
+		w.change(local, func(f *fakeDomain) {
+			f.pulse = []dial.Pulse{{KnownLeader: true}, {}, {KnownLeader: true, LastContact: time.Minute}}[which%3]
+		})
+	case "slow":
+		w.slowNames = time.Duration(which) * 300 * time.Millisecond
+	case "odd":
+		if w.odd = nil; chance {
+			w.odd = map[string]error{name: []error{refused, errDown, errDenied}[which%3]}
+		}
+	case "lag":
+		if w.lags = nil; chance {
+			w.lags = map[string]reading{name: {}}
+		}
+	}
+}
