@@ -2,8 +2,10 @@ package xds
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,11 +143,54 @@ func TestDuplicates(t *testing.T) {
 	before := r.table.Snapshot().Get(key("a")).Version()
 	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/a", "second.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "a b")
-	require.Equal(t, before, r.table.Snapshot().Get(key("a")).Version())
-	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: sent twice in one set; the first one counts")
+	require.NotEqual(t, before, r.table.Snapshot().Get(key("a")).Version())
+	require.Equal(t, "second.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))))
+	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: sent twice in one response; the last one counts")
 	r.awaitState(t, sources.Degraded, "shop/a: sent twice")
 	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	r.awaitState(t, sources.Healthy, "")
+}
+
+// TestTheVersionClaimedIsOfWhatCounted has a server resume a reader that was sent something twice.
+func TestTheVersionClaimedIsOfWhatCounted(t *testing.T) {
+	claimed := make(chan map[string]string, 1)
+	address := serveDelta(t, func(before int, s deltaStream) error {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, Nonce: "n", SystemVersionInfo: "v"}
+		if before == 0 {
+			out.Resources = []*discoveryv3.Resource{
+				{Name: "shop/a", Version: "1", Resource: wrapped(t, "shop/a", "one.example.com")},
+				{Name: "shop/a", Version: "2", Resource: wrapped(t, "shop/a", "two.example.com")},
+			}
+		} else {
+			claimed <- r.GetInitialResourceVersions()
+		}
+		if err := s.Send(out); err != nil {
+			return err
+		}
+		if _, err := s.Recv(); err != nil || before == 0 {
+			return status.Error(codes.Unavailable, "restart")
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, address)
+	require.Equal(t, map[string]string{"shop/a": "2"}, <-claimed)
+	require.Equal(t, "two.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))))
+}
+
+func TestMoreResourcesThanAreTaken(t *testing.T) {
+	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
+	many := make([]*anypb.Any, maxResources+1)
+	for i := range many {
+		many[i] = &anypb.Any{}
+	}
+	f.set(entriesV1, many...)
+	r.awaitState(t, sources.Unreachable, "500001 resources in one answer, of which nothing is taken: more than 500000")
+	require.Equal(t, "a", r.names())
 }
 
 func TestResponseBeyondTheLimit(t *testing.T) {
@@ -332,6 +377,45 @@ func TestMeshConfigComesAlongUnlessItIsLeftOut(t *testing.T) {
 	some := read(t, Settings{SubscribedResources: []string{"ServiceEntry"}}, address)
 	await(t, "it is synced", some.table.Synced)
 	require.Equal(t, "a", some.names())
+}
+
+// TestAMeshConfigOfAnyNameSurvivesARestart has a delta server that calls the only one as it likes.
+func TestAMeshConfigOfAnyNameSurvivesARestart(t *testing.T) {
+	const meshConfig = "core/v1alpha1/MeshConfig"
+	body, err := anypb.New(&meshv1alpha1.MeshConfig{RootNamespace: "istio-system"})
+	require.NoError(t, err)
+	for name, called := range map[string]string{"as we do": bareName, "otherwise": "mesh"} {
+		t.Run(name, func(t *testing.T) {
+			claimed := make(chan map[string]string, 1)
+			address := serveDelta(t, func(before int, s deltaStream) error {
+				r, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: meshConfig, Nonce: "n", SystemVersionInfo: "v",
+					Resources: []*discoveryv3.Resource{{Name: called, Version: "7", Resource: body}}}
+				for name := range r.GetInitialResourceVersions() {
+					if name != called {
+						out.RemovedResources = append(out.RemovedResources, name)
+					}
+				}
+				if err := s.Send(out); err != nil {
+					return err
+				}
+				if _, err := s.Recv(); err == nil && before > 0 {
+					claimed <- r.GetInitialResourceVersions()
+				}
+				<-s.Context().Done()
+				return nil
+			})
+			r := read(t, Settings{Mode: "delta", SubscribedResources: []string{meshConfig}}, address)
+			r.awaitNames(t, "istio")
+			require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: idle{}}))
+			require.NoError(t, r.supervisor.Swap(sources.Spec{Name: "up", Source: r.source}))
+			require.Equal(t, []string{called}, slices.Collect(maps.Keys(<-claimed)), "it is known by the server's name")
+			require.Equal(t, "istio", r.names())
+		})
+	}
 }
 
 func TestUnknownFieldsSurvive(t *testing.T) {

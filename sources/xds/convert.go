@@ -18,18 +18,24 @@ const revisionLabel = "istio.io/rev"
 // istiodNamespace is where istiod has objects that it read from files that name no namespace. It sends them as "/name".
 const istiodNamespace = "default"
 
-// bareName is the name of the only resource of a kind whose resources have none.
+// bareName is the name of the only resource of a kind whose resources have none. A delta server gives it one all the same,
+// whichever it likes.
 const bareName = "istio"
 
-// nameIn returns the name of a resource, also of one that cannot be decoded, or nothing.
+// nameIn returns the name by which the server knows a resource, also one that cannot be decoded, or nothing.
 func nameIn(schema *resource.Schema, r adsc.Resource) string {
+	name := r.Name
 	switch {
+	case name != "":
 	case schema.Bare:
-		return bareName
-	case r.Name != "":
-		return r.Name
+		name = bareName
+	default:
+		name = innerName(r.Body)
 	}
-	return innerName(r.Body)
+	if name == unnamed {
+		return "" // it is the name of the group of those that have none
+	}
+	return name
 }
 
 // innerName returns metadata.name of an encoded mcp.Resource, even if what follows it is broken.

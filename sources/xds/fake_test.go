@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -50,6 +51,25 @@ type scriptedServer struct {
 }
 
 func (s *scriptedServer) StreamAggregatedResources(st stream) error { return s.script(st) }
+
+// serveDelta is scripted for delta streams; the script gets to know how many there were before.
+func serveDelta(t *testing.T, script func(before int, s deltaStream) error) string {
+	g := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &countingDelta{script: script})
+	return serveGRPC(t, g)
+}
+
+type deltaStream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+
+type countingDelta struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	script  func(int, deltaStream) error
+	streams atomic.Int32
+}
+
+func (s *countingDelta) DeltaAggregatedResources(st deltaStream) error {
+	return s.script(int(s.streams.Add(1))-1, st)
+}
 
 // fakeIstiod answers each type in full whenever something changes, as istiod does: without versions, types that it does
 // not know with nothing.

@@ -15,30 +15,52 @@ import (
 
 // accept looks at what the server says of the way of what it has, and refuses it if that leads through this program: what
 // has gone would come back.
+//
+// A tributary names the instances in a header, as they are then, and answers for them as a type when they change. Either may
+// be what tells of a loop.
 func (r *run) accept(server string, header metadata.MD) error {
+	if was := r.refusal; was != nil {
+		r.refusal = nil
+		if was.server == server {
+			return was.err
+		}
+	}
 	told := header.Get(hops.Header)
 	if r.hops == nil {
 		return nil
 	}
 	if len(told) == 0 { // it is no tributary
-		r.through(nil)
+		delete(r.looped, server)
+		r.says(nil)
 		r.client.Unsubscribe(hops.TypeURL)
 		return nil
 	}
 	instances := hops.Parse(told[0])
-	if slices.Contains(instances, r.hops.Self()) {
-		r.through(nil)
-		return status.Errorf(codes.FailedPrecondition,
-			"a loop: %s reads from this tributary, be it through others; remove one of the sources", server)
+	switch {
+	case slices.Contains(instances, r.hops.Self()):
+		r.says(nil)
+		return loop(server)
+	case r.looped[server]: // until it says otherwise
+		r.says(nil)
+	default:
+		r.begin(instances)
 	}
-	// It may have restarted and not know yet all that it reads from, which it then says in an answer to the subscription.
-	for _, id := range r.instances {
-		if !slices.Contains(instances, id) {
-			instances = append(instances, id)
+	return r.client.Subscribe(adsc.Subscription{TypeURL: hops.TypeURL, Handler: r.takeInstances})
+}
+
+// begin notes what a header names. The server may have restarted and not know yet all that it reads from, so that what it
+// said before holds, too, until it answers for the type. What headers named before does not.
+func (r *run) begin(named []string) {
+	if r.said == nil {
+		r.said = named
+	}
+	all := named
+	for _, id := range r.said {
+		if len(all) < hops.Max && !slices.Contains(named, id) {
+			all = append(all, id)
 		}
 	}
-	r.through(instances)
-	return r.client.Subscribe(adsc.Subscription{TypeURL: hops.TypeURL, Handler: r.takeInstances})
+	r.through(all)
 }
 
 // takeInstances takes what has become of what the server said at first.
@@ -50,18 +72,35 @@ func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 		}
 		instances := hops.Parse(text.GetValue())
 		if slices.Contains(instances, r.hops.Self()) {
-			r.client.Reconnect() // which accept looks at
-			return nil
+			r.looped[resp.Server] = true
+			r.says(nil)
+			r.refuse(resp.Server, loop(resp.Server))
+			return nil // it is known, and need not come again
 		}
-		r.through(instances)
+		if r.looped[resp.Server] {
+			delete(r.looped, resp.Server)
+			r.client.Reconnect() // what was not taken meanwhile comes on another stream
+		}
+		r.says(instances)
 	}
 	return nil
+}
+
+// says notes what the server says, and that all that is read comes that way.
+func (r *run) says(instances []string) {
+	r.said = instances
+	r.through(instances)
 }
 
 // through notes through which instances what is read comes.
 func (r *run) through(instances []string) {
 	if r.hops != nil {
-		r.instances = instances
 		r.hops.Reads(r, instances)
 	}
+}
+
+// loop is why a server that reads from us is refused.
+func loop(server string) error {
+	return status.Errorf(codes.FailedPrecondition,
+		"a loop: %s reads from this tributary, be it through others; remove one of the sources", server)
 }

@@ -2,19 +2,29 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
+	"tributary/internal/hops"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/mcp"
@@ -142,5 +152,107 @@ func TestNoClientCanCutUsOffFromOurUpstream(t *testing.T) {
 	require.Equal(t, sources.Healthy, us.reader.status().State, us.reader.status().Message)
 	for _, c := range above.server.engine.Clients() {
 		require.Less(t, proto.Size(c.Node), 1000, "what we say of ourselves")
+	}
+}
+
+// claimed is a Hops that keeps what it is told.
+type claimed struct {
+	mu   sync.Mutex
+	last []string
+	most int
+}
+
+func (*claimed) Self() string { return "00000000000000aa" }
+
+func (c *claimed) Reads(_ any, instances []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.most = instances, max(c.most, len(instances))
+}
+
+// counted is a backoff that counts the waits, and has no time.
+type counted struct{ waits *atomic.Int32 }
+
+func (c counted) NextBackOff() time.Duration { c.waits.Add(1); return time.Millisecond }
+func (counted) Reset()                       {}
+
+// TestALoopThatOnlyTheTypeTellsOfIsRefused has a server whose header never names us, and that says later that it reads from
+// us.
+func TestALoopThatOnlyTheTypeTellsOfIsRefused(t *testing.T) {
+	const other = "00000000000000bb"
+	var closed, streams, waits atomic.Int32
+	closed.Store(1)
+	address := serveDelta(t, func(before int, s deltaStream) error {
+		streams.Add(1)
+		_ = s.SetHeader(metadata.Pairs(hops.Header, other))
+		for {
+			r, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			if r.GetResponseNonce() != "" {
+				continue
+			}
+			out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: r.GetTypeUrl(), Nonce: "n", SystemVersionInfo: "v"}
+			res := &discoveryv3.Resource{Name: "shop/a", Version: strconv.Itoa(before), Resource: wrapped(t, "shop/a", fmt.Sprintf("h%d.example.com", before))}
+			if r.GetTypeUrl() == hops.TypeURL {
+				said := other
+				if closed.Load() == 1 {
+					said += " 00000000000000aa"
+				}
+				body, _ := anypb.New(wrapperspb.String(said))
+				res = &discoveryv3.Resource{Name: "instances", Version: said, Resource: body}
+			}
+			out.Resources = append(out.Resources, res)
+			if err := s.Send(out); err != nil {
+				return err
+			}
+		}
+	})
+	known := &claimed{}
+	r := readWith(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: known}, func(s *Source) {
+		s.withBackoff(func() backoff.BackOff { return counted{&waits} })
+	}, address)
+	await(t, "it was tried several times", func() bool { return waits.Load() >= 5 })
+	r.awaitState(t, sources.Denied, "a loop: "+address)
+	require.LessOrEqual(t, streams.Load(), 2*(waits.Load()+1), "each refusal is backed off from")
+	require.Equal(t, "h0.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))), "nothing was taken since it is known")
+	known.mu.Lock()
+	require.Empty(t, known.last)
+	known.mu.Unlock()
+
+	closed.Store(0)
+	r.awaitState(t, sources.Healthy, "")
+	await(t, "it is read again", func() bool { return hostOf(t, r.table.Snapshot().Get(key("a"))) != "h0.example.com" })
+}
+
+// TestInstancesDoNotPileUp has a server that names others on each stream and never answers for the type.
+func TestInstancesDoNotPileUp(t *testing.T) {
+	for name, n := range map[string]int{"few": 2, "as many as there can be": hops.Max} {
+		t.Run(name, func(t *testing.T) {
+			var streams atomic.Int32
+			address := serveDelta(t, func(before int, s deltaStream) error {
+				ids := make([]string, n)
+				for i := range ids {
+					ids[i] = hops.ID(fmt.Sprint(before, i))
+				}
+				_ = s.SetHeader(metadata.Pairs(hops.Header, hops.Format(ids)))
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+				if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, Nonce: "n", SystemVersionInfo: "v"}); err != nil {
+					return err
+				}
+				_, err := s.Recv()
+				streams.Add(1)
+				return errors.Join(err, errors.New("restart"))
+			})
+			known := &claimed{}
+			read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: known}, address)
+			await(t, "it was read from several times", func() bool { return streams.Load() >= 5 })
+			known.mu.Lock()
+			defer known.mu.Unlock()
+			require.LessOrEqual(t, known.most, min(2*n, hops.Max), "what was named before the last word does not count")
+		})
 	}
 }

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +22,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer stop()
 	r := &run{
 		sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState),
-		hops: s.settings.Hops,
+		hops: s.settings.Hops, looped: make(map[string]bool),
 	}
 	defer r.through(nil)
 	cfg := s.config
@@ -65,7 +64,10 @@ type run struct {
 	server  string                // that we are connected to
 	synced  bool
 
-	instances []string // that what is read comes through
+	// Of the way of what is read: see accept.
+	said    []string        // instances that the server named when it was last asked; nil before
+	looped  map[string]bool // servers that are known to read from us, and not by their header
+	refusal *refusal        // of a server by us that is still to come; nil for none
 }
 
 // recall takes up what an earlier run published.
@@ -106,13 +108,21 @@ func (r *run) versions(t *typeState) map[string]string {
 
 // publish hands the sink what a response changes, and returns why the response is to be rejected in part.
 func (r *run) publish(t *typeState, resp *adsc.Response) error {
-	contents, faults := t.take(resp)
-	var refused error
-	if len(contents) > 0 {
-		refused = r.sink.ReplaceAll(contents)
-		t.refuse(refused)
+	if err := r.unwelcome(resp.Server); err != nil {
+		return err
 	}
-	if err := errors.Join(append(faults, refused)...); err != nil {
+	if err := t.fits(resp); err != nil {
+		r.refuse(resp.Server, err)
+		return err
+	}
+	contents, faults := t.take(resp)
+	if len(contents) > 0 {
+		refused := r.sink.ReplaceAll(contents)
+		t.refuse(refused)
+		faults.addAll(refused)
+	}
+	t.answered = t.answered || !resp.Cached && !resp.More
+	if err := faults.err(); err != nil {
 		return &adsc.RejectedError{Names: t.rejectedOf(resp), Err: err}
 	}
 	return nil
@@ -120,6 +130,10 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 
 // onResponse follows up a response that was published.
 func (r *run) onResponse(resp *adsc.Response, _ error) {
+	if r.unwelcome(resp.Server) != nil {
+		r.report()
+		return
+	}
 	if resp.Cached || resp.More {
 		return
 	}
@@ -158,7 +172,7 @@ func (r *run) tryAliases(resp *adsc.Response) {
 func (r *run) unanswered() []string {
 	var urls []string
 	for _, url := range r.asked {
-		if !r.types[url].schema.Bare && !r.client.Synced(url) {
+		if t := r.types[url]; !t.schema.Bare && !t.answered {
 			urls = append(urls, url)
 		}
 	}
@@ -196,6 +210,11 @@ func (r *run) onConnected(server string) {
 
 func (r *run) onFailed(err error, _ time.Duration) {
 	r.server = ""
+	r.fail(err)
+}
+
+// fail reports that nothing can be read.
+func (r *run) fail(err error) {
 	state := sources.Unreachable
 	if adsc.Denied(err) {
 		state = sources.Denied
@@ -205,6 +224,10 @@ func (r *run) onFailed(err error, _ time.Duration) {
 
 // report reports the health while connected.
 func (r *run) report() {
+	if err := r.unwelcome(r.server); err != nil {
+		r.fail(err)
+		return
+	}
 	if urls := r.unanswered(); !r.synced && len(urls) > 0 {
 		r.sink.Report(sources.Health{State: sources.Starting, Message: fmt.Sprintf(
 			"%s has not answered yet for %s", r.server, some(urls, ", "))})

@@ -7,12 +7,18 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/adsc"
 	"tributary/resource"
 	"tributary/sources"
 )
+
+// maxResources is how many resources one answer may have, in however many responses: five times as many as we know of
+// anywhere. What a resource costs here has no relation to its size on the wire, which may be ten bytes.
+const maxResources = 500_000
 
 // unnamed is the name of the group of what is too broken to have a name.
 const unnamed = "(unnamed)"
@@ -29,6 +35,8 @@ type typeState struct {
 
 	// known are the names that were published, each with a hash of what was received. Those of an earlier run have 0.
 	known map[string]uint64
+	// answered says that a server has answered for all of it, and that the answer was taken.
+	answered bool
 	// refused is why a name is quarantined, for as long as it is: a set that still has it is rejected for it again.
 	refused map[string]error
 	// set is what has come of a complete set; nil between sets.
@@ -40,8 +48,10 @@ type typeState struct {
 
 // set is a complete set on its way.
 type set struct {
-	names  map[string]struct{}
-	broken []sources.Reject // without names
+	last     map[string]int   // name to which of the resources of the set it was last
+	count    int              // of resources so far
+	nameless int              // of these
+	broken   []sources.Reject // the first of the nameless
 }
 
 func newTypeState(typeURL string, schema *resource.Schema, revision string) *typeState {
@@ -51,35 +61,53 @@ func newTypeState(typeURL string, schema *resource.Schema, revision string) *typ
 	}
 }
 
-// take works out what a response changes. faults are those that nothing in contents tells of.
-func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults []error) {
+// fits returns why a response is too much, or nil.
+func (t *typeState) fits(r *adsc.Response) error {
+	n := len(r.Resources) + len(r.Removed)
+	if r.Complete && t.set != nil {
+		n += t.set.count
+	}
+	if n > maxResources {
+		return status.Errorf(codes.ResourceExhausted, "%s: %d resources in one answer, of which nothing is taken: more than %d",
+			t.typeURL, n, maxResources)
+	}
+	return nil
+}
+
+// take works out what a response changes, each group once. faults are those that nothing in contents tells of.
+func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults faults) {
 	if r.Complete && t.set == nil {
-		t.set = &set{names: make(map[string]struct{}, len(r.Resources))}
+		t.set = &set{last: make(map[string]int)}
 		clear(t.complaints)
 	}
 	delete(t.complaints, unnamedChange)
-	here := make(map[string]struct{}, len(r.Resources))
+	last, begin := make(map[string]int), 0
 	if r.Complete {
-		here = t.set.names
+		last, begin = t.set.last, t.set.count
+		t.set.count += len(r.Resources)
 	}
-	for _, res := range r.Resources {
+	for i, res := range r.Resources {
 		name := nameIn(t.schema, res)
 		if name == "" {
-			faults = append(faults, t.nameless(res))
+			t.nameless(res, &faults)
 			continue
 		}
-		if _, twice := here[name]; twice {
-			err := t.fault(name, errors.New("sent twice in one set; the first one counts"))
-			faults = append(faults, err)
-			t.complaints[name] = err.Error()
+		if at, ok := last[name]; ok && at >= begin {
+			t.complain(name, "sent twice in one response; the last one counts", &faults)
+		} else {
+			delete(t.complaints, name)
+		}
+		last[name] = begin + i
+	}
+	for i, res := range r.Resources {
+		name := nameIn(t.schema, res)
+		if name == "" || last[name] != begin+i {
 			continue
 		}
-		here[name] = struct{}{}
-		delete(t.complaints, name)
 		hash := t.hash(res.Body)
 		if old, ok := t.known[name]; ok && old == hash && hash != 0 {
 			if err := t.refused[name]; err != nil {
-				faults = append(faults, err)
+				faults.add(func() error { return err })
 			}
 			continue
 		}
@@ -88,8 +116,15 @@ func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults [
 		contents = append(contents, t.content(name, res.Body))
 	}
 	for _, name := range r.Removed {
-		if t.schema.Bare {
-			name = bareName
+		if at, ok := last[name]; ok && at >= begin {
+			t.complain(name, "sent and removed in one response; it stays", &faults)
+			continue
+		}
+		if name == unnamed {
+			continue // no server has what is called so
+		}
+		if r.Complete {
+			delete(last, name)
 		}
 		delete(t.complaints, name)
 		contents = t.withdraw(contents, name)
@@ -100,20 +135,37 @@ func (t *typeState) take(r *adsc.Response) (contents []sources.Content, faults [
 	return contents, faults
 }
 
+// complain notes something about the resource called name that nothing else shows, once.
+func (t *typeState) complain(name, text string, f *faults) {
+	if _, told := t.complaints[name]; told {
+		return
+	}
+	err := t.fault(name, errors.New(text))
+	t.complaints[name] = err.Error()
+	f.add(func() error { return err })
+}
+
 // nameless notes a resource without a name.
-func (t *typeState) nameless(res adsc.Resource) error {
-	_, err := decode(t.typeURL, res.Body)
-	if err == nil {
-		err = errors.New("it has no name")
+func (t *typeState) nameless(res adsc.Resource, f *faults) {
+	fault := func() error {
+		_, err := decode(t.typeURL, res.Body)
+		if err == nil {
+			err = errors.New("it has no name")
+		}
+		place := groupOf(t.typeURL, unnamed)
+		return &resource.Error{Key: resource.Key{Kind: t.schema.Kind}, Origin: resource.Origin{Place: place}, Err: err}
 	}
-	group := groupOf(t.typeURL, unnamed)
-	e := &resource.Error{Key: resource.Key{Kind: t.schema.Kind}, Origin: resource.Origin{Place: group}, Err: err}
 	if t.set == nil {
-		t.complaints[unnamedChange] = e.Error()
+		if _, told := t.complaints[unnamedChange]; !told {
+			t.complaints[unnamedChange] = fault().Error()
+		}
 	} else {
-		t.set.broken = append(t.set.broken, sources.Reject{Origin: e.Origin, Err: e})
+		t.set.nameless++
+		if len(t.set.broken) < maxFaults {
+			t.set.broken = append(t.set.broken, sources.Reject{Origin: resource.Origin{Place: groupOf(t.typeURL, unnamed)}, Err: fault()})
+		}
 	}
-	return e
+	f.add(fault)
 }
 
 // fault is an error about the resource called name.
@@ -140,14 +192,14 @@ func (t *typeState) content(name string, body *anypb.Any) sources.Content {
 func (t *typeState) conclude(contents []sources.Content) []sources.Content {
 	done := t.set
 	t.set = nil
-	if n := len(done.broken); n > 0 {
+	if n := done.nameless; n > 0 {
 		t.complaints[unnamed] = fmt.Sprintf(
 			"%s: %d resources cannot be read and have no name: nothing of the type is deleted while that is so", t.typeURL, n)
 		t.known[unnamed] = 0
 		return append(contents, sources.Content{Group: groupOf(t.typeURL, unnamed), Rejects: done.broken})
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.known)) {
-		if _, there := done.names[name]; !there {
+		if _, there := done.last[name]; !there {
 			contents = t.withdraw(contents, name)
 		}
 	}

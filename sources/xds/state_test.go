@@ -15,6 +15,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/resource"
+	"tributary/sources"
 )
 
 func newState(revision string) *typeState {
@@ -123,8 +124,82 @@ func TestWhatIsUnchangedIsNotPublished(t *testing.T) {
 	state.refuse(fmt.Errorf("wrapped: %w", errors.Join(refused)))
 	contents, faults := state.take(set)
 	require.Empty(t, contents)
-	require.Len(t, faults, 1)
-	require.ErrorIs(t, faults[0], refused, "it is still to be rejected")
+	require.Len(t, faults.first, 1)
+	require.ErrorIs(t, faults.err(), refused, "it is still to be rejected")
+}
+
+// TestWhatIsWrongIsCounted has responses of much that is wrong in few bytes.
+func TestWhatIsWrongIsCounted(t *testing.T) {
+	const n = 100_000
+	bare, _ := resource.SchemaOf(resource.MeshConfig)
+	for name, c := range map[string]struct {
+		state    *typeState
+		complete bool
+	}{
+		"nameless in a set":      {newState(""), true},
+		"nameless in a change":   {newState(""), false},
+		"one and the same again": {newTypeState(bare.TypeURL(), bare, ""), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			many := &adsc.Response{TypeURL: c.state.typeURL, Complete: c.complete, Resources: make([]adsc.Resource, n)}
+			var contents []sources.Content
+			var found faults
+			allocs := testing.AllocsPerRun(1, func() { contents, found = c.state.take(many) })
+			require.Less(t, int(allocs), 2000)
+			require.LessOrEqual(t, len(found.first), maxFaults)
+			require.Error(t, found.err())
+			require.LessOrEqual(t, len(contents), 1)
+			for _, content := range contents {
+				require.LessOrEqual(t, len(content.Rejects), maxFaults)
+			}
+			require.Len(t, c.state.complaints, 1)
+		})
+	}
+	state := newState("")
+	_, found := state.take(&adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, n)})
+	require.ErrorContains(t, found.err(), "and 99980 more")
+	require.Contains(t, state.complaints[unnamed], "100000 resources cannot be read")
+}
+
+// TestSetsHaveABound counts what comes in one response and in several.
+func TestSetsHaveABound(t *testing.T) {
+	state := newState("")
+	part := &adsc.Response{TypeURL: entriesV1, Complete: true, More: true, Resources: make([]adsc.Resource, maxResources/2)}
+	for range 2 {
+		require.NoError(t, state.fits(part))
+		state.take(part)
+	}
+	require.NoError(t, state.fits(&adsc.Response{TypeURL: entriesV1, Complete: true}))
+	one := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, 1)}
+	require.ErrorContains(t, state.fits(one), "500001 resources in one answer")
+	require.NoError(t, newState("").fits(one))
+	require.Error(t, newState("").fits(&adsc.Response{TypeURL: entriesV1, Removed: make([]string, maxResources+1)}))
+}
+
+// TestEachGroupIsNamedOnceInACall has responses that say several things of one name.
+func TestEachGroupIsNamedOnceInACall(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		state := newState("")
+		names := rapid.SampledFrom([]string{"shop/a", "shop/b", "", unnamed, unnamedChange})
+		for range rapid.IntRange(1, 4).Draw(rt, "responses") {
+			r := &adsc.Response{TypeURL: entriesV1, Delta: true, Complete: rapid.Bool().Draw(rt, "complete"), More: rapid.Bool().Draw(rt, "more")}
+			for _, name := range rapid.SliceOfN(names, 0, 4).Draw(rt, "sent") {
+				r.Resources = append(r.Resources, adsc.Resource{Name: name, Version: "1", Body: wrapped(t, name, "a.example.com")})
+			}
+			r.Removed = rapid.SliceOfN(names, 0, 4).Draw(rt, "removed")
+			contents, _ := state.take(r)
+			seen := map[string]bool{}
+			for _, c := range contents {
+				require.False(rt, seen[c.Group], c.Group)
+				seen[c.Group] = true
+			}
+			for _, res := range r.Resources {
+				if name := nameIn(state.schema, res); name != "" {
+					require.Contains(rt, state.known, name, "what is there is not taken away")
+				}
+			}
+		}
+	})
 }
 
 // FuzzTake holds take to say what becomes of every resource, whatever it is.
@@ -138,7 +213,7 @@ func FuzzTake(f *testing.F) {
 		state := newState("")
 		r := &adsc.Response{TypeURL: entriesV1, Complete: complete, Resources: []adsc.Resource{{Name: name, Body: &anypb.Any{TypeUrl: typeURL, Value: value}}}}
 		contents, faults := state.take(r)
-		if len(contents) == 0 && len(faults) == 0 {
+		if len(contents) == 0 && faults.err() == nil {
 			t.Fatal("nothing came of it")
 		}
 		for _, c := range contents {
