@@ -13,8 +13,11 @@ type asked struct {
 	nonce   string        // SotW: of the last response
 	version string        // SotW: of the last response that the handler took
 	replies []reply       // to be written
-	// fresh says that the client brought nothing along, and that everything is still to come.
+	// fresh says that the client brought nothing along, and that everything is still to come. So it is also if other things are
+	// wanted in the meantime: what the caller has by now is among what was asked for at first, since it forgets what it drops.
 	fresh, begun bool
+	brought      int  // bytes of names and versions of what it brought along
+	answered     bool // with the type
 }
 
 // reply is what the server is to be told of a response.
@@ -43,7 +46,7 @@ func (s *stream) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, sub := range c.subs {
-		if a := s.asked[sub.typeURL]; a == nil && !sub.wants.nothing() || a != nil && (a.sub != sub || sub.due(a.told)) {
+		if a := s.asked[sub.typeURL]; a == nil && !sub.wants.nothing() || a != nil && (a.sub != sub || sub.due(a.told) || c.unread(sub)) {
 			s.mark(sub.typeURL)
 		}
 	}
@@ -91,6 +94,8 @@ func (s *stream) request(typeURL string) (r *request, more bool, err error) {
 		return nil, false, nil // to ask for no names would be to ask for all
 	case a == nil:
 		return s.first(sub), false, nil
+	case sub == a.sub && !a.whole() && c.unread(sub):
+		return nil, false, errReconnect
 	case sub != nil && sub != a.sub && !sub.wants.nothing():
 		// The type was dropped and is wanted again. What is still on its way cannot be told from the answer to the new
 		// subscription on this stream.
@@ -113,7 +118,7 @@ func (s *stream) request(typeURL string) (r *request, more bool, err error) {
 	} else {
 		r = a.state(target)
 	}
-	s.await(a.sub, without(target.names, told.names))
+	s.await(a.sub, a.sub.resources.called(without(target.names, told.names)))
 	return r, len(a.replies) > 0 || a.due(sub, wanted), nil
 }
 
@@ -135,7 +140,6 @@ func (a *asked) reply() *request {
 // change returns the delta request by which the server gets to know what is wanted now.
 func (a *asked) change(target wants) *request {
 	r := &request{typeURL: a.sub.typeURL, subscribe: target.without(a.told), unsubscribe: a.told.without(target)}
-	a.fresh = a.fresh && target.within(a.told) // else the first answer may not know of all
 	a.told = target
 	return r
 }
@@ -158,19 +162,31 @@ func (a *asked) state(target wants) *request {
 	return r
 }
 
+// whole reports whether all that there is of the type is still to come.
+func (a *asked) whole() bool { return a.fresh && !a.begun }
+
 // first returns the first request of a type on the stream.
 func (s *stream) first(sub *subscription) *request {
-	a := &asked{sub: sub, told: sub.wants, named: len(sub.wants.names) > 0, version: sub.version}
+	if s.client.unread(sub) {
+		sub.version, sub.comparing = "", true
+	}
+	a := &asked{sub: sub, told: sub.wants, named: len(sub.wants.names) > 0}
 	sub.kept, sub.moved = sub.wants, false
-	r := &request{typeURL: sub.typeURL, version: a.version}
+	r := &request{typeURL: sub.typeURL}
 	if a.named {
 		r.names = sub.wants.list() // else none, which means all, also to servers that know no star
 	}
 	r.subscribe = r.names
 	if s.delta {
 		r.versions = sub.resume(time.Now())
+		for name, version := range r.versions {
+			a.brought += len(name) + len(version)
+		}
+		a.fresh = len(r.versions) == 0
+	} else {
+		a.version = sub.version
+		r.version, a.fresh = a.version, a.version == ""
 	}
-	a.fresh = len(r.versions) == 0
 	s.asked[sub.typeURL] = a
 	s.await(sub, sub.open(a.fresh && s.delta))
 	return r

@@ -62,10 +62,15 @@ func (c *Client) Subscribe(s Subscription) error {
 		return fmt.Errorf("ads client: %w", err)
 	}
 	c.mu.Lock()
-	if sub := c.find(s.TypeURL); sub != nil {
+	sub := c.find(s.TypeURL)
+	if sub != nil {
 		sub.change(s)
 	} else {
-		c.subs = append(c.subs, newSubscription(s))
+		sub = newSubscription(s)
+		c.subs = append(c.subs, sub)
+	}
+	if parent := c.find(parentOf(s.TypeURL)); s.Follow && parent != nil && !c.unread(parent) {
+		sub.want(parent.refers.wants())
 	}
 	c.mu.Unlock()
 	ring(c.wake)
@@ -77,10 +82,8 @@ func (c *Client) Subscribe(s Subscription) error {
 func (c *Client) Unsubscribe(typeURL string) {
 	c.mu.Lock()
 	c.subs = slices.DeleteFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
-	if child, _ := childrenOf(typeURL); child != "" {
-		if follower := c.find(child); follower != nil && follower.follow {
-			follower.want(wants{}) // nothing refers to anything
-		}
+	if follower := c.follower(typeURL); follower != nil {
+		follower.want(wants{}) // nothing refers to anything
 	}
 	c.mu.Unlock()
 	ring(c.wake)
@@ -97,7 +100,7 @@ func (c *Client) Resources(typeURL string) []ResourceStatus {
 	}
 	list := make([]ResourceStatus, len(sub.wants.names))
 	for i, name := range sub.wants.names {
-		list[i] = *sub.resources[name]
+		list[i] = sub.resources[name].ResourceStatus
 	}
 	return list
 }
@@ -112,12 +115,14 @@ func (c *Client) Synced(typeURL string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sub := c.find(typeURL)
-	if sub == nil {
-		return false
-	}
+	return sub != nil && c.synced(sub)
+}
+
+// synced is Synced for who holds mu.
+func (c *Client) synced(sub *subscription) bool {
 	if sub.follow && sub.wants.nothing() { // there is nothing to ask for, if that is known
-		parent := c.find(parentOf(typeURL))
-		return parent != nil && parent.synced
+		parent := c.find(parentOf(sub.typeURL))
+		return parent != nil && parent.synced && !c.unread(parent)
 	}
 	return sub.synced
 }
@@ -254,6 +259,7 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	} else {
 		err = s.run(conn, openSotW)
 	}
+	s.lighten(err)
 	if tooManyPings(err) {
 		c.ping = min(2*c.ping, maxPing)
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -387,4 +388,24 @@ func TestNewRefuses(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+// TestAnAnswerOfAnUnknownTypeIsNoAnswer: there is another server to ask.
+func TestAnAnswerOfAnUnknownTypeIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		streams := 0
+		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+			streams++
+			_ = s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: "un/asked/For", Nonce: "x"})
+			pause(s, 24*time.Hour)
+			return nil
+		}, nil, allowPings)
+		cfg.Addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
+		cfg.Backoff = retries(100)
+		run(t, cfg)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.Greater(t, streams, 1, "there is another server to ask")
+	})
 }

@@ -28,7 +28,7 @@ func (s *subscription) resume(now time.Time) map[string]string {
 
 // verify notes a part of a complete set, and reports whether that ends a compare, and how much was not as it should be.
 func (s *subscription) verify(r *Response, rejected rejection) (done bool, healed int) {
-	if s.comparing {
+	if s.comparing && !rejected.whole {
 		for _, res := range r.Resources {
 			version, known := s.compared[res.Name]
 			delete(s.compared, res.Name)
@@ -37,12 +37,29 @@ func (s *subscription) verify(r *Response, rejected rejection) (done bool, heale
 			}
 		}
 	}
-	if r.More {
+	if r.More || s.refused { // what was refused as a whole comes again on the next stream
 		return false, 0
 	}
 	done, healed = s.comparing, s.healed+len(s.compared)
 	s.unverified, s.comparing, s.compared, s.healed = time.Time{}, false, nil, 0
 	return done, healed
+}
+
+// tooMuch is how many bytes of names and versions may have been more than a server takes in a request: gRPC's own limit is
+// 4 MiB, of all that a message has.
+const tooMuch = 1 << 20
+
+// lighten has the next stream begin types with nothing of which this one, having ended with err, brought along more than the
+// server may have taken. Otherwise it would refuse each of those that follow, too.
+func (s *stream) lighten(err error) {
+	if !Exhausted(err) {
+		return
+	}
+	s.client.mu.Lock()
+	defer s.client.mu.Unlock()
+	for _, a := range s.asked {
+		a.sub.comparing = a.sub.comparing || !a.answered && a.brought >= tooMuch
+	}
 }
 
 // compare has the next stream begin with nothing if something is unverified for long enough, and reports whether that is

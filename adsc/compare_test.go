@@ -98,3 +98,125 @@ func TestWhatBeganInFullIsNotCompared(t *testing.T) {
 		assert.Equal(t, 1, streams)
 	})
 }
+
+func TestACompareSurvivesAChangeOfNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.take, Versions: map[string]string{"a": "1", "x": "1"}})
+		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
+		compared := 0
+		cfg.Hooks.Compared = func(string, int) { compared++ }
+		streams := 0
+		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error { // takes no note of versions
+			streams++
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			if n > 0 {
+				if _, err := s.Recv(); err != nil { // the other names
+					return err
+				}
+			}
+			if err := s.Send(deltaResponse(t, "n", "v", "a@1")); err != nil {
+				return err
+			}
+			pause(s, 24*time.Hour*30)
+			return nil
+		}, allowPings)
+		c, err := adsc.New(cfg)
+		require.NoError(t, err)
+		start(t, c)
+		time.Sleep(time.Hour + 100*time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 2, streams, "the compare has begun")
+		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"*", "q"}, Handler: h.take}))
+		time.Sleep(20 * 24 * time.Hour)
+		synctest.Wait()
+		t.Log(h.log, "streams", streams)
+		assert.Equal(t, 1, compared, "a compare of 20 days")
+		assert.Equal(t, []string{"a"}, h.has(), "the server has no x any more")
+	})
+}
+
+// TestACompareOfNamesSurvivesAnotherName: the server does not say which names do not exist, and takes no note of versions.
+func TestACompareOfNamesSurvivesAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{have: map[string]string{"a": "1", "x": "1"}}
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.take, Versions: map[string]string{"a": "1", "x": "1"}})
+		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
+		compared, streams := 0, 0
+		cfg.Hooks.Compared = func(string, int) { compared++ }
+		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+			streams++
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			if n > 0 {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+			}
+			if err := s.Send(deltaResponse(t, "n", "v", "a@1")); err != nil {
+				return err
+			}
+			pause(s, 24*time.Hour*30)
+			return nil
+		}, allowPings)
+		c, err := adsc.New(cfg)
+		require.NoError(t, err)
+		start(t, c)
+		time.Sleep(time.Hour + 100*time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 2, streams)
+		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "q", "x"}, Handler: h.take}))
+		time.Sleep(20 * 24 * time.Hour)
+		synctest.Wait()
+		t.Log(h.log, "streams", streams, c.Resources(typeA))
+		assert.Equal(t, 1, compared, "a compare of 20 days")
+		assert.Equal(t, []string{"a"}, h.has(), "the server has no x any more")
+	})
+}
+
+// TestAFreshStreamSurvivesNamesToAll: what has gone since an answer that was cut is told of, although all is asked for by then.
+func TestAFreshStreamSurvivesNamesToAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{}
+		sub := adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.take}
+		cfg := quiet("", sub)
+		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
+		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+			_ = s.SetHeader(chunked)
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			if n == 0 {
+				_ = s.Send(deltaResponse(t, "n", "", "x@1"))
+				_, _ = s.Recv()
+				return errRestart
+			}
+			if _, err := s.Recv(); err != nil { // all
+				return err
+			}
+			pause(s, time.Second)
+			if err := s.Send(deltaResponse(t, "n", "v", "a@1", "b@1")); err != nil {
+				return err
+			}
+			pause(s, time.Hour)
+			return nil
+		}, allowPings)
+		var c *adsc.Client
+		cfg.Hooks.Connected = h.begin
+		cfg.Hooks.Opened = func(string) {
+			if len(h.has()) == 1 {
+				assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.take}))
+			}
+		}
+		c, err := adsc.New(cfg)
+		require.NoError(t, err)
+		start(t, c)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		t.Log(h.log)
+		assert.Equal(t, []string{"a", "b"}, h.has(), "the server has no x any more")
+	})
+}

@@ -1,6 +1,8 @@
 package adsc
 
 import (
+	"maps"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -58,6 +60,76 @@ func References(a *anypb.Any) []string {
 	}
 	_, names := refers(a)
 	return names
+}
+
+// references are the names that the resources of a type refer to, of those that are in force.
+type references struct {
+	now map[string][]string // by resource; nil if that is not known
+	// before are those of before a complete set whose end is still to come: what is not among it goes with its end.
+	before map[string][]string
+}
+
+// note takes note of a response whose resources have these names. first says that it begins a complete set.
+func (rf *references) note(r *Response, first bool, names []string, rejected rejection) {
+	switch {
+	case first:
+		before := rf.all()
+		rf.now, rf.before = make(map[string][]string, len(names)), before
+	case rf.now == nil:
+		return // of the others it is not known
+	}
+	if rejected.whole { // and what was there stays, also if it is not among it
+		rf.now, rf.before = rf.all(), nil
+		return
+	}
+	_, refers := childrenOf(r.TypeURL)
+	for i, name := range names {
+		if old, known := rf.before[name]; rejected.of(name) {
+			if known {
+				rf.now[name] = old
+			}
+			continue
+		}
+		_, rf.now[name] = refers(r.Resources[i].Body)
+	}
+	for _, name := range r.Removed {
+		delete(rf.now, name)
+		delete(rf.before, name)
+	}
+	if !r.More {
+		rf.before = nil
+	}
+}
+
+func (rf *references) all() map[string][]string {
+	all := make(map[string][]string, len(rf.now))
+	maps.Copy(all, rf.before)
+	maps.Copy(all, rf.now)
+	return all
+}
+
+// wants returns all that is referred to.
+func (rf *references) wants() wants {
+	var names []string
+	for _, children := range rf.all() {
+		names = append(names, children...)
+	}
+	return wantsNames(names)
+}
+
+// follower returns the subscription that follows a type, or nil. The caller holds mu.
+func (c *Client) follower(typeURL string) *subscription {
+	child, _ := childrenOf(typeURL)
+	if follower := c.find(child); follower != nil && follower.follow {
+		return follower
+	}
+	return nil
+}
+
+// unread reports whether another type follows this one, and it is not known what its resources refer to: they came before
+// there was anybody to follow, or the caller has them from elsewhere. The caller holds mu.
+func (c *Client) unread(sub *subscription) bool {
+	return sub.refers.now == nil && c.follower(sub.typeURL) != nil
 }
 
 // endpointsOf returns the name of a cluster and that of its endpoints, if it has them from EDS.

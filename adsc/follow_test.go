@@ -2,8 +2,12 @@ package adsc_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -135,4 +139,85 @@ func TestASlowHandlerSlowsTheServer(t *testing.T) {
 	cfg.DialOptions = []grpc.DialOption{grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16)}
 	run(t, cfg)
 	require.LessOrEqual(t, receive(t, done), int64(4), "responses that the server was ahead: one handled, one read, and what the wire has")
+}
+
+// TestAFollowerOfAResumedType: nobody has told the client what the resources refer to that its caller has already.
+func TestAFollowerOfAResumedType(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept, Versions: map[string]string{"c": "1"}},
+			adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
+		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
+		var mu sync.Mutex
+		var asked []string
+		cfg = bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
+			for {
+				r, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				if r.GetResponseNonce() != "" {
+					continue
+				}
+				mu.Lock()
+				asked = append(asked, r.GetTypeUrl())
+				mu.Unlock()
+				out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: r.GetTypeUrl(), Nonce: "n", SystemVersionInfo: "v"}
+				if r.GetTypeUrl() == adsc.ClusterType && r.GetInitialResourceVersions()["c"] != "1" {
+					out.Resources = []*discoveryv3.Resource{{Name: "c", Version: "1", Resource: edsCluster(t, "c", "")}}
+				}
+				if err := s.Send(out); err != nil {
+					return err
+				}
+			}
+		}, allowPings)
+		c, err := adsc.New(cfg)
+		require.NoError(t, err)
+		start(t, c)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		assert.True(t, slices.Contains(asked, adsc.EndpointType), "cluster c has its endpoints from EDS; Synced says %v", c.Synced(adsc.EndpointType))
+	})
+}
+
+// TestARejectedParentRefersToNothing: the one before it is in force.
+func TestARejectedParentRefersToNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		reject := func(context.Context, *adsc.Response) error {
+			if n++; n > 1 {
+				return errRefused
+			}
+			return nil
+		}
+		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ListenerType, Handler: reject}, adsc.Subscription{TypeURL: adsc.RouteType, Follow: true, Handler: accept})
+		var routes [][]string
+		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+			_, _ = s.Recv()
+			send := func(nonce, route string) {
+				_ = s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: adsc.ListenerType, Nonce: nonce, VersionInfo: nonce, Resources: []*anypb.Any{listener(t, "l", route)}})
+			}
+			go func() {
+				for {
+					r, err := s.Recv()
+					if err != nil {
+						return
+					}
+					if r.GetTypeUrl() == adsc.RouteType {
+						routes = append(routes, r.GetResourceNames())
+					}
+				}
+			}()
+			send("1", "good")
+			pause(s, time.Minute)
+			send("2", "bad")
+			pause(s, time.Hour)
+			return nil
+		}, nil, allowPings)
+		run(t, cfg)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, [][]string{{"good"}}, routes, "the listener that refers to good is in force")
+	})
 }

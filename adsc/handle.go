@@ -8,17 +8,27 @@ import (
 
 // wait is for resources that were asked for by name.
 type wait struct {
-	until time.Time
-	sub   *subscription
-	names []string
+	until     time.Time
+	sub       *subscription
+	resources []*named
 }
 
-// await has the server answer for names within a time, or else they do not exist: state of the world has no way to say that,
+// await has the server answer for resources within a time, or else they do not exist: state of the world has no way to say that,
 // and some servers of delta do not, either.
-func (s *stream) await(sub *subscription, names []string) {
-	if after := s.client.cfg.AbsentAfter; after > 0 && len(names) > 0 {
-		s.waits = append(s.waits, wait{time.Now().Add(after), sub, names})
+func (s *stream) await(sub *subscription, list []*named) {
+	if after := s.client.cfg.AbsentAfter; after > 0 && len(list) > 0 {
+		s.waits = append(s.waits, wait{time.Now().Add(after), sub, list})
 	}
+}
+
+// take handles an answer. The time that it takes is not that of the server, which is not read meanwhile.
+func (s *stream) take(in *answer) error {
+	begin := time.Now()
+	err := s.handle(in)
+	for i, took := 0, time.Since(begin); i < len(s.waits); i++ {
+		s.waits[i].until = s.waits[i].until.Add(took)
+	}
+	return err
 }
 
 // expire ends the waits that are over.
@@ -26,7 +36,7 @@ func (s *stream) expire(now time.Time) {
 	for len(s.waits) > 0 && !s.waits[0].until.After(now) {
 		w := s.waits[0]
 		s.waits = s.waits[1:]
-		s.client.expire(s.life, w.sub, w.names)
+		s.client.expire(s.life, w.sub, w.resources)
 	}
 }
 
@@ -45,13 +55,14 @@ func (s *stream) handle(in *answer) error {
 	if err := s.accept(); err != nil {
 		return err
 	}
-	a.nonce = in.nonce
+	a.nonce, a.answered = in.nonce, true
 	sub, handler, covers := c.current(in.typeURL, a)
 	var r *Response
 	if sub != nil {
 		r = s.response(a, in, covers)
 	}
 	if r == nil { // all of it was dropped in the meantime, but the server waits for a reply
+		c.pass(sub, in)
 		a.owe(nil)
 		s.mark(in.typeURL)
 		return nil
@@ -130,10 +141,34 @@ func (c *Client) current(typeURL string, a *asked) (*subscription, Handler, func
 	return sub, sub.handler, sub.wants.covers()
 }
 
+// pass notes an answer of which the handler is told nothing.
+func (c *Client) pass(sub *subscription, in *answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if sub != nil && !in.more {
+		sub.synced = true
+	}
+}
+
+// namesOf returns the names of a response's resources. The caller's NameOf is not called under a lock, and not for nothing.
+func (c *Client) namesOf(sub *subscription, r *Response) []string {
+	c.mu.Lock()
+	nameOf, needed := sub.nameOf, len(sub.resources) > 0 || c.follower(sub.typeURL) != nil
+	c.mu.Unlock()
+	names := make([]string, len(r.Resources))
+	for i := range r.Resources {
+		if names[i] = r.Resources[i].Name; names[i] == "" && needed {
+			names[i] = nameOf(r.Resources[i])
+		}
+	}
+	return names
+}
+
 // note takes note of a response that was handled, and tells everybody what follows from it. first says that it begins a
 // complete set.
 func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first bool, err error) {
 	rejected := rejectionOf(err)
+	names := c.namesOf(sub, r)
 	c.mu.Lock()
 	if c.find(sub.typeURL) != sub { // its own handler may have dropped it
 		c.mu.Unlock()
@@ -144,13 +179,15 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 	if r.Delta && r.Complete && !r.Cached {
 		done, healed = sub.verify(r, rejected)
 	}
-	gone, absent := sub.resources.note(r, first, sub.nameOf, rejected), sub.absent
+	gone, absent := sub.resources.note(r, first, names, rejected), sub.absent
 	if !r.More && !r.Cached {
 		sub.synced = true
 	}
-	child, refers := childrenOf(r.TypeURL)
-	if follower := c.find(child); follower != nil && follower.follow {
-		follower.want(sub.refer(r, first, refers))
+	if follower := c.follower(r.TypeURL); follower != nil {
+		sub.refers.note(r, first, names, rejected)
+		follower.want(sub.refers.wants())
+	} else {
+		sub.refers = references{} // outdated by now
 	}
 	live := len(sub.versions)
 	c.mu.Unlock()
@@ -172,11 +209,11 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 }
 
 // expire notes that those of names that still have no answer do not exist.
-func (c *Client) expire(ctx context.Context, sub *subscription, names []string) {
+func (c *Client) expire(ctx context.Context, sub *subscription, list []*named) {
 	c.mu.Lock()
 	var gone []string
 	if c.find(sub.typeURL) == sub {
-		gone = sub.resources.expire(names)
+		gone = sub.resources.expire(list)
 	}
 	absent := sub.absent
 	c.mu.Unlock()

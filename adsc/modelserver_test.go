@@ -403,7 +403,11 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 				if !a.covers(name) {
 					m.t.Errorf("a version of %s, which is not asked for: %v", name, r)
 				}
-				if v, err := strconv.Atoi(version); err == nil && !m.forgets {
+				v, err := strconv.Atoi(version)
+				if err != nil {
+					v = -1 // none that there ever is
+				}
+				if !m.forgets {
 					a.has[name] = v
 				}
 			}

@@ -8,7 +8,7 @@ type ResourceState int
 // The states.
 const (
 	Requested ResourceState = iota // no answer yet
-	Held                           // the handler took it
+	Held                           // the handler took it, or the caller had it already
 	Rejected                       // the handler rejected what came last
 	Absent                         // it does not exist
 )
@@ -39,53 +39,73 @@ type ResourceStatus struct {
 }
 
 // resources are the conditions of those that are asked for by name.
-type resources map[string]*ResourceStatus
+type resources map[string]*named
 
-// want has the resources be those called names.
-func (rs resources) want(names []string) {
+// named is a resource that is asked for by name. One that was dropped and is asked for again is another.
+type named struct {
+	ResourceStatus
+	told bool // that it does not exist, and it has not been there since
+}
+
+// want has the resources be those called names. The caller has some already, of these versions.
+func (rs resources) want(names []string, versions map[string]string) {
 	wanted := wants{names: names}
-	maps.DeleteFunc(rs, func(name string, _ *ResourceStatus) bool { return !wanted.has(name) })
+	maps.DeleteFunc(rs, func(name string, _ *named) bool { return !wanted.has(name) })
 	for _, name := range names {
-		if rs[name] == nil {
-			rs[name] = &ResourceStatus{Name: name}
+		if rs[name] != nil {
+			continue
+		}
+		rs[name] = &named{ResourceStatus: ResourceStatus{Name: name}}
+		if version := versions[name]; version != "" {
+			rs[name].hold(version)
 		}
 	}
 }
 
-// open returns the names of those that have no answer yet.
-func (rs resources) open() (names []string) {
-	for name, status := range rs {
-		if status.State == Requested {
-			names = append(names, name)
+// open returns those that have no answer yet.
+func (rs resources) open() (list []*named) {
+	for _, res := range rs {
+		if res.State == Requested {
+			list = append(list, res)
 		}
 	}
-	return names
+	return list
 }
 
-// note takes note of a response and of what the handler did not take of it, and returns the names of those that turned out
-// not to exist. first says that it begins a complete set.
-func (rs resources) note(r *Response, first bool, nameOf func(Resource) string, rejected rejection) (gone []string) {
+// called returns those called names.
+func (rs resources) called(names []string) []*named {
+	list := make([]*named, 0, len(names))
+	for _, name := range names {
+		if res := rs[name]; res != nil {
+			list = append(list, res)
+		}
+	}
+	return list
+}
+
+// note takes note of a response whose resources have these names, and of what the handler did not take of it, and returns the
+// names of those that turned out not to exist. first says that it begins a complete set.
+func (rs resources) note(r *Response, first bool, names []string, rejected rejection) (gone []string) {
 	if len(rs) == 0 {
 		return nil
 	}
 	if first && r.Delta && !r.Cached {
-		for _, status := range rs { // a server tells what there is, and what there is not
-			status.State, status.Err = Requested, nil
+		for _, res := range rs { // a server tells what there is, and what there is not
+			res.State, res.Err = Requested, nil
 		}
 	}
 	here := make(map[string]bool, len(r.Resources))
-	for _, res := range r.Resources {
-		name := nameOf(res)
+	for i, name := range names {
 		here[name] = true
-		status := rs[name]
+		res := rs[name]
 		switch {
-		case status == nil:
+		case res == nil:
 		case rejected.of(name):
-			status.State, status.Err = Rejected, rejected.err
+			res.State, res.Err, res.told = Rejected, rejected.err, false
 		case r.Delta:
-			*status = ResourceStatus{Name: name, State: Held, Version: res.Version}
+			res.hold(r.Resources[i].Version)
 		default:
-			*status = ResourceStatus{Name: name, State: Held, Version: r.Version}
+			res.hold(r.Version)
 		}
 	}
 	if rejected.whole {
@@ -93,8 +113,8 @@ func (rs resources) note(r *Response, first bool, nameOf func(Resource) string, 
 	}
 	if r.Delta {
 		for _, name := range r.Removed {
-			if status := rs[name]; status != nil {
-				gone = rs.lose(gone, status)
+			if res := rs[name]; res != nil {
+				gone = res.lose(gone)
 			}
 		}
 		return gone
@@ -102,29 +122,35 @@ func (rs resources) note(r *Response, first bool, nameOf func(Resource) string, 
 	if !r.Complete {
 		return nil
 	}
-	for name, status := range rs {
+	for name, res := range rs {
 		// What was never received may not have been asked for when the server wrote this.
-		if !here[name] && status.State != Requested {
-			gone = rs.lose(gone, status)
+		if !here[name] && res.State != Requested {
+			gone = res.lose(gone)
 		}
 	}
 	return gone
 }
 
-// lose notes that a resource does not exist, and adds it to gone if that is new.
-func (resources) lose(gone []string, status *ResourceStatus) []string {
-	if status.State == Absent {
-		return gone
-	}
-	*status = ResourceStatus{Name: status.Name, State: Absent}
-	return append(gone, status.Name)
+// hold notes that the handler took a version of the resource.
+func (n *named) hold(version string) {
+	*n = named{ResourceStatus: ResourceStatus{Name: n.Name, State: Held, Version: version}}
 }
 
-// expire notes that those of names that still have no answer do not exist, and returns them.
-func (rs resources) expire(names []string) (gone []string) {
-	for _, name := range names {
-		if status := rs[name]; status != nil && status.State == Requested {
-			gone = rs.lose(gone, status)
+// lose notes that the resource does not exist, and adds it to gone if that is new.
+func (n *named) lose(gone []string) []string {
+	told := n.told
+	*n = named{ResourceStatus: ResourceStatus{Name: n.Name, State: Absent}, told: true}
+	if told {
+		return gone
+	}
+	return append(gone, n.Name)
+}
+
+// expire notes that those of a list that still have no answer do not exist, and returns their names.
+func (rs resources) expire(list []*named) (gone []string) {
+	for _, res := range list {
+		if rs[res.Name] == res && res.State == Requested {
+			gone = res.lose(gone)
 		}
 	}
 	return gone

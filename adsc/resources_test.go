@@ -195,3 +195,179 @@ func TestResourcesByDelta(t *testing.T) {
 		assert.Empty(t, w.client.Resources(typeB))
 	})
 }
+
+// TestWhatIsBroughtAlongIsNotAbsent: a server that takes note of the version has nothing to say of it.
+func TestWhatIsBroughtAlongIsNotAbsent(t *testing.T) {
+	for _, given := range []bool{true, false} {
+		name := map[bool]string{true: "given as versions", false: "had through all"}[given]
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var absent [][]string
+				sub := adsc.Subscription{TypeURL: typeA, Handler: accept, Absent: func(_ context.Context, n []string) { absent = append(absent, n) }}
+				if given {
+					sub.Names, sub.Versions = []string{"a"}, map[string]string{"a": "1"}
+				}
+				cfg := quiet("", sub)
+				cfg.Mode, cfg.Backoff = adsc.Delta, retries(10)
+				var c *adsc.Client
+				cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+					if _, err := honest(t, s, "n", map[string]string{"a": "1"}); err != nil {
+						return err
+					}
+					if !given && n == 0 {
+						_, _ = s.Recv()
+						return errRestart
+					}
+					pause(s, time.Hour)
+					return nil
+				}, allowPings)
+				cfg.Hooks.Failed = func(error, time.Duration) { // between two streams
+					by := sub
+					by.Names = []string{"a"}
+					assert.NoError(t, c.Subscribe(by))
+				}
+				c, err := adsc.New(cfg)
+				require.NoError(t, err)
+				start(t, c)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Empty(t, absent, "the server has it, and so has the handler")
+				assert.Equal(t, "held", c.Resources(typeA)[0].State.String())
+			})
+		})
+	}
+}
+
+// TestNameOfMayPanicOrAskTheClient: it is not called under a lock.
+func TestNameOfMayPanicOrAskTheClient(t *testing.T) {
+	for name, nameOf := range map[string]func(c *adsc.Client) string{
+		"asks":   func(c *adsc.Client) string { c.Synced(typeA); return "a" },
+		"panics": func(*adsc.Client) string { panic("a body of the server's making") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := serve(t, func(_ int, s stream) error {
+				if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
+					return err
+				}
+				<-s.Context().Done()
+				return nil
+			})
+			called := make(chan struct{}, 1)
+			var c *adsc.Client
+			c, err := adsc.New(quiet(address, adsc.Subscription{
+				TypeURL: typeA, Names: []string{"a"}, Handler: accept,
+				NameOf: func(*anypb.Any) string { called <- struct{}{}; return nameOf(c) },
+			}))
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan any, 1)
+			go func() {
+				defer func() { ended <- recover() }()
+				_ = c.Run(ctx)
+			}()
+			receive(t, called)
+			cancel()
+			receive(t, ended)
+		})
+	}
+}
+
+func TestAbsentIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var absent [][]string
+		cfg := quiet("", adsc.Subscription{
+			TypeURL: typeA, Names: []string{"a"}, Handler: accept,
+			Absent: func(_ context.Context, n []string) { absent = append(absent, n) },
+		})
+		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
+		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+			_, _ = s.Recv()
+			if err := s.Send(deltaResponse(t, "n", "v", "-a")); err != nil {
+				return err
+			}
+			if n < 4 {
+				pause(s, time.Minute)
+				return errRestart
+			}
+			pause(s, time.Hour)
+			return nil
+		}, allowPings)
+		run(t, cfg)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, [][]string{{"a"}}, absent)
+	})
+}
+
+// TestAWaitBeginsAnewWithItsName: one that was dropped and is asked for again has all the time that there is.
+func TestAWaitBeginsAnewWithItsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var absent []time.Duration
+		var asked time.Time
+		sub := adsc.Subscription{
+			TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept,
+			Absent: func(_ context.Context, n []string) {
+				if slices.Contains(n, "a") {
+					absent = append(absent, time.Since(asked))
+				}
+			},
+		}
+		cfg := quiet("", sub)
+		cfg.Mode = adsc.Delta
+		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+			for {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+			}
+		}, allowPings)
+		c, err := adsc.New(cfg)
+		require.NoError(t, err)
+		start(t, c)
+		synctest.Wait()
+		time.Sleep(14 * time.Second)
+		sub.Names = []string{"b"}
+		require.NoError(t, c.Subscribe(sub))
+		synctest.Wait()
+		sub.Names = []string{"a", "b"}
+		require.NoError(t, c.Subscribe(sub))
+		asked = time.Now()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NotEmpty(t, absent)
+		assert.GreaterOrEqual(t, absent[0], 15*time.Second)
+	})
+}
+
+// TestAnAnswerThatWaitsForTheHandlerIsOne: a server that answered in time is not silent while a handler works.
+func TestAnAnswerThatWaitsForTheHandlerIsOne(t *testing.T) {
+	wrong := 0
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			told := false
+			slow := func(context.Context, *adsc.Response) error { time.Sleep(16 * time.Second); return nil }
+			cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: slow},
+				adsc.Subscription{TypeURL: typeB, Names: []string{"b"}, Handler: accept, Absent: func(context.Context, []string) { told = true }})
+			cfg.Mode = adsc.Delta
+			cfg = bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
+				_ = s.Send(deltaResponse(t, "n", "v", "a@1"))
+				pause(s, time.Second)
+				_, _ = s.Recv()
+				_, _ = s.Recv()
+				r := deltaResponse(t, "n", "v", "b@1")
+				r.TypeUrl = typeB
+				_ = s.Send(r)
+				pause(s, time.Hour)
+				return nil
+			}, allowPings)
+			run(t, cfg)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if told {
+				wrong++
+			}
+		})
+	}
+	assert.Zero(t, wrong, "of 10: b was answered after 1 s, and told to be absent after 15 s")
+}

@@ -23,7 +23,8 @@ type Response struct {
 	// Removed are the names of those that have gone; only in delta mode.
 	Removed []string
 	// Complete says that everything of what was asked for is in this response, or, if More is set, in this one and those
-	// of the type that follow, up to and including the first without More. What is not among it has gone.
+	// of the type that follow, up to and including the first without More. What is not among it has gone. What a
+	// stream that ended began is not gone on with; see Hooks.Connected.
 	Complete bool
 	// More says that the server has cut a response, of which the rest follows.
 	More bool

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -81,5 +82,34 @@ func TestPingsLessOftenIfTheServerSaysSo(t *testing.T) {
 		stop()
 		require.ErrorIs(t, <-result, context.Canceled)
 		assert.Less(t, streams, 10)
+	})
+}
+
+// TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn: what has nothing to ask for has every answer there is.
+func TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := quiet("", adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept}, adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: accept})
+		streams := 0
+		cfg = bubbled(t, cfg, func(n int, s stream) error {
+			streams++
+			r, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			if r.GetVersionInfo() != "1" {
+				_ = s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: adsc.ClusterType, VersionInfo: "1", Nonce: "n"}) // there are no clusters
+			}
+			if n == 0 {
+				pause(s, time.Minute)
+				return errRestart
+			}
+			pause(s, 24*time.Hour)
+			return nil
+		}, nil, allowPings)
+		cfg.Addresses, cfg.Backoff = []string{"127.0.0.1:1", "127.0.0.1:2"}, retries(1000)
+		run(t, cfg)
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 2, streams, "in an hour after the only failure")
 	})
 }

@@ -134,14 +134,16 @@ func (s *stream) work(ctx context.Context) error {
 			return err
 		}
 		s.set(alarm)
+		if s.answered {
+			late = nil
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.wrote:
 			s.idle = true
 		case a := <-s.answers:
-			late = nil
-			if err := s.handle(a); err != nil {
+			if err := s.take(a); err != nil {
 				return err
 			}
 		case <-s.client.wake:
@@ -156,6 +158,14 @@ func (s *stream) work(ctx context.Context) error {
 			}
 			late = nil
 		case now := <-alarm.C:
+			select {
+			case a := <-s.answers: // it is there in time
+				if err := s.take(a); err != nil {
+					return err
+				}
+				continue
+			default:
+			}
 			s.expire(now)
 			if s.client.compare(now) {
 				return errReconnect
@@ -205,7 +215,7 @@ func (s *stream) set(alarm *time.Timer) {
 func (s *stream) resumes() bool {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()
-	return !slices.ContainsFunc(s.client.subs, func(sub *subscription) bool { return !sub.synced })
+	return !slices.ContainsFunc(s.client.subs, func(sub *subscription) bool { return !s.client.synced(sub) })
 }
 
 func (s *stream) established() {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 	"time"
-
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // subscription is a Subscription and how far it got. It lives as long as the client: versions survive a reconnect, nonces
@@ -43,8 +41,8 @@ type subscription struct {
 	comparing bool // the next stream is to begin with nothing
 	healed    int  // what differed so far
 
-	resources resources           // by name
-	children  map[string][]string // of a type that others follow: the names that each resource refers to
+	resources resources  // by name
+	refers    references // of a type that another follows
 }
 
 func newSubscription(s Subscription) *subscription {
@@ -81,7 +79,7 @@ func (s *subscription) want(w wants) {
 	for _, versions := range []map[string]string{s.versions, s.compared} {
 		maps.DeleteFunc(versions, func(name, _ string) bool { return !covers(name) })
 	}
-	s.resources.want(w.names)
+	s.resources.want(w.names, s.versions)
 }
 
 // due reports whether a server that was told this is to be told something else.
@@ -96,11 +94,11 @@ func (s *subscription) tell(told wants) wants {
 	return s.kept
 }
 
-// open returns the names that a stream is to answer which has just been asked for them: those without an answer, and all
-// of them if the client brings nothing along.
-func (s *subscription) open(fresh bool) []string {
+// open returns the resources that a stream is to answer for which has just been asked for them: those without an answer, and
+// all of them if the client brings nothing along.
+func (s *subscription) open(fresh bool) []*named {
 	if fresh {
-		return s.wants.names
+		return s.resources.called(s.wants.names)
 	}
 	return s.resources.open()
 }
@@ -129,29 +127,17 @@ func (s *subscription) take(r *Response, first bool, rejected rejection) {
 		for _, name := range taken.Removed {
 			delete(s.versions, name)
 		}
+		for i := range r.Resources {
+			// Of what was rejected the caller may have an earlier one, from before the set that this belongs to. A server that
+			// hears of it, and be it of no version, says when it has gone.
+			name := r.Resources[i].Name
+			if _, known := s.versions[name]; !known && rejected.of(name) && covers(name) {
+				s.versions[name] = ""
+			}
+		}
 	}
 	if r.Complete {
 		s.refused = s.refused && !first || rejected.whole
 		s.partial = s.refused || r.More
 	}
-}
-
-// refer notes what the resources of a response refer to, and returns all that is referred to. first says that r begins a
-// complete set.
-func (s *subscription) refer(r *Response, first bool, childrenOf func(*anypb.Any) (parent string, children []string)) wants {
-	if s.children == nil || first {
-		s.children = make(map[string][]string)
-	}
-	for i := range r.Resources {
-		parent, children := childrenOf(r.Resources[i].Body)
-		s.children[parent] = children
-	}
-	for _, name := range r.Removed {
-		delete(s.children, name)
-	}
-	var all []string
-	for _, children := range s.children {
-		all = append(all, children...)
-	}
-	return wantsNames(all)
 }

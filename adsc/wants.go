@@ -66,11 +66,6 @@ func (w wants) and(o wants) wants {
 	return both
 }
 
-// within reports whether who is sent all of o is sent all of w.
-func (w wants) within(o wants) bool {
-	return o.all || !w.all && !slices.ContainsFunc(w.names, func(name string) bool { return !o.has(name) })
-}
-
 // without returns the names, the star included, by which w is asked for and o is not.
 func (w wants) without(o wants) []string {
 	var left []string
