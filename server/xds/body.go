@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 )
@@ -64,6 +66,44 @@ func (s *state) deltaBodiesAll(f form) []*body {
 	}
 	if b.size > 0 || len(bodies) == 0 {
 		bodies = append(bodies, b)
+	}
+	return bodies
+}
+
+// deltaBodiesOf holds puts, which are entries of s in order of name, and removed. Pages of which everything is put are encoded for
+// all streams: a client that brings along something outdated, or asks for a name besides everything, has no copy of its own.
+func (s *state) deltaBodiesOf(puts []*Entry, removed []string, f form) []*body {
+	if len(puts) < minPage {
+		return deltaBodies(puts, removed, f)
+	}
+	var bodies []*body
+	var own []*Entry // that are encoded for this stream
+	b := &body{}
+	for _, p := range s.pages {
+		for len(puts) > 0 && puts[0].Name < p.first() {
+			own, puts = append(own, puts[0]), puts[1:]
+		}
+		n := len(p.entries)
+		if len(puts) < n || !slices.Equal(puts[:n], p.entries) {
+			continue
+		}
+		e := p.encoded(f)
+		if e.len() > maxChunk { // it is to be cut
+			continue
+		}
+		if b.size > 0 && b.size+e.len() > maxChunk {
+			bodies = append(bodies, b)
+			b = &body{}
+		}
+		b.add(e, n)
+		puts = puts[n:]
+	}
+	own = append(own, puts...)
+	if b.size > 0 {
+		bodies = append(bodies, b)
+	}
+	if len(own)+len(removed) > 0 || len(bodies) == 0 {
+		bodies = append(bodies, deltaBodies(own, removed, f)...)
 	}
 	return bodies
 }

@@ -171,6 +171,7 @@ type step struct {
 	has     holding // afterwards
 
 	say     say
+	goal    *state
 	diff    *diff
 	news    []*Entry // what is new or newer to the client, unless it is the difference
 	puts    []*Entry // what is listed
@@ -198,7 +199,7 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	case h.brought != nil:
 		return planResumed(h, w, goal, keep)
 	}
-	p := step{to: goal, diff: noDiff}
+	p := step{to: goal, goal: goal, diff: noDiff}
 	if w.all || h.at != nothing { // else all that is wanted is new, and nobody needs a list of everything
 		p.diff = goal.since(h.at)
 	}
@@ -323,7 +324,7 @@ func (h *holding) untold(to, goal *state) map[string]told {
 
 // planResumed is the plan for the first response to a client that brought versions along.
 func planResumed(h *holding, w *wants, goal *state, keep bool) step {
-	p := step{to: goal, has: holding{at: goal}, diff: noDiff}
+	p := step{to: goal, goal: goal, has: holding{at: goal}, diff: noDiff}
 	var gone []*Entry
 	if w.all {
 		p.puts, gone = h.compareAll(goal)
@@ -372,7 +373,7 @@ func (p *step) bodies(v variant, f form) []*body {
 	case p.spans != nil:
 		return p.diff.deltaIn(f).bodies(p.spans, p.removed)
 	default:
-		return deltaBodies(p.puts, p.removed, f)
+		return p.goal.deltaBodiesOf(p.puts, p.removed, f)
 	}
 }
 
@@ -382,6 +383,14 @@ func (p *step) changed() []*Entry {
 		return p.news
 	}
 	return p.diff.puts
+}
+
+// moves says whether a step changes something that the client has, and not only tells it what it had asked for.
+func (h *holding) moves(p *step) bool {
+	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
+		old := h.get(e.Name)
+		return old != nil && old.Version != e.Version
+	})
 }
 
 // speaks says whether the response says something about name.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"math"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -94,49 +94,74 @@ func withoutExtensions(node []byte) []byte {
 // if it has initial_resource_versions. Decoding ends where there are too many names.
 func (r *request) decode(parts ...[]byte) error {
 	r.clear()
-	var initial [][]byte // stretches of fields, initial_resource_versions among them
-	var begun []byte     // a field that goes on in the next part
 	for _, part := range parts {
 		r.size += len(part)
-		for at := 0; at < len(part) && !r.tooMany(); {
-			b := part[at:]
-			if len(begun) > 0 { // as much more as makes a short field whole, or doubles what there is of a long one
-				b = slices.Concat(begun, b[:min(len(b), max(len(begun), 512))])
+	}
+	var field []byte // that is not whole yet
+	var missing int  // of it, in bytes
+	for _, b := range parts {
+		for len(b) > 0 && !r.tooMany() {
+			source := b
+			if len(field) > 0 {
+				n := min(missing, len(b))
+				field = append(field, b[:n]...)
+				b = b[n:]
+				if missing -= n; missing > 0 {
+					break
+				}
+				source = field
+			} else {
+				b = nil
 			}
-			versions := r.versions
-			rest, err := r.decodeFields(b)
+			rest, err := r.decodeFields(source)
 			if err != nil {
 				return fmt.Errorf("decode discovery request: %w", err)
 			}
-			at += len(b) - len(begun)
-			switch {
-			case len(begun) == 0, len(rest) == len(b):
-				begun = rest
-			default: // the field is whole, and what follows is read where it stands
-				begun = nil
-				at -= len(rest)
-			}
-			if r.versions > versions {
-				initial = append(initial, b[:len(b)-len(rest)])
+			if field = nil; len(rest) > 0 {
+				if missing = lacking(rest); missing > r.size {
+					return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
+				}
+				field = append(make([]byte, 0, len(rest)+missing), rest...)
 			}
 		}
 	}
-	switch {
-	case r.tooMany():
-	case len(begun) > 0:
+	if len(field) > 0 && !r.tooMany() {
 		return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
-	case r.versions > 0:
-		r.initial = &versions{parts: initial}
+	}
+	if r.tooMany() {
+		r.initial = nil
 	}
 	return nil
+}
+
+// lacking returns how many bytes a field that is not whole lacks, or one if that cannot be told yet.
+func lacking(b []byte) int {
+	_, typ, tag := protowire.ConsumeTag(b)
+	if tag < 0 {
+		return 1
+	}
+	switch typ {
+	case protowire.Fixed32Type:
+		return tag + 4 - len(b)
+	case protowire.Fixed64Type:
+		return tag + 8 - len(b)
+	case protowire.BytesType:
+		if size, n := protowire.ConsumeVarint(b[tag:]); n > 0 {
+			return int(min(size, math.MaxInt32)) + tag + n - len(b) //nolint:gosec // it is bounded
+		}
+	}
+	return 1
 }
 
 // tooMany says whether there are more names than a client may have.
 func (r *request) tooMany() bool { return r.maxCost > 0 && max(r.cost, r.versions) > r.maxCost }
 
+// errGroup is of a kind of field that the protocol does not have, and that nobody can tell the size of from its beginning.
+var errGroup = errors.New("a group")
+
 // decodeFields decodes the fields of b, up to one that is not whole, which it returns.
 func (r *request) decodeFields(b []byte) (rest []byte, err error) {
-	fields := sotwFields[:]
+	fields, all, before := sotwFields[:], b, r.versions
 	if r.delta {
 		fields = deltaFields[:]
 	}
@@ -149,13 +174,16 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 		num, typ, tag := protowire.ConsumeTag(b)
 		size := tag
 		if tag >= 0 {
+			if typ == protowire.StartGroupType {
+				return nil, fmt.Errorf("field %d: %w", num, errGroup)
+			}
 			size = protowire.ConsumeFieldValue(num, typ, b[tag:])
 		}
 		if size < 0 {
 			if err := protowire.ParseError(size); !errors.Is(err, io.ErrUnexpectedEOF) {
 				return nil, fmt.Errorf("field %d: %w", num, err)
 			}
-			return b, nil
+			break
 		}
 		value := b[tag : tag+size]
 		b = b[tag+size:]
@@ -166,6 +194,12 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 		if err := r.set(fields[num], value); err != nil {
 			return nil, fmt.Errorf("field %d: %w", num, err)
 		}
+	}
+	if r.versions > before {
+		if r.initial == nil {
+			r.initial = &versions{}
+		}
+		r.initial.parts = append(r.initial.parts, all[:len(all)-len(b)])
 	}
 	return b, nil
 }

@@ -46,8 +46,8 @@ type stream struct {
 	form   form            // what the client of node understands
 	subs   []*subscription // in order of rank, then of arrival
 	types  map[string]*subscription
-	cost   int    // of the names of all subscriptions
-	kept   []kept // of requests that brought versions which have yet to be looked at
+	cost   int // of the names of all subscriptions
+	kept   int // bytes of requests that are kept without room
 	// owed are resources that the client will wait for once it asks for their type: see Type.ChildURL.
 	owed map[string][]string
 	cuts map[*Group]cut // that the types with a rank are brought to
@@ -73,7 +73,9 @@ func (s *stream) close() {
 	s.closed = true
 	subs := s.subs
 	s.server.names.Add(-int64(s.cost))
-	s.forget()
+	for _, sub := range subs {
+		sub.kept.give(s)
+	}
 	s.mu.Unlock()
 	for _, sub := range subs {
 		s.giveBack(sub)
@@ -96,8 +98,8 @@ func (s *stream) receive() error {
 		}
 		room := s.conn.take(req.size)
 		err := s.take(req, time.Now())
-		if room != nil || req.initial != nil {
-			s.passOn(kept{room, req.initial})
+		if keepErr := s.keep(req, room); err == nil {
+			err = keepErr
 		}
 		if err != nil {
 			return err
@@ -123,31 +125,59 @@ func (s *stream) notReceived(err error) error {
 	return err
 }
 
-// kept is what is kept of a request: its versions, and room for them.
+// kept is what is kept of the request that a subscription began with: its versions, until they were looked at.
 type kept struct {
 	room     *room     // or nil
 	versions *versions // or nil
+	bytes    int       // that have no room
 }
 
-// passOn gives what is kept of requests, and more of another one, to others once nothing refers to it any more.
-func (s *stream) passOn(more ...kept) {
+// give gives what is kept to others; s.mu is held.
+func (k *kept) give(s *stream) {
+	k.room.leave()
+	k.versions.free()
+	s.kept -= k.bytes
+	*k = kept{}
+}
+
+// maxKept bounds what is kept on one stream of requests that are too small to need room, in bytes.
+const maxKept = 1 << 20
+
+// keep has the subscription that a request began keep its versions, and the room that they take. What no subscription took is
+// given to others.
+func (s *stream) keep(req *request, room *room) error {
+	if room == nil && req.initial == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = append(s.kept, more...)
-	if len(s.kept) > 0 && (s.closed || !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil })) {
-		s.forget()
+	k := kept{room: room, versions: req.initial}
+	if room == nil {
+		k.bytes = req.size
 	}
-}
-
-// forget gives away what is kept of requests; s.mu is held.
-func (s *stream) forget() {
-	for _, k := range s.kept {
-		k.room.leave()
-		if k.versions != nil {
-			k.versions.free()
+	s.kept += k.bytes
+	for _, sub := range s.subs {
+		if !s.closed && req.initial != nil && sub.has.brought == req.initial {
+			sub.kept = k
+			if s.kept > maxKept {
+				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted, "versions of %d bytes in small requests, that were not looked at yet: the limit is %d", s.kept, maxKept)
+			}
+			return nil
 		}
 	}
-	s.kept = nil
+	k.give(s)
+	return nil
+}
+
+// passOn gives to others what is kept of versions that were looked at.
+func (s *stream) passOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		if sub.kept.versions != nil && sub.has.brought == nil {
+			sub.kept.give(s)
+		}
+	}
 }
 
 // leaveUnanswered notes that the catalog has no answer for a type.
@@ -431,7 +461,7 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	s.expect(sub, p, now)
 	sub.chunks = p.bodies(sub.variant, s.form)
 	sub.pace.sending(&sub.has, now)
-	if !sub.has.fresh() && len(p.changed()) > 0 {
+	if !sub.has.fresh() && sub.has.moves(p) {
 		sub.led = now
 	}
 	sub.beating = false

@@ -17,6 +17,7 @@ type subscription struct {
 
 	wants wants
 	has   holding
+	kept  kept // of the versions in has.brought
 	named bool // SotW: a name was given once, so that no names no longer means all
 	cost  int  // of the names that are wanted: see nameCost
 	owed  int  // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed

@@ -16,10 +16,12 @@ type versions struct {
 	memory mem.BufferSlice
 }
 
-// free lets the memory be used for something else.
+// free lets the memory be used for something else. It may be called on nil.
 func (v *versions) free() {
-	v.memory.Free()
-	*v = versions{}
+	if v != nil {
+		v.memory.Free()
+		*v = versions{}
+	}
 }
 
 // all yields the entries as they were given, of which mapEntry makes names and versions. Of a name that is given twice the
