@@ -1,7 +1,9 @@
 package xds
 
 import (
+	"cmp"
 	"iter"
+	"log/slog"
 	"sync/atomic"
 )
 
@@ -105,6 +107,10 @@ func (c *Collection) after(commit *Commit) *state {
 		changes = append(changes, change{name: name})
 	}
 	for _, e := range commit.Put {
+		if wrong := e.wrong(); wrong != nil {
+			cmp.Or(c.group.Log, slog.Default()).Error("an entry is left out", "type_url", c.typ.URL, "err", wrong)
+			continue
+		}
 		changes = append(changes, change{e.Name, versioned(e)})
 	}
 	next := old.with(changes)

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -172,4 +174,22 @@ func (e *Entry) hash() setHash {
 	b = append(append(append(b, e.Name...), 0), e.Version...)
 	sum := sha256.Sum256(b)
 	return setHash{binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])}
+}
+
+// wrong returns what makes an entry one that no client could take, or nil.
+func (e *Entry) wrong() error {
+	switch {
+	case e == nil:
+		return errors.New("it is nil")
+	case e.Name == "" || e.Name == "*":
+		return fmt.Errorf("its name is %q", e.Name)
+	}
+	for b := e.Any; len(b) > 0; {
+		num, typ, n := protowire.ConsumeField(b)
+		if n < 0 || num <= 2 && typ != protowire.BytesType {
+			return fmt.Errorf("%s: Any is not an encoded google.protobuf.Any", e.Name)
+		}
+		b = b[n:]
+	}
+	return nil
 }

@@ -103,7 +103,10 @@ func (b byZone) Collection(_ context.Context, node *corev3.Node, _ string) (*xds
 // A filter is a collection of its own, which the catalog chooses by what the client says of itself.
 func ExampleCatalog() {
 	zones := byZone{"a": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{}), "b": xds.NewCollection(xds.TypeOf(xds.EndpointURL), xds.Debounce{})}
-	shared := &xds.Entry{Name: "reviews", Any: []byte("an encoded google.protobuf.Any")} // its version is that of its content
+	shared, err := xds.NewEntry(&endpointv3.ClusterLoadAssignment{ClusterName: "reviews"}) // its version is that of its content
+	if err != nil {
+		panic(err)
+	}
 	zones["a"].Apply(xds.Commit{Put: []*xds.Entry{shared}})
 	coll, _, err := zones.Collection(context.Background(), &corev3.Node{Locality: &corev3.Locality{Zone: "a"}}, xds.EndpointURL)
 	fmt.Println(coll.Len(), err)
@@ -128,7 +131,12 @@ func ExampleServer_Drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	engine.Drain(ctx, 2*time.Second) // ends the streams
-	<-ended
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		server.Stop() // also those whose clients read nothing
+		<-ended
+	}
 	engine.Close()
 	fmt.Println(len(engine.Clients()))
 	// Output: 0

@@ -21,9 +21,9 @@ type RequestInfo struct {
 	StreamID uint64 // as in ClientStatus
 	Peer     string
 	Delta    bool
-	Node     *corev3.Node // of the first request of the stream that had one
+	Node     *corev3.Node // of the first request of the stream that had one, without its extensions
 
-	TypeURL string // empty if the client gave none
+	TypeURL string // of a service for a single type if the client gave none; else it may be empty
 	Version string // SotW
 	Nonce   string
 	Error   string // why the client rejects the response of Nonce; empty if it does not. It may have been cut

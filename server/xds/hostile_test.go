@@ -125,12 +125,16 @@ func TestWhoKeepsAskingForRoutesIsSentWhatChanges(t *testing.T) {
 	w.set(RouteURL, routes...)
 	c := w.delta(ClusterURL)
 	c.ask(ClusterURL, "a", "b")
+	c.expectAck(ClusterURL, nil, "a@1", "b@1")
 	c.ask(ListenerURL)
+	c.expectAck(ListenerURL, nil, "l@1")
+	c.ask(RouteURL, "r0")
+	c.expectAck(RouteURL, nil, "r0@1")
 	w.set(ClusterURL, "-b")
 	waits := map[string]bool{"-b": true, "l@2": true, "a@2": true}
 	asking := time.NewTicker(timeout / 4)
 	defer asking.Stop()
-	for i, name := range routes {
+	for i, name := range routes[1:] {
 		c.ask(RouteURL, name)
 		if i == 4*2*restless {
 			w.set(ListenerURL, "l@2")

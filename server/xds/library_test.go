@@ -149,3 +149,15 @@ func TestEntriesOfEnvoy(t *testing.T) {
 	_, err = NewEntry(wrapperspb.String("nameless"))
 	require.ErrorContains(t, err, "google.protobuf.StringValue has no name")
 }
+
+func TestEntriesThatNoClientCouldTakeAreLeftOut(t *testing.T) {
+	var log logged
+	group := NewGroup(Debounce{})
+	group.Log = log.options().Log
+	coll := group.Collection(TypeOf(testType))
+	good := thing(t, "a", "1", "")
+	coll.Apply(Commit{Put: []*Entry{nil, {Version: "1"}, {Name: "*", Version: "1"}, {Name: "x", Version: "1", Any: []byte("no Any")}, good}})
+	require.Equal(t, 1, coll.Len())
+	require.Equal(t, 4, strings.Count(log.String(), "an entry is left out"), log.String())
+	require.Contains(t, log.String(), "x: Any is not an encoded google.protobuf.Any")
+}

@@ -112,7 +112,7 @@ const maxStalled = 1000
 
 // stall logs a refusal and delays the news of it.
 func (s *Server) stall(st *stream, err error) {
-	if s.refusals.Allow() {
+	if s.logged.Allow() {
 		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
 	}
 	defer s.stalled.Add(-1)

@@ -23,6 +23,9 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 		return r
 	}
 	for _, e := range commit.Put {
+		if e == nil {
+			continue // it is left out
+		}
 		if had := old.get(e.Name); had != nil && had != e && had.Version == e.Version && !bytes.Equal(had.Any, e.Any) {
 			r.name, r.version = e.Name, e.Version
 			r.count++

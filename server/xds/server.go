@@ -60,7 +60,7 @@ type Server struct {
 	conns     sync.Map      // net.Addr → *conn: see ownAddr
 	names     atomic.Int64  // what the names of all streams cost
 	stalled   atomic.Int64  // streams that were refused and are kept waiting
-	refusals  *rate.Limiter // of lines in the log
+	logged    *rate.Limiter // lines in the log that clients cause
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 
@@ -75,8 +75,8 @@ type Server struct {
 	draining bool
 }
 
-// refusalsLogged is how many refusals a second are logged; the metric counts all.
-const refusalsLogged = 10
+// linesLogged is how many refusals and rejections a second are logged; metrics count all.
+const linesLogged = 10
 
 // NewServer returns a server of catalog, to be registered with a gRPC server that was made with its ServerOptions.
 func NewServer(catalog Catalog, opts Options) *Server {
@@ -87,7 +87,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), refusals: rate.NewLimiter(refusalsLogged, 100),
+		gate:         newGate(&opts.Limits), logged: rate.NewLimiter(linesLogged, 100),
 		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
 	if opts.Identifier != "" {
@@ -125,14 +125,16 @@ func (s *Server) remind(c *Collection) {
 	})
 }
 
-// Close ends all streams and waits until nothing of them runs. The gRPC server must have been stopped, or be about to be.
+// Close ends all streams and waits until nothing of them runs. The gRPC server must have been stopped: a stream whose client
+// reads nothing ends only with its connection, for which GracefulStop waits, and Stop does not.
 func (s *Server) Close() {
 	s.drain(context.Background(), 0)
 	s.receivers.Wait()
 }
 
 // Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
-// the given time, so that not all clients come back to the replicas at once. It returns when all were told or ctx ends.
+// the given time, so that not all clients come back to the replicas at once. It returns when all were told or ctx ends. A
+// client that reads nothing does not get to know, and its stream goes on until the gRPC server is stopped.
 func (s *Server) Drain(ctx context.Context, over time.Duration) { s.drain(ctx, over) }
 
 func (s *Server) drain(ctx context.Context, over time.Duration) {

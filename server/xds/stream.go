@@ -186,6 +186,9 @@ func (s *stream) leaveUnanswered(typeURL string) {
 		s.unanswered = make(map[string]struct{})
 	}
 	s.unanswered[typeURL] = struct{}{}
+	if !s.server.logged.Allow() {
+		return
+	}
 	s.server.log.Info("type left without an answer", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL)
 }
 
@@ -239,7 +242,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 
 	sub.metrics.request(nacked)
-	if nacked && !rejected { // once a response
+	if nacked && !rejected && s.server.logged.Allow() { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
 			"nonce", req.nonce, "err", req.err.GetMessage())
 	}
