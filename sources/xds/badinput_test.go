@@ -392,8 +392,10 @@ func TestAMeshConfigOfAnyNameSurvivesARestart(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: meshConfig, Nonce: "n", SystemVersionInfo: "v",
-					Resources: []*discoveryv3.Resource{{Name: called, Version: "7", Resource: body}}}
+				out := &discoveryv3.DeltaDiscoveryResponse{
+					TypeUrl: meshConfig, Nonce: "n", SystemVersionInfo: "v",
+					Resources: []*discoveryv3.Resource{{Name: called, Version: "7", Resource: body}},
+				}
 				for name := range r.GetInitialResourceVersions() {
 					if name != called {
 						out.RemovedResources = append(out.RemovedResources, name)
