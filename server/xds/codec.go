@@ -20,6 +20,9 @@ const (
 	connWindow   = 256 << 10
 )
 
+// maxHeaders is the size in bytes of the headers of a stream, each counted as 32 more than it has. gRPC's own is 16 MiB.
+const maxHeaders = 64 << 10
+
 const (
 	// pooledRequest is the size in bytes up to which requests are put together, in memory that is used again. Larger ones bring
 	// along versions, and are kept as they came until these were looked at.
@@ -38,7 +41,8 @@ func (s *Server) ServerOptions() []grpc.ServerOption {
 		grpc.Creds(s.Credentials(insecure.NewCredentials())),
 		grpc.ReadBufferSize(4 << 10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes),
+		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.StatsHandler(watch{s}),
 	}
 }
 

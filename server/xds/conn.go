@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/stats"
 )
 
 // Credentials returns creds for a gRPC server that is given others than those of ServerOptions, such as TLS: connections go
@@ -32,11 +33,48 @@ func (c gatedCredentials) Clone() credentials.TransportCredentials {
 	return gatedCredentials{c.TransportCredentials.Clone(), c.server}
 }
 
+// connKey is the key of a connection in the contexts of its streams.
+type connKey struct{}
+
+// watch learns from gRPC which connection a stream is on, and how large a request was before it was decompressed.
+type watch struct{ server *Server }
+
+func (w watch) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	if c, ok := w.server.conns.Load(info.RemoteAddr); ok {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+func (watch) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if in, ok := s.(*stats.InPayload); ok {
+		if r, ok := in.Payload.(*request); ok {
+			r.wire = in.CompressedLength
+		}
+	}
+}
+
+func (watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (watch) HandleConn(context.Context, stats.ConnStats)                     {}
+
+// connOf returns the connection of a stream. Without one, nothing bounds the memory of large requests, which is said once.
+func (s *Server) connOf(ctx context.Context) *conn {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		s.gateOff.Do(func() {
+			s.log.Error("the memory of large requests is not bounded", "err",
+				"the gRPC server was made without the ServerOptions of this xds.Server, or with other credentials: wrap them with its Credentials")
+		})
+	}
+	return c
+}
+
 // conn is a client's connection. It reads no further while a large request on it has no room.
 type conn struct {
 	net.Conn
 	server *Server
-	addr   net.Addr // one of its own, by which streams find the connection
+	addr   net.Addr // one of its own, by which gRPC's watch finds the connection
+	host   string   // of addr
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -52,13 +90,14 @@ type conn struct {
 
 // arrived is a large request that is whole.
 type arrived struct {
-	size       int
+	size       int // on the wire
 	compressed bool
 	room       *room
 }
 
 func newConn(inner net.Conn, s *Server) *conn {
 	c := &conn{Conn: inner, server: s, addr: ownAddr(inner.RemoteAddr())}
+	c.host = hostOf(c.addr)
 	c.coming = make(map[*room]struct{})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.frames = newFrames(c.began, c.ended)
@@ -85,8 +124,9 @@ func (c *conn) RemoteAddr() net.Addr { return c.addr }
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.frames.read(b[:n])
-	if c.err == nil && len(c.frames.messages) > maxUnfinished {
-		c.err = net.ErrClosed
+	if c.err == nil && c.frames.err != nil {
+		c.err = c.frames.err
+		c.complain(refusedFrames, c.err)
 	}
 	if c.err != nil {
 		return 0, c.err
@@ -103,11 +143,10 @@ func (c *conn) began(m *incoming) {
 	if m.compressed() {
 		size = largest
 	}
-	r, err := c.server.gate.enter(c.ctx, size, c.stalled)
+	r, err := c.server.gate.enter(c.ctx, c.host, size, m.size, c.lose)
 	if err != nil {
 		if c.ctx.Err() == nil {
-			c.server.log.Warn("connection closed", "peer", c.addr.String(), "err", err)
-			c.server.refused(refusedRequestMemory)
+			c.complain(refusedRequestMemory, err)
 		}
 		c.err = err
 		return
@@ -135,25 +174,33 @@ func (c *conn) ended(m *incoming) {
 		return
 	}
 	c.whole = append(c.whole, arrived{m.size, m.compressed(), r})
-	r.after(takePatience, func() {
-		c.remove(func(a arrived) bool { return a.room == r })
-		r.leave()
+	r.after(stageWhole, takePatience, func() {
+		if c.remove(func(a arrived) bool { return a.room == r }) == r {
+			r.leave()
+		}
 	})
 }
 
-// take returns the room of a request that a stream was given, and leaves it to the stream. It may be called on nil.
-func (c *conn) take(size int) *room {
+// take returns the room of a request that a stream was given, as far as it needs any, and leaves it to the stream. It may be
+// called on nil. Requests on one connection are told apart by what gRPC says of them, which is their size on the wire, and that
+// they were compressed if they have another size now. One that was compressed and kept its size is taken for one that was not,
+// in whose place that one takes its room; if it is small, nobody takes its room.
+func (c *conn) take(req *request, due func() bool) *room {
 	if c == nil {
 		return nil
 	}
-	r := c.remove(func(a arrived) bool { return a.size == size && !a.compressed })
+	compressed := req.wire != req.size
+	if !compressed && req.size <= largeRequest {
+		return nil
+	}
+	r := c.remove(func(a arrived) bool { return a.size == req.wire && a.compressed == compressed })
+	if r == nil && !compressed {
+		r = c.remove(func(a arrived) bool { return a.size == req.wire })
+	}
 	if r == nil {
-		r = c.remove(func(a arrived) bool { return a.compressed })
+		return nil
 	}
-	if r != nil {
-		r.keep()
-	}
-	return r
+	return r.hold(req.size, due, c.lose)
 }
 
 // remove takes the first request for which is says so from those that are whole.
@@ -169,11 +216,18 @@ func (c *conn) remove(is func(arrived) bool) *room {
 	return r
 }
 
-// stalled closes a connection whose client has room, sends nothing, and lets others wait.
-func (c *conn) stalled() {
-	c.server.log.Warn("connection closed", "peer", c.addr.String(), "err", "it stalled in the middle of a large request")
-	c.server.refused(refusedStalled)
+// lose closes a connection whose client keeps room from others.
+func (c *conn) lose(why error) {
+	c.complain(refusedStalled, why)
 	_ = c.Close()
+}
+
+// complain says why a connection is closed.
+func (c *conn) complain(reason string, why error) {
+	if c.server.logged.Allow() {
+		c.server.log.Warn("connection closed", "peer", c.addr.String(), "err", why)
+	}
+	c.server.refused(reason)
 }
 
 func (c *conn) Close() error {

@@ -1,6 +1,9 @@
 package xds
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+)
 
 // frames follows the HTTP/2 frames that a client sends, just enough to see where each message of gRPC begins, how large it
 // says that it is, and where it ends (RFC 9113, section 4; gRPC over HTTP2, Length-Prefixed-Message). What is malformed is
@@ -21,6 +24,8 @@ type frames struct {
 	current  *incoming            // of the frame, if it carries data
 	next     incoming             // for a frame that begins with one
 	messages map[uint32]*incoming // those that are not whole, by stream
+
+	err error // why the client is to be read no further, or nil
 }
 
 // incoming is a message that is being received on a stream.
@@ -29,6 +34,7 @@ type incoming struct {
 	have   int // of prefix
 	size   int // as it says
 	left   int // bytes that are still to come
+	frames int // that it came in, and was not whole after
 	room   *room
 }
 
@@ -43,6 +49,14 @@ const (
 	// maxUnfinished bounds the streams of a connection that are in the middle of a message. A client that makes up streams
 	// gains nothing by it.
 	maxUnfinished = 10_000
+	// A message may come in frames of leastFrame bytes on average, after the first freeFrames. gRPC keeps each frame apart until
+	// the message is whole, for more than a hundred bytes, and senders make small ones only where a window is all but full.
+	leastFrame, freeFrames = 256, 32
+)
+
+var (
+	errUnfinished  = errors.New("too many streams in the middle of a message")
+	errSmallFrames = errors.New("a message in many small frames")
 )
 
 func newFrames(began, ended func(*incoming)) *frames {
@@ -50,6 +64,10 @@ func newFrames(began, ended func(*incoming)) *frames {
 }
 
 func (m *incoming) compressed() bool { return m.prefix[0] != 0 }
+
+func (m *incoming) tooSmallFrames() bool {
+	return m.frames > freeFrames && (m.frames-freeFrames)*leastFrame > m.size-m.left
+}
 
 // read takes what the client sent next.
 func (f *frames) read(b []byte) {
@@ -122,7 +140,7 @@ func (f *frames) data(b []byte) {
 			n := min(m.left, len(b))
 			b = b[n:]
 			m.left -= n
-			m.room.progress()
+			m.room.progress(n)
 		}
 		if m.left == 0 {
 			f.ended(m)
@@ -142,6 +160,13 @@ func (f *frames) end() {
 	case f.current == &f.next:
 		m := f.next
 		f.messages[f.id], f.next = &m, incoming{}
+		if len(f.messages) > maxUnfinished {
+			f.err = errUnfinished
+		}
+	default:
+		if f.current.frames++; f.current.tooSmallFrames() {
+			f.err = errSmallFrames
+		}
 	}
 	if f.header[4]&flagEndStream != 0 {
 		f.drop(f.id)

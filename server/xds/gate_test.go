@@ -1,7 +1,9 @@
 package xds
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
 )
 
 // resuming is a request that brings along versions of about size bytes.
@@ -33,6 +37,18 @@ func (w *world) free() (n int64) {
 func (w *world) full() bool  { return w.free() < 1<<20 }
 func (w *world) empty() bool { return w.free() > w.server.gate.size-1<<10 }
 
+// waiting says how many requests wait for room.
+func (w *world) waiting() int64 {
+	g := w.server.gate
+	n := g.waiting.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.hosts {
+		n += s.waiting.Load()
+	}
+	return n
+}
+
 func gated() Options {
 	return Options{Limits: Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20, RefusalDelay: -1}}
 }
@@ -49,7 +65,7 @@ func TestALargeRequestWaitsForRoom(t *testing.T) {
 
 	second := w.delta(testType)
 	require.NoError(t, second.send(resuming(testType, 900_000)))
-	eventually(t, func() bool { return w.server.gate.waiting.Load() == 1 })
+	eventually(t, func() bool { return w.waiting() == 1 })
 	small := w.delta(testType)
 	small.ask(testType)
 	small.expect(testType, "a@1") // who sends little does not wait
@@ -115,6 +131,145 @@ func TestACompressedRequestNeedsRoomForAllThatItMayBecome(t *testing.T) {
 	eventually(t, w.full)
 }
 
+// compressing is a stream of ADS whose requests are compressed. Nobody reads it.
+func (w *world) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+	conn := w.conn()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(func() {
+		cancel()
+		require.NoError(w.t, conn.Close())
+	})
+	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.UseCompressor(gzip.Name))
+	require.NoError(w.t, err)
+	return s
+}
+
+// Once it was decompressed, it has room for what it is.
+func TestACompressedRequestKeepsNoMoreRoomThanItNeeds(t *testing.T) {
+	w := newWorld(t, gated())
+	require.NoError(t, w.compressing().Send(resuming("never synced", 0)))
+	eventually(t, func() bool { return w.asking() == 1 })
+	eventually(t, w.empty)
+	require.NoError(t, w.compressing().Send(resuming("never synced", 300_000)))
+	eventually(t, func() bool { return w.asking() == 2 })
+	eventually(t, func() bool { return w.free() > w.server.gate.size-320_000 })
+	require.Less(t, w.free(), w.server.gate.size-300_000)
+}
+
+func TestRequestsOfOneConnectionTakeTheirOwnRoom(t *testing.T) {
+	w := &world{t: t, server: NewServer(nil, Options{Limits: Limits{RequestBytes: 1 << 20, RequestMemory: 8 << 20}})}
+	ours, theirs := net.Pipe()
+	defer func() { require.NoError(t, theirs.Close()) }()
+	c := newConn(ours, w.server)
+	defer func() { require.NoError(t, c.Close()) }()
+	arrives := func(size, wire int, compressed bool) {
+		r, err := w.server.gate.enter(t.Context(), c.host, size, wire, nil)
+		require.NoError(t, err)
+		c.whole = append(c.whole, arrived{wire, compressed, r})
+	}
+	arrives(1<<20, 100, true)
+	arrives(1<<20, 4000, true)
+	arrives(90_000, 90_000, false)
+	arrives(1<<20, 90_000, true)
+	take := func(size, wire int) int64 {
+		r := c.take(&request{size: size, wire: wire}, func() bool { return false })
+		if r == nil {
+			return 0
+		}
+		defer r.leave()
+		return r.size
+	}
+	require.Zero(t, take(100, 100), "a small one that was not compressed needs none")
+	require.EqualValues(t, 900_000, take(900_000, 4000))
+	require.EqualValues(t, 500_000, take(500_000, 90_000))
+	require.EqualValues(t, 90_000, take(90_000, 90_000))
+	require.Zero(t, take(90_000, 90_000))
+	require.Len(t, c.whole, 1)
+	require.Zero(t, take(200, 100), "it is small after all")
+	require.Empty(t, c.whole)
+	require.True(t, w.empty())
+}
+
+func TestWhoDripsLosesItsRoom(t *testing.T) {
+	w := newWorld(t, gated())
+	w.server.gate.patience = 50 * time.Millisecond
+	w.set(testType, "a")
+	r := w.raw()
+	id := r.open(true)
+	r.data(id, prefixOf(900_000))
+	eventually(t, w.full)
+	go func() {
+		for r.framer.WriteData(id, false, make([]byte, 300)) == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	c := w.delta(testType)
+	require.NoError(t, c.send(resuming(testType, 900_000)))
+	require.Len(t, c.next().removed, 900)
+	<-r.closed
+}
+
+// A stream keeps the room of what it brought along for a type that is not synced, but not from others.
+func TestRoomIsNotKeptFromOthersForWhatIsNotSynced(t *testing.T) {
+	w := newWorld(t, gated())
+	w.server.gate.patience = 20 * time.Millisecond
+	w.set(testType, "a")
+	keeps := w.delta(testType)
+	require.NoError(t, keeps.send(resuming("never synced", 900_000)))
+	eventually(t, func() bool { return w.asking() == 1 })
+	require.Never(t, w.empty, 2*dueHeldPatience*w.server.gate.patience, quiet) // while nobody waits for it
+	c := w.delta(testType)
+	require.NoError(t, c.send(resuming(testType, 900_000)))
+	require.Len(t, c.next().removed, 900)
+	require.Error(t, keeps.ended())
+	require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedStalled)), 0)
+}
+
+func TestARequestThatIsWithItsStreamDoesNotStall(t *testing.T) {
+	g := NewServer(nil, gated()).gate
+	g.patience = time.Millisecond
+	stalled := make(chan error, 100)
+	lose := func(err error) { stalled <- err }
+	r, err := g.enter(t.Context(), "host", 900_000, 900_000, lose)
+	require.NoError(t, err)
+	g.waiting.Add(1)
+	held := make(chan struct{}, 100)
+	r.hold(900_000, func() bool { held <- struct{}{}; return true }, lose)
+	r.judge(0, lose) // as if its timer had gone off just before
+	<-held
+	r.leave()
+	for len(stalled) > 0 {
+		require.ErrorIs(t, <-stalled, errHeld)
+	}
+}
+
+func TestAHostHasHalfOfTheRoom(t *testing.T) {
+	w := &world{t: t, server: NewServer(nil, Options{Limits: Limits{RequestBytes: 1 << 20, RequestMemory: 4 << 20}})}
+	g := w.server.gate
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var rooms []*room
+	enter := func(host string) error {
+		r, err := g.enter(ended, host, 1<<20, 1<<20, nil) // it does not wait
+		if err == nil {
+			rooms = append(rooms, r)
+		}
+		return err
+	}
+	require.NoError(t, enter("a"))
+	require.NoError(t, enter("a"))
+	require.Error(t, enter("a"))
+	require.NoError(t, enter("b"))
+	require.NoError(t, enter("b"))
+	require.Error(t, enter("c"))
+	for _, r := range rooms {
+		r.leave()
+		r.leave()
+	}
+	require.Empty(t, g.hosts)
+	require.True(t, w.empty())
+}
+
 // A request that is too large is refused when gRPC's header is there, and needs no room.
 func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 	w := newWorld(t, gated())
@@ -126,6 +281,43 @@ func TestATooLargeRequestIsRefusedByItsHeader(t *testing.T) {
 	})
 	require.True(t, w.empty())
 	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
+}
+
+func TestWhoSendsFramesOfOneByteIsReadNoFurther(t *testing.T) {
+	w := newWorld(t, Options{})
+	r := w.raw()
+	id := r.open(true)
+	r.data(id, prefixOf(64<<10))
+	for r.framer.WriteData(id, false, []byte{0}) == nil {
+		// until the server has had enough
+	}
+	<-r.closed
+	require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedFrames)), 0)
+}
+
+func TestSmallFrames(t *testing.T) {
+	for _, tt := range []struct {
+		size, frames int
+		err          error
+	}{
+		{1, freeFrames, nil},
+		{1, freeFrames + 2, errSmallFrames},
+		{leastFrame, 60_000 / leastFrame, nil},
+		{leastFrame / 2, 60_000 / leastFrame, errSmallFrames},
+	} {
+		f := newFrames(func(*incoming) {}, func(*incoming) {})
+		f.preface = 0
+		send := func(b []byte) {
+			f.read(append([]byte{0, byte(len(b) >> 8), byte(len(b)), frameData, 0, 0, 0, 0, 1}, b...)) //nolint:gosec // short
+		}
+		for range 3 { // each message is counted by itself
+			send(prefixOf(tt.size * tt.frames))
+			for range tt.frames {
+				send(make([]byte, tt.size))
+			}
+		}
+		require.ErrorIs(t, f.err, tt.err, "%d of %d bytes", tt.frames, tt.size)
+	}
 }
 
 // Messages are found in the frames however these are cut.

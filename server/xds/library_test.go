@@ -91,7 +91,27 @@ func TestForgottenServerOptionsAreSaid(t *testing.T) {
 	c := w.sotw(testType)
 	c.ask(testType)
 	require.Error(t, c.ended())
-	eventually(t, func() bool { return strings.Contains(log.String(), "ServerOptions") })
+	eventually(t, func() bool { return strings.Contains(log.String(), "request cannot be decoded") })
+	require.Contains(t, log.String(), errNoOptions.Error())
+}
+
+func TestCredentialsThatSwitchTheGateOffAreSaid(t *testing.T) {
+	var log logged
+	w := newWorld(t, log.options())
+	c := w.sotw(testType)
+	c.ask(testType)
+	eventually(t, func() bool { return w.asking() == 1 })
+	require.NotContains(t, log.String(), "Credentials")
+	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.Creds(insecure.NewCredentials()))...)
+	w.server.Register(g)
+	addr, stop := serveOn(t, g)
+	defer stop()
+	w.addr = addr
+	for range 2 {
+		w.sotw(testType).ask(testType)
+	}
+	eventually(t, func() bool { return w.asking() == 3 })
+	require.Equal(t, 1, strings.Count(log.String(), "wrap them with its Credentials"))
 }
 
 func TestCredentialsOfOnesOwnGoThroughTheGate(t *testing.T) {

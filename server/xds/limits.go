@@ -68,6 +68,7 @@ const (
 	refusedRequestBytes   = "request_bytes"
 	refusedRequestMemory  = "request_memory"
 	refusedStalled        = "request_stalled"
+	refusedFrames         = "request_frames"
 	refusedRequestRate    = "request_rate"
 )
 

@@ -246,6 +246,26 @@ func TestARequestIsNotKeptUntilTheNext(t *testing.T) {
 	require.Nil(t, o.left.initial)
 }
 
+// What a header costs is more than what is sent of it: HPACK sends one that came before as a byte.
+func TestHeadersAreBounded(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a")
+	r := w.raw()
+	var long [][2]string
+	for range 20 {
+		long = append(long, [2]string{"x-token", strings.Repeat("t", 2000)})
+	}
+	r.data(r.openWith(long), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	eventually(t, func() bool { return w.served() == 1 })
+	var short [][2]string
+	for range maxHeaders / 32 {
+		short = append(short, [2]string{"x", ""})
+	}
+	refused := r.openWith(short)
+	require.Equal(t, refused, <-r.resets)
+	require.Len(t, w.server.Clients(), 1)
+}
+
 func TestTheDefaultsAreLimits(t *testing.T) {
 	var l Limits
 	l.setDefaults()

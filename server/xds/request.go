@@ -21,6 +21,7 @@ type request struct {
 	maxCost int // of names in one request, or of its versions; without a limit if not positive; set by the owner
 
 	size      int          // encoded
+	wire      int          // the same before it was decompressed; set by watch
 	cost      int          // of the names: see nameCost
 	versions  int          // how many initial_resource_versions there are
 	node      *corev3.Node // of the first request that has one, without its extensions

@@ -58,6 +58,7 @@ type Server struct {
 	ramp      ramp
 	gate      *gate
 	conns     sync.Map      // net.Addr → *conn: see ownAddr
+	gateOff   sync.Once     // says that streams do not go through the gate
 	names     atomic.Int64  // what the names of all streams cost
 	stalled   atomic.Int64  // streams that were refused and are kept waiting
 	logged    *rate.Limiter // lines in the log that clients cause
@@ -178,10 +179,8 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = p.Addr.String(), hostOf(p.Addr)
-		if c, ok := s.conns.Load(p.Addr); ok {
-			st.conn, _ = c.(*conn)
-		}
 	}
+	st.conn = s.connOf(ctx)
 	if s.opts.Gzip {
 		st.zip = acceptsGzip(ss)
 	}

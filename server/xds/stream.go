@@ -92,11 +92,12 @@ func (s *stream) giveBack(sub *subscription) {
 // receive reads requests until the stream ends. It returns nil when the client is done.
 func (s *stream) receive() error {
 	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream}
+	due := s.due
 	for {
 		if err := s.grpc.RecvMsg(req); err != nil {
 			return s.notReceived(err)
 		}
-		room := s.conn.take(req.size)
+		room := s.conn.take(req, due)
 		err := s.take(req, time.Now())
 		if keepErr := s.keep(req, room); err == nil {
 			err = keepErr
