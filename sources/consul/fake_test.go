@@ -86,6 +86,14 @@ func (w *world) change(d domain, f func(*fakeDomain)) {
 	w.changed = make(chan struct{})
 }
 
+// indexOf is that of an answer about a service. Of one that it does not know, Consul says that of all services.
+func (f *fakeDomain) indexOf(name string) uint64 {
+	if at, known := f.at[name]; known {
+		return at
+	}
+	return f.index
+}
+
 func (f *fakeDomain) set(name string, i instances) { f.services[name], f.at[name] = i, f.index }
 
 func (f *fakeDomain) remove(name string) {
@@ -170,7 +178,7 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 		return late, nil
 	}
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		r = reading{instances: f.services[name], Answer: judge.Answer{Index: max(1, f.at[name]), Confirming: q.level == certain}}
+		r = reading{instances: f.services[name], Answer: judge.Answer{Index: f.indexOf(name), Confirming: q.level == certain}}
 		if f.hides {
 			r.instances, r.Filtered = instances{}, q.index == 0
 		}

@@ -166,6 +166,7 @@ type listing struct {
 	names     map[string][]string // those that are wanted, with their tags
 	anonymous bool                // as in reading
 	nodes     judge.Made          // of some of the services, read because others are missing
+	turn      int                 // which certain read of the names it is, if it is one
 }
 
 // compare says how a listing differs from the last one that was believed; known is false if there is none, and outage says

@@ -62,10 +62,21 @@ func (r *run) readNames(ctx context.Context, p *part, q query) (listing, error) 
 	if !r.gate.calm(ctx) {
 		return listing{}, ctx.Err()
 	}
-	ctx, end := p.again.begin(ctx)
-	defer end()
+	turn := 0
+	if q.level == certain { // it is not broken off for those who want another one: then it might never end
+		r.mu.Lock()
+		p.begun++
+		turn = p.begun
+		r.mu.Unlock()
+	} else {
+		var end func()
+		ctx, end = p.again.begin(ctx)
+		defer end()
+	}
 	r.counters.names.Add(1)
-	return r.catalog.services(ctx, p.domain, q)
+	l, err := r.catalog.services(ctx, p.domain, q)
+	l.turn = turn
+	return l, err
 }
 
 // tookNames applies a listing, and starts to follow the services that are new.

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
@@ -290,5 +292,78 @@ func TestAWipeWhileServicesAreFirstReadAfterARestart(t *testing.T) {
 		}
 		stop()
 		require.Zero(t, lost, "published without instances, or withdrawn")
+	})
+}
+
+// Consul gives for a service that it never heard of the index of all services.
+func TestAWipedConsulThatOvertookItsIndexAsConsulCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		w.start(Settings{}, 0)
+		pass(10 * time.Second)
+		w.mu.Lock()
+		w.slowNames = 200 * time.Millisecond
+		w.mu.Unlock()
+		w.change(local, func(f *fakeDomain) {
+			f.wipe()
+			f.index = 500
+			twenty(0, 11, 400)(f)
+			for i := 11; i < 20; i++ {
+				f.at[fmt.Sprintf("s%02d", i)] = 500
+			}
+		})
+		pass(time.Minute)
+		w.requireServed(0, 20)
+	})
+}
+
+// slowRights is a world in which questions about rights take long.
+type slowRights struct {
+	*world
+	rights time.Duration
+}
+
+func (w *slowRights) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+	for _, r := range rights {
+		if r.Name == "s19" {
+			time.Sleep(w.rights)
+		}
+	}
+	return w.world.mayRead(ctx, d, who, rights)
+}
+
+// Names that were read before Consul was wiped vouch for nothing that was read after it.
+func TestNamesReadBeforeAWipeVouchForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.change(local, twenty(0, 20, 50))
+		shows := map[string]bool{}
+		for i := range 20 {
+			shows[fmt.Sprintf("s%02d", i)] = true
+		}
+		w.change(local, func(f *fakeDomain) { f.shows = shows })
+		s := Settings{}
+		require.NoError(t, s.complete())
+		slow := &slowRights{w, 2 * time.Second}
+		r := newRun(s, w, slow, w, 0, &counters{})
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = r.loop(ctx) }()
+		defer func() { cancel(); <-ended }()
+		pass(20 * time.Second)
+		w.requireServed(0, 20)
+		w.change(local, func(f *fakeDomain) { f.remove("s19") })
+		pass(500 * time.Millisecond) // the names were answered, and whether s19 is hidden is being asked
+		w.mu.Lock()
+		w.slowNames = time.Second
+		w.mu.Unlock()
+		w.change(local, func(f *fakeDomain) { f.wipe(); f.shows = shows })
+		for range 60 {
+			pass(500 * time.Millisecond)
+			for i := range 19 {
+				require.NotEmpty(t, w.instancesOf(fmt.Sprintf("s%02d", i)), "%d: %s", i, w.health().Message)
+			}
+		}
 	})
 }

@@ -39,24 +39,42 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 	if len(missing) == 0 && listed {
 		rights = append(rights, dial.Right{Resource: "node"}) // its instances may be on any
 	}
-	return r.decide(ctx, s.part, answer.anonymous, rights, &answer.Filtered)
+	may, err := r.decide(ctx, s.part, answer.anonymous, rights, &answer.Filtered)
+	if !may || err != nil {
+		return err
+	}
+	done, ok := r.gate.read(ctx, r.gate.ramp)
+	if !ok {
+		return ctx.Err()
+	}
+	defer done()
+	r.counters.reads.Add(1)
+	again, err := r.catalog.service(ctx, s.part.domain, s.name, query{level: certain})
+	if err != nil {
+		return err
+	}
+	// Of what was there when the rights were asked for and is not now nothing is known; the next one will tell.
+	again.Filtered = again.anonymous != answer.anonymous || len(again.instances.without(answer.instances)) > 0
+	*answer = again
+	return nil
 }
 
-// decide makes filtered what the rights of whoever asked say of an answer.
-func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial.Right, filtered *bool) error {
+// decide makes filtered what the rights of whoever asked say of an answer. If they may see everything, that is so now, and the answer
+// is of before: so the same has to be asked once more.
+func (r *run) decide(ctx context.Context, p *part, anonymous bool, rights []dial.Right, filtered *bool) (may bool, err error) {
 	who := dial.Ourselves
 	if anonymous {
 		who = dial.Strangers
 	}
-	may, err := r.catalog.mayRead(ctx, p.domain, who, rights)
+	may, err = r.catalog.mayRead(ctx, p.domain, who, rights)
 	switch {
 	case err != nil && *filtered:
-		return nil // an old Consul, or a proxy in front of it: then we go by what was said
+		return false, nil // an old Consul, or a proxy in front of it: then we go by what was said
 	case err != nil:
-		return &rightsError{err}
+		return false, &rightsError{err}
 	}
 	*filtered = !may
-	return nil
+	return may, nil
 }
 
 // rightsError says that it could not be found out who may see what. That is nothing that a service is at fault for.
@@ -95,5 +113,20 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 		rights = []dial.Right{{Resource: "service"}}
 	}
 	slices.SortFunc(rights, func(a, b dial.Right) int { return strings.Compare(a.Name, b.Name) })
-	return r.decide(ctx, p, l.anonymous, rights, &l.Filtered)
+	may, err := r.decide(ctx, p, l.anonymous, rights, &l.Filtered)
+	if !may || err != nil {
+		return err
+	}
+	again, err := r.readNames(ctx, p, query{level: certain})
+	if err != nil {
+		return err
+	}
+	again.Filtered = again.anonymous != l.anonymous
+	for name := range l.names {
+		if _, there := again.names[name]; !there {
+			again.Filtered = true // nobody asked about it; the next one will tell
+		}
+	}
+	*l = again
+	return nil
 }

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -173,4 +174,46 @@ func TestRightsThatCannotBeAskedFor(t *testing.T) {
 		defer r.mu.Unlock()
 		require.NoError(t, r.parts[0].services["web"].refusal)
 	})
+}
+
+// regains is a world that shows everything again just before it is asked who may see it. A policy moves no index of services.
+type regains struct{ *world }
+
+func (w *regains) mayRead(ctx context.Context, d domain, who dial.Who, rights []dial.Right) (bool, error) {
+	w.mu.Lock()
+	w.domains[d].shows, w.domains[d].hides, w.domains[d].nodes = nil, false, nil
+	w.mu.Unlock()
+	return w.world.mayRead(ctx, d, who, rights)
+}
+
+// The rights come back between an answer that hides something and the question who may see it.
+func TestRightsThatComeBackProveNothingAboutAnAnswerBeforeThat(t *testing.T) {
+	for what, lose := range map[string]func(f *fakeDomain){
+		"anonymous": func(f *fakeDomain) { f.shows = map[string]bool{"web": false, "api": true} },
+		"by node":   func(f *fakeDomain) { f.nodes = map[string]bool{"n1": true} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.change(local, func(f *fakeDomain) { f.set("web", made("1", "n0", 50)); f.set("api", made("1", "n1", 51)) })
+				s := Settings{}
+				require.NoError(t, s.complete())
+				r := newRun(s, w, &regains{w}, w, 0, &counters{})
+				ctx, cancel := context.WithCancel(context.Background())
+				ended := make(chan struct{})
+				go func() { defer close(ended); _ = r.loop(ctx) }()
+				defer func() { cancel(); <-ended }()
+				pass(10 * time.Second)
+				w.change(local, func(f *fakeDomain) { lose(f); f.at["web"] = f.index })
+				lost := 0
+				for range 900 {
+					pass(time.Second)
+					if len(w.instancesOf("web")) == 0 {
+						lost++
+					}
+				}
+				require.Zero(t, lost, "seconds without an instance")
+			})
+		})
+	}
 }

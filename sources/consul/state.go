@@ -22,7 +22,8 @@ type part struct {
 	learned   string          // the name of the datacenter, where the domain does not say it
 	trouble   *trouble        // with the names; nil if the last read was good
 	down      chan struct{}   // closed when trouble, or doubt, ends; nil without
-	certain   int             // how often the names were read with certainty
+	begun     int             // certain reads of the names that began
+	certain   int             // the last of them that was good: it vouches for what was so when it began
 	behind    *trouble        // with its servers: no leader, or too long without contact to it
 	suspicion judge.Suspicion // that Consul lost its data
 	carried   bool            // and that it did so before this run, which does not know what instances there were
@@ -184,7 +185,7 @@ func (s *service) compareNodes(r reading, missing int, now time.Time) {
 func (s *service) disown(now time.Time) meaning {
 	p := s.part
 	if s.asked == 0 {
-		s.asked = p.certain + 1
+		s.asked = p.begun + 1
 	}
 	if p.certain < s.asked {
 		p.ask()
@@ -195,9 +196,9 @@ func (s *service) disown(now time.Time) meaning {
 	return gone
 }
 
-// odd reports whether a loss may be that of a Consul that has lost all its data, which the names tell. There are signs of that: it
-// was away, or it counts from the beginning. Services and names are read at the same time, so that the names may not
-// have been read since; then the caller has to wait until they are, and read again.
+// odd reports whether a loss may be that of a Consul that has lost all its data, which the names tell. There are signs of that: nothing
+// is left, although the names listed it, Consul was away, or it counts from the beginning. Services and names are read at the same
+// time, so that the names may not have been read since, or not from before; then the caller has to wait until they are, and read again.
 func (s *service) odd(r reading, m meaning) bool {
 	p := s.part
 	loss := m == gone && len(s.instances.list) > 0 || m == changed && len(r.instances.without(s.instances)) > 0
@@ -206,8 +207,9 @@ func (s *service) odd(r reading, m meaning) bool {
 		return false
 	}
 	away := p.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
-	if s.vouch == 0 && (away || r.Index < s.index) {
-		s.vouch = p.certain + 1
+	all := m == gone && s.listed // as of everything else, if its data is lost
+	if s.vouch == 0 && (all || away || r.Index < s.index) {
+		s.vouch = p.begun + 1
 	}
 	if p.certain < s.vouch {
 		return true
@@ -259,7 +261,7 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 	p.nodes.believe()
 	p.forgetNodes()
 	if l.Confirming {
-		p.certain++
+		p.certain = l.turn
 	}
 	for name := range l.names {
 		s := p.services[name]

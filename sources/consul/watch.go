@@ -193,7 +193,7 @@ func (w *watcher) failed(ctx context.Context, err error) {
 		}
 	}
 	if s.adopted && s.asked == 0 { // the names tell whether it is there at all
-		s.asked = s.part.certain + 1
+		s.asked = s.part.begun + 1
 		s.part.ask()
 	}
 	w.mu.Unlock()
