@@ -31,7 +31,7 @@ func Lines(text []byte) iter.Seq[[]byte] {
 				end = len(text)
 			}
 			if returns {
-				if i := bytes.IndexByte(text[:end], '\r'); i >= 0 && i+2 < end || i+1 == len(text) || i+2 == end && text[i+1] != '\n' {
+				if i := bytes.IndexByte(text[:end], '\r'); i >= 0 && (i+2 < end || i+1 == len(text) || i+2 == end && text[i+1] != '\n') {
 					end = i + 1
 				}
 			}
