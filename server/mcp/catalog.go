@@ -41,15 +41,16 @@ type Catalog struct {
 	building chan struct{} // holds one token while a family is made
 
 	mu       sync.Mutex
-	clock    uint64             // counts the uses of families
-	families map[string]*family // by the filter's key
-	snap     memstore.Snapshot  // what the collections show
+	clock    uint64                    // counts the uses of families
+	families map[string]*family        // by the filter's key
+	hosts    map[string]map[string]int // how often clients use which families but the one of all: by IP address, then by key
+	snap     memstore.Snapshot         // what the collections show
 	synced   bool
 }
 
 // New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), building: make(chan struct{}, 1), families: make(map[string]*family)}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), building: make(chan struct{}, 1), families: make(map[string]*family), hosts: make(map[string]map[string]int)}
 	c.all = c.newFamily(filter{})
 	c.families[c.all.filter.key()] = c.all
 	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
@@ -171,9 +172,10 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if !ok || schema.Group != parts[0] {
 		return c.none, nil, nil
 	}
-	fam, err := c.acquire(ctx, filterOf(node))
+	host := xds.HostOf(ctx)
+	fam, err := c.acquire(ctx, filterOf(node), host)
 	if err != nil {
 		return nil, nil, err
 	}
-	return fam.kinds[schema.Kind], func() { c.release(fam) }, nil
+	return fam.kinds[schema.Kind], func() { c.release(fam, host) }, nil
 }

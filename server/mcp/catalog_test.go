@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
@@ -185,7 +187,7 @@ func TestFamiliesFollowTheStore(t *testing.T) {
 			keys, snap, ok := store.Changes(since)
 			c.update(keys, snap, ok && step > 0 && rapid.Bool().Draw(t, "incremental"), false)
 			since = snap.Revision()
-			_, err := c.acquire(context.Background(), rapid.SampledFrom(filters).Draw(t, "filter"))
+			_, err := c.acquire(context.Background(), rapid.SampledFrom(filters).Draw(t, "filter"), "")
 			require.NoError(t, err)
 			for _, fam := range c.families {
 				want := map[string]string{}
@@ -241,6 +243,48 @@ func TestFiltersInUseAreLimited(t *testing.T) {
 	visit(t, c, "1") // who shares one can come
 	_, _, err = c.Collection(t.Context(), node(t, map[string]any{metadataRevision: strings.Repeat("r", maxFilter)}), typeURL)
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
+}
+
+// Who makes up filters does not use up those of others.
+func TestFiltersOfOneHostAreLimited(t *testing.T) {
+	_, c := start(t)
+	on := func(host, revision string) (func(), error) {
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}})
+		_, release, err := c.Collection(ctx, node(t, map[string]any{metadataRevision: revision}), "networking.istio.io/v1/ServiceEntry")
+		return release, err
+	}
+	var releases []func()
+	use := func(host, revision string) {
+		t.Helper()
+		release, err := on(host, revision)
+		require.NoError(t, err)
+		releases = append(releases, release)
+	}
+	use("10.0.0.1", "")
+	for i := range maxOfHost {
+		use("10.0.0.1", strconv.Itoa(i))
+	}
+	_, err := on("10.0.0.1", "more")
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.ErrorContains(t, err, "in use by 10.0.0.1: the limit is 100")
+	_, err = on("::ffff:10.0.0.1", "more")
+	require.Error(t, err, "the same host")
+	use("10.0.0.2", "others")
+	_, err = on("10.0.0.1", "others")
+	require.Error(t, err, "though another host made it")
+	use("10.0.0.1", "7") // which it uses
+	use("10.0.0.1", "")
+	releases[1+7]()
+	_, err = on("10.0.0.1", "more")
+	require.Error(t, err, "it is used still")
+	releases[1+8]()
+	use("10.0.0.1", "more")
+	for i, release := range releases {
+		if i != 1+7 && i != 1+8 {
+			release()
+		}
+	}
+	require.Empty(t, c.hosts)
 }
 
 // A family that is made while the view changes is what its filter leaves of the view in the end.

@@ -30,6 +30,8 @@ type family struct {
 const (
 	// maxFamilies is how many filters may be in use at once.
 	maxFamilies = 1000
+	// maxOfHost is how many of them, besides the one of all, the clients of one IP address may use at once, so that others find some.
+	maxOfHost = 100
 	// maxIdleCost bounds the families without clients that are kept for clients that come back: the least recently used go
 	// first. Each costs what it holds, and something besides.
 	maxIdleCost = 1_000_000
@@ -91,14 +93,14 @@ func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, all *family
 	f.group.Apply(commits)
 }
 
-// acquire returns the family of f for one more user. One that is not there is made, one at a time, and without holding up the
+// acquire returns the family of f for one more user, on a host. One that is not there is made, one at a time, and without holding up the
 // commits of the view.
-func (c *Catalog) acquire(ctx context.Context, f filter) (*family, error) {
+func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, error) {
 	key := f.key()
 	if len(key) > maxFilter {
 		return nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", len(key), maxFilter)
 	}
-	if fam, err := c.join(key); fam != nil || err != nil {
+	if fam, err := c.join(key, host); fam != nil || err != nil {
 		return fam, err
 	}
 	select {
@@ -107,13 +109,13 @@ func (c *Catalog) acquire(ctx context.Context, f filter) (*family, error) {
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	if fam, err := c.join(key); fam != nil || err != nil { // somebody else made it
+	if fam, err := c.join(key, host); fam != nil || err != nil { // somebody else made it
 		return fam, err
 	}
 	fam := c.newFamily(f)
 	for tries := 0; ; tries++ {
 		snap := c.snapshot()
-		if fam.fill(snap, c.all); c.adopt(fam, snap, tries == maxTries) {
+		if fam.fill(snap, c.all); c.adopt(fam, host, snap, tries == maxTries) {
 			return fam, nil
 		}
 	}
@@ -126,11 +128,15 @@ func (c *Catalog) snapshot() memstore.Snapshot {
 }
 
 // join returns the family of key for one more user, nil if there is none, or an error if there may be no more.
-func (c *Catalog) join(key string) (*family, error) {
+func (c *Catalog) join(key, host string) (*family, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fam := c.families[key]; fam != nil {
-		c.use(fam)
+	fam, uses := c.families[key], c.hosts[host]
+	if host != "" && fam != c.all && uses[key] == 0 && len(uses) >= maxOfHost {
+		return nil, status.Errorf(codes.ResourceExhausted, "too many different filters in use by %s: the limit is %d", host, maxOfHost)
+	}
+	if fam != nil {
+		c.use(fam, host)
 		return fam, nil
 	}
 	inUse := 0
@@ -145,7 +151,7 @@ func (c *Catalog) join(key string) (*family, error) {
 
 // adopt adds a family that shows snap to those that follow the view, and reports whether it could be brought up to date: the
 // view may have changed too much. If it must, it is.
-func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
+func (c *Catalog) adopt(fam *family, host string, snap memstore.Snapshot, must bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if snap.Revision() != c.snap.Revision() {
@@ -163,22 +169,43 @@ func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 		fam.markSynced()
 	}
 	c.families[fam.key] = fam
-	c.use(fam)
+	c.use(fam, host)
 	return true
 }
 
-// use notes a user of a family; c.mu is held.
-func (c *Catalog) use(fam *family) {
+// use notes a user of a family, on a host; c.mu is held.
+func (c *Catalog) use(fam *family, host string) {
 	fam.users++
+	if fam != c.all {
+		if c.hosts[host] == nil {
+			c.hosts[host] = make(map[string]int)
+		}
+		c.hosts[host][fam.key]++
+	}
 	c.clock++
 	fam.used = c.clock
 }
 
+// unuse undoes use; c.mu is held.
+func (c *Catalog) unuse(fam *family, host string) {
+	fam.users--
+	if fam == c.all {
+		return
+	}
+	uses := c.hosts[host]
+	if uses[fam.key]--; uses[fam.key] <= 0 {
+		delete(uses, fam.key)
+	}
+	if len(uses) == 0 {
+		delete(c.hosts, host)
+	}
+}
+
 // release ends a use. Families without users go when they cost too much, the least recently used first.
-func (c *Catalog) release(fam *family) {
+func (c *Catalog) release(fam *family, host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fam.users--; fam.users > 0 {
+	if c.unuse(fam, host); fam.users > 0 {
 		return
 	}
 	c.clock++

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -175,6 +177,15 @@ func (s *stream) charge(more int) error {
 		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", all, l.Names)
 	}
 	return nil
+}
+
+// HostOf returns the IP address of the client whose stream has ctx, by which limits count, or all of an address that has none. It is
+// empty if ctx is that of no stream.
+func HostOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return hostOf(p.Addr)
+	}
+	return ""
 }
 
 // hostOf returns the IP address of a peer, or all of an address that has none.
