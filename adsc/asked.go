@@ -13,6 +13,7 @@ type asked struct {
 	nonce   string        // SotW: of the last response
 	version string        // SotW: of the last response that the handler took
 	replies []reply       // to be written
+	owed    int           // bytes of them
 	// fresh says that the client brought nothing along, and that everything is still to come. So it is also if other things are
 	// wanted in the meantime: what the caller has by now is among what was asked for at first, since it forgets what it drops.
 	fresh, begun bool
@@ -22,21 +23,33 @@ type asked struct {
 
 // reply is what the server is to be told of a response.
 type reply struct {
-	nonce    string
-	version  string // SotW: of the last response that the handler took
-	rejected error  // nil for an acknowledgement
+	nonce   string
+	version string // SotW: of the last response that the handler took
+	reason  string // why it was rejected; empty for an acknowledgement
 }
 
-// maxReplies is how many replies to responses of one type wait to be written: a server that reads nothing must not fill
-// the memory. Beyond that the oldest are left out. Later ones say that the client came so far.
-const maxReplies = 10_000
+// size is about how many bytes a reply has in memory.
+func (r reply) size() int { return 64 + len(r.nonce) + len(r.version) + len(r.reason) }
+
+// maxReplies is how many bytes the replies to responses of one type have that wait to be written: a server that reads nothing
+// must not fill the memory. Beyond that the oldest are left out. Later ones say that the client came so far.
+const maxReplies = 4 << 20
 
 // owe notes that the last response is to be replied to.
 func (a *asked) owe(rejected error) {
-	if len(a.replies) == maxReplies {
-		a.replies = slices.Delete(a.replies, 0, maxReplies/10)
+	r := reply{nonce: a.nonce, version: a.version}
+	if rejected != nil {
+		r.reason = reasonOf(rejected)
 	}
-	a.replies = append(a.replies, reply{a.nonce, a.version, rejected})
+	a.replies = append(a.replies, r)
+	if a.owed += r.size(); a.owed <= maxReplies {
+		return
+	}
+	n := 0
+	for ; n < len(a.replies)-1 && a.owed > maxReplies*9/10; n++ {
+		a.owed -= a.replies[n].size()
+	}
+	a.replies = slices.Delete(a.replies, 0, n)
 }
 
 // look has everything written that is to be asked for, in the order of the subscriptions, and of which the server is to be
@@ -133,8 +146,10 @@ func (a *asked) due(sub *subscription, wanted bool) bool {
 // reply returns the oldest reply.
 func (a *asked) reply() *request {
 	r := a.replies[0]
+	a.replies[0] = reply{}
 	a.replies = a.replies[1:]
-	return &request{typeURL: a.sub.typeURL, nonce: r.nonce, version: r.version, rejected: r.rejected}
+	a.owed -= r.size()
+	return &request{typeURL: a.sub.typeURL, nonce: r.nonce, version: r.version, reason: r.reason}
 }
 
 // change returns the delta request by which the server gets to know what is wanted now.

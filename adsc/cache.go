@@ -34,6 +34,7 @@ type cache struct {
 type cacheFile struct {
 	*os.File
 	lines int
+	dense int  // how many there were when each was in force
 	temp  bool // not yet in place
 }
 
@@ -83,10 +84,9 @@ func (c *cache) path(typeURL string) string {
 	return filepath.Join(c.dir, strings.NewReplacer("/", "_", "\\", "_", ":", "_").Replace(typeURL)+".jsonl")
 }
 
-// store notes a response. first says that it begins a complete set, and live is how many resources of the type there are
-// after it. A type that cannot be written is logged and left alone: what its file says was once true, and is brought up to
-// date by the server.
-func (c *cache) store(r *Response, first bool, live int) {
+// store notes a response. first says that it begins a complete set. A type that cannot be written is logged and left alone:
+// what its file says was once true, and is brought up to date by the server.
+func (c *cache) store(r *Response, first bool) {
 	f, known := c.files[r.TypeURL]
 	if known && f == nil && !first {
 		return
@@ -94,7 +94,7 @@ func (c *cache) store(r *Response, first bool, live int) {
 	if !r.Delta && !r.Complete {
 		return // a part without names; what it replaces is not known
 	}
-	if err := c.write(f, r, first, live); err != nil {
+	if err := c.write(f, r, first); err != nil {
 		c.log.Warn("responses are not cached", "type_url", r.TypeURL, "err", err)
 		if f := c.files[r.TypeURL]; f != nil {
 			_ = f.Close() // the error is known already
@@ -103,10 +103,15 @@ func (c *cache) store(r *Response, first bool, live int) {
 	}
 }
 
-func (c *cache) write(f *cacheFile, r *Response, first bool, live int) (err error) {
+func (c *cache) write(f *cacheFile, r *Response, first bool) (err error) {
 	path := c.path(r.TypeURL)
-	switch {
-	case first:
+	if f == nil && !first {
+		if f, err = reopen(path, r.Delta); err != nil {
+			return err
+		}
+		c.files[r.TypeURL] = f
+	}
+	if f == nil || first {
 		if f != nil {
 			_ = f.Close() // it is replaced
 		}
@@ -119,11 +124,6 @@ func (c *cache) write(f *cacheFile, r *Response, first bool, live int) (err erro
 		if err := f.append([]any{cacheHeader{r.TypeURL, r.Version, r.Delta}}); err != nil {
 			return err
 		}
-	case f == nil:
-		if f, err = reopen(path); err != nil {
-			return err
-		}
-		c.files[r.TypeURL] = f
 	}
 	if err := f.append(linesOf(r)); err != nil {
 		return err
@@ -138,9 +138,9 @@ func (c *cache) write(f *cacheFile, r *Response, first bool, live int) (err erro
 		if err := os.Rename(path+".tmp", path); err != nil {
 			return err
 		}
-		f.temp = false
+		f.temp, f.dense = false, f.lines
 	}
-	if r.Delta && f.lines > 2*live+sparse {
+	if r.Delta && f.lines > 2*f.dense+sparse {
 		return c.compact(r.TypeURL, f, path)
 	}
 	return nil
@@ -174,11 +174,34 @@ func (f *cacheFile) append(lines []any) error {
 	return w.Flush()
 }
 
-// reopen opens a file to append to, without the beginning of a line that something cut short.
-func reopen(path string) (*cacheFile, error) {
-	lines, end, err := scan(path, func([]byte) error { return nil })
+// reopen opens a file to append to, without the beginning of a line that something cut short. It returns nil if there is none,
+// or one of the other variant, which has nothing that could be gone on with.
+func reopen(path string, delta bool) (*cacheFile, error) {
+	var header *cacheHeader
+	live := make(map[string]bool)
+	lines, end, err := scan(path, func(text []byte) error {
+		if header == nil {
+			header = &cacheHeader{}
+			return json.Unmarshal(text, header)
+		}
+		var line struct {
+			Name    string `json:"name"`
+			Removed bool   `json:"removed"`
+		}
+		err := json.Unmarshal(text, &line)
+		if live[line.Name] = true; line.Removed {
+			delete(live, line.Name)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
+	}
+	if header == nil || header.Delta != delta {
+		return nil, nil
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -187,7 +210,7 @@ func reopen(path string) (*cacheFile, error) {
 	if err := file.Truncate(end); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &cacheFile{File: file, lines: lines}, nil
+	return &cacheFile{File: file, lines: lines, dense: 1 + len(live)}, nil
 }
 
 // compact writes a file anew with what is in force of it. It keeps names in memory, and no resources.
@@ -240,6 +263,7 @@ func (c *cache) compact(typeURL string, f *cacheFile, path string) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	fresh.dense = fresh.lines
 	if err := fresh.Sync(); err != nil {
 		return err
 	}

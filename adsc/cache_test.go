@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
 )
@@ -213,4 +218,146 @@ func TestWhatWasRejectedIsNotCached(t *testing.T) {
 	_, ended = run(t, cfg)
 	finished(t, ended)
 	assert.Equal(t, "a@1 b@1 complete cached ", receive(t, heard))
+}
+
+func TestACacheOfOneVariantIsNotGoneOnWithInTheOther(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		once := func(cfg adsc.Config) {
+			ctx, cancel := context.WithCancel(t.Context())
+			c, err := adsc.New(cfg)
+			require.NoError(t, err)
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx) }()
+			time.Sleep(time.Second)
+			cancel()
+			require.ErrorIs(t, <-done, context.Canceled)
+		}
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		cfg.CacheDir, cfg.Backoff = dir, retries(100)
+		once(bubbled(t, cfg, func(_ int, s stream) error {
+			_ = s.Send(response(t, typeA, "v", "n", "a@1"))
+			pause(s, time.Hour)
+			return nil
+		}, nil))
+		// The caller has it elsewhere, too, and the server has learnt delta.
+		cfg.Mode = adsc.Delta
+		cfg.Subscriptions[0].Versions = map[string]string{"a": "1"}
+		once(bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
+			_ = s.Send(deltaResponse(t, "n", "v", "a@2"))
+			_, _ = s.Recv()
+			_ = s.Send(deltaResponse(t, "n", "v", "a@3"))
+			pause(s, time.Hour)
+			return nil
+		}))
+		cfg.Subscriptions[0].Versions = nil
+		var got []string
+		cfg.Subscriptions[0].Handler = func(_ context.Context, r *adsc.Response) error { got = values(t, r); return nil }
+		once(bubbled(t, cfg, nil, func(_ int, s deltaStream) error { pause(s, time.Hour); return nil }))
+		assert.Equal(t, []string{"a@3"}, got)
+	})
+}
+
+// TestAFollowerBeforeItsParentIsRestored: a cache has what is followed also if it is subscribed to first.
+func TestAFollowerBeforeItsParentIsRestored(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		got := []string{}
+		cfg := quiet("", adsc.Subscription{TypeURL: adsc.EndpointType, Follow: true, Handler: func(_ context.Context, r *adsc.Response) error {
+			for _, res := range r.Resources {
+				got = append(got, res.Name)
+			}
+			return nil
+		}}, adsc.Subscription{TypeURL: adsc.ClusterType, Handler: accept})
+		cfg.Mode, cfg.Backoff, cfg.CacheDir = adsc.Delta, retries(100), dir
+		for i := range 2 {
+			got = nil
+			c2 := bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
+				if i == 1 {
+					pause(s, time.Hour) // says nothing
+					return nil
+				}
+				for {
+					r, err := s.Recv()
+					if err != nil {
+						return err
+					}
+					if r.GetResponseNonce() != "" {
+						continue
+					}
+					out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: r.GetTypeUrl(), Nonce: "n", SystemVersionInfo: "v"}
+					if r.GetTypeUrl() == adsc.ClusterType {
+						out.Resources = []*discoveryv3.Resource{{Name: "c", Version: "1", Resource: edsCluster(t, "c", "")}}
+					} else {
+						out.Resources = []*discoveryv3.Resource{{Name: "c", Version: "1", Resource: edsCluster(t, "c", "")}}
+					}
+					if err := s.Send(out); err != nil {
+						return err
+					}
+				}
+			}, allowPings)
+			ctx, cancel := context.WithCancel(t.Context())
+			c, err := adsc.New(c2)
+			require.NoError(t, err)
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx) }()
+			time.Sleep(time.Minute)
+			cancel()
+			require.ErrorIs(t, <-done, context.Canceled)
+			assert.True(t, slices.Contains(got, "c"), "run %d", i)
+		}
+	})
+}
+
+// TestAChangeOfFewNamesDoesNotRewriteTheFile: a change costs what it is large, also if fewer names are wanted than the file has.
+func TestAChangeOfFewNamesDoesNotRewriteTheFile(t *testing.T) {
+	dir := t.TempDir()
+	const n = 2_000
+	send := make(chan *discoveryv3.DeltaDiscoveryResponse)
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		for {
+			select {
+			case r := <-send:
+				if err := s.Send(r); err != nil {
+					return err
+				}
+			case <-s.Context().Done():
+				return nil
+			}
+		}
+	})
+	handled := make(chan struct{}, 1)
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg.Mode, cfg.CacheDir = adsc.Delta, dir
+	cfg.Hooks.Response = func(*adsc.Response, error) { handled <- struct{}{} }
+	c, err := adsc.New(cfg)
+	require.NoError(t, err)
+	start(t, c)
+	all := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeA, Nonce: "n", SystemVersionInfo: "v"}
+	body := packed(t, wrapperspb.String("b"))
+	for i := range n {
+		all.Resources = append(all.Resources, &discoveryv3.Resource{Name: fmt.Sprint("r", i), Version: "1", Resource: body})
+	}
+	one := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeA, Nonce: "m", SystemVersionInfo: "v", Resources: []*discoveryv3.Resource{{Name: "r1", Version: "2", Resource: body}}}
+	send <- all
+	receive(t, handled)
+	file := filepath.Join(dir, strings.ReplaceAll(typeA, "/", "_")+".jsonl")
+	rewrites := func() (count int) {
+		last, err := os.Stat(file)
+		require.NoError(t, err)
+		for range 20 {
+			send <- one
+			receive(t, handled)
+			now, err := os.Stat(file)
+			require.NoError(t, err)
+			if !os.SameFile(now, last) {
+				count++
+			}
+			last = now
+		}
+		return count
+	}
+	assert.Zero(t, rewrites(), "all are wanted")
+	require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"r1"}, Handler: accept}))
+	assert.Zero(t, rewrites(), "one is wanted")
 }

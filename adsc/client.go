@@ -1,6 +1,11 @@
 // Package adsc is a client of the aggregated discovery service (ADS) of any xDS server: Envoy's control planes, istiod,
 // tributary. It keeps one stream up, asks for types, hands each response to a handler, and acknowledges what the handler
 // took. It knows nothing of what the resources are and, but for an optional cache on disk, stores none.
+//
+// What it does not do: a resource that is asked for by an alias is handed out, but counts as absent by that name, and is not told of
+// when it goes. What a server that restarts calls by a version that it gave before to something else is not asked for anew: in a
+// state of the world nothing compares. A response that crosses two changes of what is wanted, away from all and back, is taken
+// for one to the last.
 package adsc
 
 import (
@@ -164,10 +169,15 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 	}
 	retry := c.cfg.Backoff()
-	failures := 0 // in a row
+	failures := 0                       // in a row
+	alone := make(map[string]time.Time) // until when to leave servers alone, by address
+	var err error
 	for attempt := 0; ; attempt++ {
 		address := c.cfg.Addresses[attempt%len(c.cfg.Addresses)]
-		stable, err := c.connect(ctx, address)
+		stable, tried := false, time.Until(alone[address]) <= 0
+		if tried { // else it is as if it had refused us once more
+			stable, err = c.connect(ctx, address)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -179,6 +189,10 @@ func (c *Client) Run(ctx context.Context) error {
 			attempt-- // nothing is wrong with the server
 			continue
 		}
+		now := time.Now()
+		if tried && Exhausted(err) {
+			alone[address] = now.Add(c.cfg.ExhaustedWait)
+		}
 		if failures++; failures < len(c.cfg.Addresses) {
 			c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err)
 			continue
@@ -188,9 +202,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if wait == backoff.Stop {
 			return err
 		}
-		if Exhausted(err) {
-			wait = max(wait, c.cfg.ExhaustedWait)
-		}
+		wait = max(wait, c.soonest(alone).Sub(now))
 		c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err, "retry_in", wait.Round(time.Millisecond))
 		if c.cfg.Hooks.Failed != nil {
 			c.cfg.Hooks.Failed(err, wait)
@@ -201,6 +213,17 @@ func (c *Client) Run(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// soonest returns when one of the servers may be asked again, given until when to leave each alone.
+func (c *Client) soonest(alone map[string]time.Time) time.Time {
+	soonest := alone[c.cfg.Addresses[0]]
+	for _, address := range c.cfg.Addresses {
+		if until := alone[address]; until.Before(soonest) {
+			soonest = until
+		}
+	}
+	return soonest
 }
 
 func (c *Client) begin() error {

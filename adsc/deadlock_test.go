@@ -3,6 +3,8 @@ package adsc_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -94,4 +96,37 @@ func TestNodeIsAskedForWithoutLocks(t *testing.T) {
 	require.NoError(t, err)
 	start(t, client)
 	assert.Equal(t, "synced: false", receive(t, nodes).GetNode().GetId())
+}
+
+// TestAServerThatReadsNothingDoesNotFillTheMemory: what it is owed is bounded.
+func TestAServerThatReadsNothingDoesNotFillTheMemory(t *testing.T) {
+	const n = 100
+	address := serveDelta(t, func(_ int, s deltaStream) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		for i := range n {
+			if err := s.Send(deltaResponse(t, fmt.Sprint(i, strings.Repeat("x", 1<<20)), "v", "a@1")); err != nil {
+				return err
+			}
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	handled := make(chan struct{}, n)
+	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg.Mode = adsc.Delta
+	cfg.Hooks.Response = func(*adsc.Response, error) { handled <- struct{}{} }
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc >> 20
+	}
+	before := heap()
+	run(t, cfg)
+	for range n {
+		receive(t, handled)
+	}
+	assert.Less(t, heap(), before+60)
 }

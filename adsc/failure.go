@@ -1,6 +1,7 @@
 package adsc
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -41,9 +42,9 @@ func codeOf(err error) codes.Code {
 	return codes.OK
 }
 
-// reasonOf is err's text, cut to maxReason and made fit for protobuf, which refuses broken UTF-8.
+// reasonOf is err's text, cut to maxReason and made fit for protobuf, which refuses broken UTF-8. It is never empty.
 func reasonOf(err error) string {
-	text := err.Error()
+	text := cmp.Or(err.Error(), "rejected")
 	if len(text) > maxReason {
 		text = text[:maxReason] + "…"
 	}

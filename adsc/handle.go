@@ -72,10 +72,10 @@ func (s *stream) handle(in *answer) error {
 	a.fresh = a.fresh && in.more
 
 	rejected := handler(s.life, r)
-	if err := s.life.Err(); err != nil {
-		return err
+	if err := s.life.Err(); err != nil && rejectionOf(rejected).whole {
+		return err // the handler gave up
 	}
-	// It was handled, even if the stream has ended in the meantime: the next one has to tell the server of it.
+	// It was handled, even if the stream or Run has ended in the meantime: the next one has to tell the server of it.
 	if rejected != nil {
 		log.Warn("response rejected", "version", in.version, "err", rejected)
 	} else if !in.delta {
@@ -189,12 +189,11 @@ func (c *Client) note(ctx context.Context, sub *subscription, r *Response, first
 	} else {
 		sub.refers = references{} // outdated by now
 	}
-	live := len(sub.versions)
 	c.mu.Unlock()
 
 	if c.cache != nil && !r.Cached {
 		if taken := rejected.taken(r); taken != nil {
-			c.cache.store(taken, first, live)
+			c.cache.store(taken, first)
 		}
 	}
 	if absent != nil && len(gone) > 0 {

@@ -32,8 +32,7 @@ func (h *holder) take(_ context.Context, r *adsc.Response) error {
 		err = h.reject(r)
 	}
 	bad := map[string]bool{}
-	var some *adsc.RejectedError
-	if errors.As(err, &some) {
+	if some, ok := errors.AsType[*adsc.RejectedError](err); ok {
 		for _, n := range some.Names {
 			bad[n] = true
 		}

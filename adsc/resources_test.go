@@ -331,8 +331,8 @@ func TestAWaitBeginsAnewWithItsName(t *testing.T) {
 		require.NoError(t, c.Subscribe(sub))
 		synctest.Wait()
 		sub.Names = []string{"a", "b"}
-		require.NoError(t, c.Subscribe(sub))
 		asked = time.Now()
+		require.NoError(t, c.Subscribe(sub))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NotEmpty(t, absent)

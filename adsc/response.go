@@ -13,7 +13,7 @@ import (
 // the next stream; a handler that took it in part returns a RejectedError. ctx is that of Run.
 type Handler func(ctx context.Context, r *Response) error
 
-// Response is what a server sent of one type. The handler owns it.
+// Response is what a server sent of one type. A handler may keep it, since nobody modifies it, and so must not the handler.
 type Response struct {
 	TypeURL string
 	// Version is the server's version of the type; it is opaque and may be empty.

@@ -8,9 +8,16 @@ import (
 // restore hands the handlers what the cache has. What cannot be read is logged and comes from the server.
 func (c *Client) restore(ctx context.Context) error {
 	c.mu.Lock()
-	subs := slices.Clone(c.subs)
+	var leading, following []*subscription
+	for _, sub := range c.subs {
+		if sub.follow { // what it is asked for depends on its parents
+			following = append(following, sub)
+		} else {
+			leading = append(leading, sub)
+		}
+	}
 	c.mu.Unlock()
-	for _, sub := range subs {
+	for _, sub := range slices.Concat(leading, following) {
 		if err := c.restoreType(ctx, sub); err != nil {
 			return err
 		}
@@ -38,7 +45,7 @@ func (c *Client) restoreType(ctx context.Context, sub *subscription) error {
 		r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool { return !covers(res.Name) })
 	}
 	rejected := handler(ctx, r)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && rejected != nil {
 		return ctx.Err()
 	}
 	c.note(ctx, sub, r, true, rejected)

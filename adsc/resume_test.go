@@ -147,3 +147,43 @@ func TestResumingWithTooMuchComesThrough(t *testing.T) {
 		coming(t, lis.Addr().String(), greetings, n)
 	})
 }
+
+// TestRunAgainAfterItWasStoppedInAHandler: what the handler took counts.
+func TestRunAgainAfterItWasStoppedInAHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holder{}
+		var cancel context.CancelFunc
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: func(ctx context.Context, r *adsc.Response) error {
+			err := h.take(ctx, r)
+			if len(h.log) == 2 {
+				cancel()
+			}
+			return err
+		}})
+		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
+		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+			content := map[string]string{"a": "1"}
+			if _, err := honest(t, s, "n", content); err != nil {
+				return err
+			}
+			if n == 0 {
+				_, _ = s.Recv()
+				if err := s.Send(deltaResponse(t, "n2", "v", "b@1")); err != nil {
+					return err
+				}
+			}
+			pause(s, time.Hour)
+			return nil
+		}, allowPings)
+		c, err := adsc.New(cfg)
+		require.NoError(t, err)
+		for range 2 {
+			var ctx context.Context
+			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+			_ = c.Run(ctx)
+			cancel()
+		}
+		t.Log(h.log)
+		assert.Equal(t, []string{"a"}, h.has(), "b has gone between the two")
+	})
+}

@@ -2,6 +2,7 @@ package adsc_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"tributary/adsc"
@@ -111,5 +113,33 @@ func TestAResumedSilentStreamWithAnIdleFollowerIsStayedOn(t *testing.T) {
 		time.Sleep(61 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, 2, streams, "in an hour after the only failure")
+	})
+}
+
+// TestAnExhaustedServerAmongSeveralIsLeftAlone: it is not asked while another is.
+func TestAnExhaustedServerAmongSeveralIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		cfg.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Second) }
+		var full, other atomic.Int32
+		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+			if md, _ := metadata.FromIncomingContext(s.Context()); md.Get(":authority")[0] == "127.0.0.1:2" {
+				other.Add(1)
+				return status.Error(codes.Unavailable, "restarting")
+			}
+			full.Add(1)
+			return status.Error(codes.ResourceExhausted, "full")
+		}, nil)
+		cfg.Addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
+		stop, result := run(t, cfg)
+		time.Sleep(4500 * time.Millisecond)
+		synctest.Wait()
+		assert.EqualValues(t, 1, full.Load())
+		assert.EqualValues(t, 5, other.Load())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 2, full.Load())
+		stop()
+		require.ErrorIs(t, <-result, context.Canceled)
 	})
 }

@@ -24,10 +24,10 @@ type opener func(ctx context.Context, ads discoveryv3.AggregatedDiscoveryService
 // request is what the client has to say of a type: in the first request of the type on a stream what it wants, later
 // that it wants other names, or how it took a response.
 type request struct {
-	node     *corev3.Node // in the first request of a stream only
-	typeURL  string
-	nonce    string // of the response that is answered; state of the world: of the last one
-	rejected error  // why that was rejected
+	node    *corev3.Node // in the first request of a stream only
+	typeURL string
+	nonce   string // of the response that is answered; state of the world: of the last one
+	reason  string // why that was rejected; empty if it was not
 
 	names   []string // state of the world: all that are wanted
 	version string   // state of the world: of what was last taken
@@ -36,12 +36,12 @@ type request struct {
 	versions               map[string]string // delta, first request: what the client has
 }
 
-// errorDetail is r.rejected as the protocol has it.
+// errorDetail is r.reason as the protocol has it.
 func (r *request) errorDetail() *rpcstatus.Status {
-	if r.rejected == nil {
+	if r.reason == "" {
 		return nil
 	}
-	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reasonOf(r.rejected)}
+	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: r.reason}
 }
 
 // answer is what a server sent of a type.
