@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -60,27 +58,12 @@ const (
 	blockingGrace = 15 * time.Second
 )
 
-// errBrokenOff is that of a blocking query whose connection ended. The HTTP client would ask again by itself, with an
-// index that a Consul that was started anew may not reach for a long time.
-var errBrokenOff = errors.New("the connection ended while the query waited")
-
 // explain puts in the place of an error what it was caused by.
 func explain(o *api.QueryOptions, err error) error {
-	if cause := context.Cause(o.Context()); errors.Is(cause, errBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(o.Context()); errors.Is(cause, dial.ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return err
-}
-
-// watched has ctx end when its request gets a second connection.
-func watched(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var connections atomic.Int32
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-		if connections.Add(1) > 1 {
-			cancel(errBrokenOff)
-		}
-	}})
 }
 
 // options are those of the query.
@@ -97,7 +80,7 @@ func (c *client) options(ctx context.Context, d domain, q query, filter string) 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s: %w", timeout, context.DeadlineExceeded))
 	if q.index > 0 {
-		ctx = watched(ctx)
+		ctx = dial.Once(ctx)
 	}
 	return o.WithContext(ctx), cancel
 }

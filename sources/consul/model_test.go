@@ -17,6 +17,7 @@ import (
 
 	"tributary/sources"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 )
 
 // The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source that is
@@ -301,7 +302,7 @@ func (m *model) disturb(op, name string) {
 		}
 	case "lag":
 		if w.lags = nil; chance {
-			w.lags = map[string]reading{name: {}}
+			w.lags = map[string]reading{name: {Answer: judge.Answer{Index: 1}}}
 		}
 	}
 }

@@ -136,3 +136,22 @@ func TestRulesThatAreNotAppliedAgainGo(t *testing.T) {
 	r.await("the others have gone", func() bool { return r.count(9) == 7 })
 	r.awaitHealth(sources.Healthy)
 }
+
+// A snapshot is restored that is older than some rules.
+func TestRulesWrittenSinceASnapshotThatIsRestoredStayForResetHold(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 5)
+	r := runSource(t, c, Settings{})
+	r.await("sync", r.table.Synced)
+	filled(c, 5, 9)
+	r.await("all", func() bool { return r.count(9) == 9 })
+	c.HangUp()
+	r.awaitHealth(sources.Unreachable)
+	for i := 5; i < 9; i++ {
+		c.Delete(fmt.Sprint("mesh/r", i))
+	}
+	c.Forget() // as it was when there were five; the index of the prefix is that of then
+	c.Restore()
+	r.await("it is read", func() bool { return r.status().State != sources.Unreachable })
+	require.Equal(t, 9, r.count(9))
+}

@@ -3,7 +3,10 @@ package consulkv
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,4 +100,30 @@ func TestNullInAList(t *testing.T) {
 	c.Answer(http.StatusOK, "[null]", "X-Consul-Index", "50", "X-Consul-KnownLeader", "true", "X-Consul-LastContact", "0")
 	r.awaitHealth(sources.Unreachable, "not Consul's")
 	require.Equal(t, 3, r.count(3))
+}
+
+// The rights come back between a list that hides something and the question who may see it.
+func TestRightsThatComeBackProveNothingAboutAListBeforeThat(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 3)
+	target, _ := url.Parse("http://" + c.Addr())
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	var armed atomic.Bool
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && armed.Load() {
+			c.Hide("nothing that is there")
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	r := &running{t: t, consul: c, table: &memstore.Table{}}
+	r.runAt(front.Listener.Addr().String(), Settings{Wait: 10 * time.Second})
+	r.await("sync", r.table.Synced)
+	armed.Store(true)
+	c.Hide("mesh/r1")
+	least := 3
+	for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
+		least = min(least, r.count(3))
+	}
+	require.Equal(t, 3, least)
 }

@@ -74,6 +74,9 @@ func (s *Store) Run(ctx context.Context) {
 
 // Refresh reads everything, for those who do not Run the store.
 func (s *Store) Refresh(ctx context.Context) error {
+	s.mu.Lock()
+	before := s.mirror.index
+	s.mu.Unlock()
 	l, err := s.place.all(ctx)
 	if err == nil && len(l.pairs) == 0 {
 		if c, _ := newMemory(s.place.resetHold).compare(l, false); judge.Judge(c, l.Answer) == judge.Foreign {
@@ -85,6 +88,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)
 	}
+	l.reset = l.Index < before // it was asked for after that, and so it is not older
 	s.take(l)
 	return nil
 }

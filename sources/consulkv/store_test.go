@@ -198,3 +198,16 @@ func TestWritesFailClearly(t *testing.T) {
 	require.Nil(t, s.Get(keyA), "what fails has no effect")
 	require.Empty(t, c.Keys())
 }
+
+// Who refreshes a store sees what there is, also after Consul lost its data.
+func TestRefreshAfterAWipe(t *testing.T) {
+	c := kvtest.New(t)
+	filled(c, 0, 9)
+	s := newStore(t, c)
+	require.NoError(t, s.Refresh(t.Context()))
+	c.Wipe()
+	c.Set("mesh/new", entryText("new", 80))
+	require.NoError(t, s.Refresh(t.Context()))
+	require.NotNil(t, s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "new"}), "what was written since")
+	require.Nil(t, s.Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "r0"}))
+}

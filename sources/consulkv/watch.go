@@ -72,16 +72,40 @@ func (p *place) believed(ctx context.Context, m *memory, index uint64, outage bo
 		}
 		c, missing = m.compare(l, outage)
 	}
-	switch judge.Judge(c, l.Answer) {
-	case judge.Foreign:
-		return l, c, nil, errForeign
-	case judge.Partial, judge.Denied:
-		return l, c, nil, &FilteredError{prefix: p.prefix}
+	if err = p.refusal(c, l); err != nil || c.Missing == 0 && len(l.pairs) > 0 {
+		return l, c, missing, err
 	}
-	if c.Missing > 0 || len(l.pairs) == 0 {
+	// That we may read what is missing is so from now on, and the list is of before: what is believed is one of after.
+	if err = p.mayRead(ctx, l.anonymous, missing); err != nil {
+		return l, c, nil, err
+	}
+	asked, anonymous := missing, l.anonymous
+	if l, err = p.all(ctx); err != nil {
+		return l, c, nil, err
+	}
+	c, missing = m.compare(l, outage)
+	if err = p.refusal(c, l); err != nil {
+		return l, c, nil, err
+	}
+	more := slices.ContainsFunc(missing, func(key string) bool {
+		_, was := slices.BinarySearch(asked, key)
+		return !was
+	})
+	if more || l.anonymous != anonymous { // of these the rights are not known; this could go on, but not for long
 		err = p.mayRead(ctx, l.anonymous, missing)
 	}
 	return l, c, missing, err
+}
+
+// refusal is the error of a list that proves nothing.
+func (p *place) refusal(c judge.Compared, l listing) error {
+	switch judge.Judge(c, l.Answer) {
+	case judge.Foreign:
+		return errForeign
+	case judge.Partial, judge.Denied:
+		return &FilteredError{prefix: p.prefix}
+	}
+	return nil
 }
 
 // mayRead makes sure that what is missing is not only hidden from who asked. To those who have no token Consul does not say that
@@ -146,14 +170,17 @@ const requestTimeout = 10 * time.Second
 func (p *place) list(ctx context.Context, within time.Duration, q *api.QueryOptions) (listing, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errNoAnswer)
 	defer cancel()
+	if q.WaitIndex > 0 {
+		ctx = dial.Once(ctx)
+	}
 	ctx, sent := dial.Watch(ctx)
 	pairs, meta, err := p.client.KV().List(p.prefix, q.WithContext(ctx))
 	if err == nil {
 		err = dial.Whole(pairs)
 	}
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errNoAnswer) {
-			err = errNoAnswer
+		if cause := context.Cause(ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, dial.ErrBrokenOff) {
+			err = cause
 		}
 		return listing{}, err
 	}

@@ -83,7 +83,7 @@ func Judge(c Compared, a Answer) Verdict {
 	none := c.Now == 0
 	doubtful := none || c.Missing > 0 || c.Older || c.back(a)
 	switch {
-	case none && a.Index == 0: // Consul gives every answer an index, and never 0
+	case a.Index == 0: // Consul gives every answer an index, and never 0
 		return Foreign
 	case (doubtful || a.Late) && !a.Confirming:
 		return Doubt
