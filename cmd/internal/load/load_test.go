@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"tributary/cmd/internal/load"
 	"tributary/server/xds"
@@ -59,7 +60,7 @@ func entries(n int, version string, size int) (all []*xds.Entry) {
 }
 
 func entry(i int, version string, size int) *xds.Entry {
-	return &xds.Entry{Name: fmt.Sprintf("shop/%d", i), Version: version, Any: make([]byte, size)}
+	return &xds.Entry{Name: fmt.Sprintf("shop/%d", i), Version: version, Any: protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), make([]byte, size))}
 }
 
 // server serves two types of 100 resources each.
