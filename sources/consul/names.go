@@ -136,7 +136,7 @@ func (r *run) adopt(p *part, names []string) []string {
 func (r *run) follow(ctx context.Context, p *part, name string) {
 	ctx, cancel := context.WithCancel(ctx)
 	_, listed := p.listing.names[name]
-	s := &service{name: name, part: p, stop: cancel, listed: listed, adopted: !listed}
+	s := &service{name: name, part: p, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name]}
 	p.services[name] = s
 	r.workers.Go(func() {
 		defer cancel()

@@ -54,6 +54,7 @@ type service struct {
 	healing   bool      // the full compare found a difference
 	index     uint64    // of the last answer
 	answers   int       // so far
+	restored  bool      // an earlier run published it
 	adopted   bool      // an earlier run published it, and the names have not listed it yet
 	asked     int       // from which certain read of the names on it is not ours, if adopted and still not listed; 0 if not asked
 	vouch     int       // from which certain read of the names on a loss is to be believed, after something was odd
@@ -201,7 +202,8 @@ func (s *service) disown(now time.Time) meaning {
 // time, so that the names may not have been read since, or not from before; then the caller has to wait until they are, and read again.
 func (s *service) odd(r reading, m meaning) bool {
 	p := s.part
-	loss := m == gone && len(s.instances.list) > 0 || m == changed && len(r.instances.without(s.instances)) > 0
+	had := len(s.instances.list) > 0 || s.restored && !s.known
+	loss := m == gone && had || m == changed && len(r.instances.without(s.instances)) > 0
 	if !loss {
 		s.vouch = 0
 		return false

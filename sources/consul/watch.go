@@ -12,7 +12,10 @@ import (
 
 // watch follows one service.
 func (r *run) watch(ctx context.Context, s *service) {
-	w := watcher{run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry)}
+	w := watcher{
+		run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry),
+		sure: s.restored, // what is missing in a first answer does not show, and so it has to be sure
+	}
 	defer w.leave()
 	for ctx.Err() == nil {
 		w.step(ctx)
