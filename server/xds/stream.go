@@ -126,61 +126,6 @@ func (s *stream) notReceived(err error) error {
 	return err
 }
 
-// kept is what is kept of the request that a subscription began with: its versions, until they were looked at.
-type kept struct {
-	room     *room     // or nil
-	versions *versions // or nil
-	bytes    int       // that have no room
-}
-
-// give gives what is kept to others; s.mu is held.
-func (k *kept) give(s *stream) {
-	k.room.leave()
-	k.versions.free()
-	s.kept -= k.bytes
-	*k = kept{}
-}
-
-// maxKept bounds what is kept on one stream of requests that are too small to need room, in bytes.
-const maxKept = 1 << 20
-
-// keep has the subscription that a request began keep its versions, and the room that they take. What no subscription took is
-// given to others.
-func (s *stream) keep(req *request, room *room) error {
-	if room == nil && req.initial == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := kept{room: room, versions: req.initial}
-	if room == nil {
-		k.bytes = req.size
-	}
-	s.kept += k.bytes
-	for _, sub := range s.subs {
-		if !s.closed && req.initial != nil && sub.has.brought == req.initial {
-			sub.kept = k
-			if s.kept > maxKept {
-				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted, "versions of %d bytes in small requests, that were not looked at yet: the limit is %d", s.kept, maxKept)
-			}
-			return nil
-		}
-	}
-	k.give(s)
-	return nil
-}
-
-// passOn gives to others what is kept of versions that were looked at.
-func (s *stream) passOn() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sub := range s.subs {
-		if sub.kept.versions != nil && sub.has.brought == nil {
-			sub.kept.give(s)
-		}
-	}
-}
-
 // leaveUnanswered notes that the catalog has no answer for a type.
 func (s *stream) leaveUnanswered(typeURL string) {
 	if s.unanswered == nil {
