@@ -124,6 +124,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 		colls: make(map[string]*Collection), group: NewGroup(Debounce{Quiet: time.Hour}),
 		types: make(map[string]*modelType),
 	}
+	m.group.Log = server.log
 	m.delta, m.ttl, m.given = m.chance(2), m.chance(4), m.chance(4)
 	opts := server.opts
 	opts.Pacing = Pacing{Least: -1}
