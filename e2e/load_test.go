@@ -46,7 +46,7 @@ func TestLoad(t *testing.T) {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				stop := keepChanging(t, filepath.Join(dir, "s000.yaml"))
 				out, code := fixture.Run(t, fixture.TributaryBinary(t), "load", "--server", addr, "--clients", "20", "--mode", mode,
-					"--types", "se,vs", "--duration", "1s", "-o", "json")
+					"--types", "se,vs", "--duration", "3s", "-o", "json")
 				t.Logf("%d changes of a file: %s", stop(), out)
 				require.Zero(t, code)
 				var r loadReport
