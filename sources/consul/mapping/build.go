@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/names"
 	"tributary/resource"
 )
 
@@ -22,7 +23,7 @@ const (
 func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	w.place = f.place()
 	defer func() { w.place = "" }()
-	if !isHost(f.host) {
+	if !names.IsHost(f.host) {
 		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", f.place(), f.host)
 	}
 	instances := f.instances()
@@ -51,7 +52,7 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 	alias := f.datacenters[0].alias
 	// Where one ServiceEntry can have both hosts it saves the endpoints' being there twice. Istio refuses two hosts on a port
 	// whose protocol does not carry the host.
-	shared := len(f.datacenters) == 1 && isHost(alias) && !slices.ContainsFunc(s.all(), func(p servicePort) bool { return !p.carriesHost() })
+	shared := len(f.datacenters) == 1 && names.IsHost(alias) && !slices.ContainsFunc(s.all(), func(p servicePort) bool { return !p.carriesHost() })
 	if shared {
 		hosts = append(hosts, alias)
 	}
@@ -60,7 +61,7 @@ func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
 		if dc.alias == "" || shared {
 			continue
 		}
-		if !isHost(dc.alias) {
+		if !names.IsHost(dc.alias) {
 			w.add(fmt.Sprintf("%q is no host: the service has no alias", dc.alias))
 			continue
 		}
@@ -183,7 +184,7 @@ func (i *instance) workload(group []servicePort) *networking.WorkloadEntry {
 
 func (b *builder) workloadLabels(datacenter string) map[string]string {
 	name := objectName(b.f.id)
-	labels := map[string]string{serviceLabel: fit(name, name, maxLabel)}
+	labels := map[string]string{serviceLabel: names.Fit(name, name, names.MaxLabel)}
 	if datacenter != "" {
 		labels[datacenterLabel] = datacenter
 	}
@@ -205,9 +206,9 @@ func (b *builder) workloadEntries(instances []*instance) {
 		// Nothing but the order tells two apart whose ids are the same, which an agent prevents and the catalog does not.
 		id := hash(i.datacenter, i.node, i.id)
 		again[id]++
-		suffix := "." + hashed(labelOf(i.node), fmt.Sprint(id, again[id]), 40) + ".instance"
+		suffix := "." + names.Hashed(labelOf(i.node), fmt.Sprint(id, again[id]), 40) + ".instance"
 		name := objectName(b.f.id)
-		b.add(resource.WorkloadEntry, fit(name, name, maxName-len(suffix))+suffix, b.f.place()+" "+i.String(), we)
+		b.add(resource.WorkloadEntry, names.Fit(name, name, names.MaxName-len(suffix))+suffix, b.f.place()+" "+i.String(), we)
 	}
 }
 

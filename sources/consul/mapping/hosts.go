@@ -3,6 +3,8 @@ package mapping
 import (
 	"slices"
 	"strings"
+
+	"tributary/internal/names"
 )
 
 // identity is what a family is told apart by, in DNS labels; empty is the default one.
@@ -32,7 +34,7 @@ func (m *Mapper) host(id identity) string {
 		"{peer}", orElse(id.peer, "local"), "{datacenter}", orElse(id.datacenter, "default"))
 	for i, l := range labels {
 		l = r.Replace(l)
-		labels[i] = fit(l, l, maxLabel)
+		labels[i] = names.Fit(l, l, names.MaxLabel)
 	}
 	return strings.Join(slices.Insert(labels, at+1, qualifiers...), ".")
 }
@@ -43,7 +45,7 @@ func orElse(label, standIn string) string {
 	case "":
 		return standIn
 	case standIn:
-		return hashed(label, label, maxLabel)
+		return names.Hashed(label, label, names.MaxLabel)
 	}
 	return label
 }
@@ -64,5 +66,5 @@ func nameFor(name, port string) string {
 	if port != "" {
 		name += "." + port + ".port"
 	}
-	return fit(name, name, maxName)
+	return names.Fit(name, name, names.MaxName)
 }

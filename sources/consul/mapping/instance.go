@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
 )
 
 // instance is what matters of one registration of a service.
@@ -130,7 +132,7 @@ func parseAddress(s string) (address string, host bool) {
 		return ip.String(), false
 	}
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
-	if !isHost(s) {
+	if !names.IsHost(s) {
 		return "", false
 	}
 	return s, true

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/consul/api"
+
+	"tributary/internal/names"
 )
 
 // labelsOf makes labels of tags and meta. What cannot be a label is left out, which is not worth a warning: most tags are for
@@ -12,7 +14,7 @@ import (
 func (m *Mapper) labelsOf(s *api.AgentService) map[string]string {
 	labels := map[string]string{}
 	add := func(key, value string) {
-		if key = m.o.LabelPrefix + key; isLabelKey(key) && isLabelText(value) {
+		if key = m.o.LabelPrefix + key; names.IsLabelKey(key) && names.IsLabelText(value) {
 			if _, taken := labels[key]; !taken {
 				labels[key] = value
 			}
@@ -112,10 +114,10 @@ func joinLocality(parts ...string) string {
 
 func localityPart(s string) string {
 	text := strings.Map(func(c rune) rune {
-		if isLabelText("x" + string(c) + "x") {
+		if names.IsLabelText("x" + string(c) + "x") {
 			return c
 		}
 		return '-'
 	}, s)
-	return fit(strings.Trim(text, "-_."), s, maxLabel)
+	return names.Fit(strings.Trim(text, "-_."), s, names.MaxLabel)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -187,7 +188,7 @@ func identify(label, name, first, best string) string {
 	case first:
 		return label
 	case best:
-		return hashed(label, strings.ToLower(name), maxLabel)
+		return names.Hashed(label, strings.ToLower(name), names.MaxLabel)
 	}
 	return ""
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
 )
 
 // Options are the settings of the mapping. The zero value is the default of each.
@@ -100,7 +102,7 @@ func (o Options) Validate() error {
 	if err := checkTemplate(o.HostTemplate); err != nil {
 		return fmt.Errorf("hostTemplate: %w", err)
 	}
-	if !isDNSLabel(o.Namespace) {
+	if !names.IsDNSLabel(o.Namespace) {
 		return fmt.Errorf("namespace: %q is not the name of a namespace", o.Namespace)
 	}
 	if protocol.Parse(o.DefaultProtocol).IsUnsupported() {
@@ -112,11 +114,11 @@ func (o Options) Validate() error {
 	if slices.Contains(o.TagSeparators, "") {
 		return fmt.Errorf("tagSeparators: one is empty")
 	}
-	if o.LabelPrefix != "" && !isLabelKey(o.LabelPrefix+"x") {
+	if o.LabelPrefix != "" && !names.IsLabelKey(o.LabelPrefix+"x") {
 		return fmt.Errorf("labelPrefix: %q cannot begin the key of a label", o.LabelPrefix)
 	}
 	for _, tag := range o.Tags {
-		if !isLabelKey(o.LabelPrefix + tag) {
+		if !names.IsLabelKey(o.LabelPrefix + tag) {
 			return fmt.Errorf("tags: %q cannot be the key of a label", o.LabelPrefix+tag)
 		}
 	}
@@ -168,7 +170,7 @@ func checkTemplate(template string) error {
 	if domain == template || domain != placeholder.ReplaceAllString(domain, "") {
 		return fmt.Errorf("%q does not end in a domain, such as in {service}.service.consul", template)
 	}
-	if example := placeholder.ReplaceAllString(template, "x"); !isHost(example) {
+	if example := placeholder.ReplaceAllString(template, "x"); !names.IsHost(example) {
 		return fmt.Errorf("%q makes no host: %q is none", template, example)
 	}
 	return nil
