@@ -61,6 +61,13 @@ var arrows = map[string][]string{
 	"sources/nacos/mapping":   {"resource", "sources/nacos/client"},
 	"sources/nacos/nacostest": {"sources/nacos/wire"},
 
+	"sources/eureka":            {"resource", "sources", "adsc", "sources/absence", "sources/eureka/"},
+	"sources/eureka/wire":       {},
+	"sources/eureka/view":       {"sources/eureka/wire"},
+	"sources/eureka/client":     {"sources/eureka/wire"},
+	"sources/eureka/mapping":    {"resource", "sources/eureka/wire"},
+	"sources/eureka/eurekatest": {},
+
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},
 }

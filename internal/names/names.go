@@ -63,6 +63,32 @@ func Hashed(s, whole string, n int) string {
 	return s + "-" + h
 }
 
+// Parts are the labels of a name that has dots, each cleaned, without what is none.
+func Parts(name string) []string {
+	all := strings.Split(name, ".")
+	for i, p := range all {
+		all[i] = Clean(p)
+	}
+	return slices.DeleteFunc(all, func(p string) bool { return p == "" })
+}
+
+// FitHost makes a host of a text of labels, at least one of which is not empty. What is cut is told apart by a hash of whole.
+func FitHost(text, whole string) string {
+	labels := strings.Split(text, ".")
+	for i, l := range labels {
+		labels[i] = Fit(strings.Trim(l, "-"), whole, MaxLabel)
+	}
+	labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
+	last := len(labels) - 1
+	if _, err := strconv.Atoi(labels[last]); err == nil { // else it would be taken for an IP address
+		labels[last] = "x" + labels[last]
+	}
+	if host := strings.Join(labels, "."); len(host) <= MaxName {
+		return host
+	}
+	return Hashed(labels[0], whole, MaxLabel) + "." + labels[last]
+}
+
 // IsDNSLabel reports whether s is one label of a host.
 func IsDNSLabel(s string) bool {
 	return s != "" && len(s) <= MaxLabel && Clean(s) == s

@@ -36,3 +36,19 @@ func TestAddress(t *testing.T) {
 		assert.Error(t, err, bad)
 	}
 }
+
+func TestFitHost(t *testing.T) {
+	long := strings.Repeat("x", 70)
+	for text, want := range map[string]string{
+		"a.b":                                "a.b",
+		"-a-..b":                             "a.b",
+		"10.0.0.1":                           "10.0.0.x1",
+		long + ".b":                          strings.Repeat("x", 54) + "-" + Hash("w") + ".b",
+		strings.Repeat("abcdefg.", 40) + "b": "abcdefg-" + Hash("w") + ".b",
+	} {
+		assert.Equal(t, want, FitHost(text, "w"))
+		assert.True(t, IsHost(want))
+	}
+	assert.Equal(t, []string{"a", "b-c", "d"}, Parts(".A.b_c..d-"))
+	assert.Empty(t, Parts("._."))
+}

@@ -3,7 +3,6 @@ package mapping
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tributary/internal/names"
@@ -36,7 +35,7 @@ func (m *Mapper) Names(ids []ID) map[ID]Name {
 
 // name returns the name of a service; with something to hash it is not that of another.
 func (m *Mapper) name(id ID, toHash string) Name {
-	service := parts(id.Service)
+	service := names.Parts(id.Service)
 	if len(service) == 0 {
 		service = []string{names.Hashed("", id.String(), names.MaxLabel)}
 	}
@@ -45,7 +44,7 @@ func (m *Mapper) name(id ID, toHash string) Name {
 		service[last] = names.Hashed(service[last], toHash, names.MaxLabel)
 	}
 	part := func(s string) string {
-		return cmp.Or(strings.Join(parts(s), "-"), names.Hashed("", s, names.MaxLabel))
+		return cmp.Or(strings.Join(names.Parts(s), "-"), names.Hashed("", s, names.MaxLabel))
 	}
 	group, namespace, cluster := part(id.Group), part(m.namespace), part(id.Cluster)
 	host := strings.NewReplacer("{service}", strings.Join(service, "."), "{group}", group, "{namespace}", namespace, "{cluster}", cluster).Replace(m.o.HostTemplate)
@@ -56,34 +55,8 @@ func (m *Mapper) name(id ID, toHash string) Name {
 	if m.namespace != publicNamespace {
 		object = append(object, namespace)
 	}
-	return Name{fitHost(host, id), names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName)}
+	return Name{names.FitHost(host, id.String()), names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName)}
 }
 
 // publicNamespace is the one that goes without saying in the names of objects.
 const publicNamespace = "public"
-
-// parts are the labels of a name, without what is not one.
-func parts(name string) []string {
-	all := strings.Split(name, ".")
-	for i, p := range all {
-		all[i] = names.Clean(p)
-	}
-	return slices.DeleteFunc(all, func(p string) bool { return p == "" })
-}
-
-// fitHost makes a host of what a template gave.
-func fitHost(text string, id ID) string {
-	labels := strings.Split(text, ".")
-	for i, l := range labels {
-		labels[i] = names.Fit(strings.Trim(l, "-"), id.String(), names.MaxLabel)
-	}
-	labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
-	last := len(labels) - 1
-	if _, err := strconv.Atoi(labels[last]); err == nil { // else it would be taken for an IP address
-		labels[last] = "x" + labels[last]
-	}
-	if host := strings.Join(labels, "."); len(host) <= names.MaxName {
-		return host
-	}
-	return names.Hashed(labels[0], id.String(), names.MaxLabel) + "." + labels[last]
-}

@@ -1,0 +1,246 @@
+package mapping
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"istio.io/istio/pkg/config/protocol"
+
+	"tributary/internal/names"
+	"tributary/sources/eureka/wire"
+)
+
+// Endpoint is where a service can be called.
+type Endpoint struct {
+	Address  string // an IP address, or a host
+	Port     uint32
+	Labels   map[string]string
+	Locality string
+}
+
+// Compare orders endpoints. Those that compare equal are the same endpoint.
+func (e Endpoint) Compare(o Endpoint) int {
+	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
+}
+
+// Same reports whether nothing is different.
+func (e Endpoint) Same(o Endpoint) bool {
+	return e.Compare(o) == 0 && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
+}
+
+func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
+
+// Offer is what one instance is for one port of one host.
+type Offer struct {
+	ID       ID
+	Secure   bool
+	Endpoint Endpoint
+	wanted   uint32 // port on which clients are to find the service; 0 if it does not say
+	protocol string // Istio's
+}
+
+// Offers returns what an instance offers, whether it is served or not, and what is wrong with it. An error says why it cannot be called at all.
+func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err error) {
+	address, err := m.addressOf(i)
+	if err != nil {
+		return nil, nil, err
+	}
+	labels := map[string]string{}
+	for _, key := range m.o.LabelMeta {
+		if value := i.Metadata[key]; names.IsLabelText(value) {
+			labels[key] = value
+		}
+	}
+	locality := m.localityOf(i)
+	for _, one := range []struct {
+		secure bool
+		port   wire.Port
+		vips   string
+	}{{false, i.Port, i.VIP}, {true, i.SecurePort, i.SecureVIP}} {
+		if !one.port.Enabled {
+			continue
+		}
+		is, wanted := string(protocol.HTTPS), uint32(0)
+		if !one.secure {
+			is, wanted = m.protocolOf(i), portOf(i.Metadata[m.o.ServicePortMeta])
+		}
+		vips, warned := vipsOf(one.vips, i.App)
+		warnings = append(warnings, warned...)
+		for _, vip := range vips {
+			offers = append(offers, Offer{
+				ID: m.idOf(vip.name, i.App), Secure: one.secure, wanted: cmp.Or(wanted, vip.port), protocol: is,
+				Endpoint: Endpoint{Address: address, Port: uint32(one.port.Number), Labels: labels, Locality: locality}, //nolint:gosec // up to 65535
+			})
+		}
+	}
+	if len(offers) == 0 {
+		return nil, warnings, fmt.Errorf("none of its ports is enabled")
+	}
+	// Two of its names may be one host.
+	slices.SortStableFunc(offers, compareOffers)
+	return slices.CompactFunc(offers, func(a, b Offer) bool { return compareOffers(a, b) == 0 }), warnings, nil
+}
+
+func compareOffers(a, b Offer) int {
+	plainFirst := func(o Offer) string { return strconv.FormatBool(o.Secure) }
+	return cmp.Or(a.ID.Compare(b.ID), cmp.Compare(plainFirst(a), plainFirst(b)))
+}
+
+// Serves reports whether an instance is to be called. Its status has been overridden already by who lists it; what somebody took out of service
+// counts even if it has not.
+func (m *Mapper) Serves(i wire.Instance) bool {
+	serves := func(status string) bool { return slices.Contains(m.o.Statuses, status) }
+	off := i.Overridden == wire.Down || i.Overridden == wire.OutOfService
+	return serves(i.Status) && (!off || serves(i.Overridden))
+}
+
+func (m *Mapper) idOf(vip, app string) (id ID) {
+	if strings.Contains(m.o.HostTemplate, "{vip}") {
+		id.VIP = vip
+	}
+	if strings.Contains(m.o.HostTemplate, "{app}") {
+		id.App = strings.ToLower(app)
+	}
+	return id
+}
+
+func (m *Mapper) addressOf(i wire.Instance) (string, error) {
+	first, second := i.IP, i.HostName
+	if m.o.AddressFrom == fromHostName {
+		first, second = second, first
+	}
+	address, err := names.Address(first)
+	if err != nil && second != "" {
+		if other, otherErr := names.Address(second); otherErr == nil {
+			return other, nil
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("address %q: %w", first, err)
+	}
+	return address, nil
+}
+
+// maxVIPs is how many names one instance may have.
+const maxVIPs = 32
+
+type vip struct {
+	name string
+	port uint32 // that it names; 0 if it does not
+}
+
+// vipsOf reads a list of virtual addresses, which have no case. Some have a port behind them. A placeholder that nobody filled in is no name, and who has
+// no name has that of its application.
+func vipsOf(list, app string) (vips []vip, warnings []string) {
+	for one := range strings.SplitSeq(list, ",") {
+		one = strings.ToLower(strings.TrimSpace(one))
+		if one == "" {
+			continue
+		}
+		if strings.Contains(one, "${") {
+			warnings = append(warnings, fmt.Sprintf("virtual address %q has a placeholder that its client did not fill in", one))
+			continue
+		}
+		v := vip{name: one}
+		if host, port, err := net.SplitHostPort(one); err == nil && host != "" && portOf(port) != 0 {
+			v = vip{host, portOf(port)}
+		}
+		if slices.ContainsFunc(vips, func(other vip) bool { return other.name == v.name }) {
+			continue
+		}
+		if len(vips) == maxVIPs {
+			return vips, append(warnings, fmt.Sprintf("it has more than %d virtual addresses", maxVIPs))
+		}
+		vips = append(vips, v)
+	}
+	if len(vips) == 0 {
+		vips = []vip{{name: strings.ToLower(app)}}
+	}
+	return vips, warnings
+}
+
+func portOf(text string) uint32 {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+// amazonZone is a zone whose region is in its name.
+var amazonZone = regexp.MustCompile(`^([a-z]+(?:-[a-z]+)+-[0-9]+)[a-z]$`)
+
+// localityOf returns the region and zone of an instance. A zone of which nobody knows the region is in one of its name.
+func (m *Mapper) localityOf(i wire.Instance) string {
+	text := func(s string) string {
+		if !names.IsLabelText(s) {
+			return ""
+		}
+		return s
+	}
+	zone := cmp.Or(text(i.Metadata["zone"]), text(i.DataCenterZone))
+	region := text(i.Metadata["region"])
+	if amazon := amazonZone.FindStringSubmatch(zone); region == "" && amazon != nil {
+		region = amazon[1]
+	}
+	region = cmp.Or(region, m.o.Region)
+	switch {
+	case zone == "":
+		return text(i.Metadata["region"])
+	case region == "":
+		return zone
+	}
+	return region + "/" + zone
+}
+
+// Port is how clients find a service. It does not follow its instances, whichever come and go.
+type Port struct {
+	Number   uint32
+	Protocol string // Istio's
+}
+
+// PortOf returns the port of a service, given all that is offered for it, served or not, and what it was before, which is zero if it was none.
+func (m *Mapper) PortOf(offers []Offer, before Port) Port {
+	ports, wanted, protocols := map[uint32]int{}, map[uint32]int{}, map[string]int{}
+	configured := 0
+	for _, o := range offers {
+		ports[o.Endpoint.Port]++
+		if o.wanted != 0 {
+			wanted[o.wanted]++
+		}
+		protocols[o.protocol]++
+		configured = m.o.ServicePort
+		if o.Secure {
+			configured = m.o.SecureServicePort
+		}
+	}
+	return Port{
+		Number:   cmp.Or(uint32(configured), most(wanted), before.Number, most(ports)), //nolint:gosec // checked
+		Protocol: cmp.Or(most(protocols), before.Protocol),
+	}
+}
+
+// protocolOf returns Istio's name of the protocol of an instance's plain port.
+func (m *Mapper) protocolOf(i wire.Instance) string {
+	if p := protocol.Parse(i.Metadata[m.o.ProtocolMeta]); !p.IsUnsupported() {
+		return string(p)
+	}
+	return string(protocol.Parse(m.o.DefaultProtocol))
+}
+
+// most returns what is there most often, the lowest of several, or the zero value.
+func most[T cmp.Ordered](counts map[T]int) (best T) {
+	for _, one := range slices.Sorted(maps.Keys(counts)) {
+		if counts[one] > counts[best] {
+			best = one
+		}
+	}
+	return best
+}

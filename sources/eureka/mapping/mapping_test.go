@@ -1,0 +1,296 @@
+package mapping_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/config/protocol"
+	"pgregory.net/rapid"
+
+	"tributary/resource"
+	"tributary/sources/eureka/mapping"
+	"tributary/sources/eureka/wire"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden is a file of testdata: settings, and an answer of a Eureka.
+type golden struct {
+	Why     string
+	Options mapping.Options
+	Answer  json.RawMessage
+}
+
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var g golden
+			dec := json.NewDecoder(bytes.NewReader(raw))
+			dec.DisallowUnknownFields()
+			require.NoError(t, dec.Decode(&g))
+			m, err := mapping.New(g.Options, vips{})
+			require.NoError(t, err)
+			a, err := wire.Decode(g.Answer)
+			require.NoError(t, err)
+			rs, warnings := mapAll(t, m, a.Instances)
+			out := "# " + g.Why + "\n"
+			for _, w := range warnings {
+				out += "# warning: " + w + "\n"
+			}
+			for _, r := range rs {
+				text, err := resource.MarshalYAML(r)
+				require.NoError(t, err)
+				out += "---\n" + string(text)
+			}
+			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
+			if *update {
+				require.NoError(t, os.WriteFile(want, []byte(out), 0o644))
+			}
+			expected, err := os.ReadFile(want)
+			require.NoError(t, err)
+			require.Equal(t, string(expected), out)
+		})
+	}
+}
+
+// vips gives every host an address.
+type vips struct{}
+
+func (vips) Address(string) (netip.Addr, error) { return netip.MustParseAddr("241.0.0.1"), nil }
+
+// mapAll maps all instances, as the source does.
+func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*resource.Resource, warnings []string) {
+	type port struct {
+		mapping.ID
+		secure bool
+	}
+	services, offers, ids := map[port]*mapping.Service{}, map[port][]mapping.Offer{}, map[mapping.ID]bool{}
+	for _, i := range all {
+		os, warned, err := m.Offers(i)
+		warnings = append(warnings, warned...)
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+		for _, o := range os {
+			p := port{o.ID, o.Secure}
+			if services[p] == nil {
+				services[p] = &mapping.Service{ID: o.ID, Secure: o.Secure, Place: "eureka " + o.ID.String(), Apps: []string{i.App}}
+			}
+			ids[o.ID] = true
+			offers[p] = append(offers[p], o)
+			if m.Serves(i) {
+				services[p].Endpoints = append(services[p].Endpoints, o.Endpoint)
+			}
+		}
+	}
+	names := m.Names(slices.Collect(maps.Keys(ids)))
+	for _, p := range slices.SortedFunc(maps.Keys(services), func(a, b port) int {
+		return strings.Compare(a.String()+strconv.FormatBool(a.secure), b.String()+strconv.FormatBool(b.secure))
+	}) {
+		s := services[p]
+		s.Name, s.Port = names[p.ID], m.PortOf(offers[p], mapping.Port{})
+		r, _, err := m.Entry(*s)
+		require.NoError(t, err)
+		if r != nil {
+			rs = append(rs, r)
+		}
+	}
+	return rs, warnings
+}
+
+// TestAnyEureka has anything registered, of which all that is made must be valid, with hosts and names of their own, the same in any order, and readable
+// again.
+func TestAnyEureka(t *testing.T) {
+	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
+		m, err := mapping.New(mapping.Options{HostTemplate: template}, vips{})
+		require.NoError(t, err)
+		rapid.Check(t, func(t *rapid.T) {
+			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
+			rs, _ := mapAll(t, m, all)
+			hosts, names := map[string]string{}, map[string]bool{}
+			for _, r := range rs {
+				_, err := resource.Validate(r)
+				require.NoError(t, err)
+				spec, err := r.Spec()
+				require.NoError(t, err)
+				se := spec.(*networking.ServiceEntry)
+				base := strings.TrimSuffix(r.Key().Name, ".secure")
+				require.Contains(t, []string{"", base}, hosts[se.Hosts[0]], "only the two ports of a service have one host")
+				require.False(t, names[r.Key().Name], r.Key().Name)
+				hosts[se.Hosts[0]], names[r.Key().Name] = base, true
+				require.False(t, protocol.Parse(se.Ports[0].Protocol).IsUnsupported())
+				for _, e := range se.Endpoints {
+					require.Len(t, e.Ports, 1)
+				}
+			}
+			restored := mapping.Restore(rs)
+			require.Len(t, restored, len(rs))
+			for _, s := range restored {
+				require.Equal(t, s.ID, mapping.ParseID(s.ID.String()))
+			}
+			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			again, _ := mapAll(t, m, all)
+			require.Len(t, again, len(rs))
+			for i := range rs {
+				require.Equal(t, rs[i].Key(), again[i].Key())
+			}
+		})
+	}
+}
+
+func anyInstance() *rapid.Generator[wire.Instance] {
+	text := rapid.OneOf(rapid.SampledFrom([]string{"", "a", "A", "a.b", "a-b", "a_b", "1", "a,b", "a:80", "${x}", "secure", "a.secure", strings.Repeat("x", 90), "grpc", "80"}), rapid.String())
+	return rapid.Custom(func(t *rapid.T) wire.Instance {
+		meta := map[string]string{}
+		for _, key := range []string{"protocol", "version", "region", "zone", "service-port"} {
+			if rapid.Bool().Draw(t, "has") {
+				meta[key] = text.Draw(t, key)
+			}
+		}
+		port := func(name string) wire.Port {
+			n := rapid.IntRange(0, 65535).Draw(t, name)
+			return wire.Port{Number: n, Enabled: n > 0 && rapid.Bool().Draw(t, name+" on")}
+		}
+		return wire.Instance{
+			Key:      wire.Key{App: strings.ToUpper(text.Filter(func(s string) bool { return s != "" }).Draw(t, "app")), ID: text.Draw(t, "id")},
+			IP:       rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "2001:db8::1", "host.example", "0.0.0.0", "a b", "fe80::1%eth0", ""}).Draw(t, "ip"),
+			HostName: text.Draw(t, "host"), Status: rapid.SampledFrom([]string{wire.Up, wire.Down}).Draw(t, "status"), Port: port("port"), SecurePort: port("secure"),
+			VIP: text.Draw(t, "vip"), SecureVIP: text.Draw(t, "secureVip"), DataCenterZone: text.Draw(t, "zone"), Metadata: meta,
+		}
+	})
+}
+
+// TestPortsStay shows that the port of a service does not follow its instances.
+func TestPortsStay(t *testing.T) {
+	m, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
+	at := func(port int, vip string, meta ...string) mapping.Offer {
+		i := wire.Instance{Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", Port: wire.Port{Number: port, Enabled: true}, VIP: vip, Metadata: map[string]string{}}
+		for n := 0; n < len(meta); n += 2 {
+			i.Metadata[meta[n]] = meta[n+1]
+		}
+		offers, _, err := m.Offers(i)
+		require.NoError(t, err)
+		return offers[0]
+	}
+	for _, c := range []struct {
+		why    string
+		all    []mapping.Offer
+		before mapping.Port
+		want   mapping.Port
+	}{
+		{"that of most", []mapping.Offer{at(81, "a"), at(80, "a"), at(80, "a")}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "HTTP"}},
+		{"as before", []mapping.Offer{at(81, "a")}, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
+		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
+		{"as the virtual address says", []mapping.Offer{at(81, "a:7001")}, mapping.Port{}, mapping.Port{Number: 7001, Protocol: "HTTP"}},
+		{"as they say", []mapping.Offer{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 8000, Protocol: "GRPC"}},
+		{"of what Istio does not know", []mapping.Offer{at(81, "a", "protocol", "dubbo", "service-port", "x")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
+		{"none", nil, mapping.Port{}, mapping.Port{}},
+	} {
+		require.Equal(t, c.want, m.PortOf(c.all, c.before), c.why)
+	}
+	r, _, err := m.Entry(mapping.Service{ID: mapping.ID{VIP: "a"}})
+	require.NoError(t, err)
+	require.Nil(t, r, "one that never had an instance has no port")
+}
+
+// TestServes is the table of statuses.
+func TestServes(t *testing.T) {
+	m, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
+	for _, status := range []string{wire.Up, wire.Down, wire.Starting, wire.OutOfService, wire.Unknown} {
+		for _, overridden := range []string{wire.Up, wire.Down, wire.Starting, wire.OutOfService, wire.Unknown} {
+			want := status == wire.Up && overridden != wire.Down && overridden != wire.OutOfService
+			require.Equal(t, want, m.Serves(wire.Instance{Status: status, Overridden: overridden}), "%s, overridden %s", status, overridden)
+		}
+	}
+}
+
+func TestLocality(t *testing.T) {
+	for _, c := range []struct{ region, zone, amazon, standard, want string }{
+		{"", "", "", "", ""},
+		{"", "", "", "r", ""},
+		{"", "z", "", "", "z"},
+		{"", "z", "", "r", "r/z"},
+		{"e", "z", "", "r", "e/z"},
+		{"e", "", "", "r", "e"},
+		{"", "", "us-east-1c", "", "us-east-1/us-east-1c"},
+		{"", "z", "us-east-1c", "", "z"},
+		{"a b", "z/", "eu-west-2a", "", "eu-west-2/eu-west-2a"},
+	} {
+		m, err := mapping.New(mapping.Options{Region: c.standard}, nil)
+		require.NoError(t, err)
+		offers, _, err := m.Offers(wire.Instance{
+			Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", Port: wire.Port{Number: 80, Enabled: true}, DataCenterZone: c.amazon,
+			Metadata: map[string]string{"region": c.region, "zone": c.zone},
+		})
+		require.NoError(t, err)
+		require.Equal(t, c.want, offers[0].Endpoint.Locality, c)
+	}
+}
+
+// TestWhatCannotBeCalled says why, and takes the host's name if the address is none.
+func TestWhatCannotBeCalled(t *testing.T) {
+	m, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
+	good := wire.Instance{Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", HostName: "h.example", Port: wire.Port{Number: 80, Enabled: true}}
+	for why, change := range map[string]func(*wire.Instance){
+		"none of its ports is enabled": func(i *wire.Instance) { i.Port.Enabled = false },
+		`address "": neither`:          func(i *wire.Instance) { i.IP, i.HostName = "", "" },
+		`address "0.0.0.0": no`:        func(i *wire.Instance) { i.IP, i.HostName = "0.0.0.0", "a b" },
+	} {
+		i := good
+		change(&i)
+		_, _, err := m.Offers(i)
+		require.ErrorContains(t, err, why)
+	}
+	good.IP = "unknown host"
+	offers, _, err := m.Offers(good)
+	require.NoError(t, err)
+	require.Equal(t, "h.example", offers[0].Endpoint.Address)
+	good.VIP = "a, A,,a"
+	for n := range 100 {
+		good.VIP += ",x" + strconv.Itoa(n)
+	}
+	offers, warnings, err := m.Offers(good)
+	require.NoError(t, err)
+	require.Len(t, offers, 32)
+	require.Len(t, warnings, 1)
+}
+
+func TestOptions(t *testing.T) {
+	for message, o := range map[string]mapping.Options{
+		"hostTemplate: \"x\" must contain":    {HostTemplate: "x"},
+		"hostTemplate: unknown {service}":     {HostTemplate: "{vip}.{service}"},
+		"hostTemplate: \"{vip}.-\" makes no":  {HostTemplate: "{vip}.-"},
+		"namespace:":                          {Namespace: "A"},
+		"addressFrom: want ip or hostname":    {AddressFrom: "x"},
+		"statuses: want some of UP":           {Statuses: []string{"up"}},
+		"defaultProtocol:":                    {DefaultProtocol: "dubbo"},
+		"servicePort: want 1 to 65535":        {ServicePort: -1},
+		"secureServicePort: 80 is the":        {ServicePort: 80, SecureServicePort: 80},
+		"vips: want tcp, all or none":         {VIPs: "x"},
+		"region: \"a b\" is none":             {Region: "a b"},
+		"labelMeta: \"-\" cannot be the key ": {LabelMeta: []string{"-"}},
+	} {
+		_, err := mapping.New(o, nil)
+		require.ErrorContains(t, err, message)
+	}
+}

@@ -1,0 +1,73 @@
+package view
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Marks are when a server took its instances, by its own clock to the millisecond. A server that is started anew, or another one, has taken the
+// same instances at other times.
+type Marks map[string]int64
+
+// MaxMarks is how many are enough to know a server by.
+const MaxMarks = 64
+
+// Marks returns those of a view.
+func (v View) Marks() Marks {
+	m := make(Marks, len(v.instances))
+	for key, i := range v.instances {
+		if i.Registered != 0 {
+			m[key.String()] = i.Registered
+		}
+	}
+	return m
+}
+
+// Oldest returns those of the instances that are there for longest, who are likely to stay.
+func (m Marks) Oldest() Marks {
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[a], m[b]), cmp.Compare(a, b)) })
+	few := make(Marks, MaxMarks)
+	for _, key := range keys[:min(len(keys), MaxMarks)] {
+		few[key] = m[key]
+	}
+	return few
+}
+
+// Continues reports whether what has marks now is the memory that had those before: at least half of the instances that both know were taken at the same time.
+// Between two servers that tell each other, that is so of few, by chance. It is not known, and not so, if they have none in common.
+func (m Marks) Continues(now Marks) bool {
+	common, same := 0, 0
+	for key, at := range m {
+		if other, there := now[key]; there {
+			common++
+			if other == at {
+				same++
+			}
+		}
+	}
+	return same > 0 && 2*same >= common
+}
+
+// Lost is what is known of something that was listed, and is not.
+type Lost struct {
+	Same    bool      // the memory of the server that does not list it is that which did
+	Whole   bool      // the answer lists all that the server has
+	Deleted time.Time // when it went, as the server says; zero if it says nothing of it
+	Seen    time.Time // when it was listed last
+	Since   time.Time // since when it could have been listed, and was not
+}
+
+// Gone reports whether it has gone, and not only is not listed: a server that was just started lists nothing until its instances register anew, or
+// its peers have told it of them.
+func (l Lost) Gone(now time.Time, hold time.Duration) bool {
+	deleted := !l.Deleted.IsZero()
+	switch {
+	case l.Same && (l.Whole || deleted):
+		return true
+	case deleted && l.Deleted.After(l.Seen):
+		return true // whoever listed it did not know yet
+	}
+	return now.Sub(l.Since) >= hold
+}
