@@ -184,6 +184,43 @@ configSources:
 				"t.yaml:6:46: configSources[1].transform.include[0]: selects everything; name kinds, namespaces, names, labels or hosts",
 			},
 		},
+		"settings with which no object is valid": {
+			`configSources:
+- address: fs:///a
+  transform:
+    labels:
+      add: {a b: x}
+- {address: 'fs:///b', transform: {labels: {add: {app: "no: value"}}}}
+- {address: 'fs:///c', transform: {labels: {add: {"a: b": x}}}}
+- {address: 'fs:///d', transform: {annotations: {add: {_: x}}}}
+- {address: 'fs:///e', transform: {namespaces: {a: Shop}}}
+- {address: 'fs:///f', transform: {hosts: [{match: '*.consul', to: '{1}_mesh'}]}}
+- {address: 'fs:///g', defaultNamespace: My_Mesh}
+- {address: 'fs:///h', domainSuffix: cluster_local}
+- {address: 'consul-kv://c:8500/p', defaultNamespace: My.Mesh}
+- {address: 'consul://c:8500', namespace: Consul}
+- {address: 'consul://d:8500', hostTemplate: '{service}.a_b'}
+- {address: 'consul://e:8500', labelPrefix: '-'}
+- {address: 'zookeeper://z:2181', labelParams: [a b]}
+- {address: 'nacos://n:8848?kind=services', namespace: a.b}
+`,
+			[]string{
+				"t.yaml:5:18: configSources[0].transform.labels.add.a b: \"a b\" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
+				"t.yaml:6:56: configSources[1].transform.labels.add.app: \"no: value\" is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
+				"t.yaml:7:59: configSources[2].transform.labels.add.a: b: \"a: b\" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
+				"t.yaml:8:59: configSources[3].transform.annotations.add._: \"_\" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
+				"t.yaml:9:52: configSources[4].transform.namespaces.a: \"Shop\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
+				"t.yaml:10:68: configSources[5].transform.hosts[0].to: \"{1}_mesh\" makes no host: domain name \"x_mesh\" invalid (label \"x_mesh\" invalid)",
+				"t.yaml:11:42: configSources[6].defaultNamespace: \"My_Mesh\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
+				"t.yaml:12:38: configSources[7].domainSuffix: want a domain such as cluster.local: \"cluster_local\" is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside each '.'",
+				"t.yaml:13:55: configSources[8].defaultNamespace: \"My.Mesh\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
+				"t.yaml:14:43: configSources[9].namespace: \"Consul\" is not the name of a namespace",
+				"t.yaml:15:46: configSources[10].hostTemplate: \"{service}.a_b\" makes no host: \"x.a_b\" is none",
+				"t.yaml:16:45: configSources[11].labelPrefix: \"-\" cannot begin the key of a label",
+				"t.yaml:17:48: configSources[12].labelParams: \"a b\" cannot be the key of a label",
+				"t.yaml:18:56: configSources[13].namespace: \"a.b\" is none",
+			},
+		},
 		"a key of no scheme": {
 			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
 			[]string{

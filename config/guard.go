@@ -58,9 +58,11 @@ func (s *Source) Rules() (*transform.Rules, error) {
 }
 
 func (d *decoder) checkTransform(s *Source, key string) {
-	if _, err := s.Rules(); err != nil {
-		at, message, _ := strings.Cut(err.Error(), ": ") // the error begins with the key at fault
-		d.problem(key+"."+at, "%s", message)
+	_, err := s.Rules()
+	if mistake := new(transform.Mistake); errors.As(err, &mistake) {
+		d.problem(key+"."+mistake.Key, "%v", mistake.Err)
+	} else if err != nil {
+		d.problem(key, "%v", err)
 	}
 }
 

@@ -206,7 +206,7 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 	case key.Namespace == "":
 		key.Namespace = d.opts.DefaultNamespace
 	default:
-		if err := checkNamespace(key.Namespace); err != nil {
+		if err := CheckNamespace(key.Namespace); err != nil {
 			d.fail(namespacePlace, "metadata.namespace: %w", err)
 			named = false
 		}

@@ -88,7 +88,7 @@ func (d *decoder) nameOf(metadata *yaml.Node) (key Key) {
 				key.Name = strings.Clone(value.Value)
 			}
 		case "namespace":
-			if checkNamespace(value.Value) == nil {
+			if CheckNamespace(value.Value) == nil {
 				key.Namespace = strings.Clone(value.Value)
 			}
 		}

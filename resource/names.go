@@ -24,8 +24,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkNamespace checks the name of a namespace: a DNS label (RFC 1123).
-func checkNamespace(namespace string) error {
+// CheckNamespace says what is wrong with the name of a namespace, which is a DNS label (RFC 1123).
+func CheckNamespace(namespace string) error {
 	if len(namespace) > 63 {
 		return fmt.Errorf("%q… is longer than 63 characters", namespace[:40])
 	}
@@ -39,18 +39,16 @@ func checkNamespace(namespace string) error {
 func checkMeta(m Meta) []error {
 	var errs []error
 	for k, v := range m.Labels {
-		if err := checkQualified(k); err != nil {
+		if err := CheckLabelKey(k); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.labels: %w", err))
 		}
-		if len(v) > 63 {
-			errs = append(errs, fmt.Errorf("metadata.labels[%q]: longer than 63 characters", k))
-		} else if v != "" && !isLabelText(v) {
-			errs = append(errs, fmt.Errorf("metadata.labels[%q]: %q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end", k, v))
+		if err := CheckLabelValue(v); err != nil {
+			errs = append(errs, fmt.Errorf("metadata.labels[%q]: %w", k, err))
 		}
 	}
 	size := 0
 	for k, v := range m.Annotations {
-		if err := checkQualified(strings.ToLower(k)); err != nil {
+		if err := CheckAnnotationKey(k); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.annotations: %w", err))
 		}
 		if !utf8.ValidString(v) {
@@ -58,15 +56,32 @@ func checkMeta(m Meta) []error {
 		}
 		size += len(k) + len(v)
 	}
-	if size > 256<<10 {
+	if size > MaxAnnotations {
 		errs = append(errs, errors.New("metadata.annotations: larger than 256 KiB together"))
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errs
 }
 
-// checkQualified checks the key of a label: a name, after a DNS subdomain and a slash or alone.
-func checkQualified(key string) error {
+// MaxAnnotations is how many bytes the annotations of an object may have together.
+const MaxAnnotations = 256 << 10
+
+// CheckLabelValue says what is wrong with the value of a label.
+func CheckLabelValue(v string) error {
+	switch {
+	case len(v) > 63:
+		return errors.New("longer than 63 characters")
+	case v != "" && !isLabelText(v):
+		return fmt.Errorf("%q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end", v)
+	}
+	return nil
+}
+
+// CheckAnnotationKey says what is wrong with the key of an annotation, which is that of a label but for case.
+func CheckAnnotationKey(key string) error { return CheckLabelKey(strings.ToLower(key)) }
+
+// CheckLabelKey says what is wrong with the key of a label: it is a name, after a DNS subdomain and a slash or alone.
+func CheckLabelKey(key string) error {
 	name := key
 	if prefix, rest, ok := strings.Cut(key, "/"); ok {
 		if err := checkName(prefix); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+	"istio.io/istio/pkg/config/validation/agent"
 )
 
 // isShort reports whether istiod completes a host name: one without a dot, which is neither the wildcard nor an address.
@@ -82,6 +83,9 @@ func completeHosts(meta Meta, spec proto.Message, suffix string) {
 		}
 	})
 }
+
+// CheckHost says what is wrong with a host as services have it, which may begin with a wildcard.
+func CheckHost(name string) error { return agent.ValidateWildcardDomain(name) }
 
 // CheckDomain says what is wrong with a domain suffix; the empty one is right.
 func CheckDomain(suffix string) error {

@@ -153,7 +153,7 @@ func checkKey(k Key) []error {
 		if k.Namespace != "" {
 			errs = append(errs, fmt.Errorf("metadata.namespace: %q given, but %s is cluster-scoped", k.Namespace, k.Kind))
 		}
-	} else if err := checkNamespace(k.Namespace); err != nil {
+	} else if err := CheckNamespace(k.Namespace); err != nil {
 		errs = append(errs, fmt.Errorf("metadata.namespace: %w", err))
 	}
 	return errs

@@ -249,8 +249,8 @@ func TestNamesAsKubernetes(t *testing.T) {
 		strings.Repeat("a", 63) + "/" + strings.Repeat("b", 63), strings.Repeat("a", 254) + "/b", "a/" + strings.Repeat("b", 64), strings.Repeat("é", 40),
 	} {
 		assert.Equal(t, len(kube.IsDNS1123Subdomain(s)) == 0, checkName(s) == nil, "name %q", s)
-		assert.Equal(t, len(kube.IsDNS1123Label(s)) == 0, checkNamespace(s) == nil, "namespace %q", s)
-		assert.Equal(t, len(kube.IsQualifiedName(s)) == 0, checkQualified(s) == nil, "key %q", s)
+		assert.Equal(t, len(kube.IsDNS1123Label(s)) == 0, CheckNamespace(s) == nil, "namespace %q", s)
+		assert.Equal(t, len(kube.IsQualifiedName(s)) == 0, CheckLabelKey(s) == nil, "key %q", s)
 		assert.Equal(t, len(kube.IsValidLabelValue(s)) == 0, s == "" || len(s) <= 63 && isLabelText(s), "value %q", s)
 	}
 }

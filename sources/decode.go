@@ -18,6 +18,9 @@ type Texts struct {
 // Options returns what Decode takes. An error begins with the key at fault.
 func (t Texts) Options() (o resource.Options, err error) {
 	o = resource.Options{DefaultNamespace: cmp.Or(t.DefaultNamespace, "default"), DomainSuffix: t.DomainSuffix, Validate: true}
+	if err := resource.CheckNamespace(o.DefaultNamespace); err != nil {
+		return o, fmt.Errorf("defaultNamespace: %w", err)
+	}
 	switch t.UnknownFields {
 	case "", "error":
 	case "warn":

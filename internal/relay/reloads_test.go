@@ -59,6 +59,7 @@ type model struct {
 // place is somewhere to read from.
 type place struct {
 	name    string
+	first   int            // what of its objects is different from those of other places, so that it shows when it was read
 	objects map[string]int // to a port, by "kind namespace/name"
 	text    string         // the same
 	away    bool
@@ -104,7 +105,7 @@ func (s modelled) at(address string) string {
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{t: t, rand: rand.New(rand.NewPCG(seed, seed)), dir: t.TempDir(), fresh: map[string]contents{}}
 	for i := range 6 {
-		p := &place{name: fmt.Sprint("p", i), objects: map[string]int{}}
+		p := &place{name: fmt.Sprint("p", i), first: 10 * i, objects: map[string]int{}}
 		m.places = append(m.places, p)
 		for range 6 {
 			m.edit(p)
@@ -186,7 +187,7 @@ func (m *model) edit(p *place) {
 	if _, there := p.objects[key]; there && len(p.objects) > 1 && m.pick(2) {
 		delete(p.objects, key)
 	} else {
-		p.objects[key] = 1 + m.rand.IntN(3)
+		p.objects[key] = p.first + 1 + m.rand.IntN(3)
 	}
 	var text strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(p.objects)) {

@@ -375,6 +375,19 @@ func TestRootComesAndGoes(t *testing.T) {
 		l.awaitHost("a", "a2.example.com")
 		l.write("sub/a.yaml", entry("a", "a3.example.com"))
 		l.awaitHost("a", "a3.example.com")
+	})
+	t.Run("moved away, and another one in its place", func(t *testing.T) {
+		l := prepare(t)
+		l.write("sub/a.yaml", entry("a", "a1.example.com"))
+		l.startSynced()
+		require.NoError(t, os.Rename(l.root, l.root+".old"))
+		l.awaitHealth(sources.Unreachable, l.root)
+		next := &live{t: t, root: l.root + ".next"}
+		next.write("sub/a.yaml", entry("a", "a2.example.com"))
+		require.NoError(t, os.Rename(next.root, l.root))
+		l.awaitHost("a", "a2.example.com")
+		l.write("sub/a.yaml", entry("a", "a3.example.com"))
+		l.awaitHost("a", "a3.example.com")
 		l.neverDeleted("a")
 	})
 	t.Run("its file system is unmounted", func(t *testing.T) {

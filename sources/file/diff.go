@@ -9,8 +9,13 @@ import (
 
 // stamp tells whether a file is still the one that was read, as far as that can be told without reading it.
 type stamp struct {
-	size    int64
-	mtime   int64 // nanoseconds since 1970
+	size  int64
+	mtime int64 // nanoseconds since 1970
+	inode inode
+}
+
+// inode is which file it is, whatever it is called.
+type inode struct {
 	dev, id uint64
 }
 

@@ -30,9 +30,7 @@ func (osDisk) Open(name string) (fs.File, error) {
 
 // stampOf returns the stamp of a file.
 func stampOf(fi fs.FileInfo) stamp {
-	s := stamp{size: fi.Size(), mtime: fi.ModTime().UnixNano()}
-	s.dev, s.id = identity(fi)
-	return s
+	return stamp{size: fi.Size(), mtime: fi.ModTime().UnixNano(), inode: identity(fi)}
 }
 
 // anchor is a name in a real directory. When something happens to it, whatever was found through it may be elsewhere.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -228,9 +229,19 @@ func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
 		}
 		if time.Now().After(deadline) {
 			o := ask(x.root)
-			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s", x.t.Name(), err, o.unsound,
-				slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"))
+			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s", x.t.Name(), err, o.unsound,
+				slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"), strings.Join(x.tree(), "\n"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// tree lists what there is, and where links lead.
+func (x *torture) tree() (lines []string) {
+	_ = filepath.WalkDir(x.base, func(p string, e fs.DirEntry, err error) error {
+		to, _ := os.Readlink(p)
+		lines = append(lines, fmt.Sprint(strings.TrimPrefix(p, x.base), " ", e, " ", to, " ", err))
+		return nil
+	})
+	return lines
 }

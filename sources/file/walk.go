@@ -55,7 +55,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 	if err != nil {
 		return sighting{}, err
 	}
-	w.seen.device = stampOf(fi).dev
+	w.seen.device = stampOf(fi).inode.dev
 	if fi.Mode().IsRegular() {
 		w.seen.single = true
 		w.file(filepath.Base(root), fi)

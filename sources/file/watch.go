@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,8 @@ type watcher struct {
 	// Owned by the loop of the source.
 	dirs    map[string]string   // path of each directory within the root: where it really is
 	anchors map[string][]anchor // path of each link within the root, and the root: what it hangs on
-	ids     map[string]stamp    // real directory: which one it was when its events were asked for
+	ids     map[string]inode    // real directory: which one it was when its events were asked for
+	names   map[inode]string    // the reverse: a directory has its events under one name
 	blind   map[string]error    // real directories that could not be watched, and why
 	added   map[string]bool     // real directories whose events were asked for since renew
 
@@ -49,7 +51,7 @@ func newWatcher(d disk, blind bool, workers *worker.Group) *watcher {
 		disk: d,
 		wake: make(chan struct{}, 1),
 		dirs: make(map[string]string), anchors: make(map[string][]anchor),
-		ids: make(map[string]stamp), blind: make(map[string]error),
+		ids: make(map[string]inode), names: make(map[inode]string), blind: make(map[string]error),
 		added:   make(map[string]bool),
 		targets: make(map[string]*target), dirty: make(map[string]struct{}),
 	}
@@ -179,17 +181,19 @@ func (w *watcher) leave(path string) {
 // happened to them until now went unnoticed.
 func (w *watcher) hang(path string, anchors []anchor) (news bool) {
 	old := w.anchors[path]
-	if slices.Equal(old, anchors) {
-		for _, a := range anchors {
-			w.add(a.dir, nil)
-		}
-		return false
-	}
 	for _, a := range anchors {
-		w.aim(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
+		if !slices.Contains(old, a) {
+			w.aim(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
+		}
 		w.add(a.dir, nil)
 	}
+	if slices.Equal(old, anchors) {
+		return false
+	}
 	for _, a := range old {
+		if slices.Contains(anchors, a) {
+			continue
+		}
 		w.aim(a.dir, func(t *target) {
 			if t.names[a.name] = without(t.names[a.name], path); len(t.names[a.name]) == 0 {
 				delete(t.names, a.name)
@@ -247,12 +251,18 @@ func (w *watcher) prune(path string) {
 
 // check drops the watch of a real directory if that is not there any more, or is another now.
 func (w *watcher) check(real string) {
-	if fi, err := w.disk.Lstat(real); err == nil {
-		if was, now := w.ids[real], stampOf(fi); was.dev == now.dev && was.id == now.id {
-			return
-		}
+	if fi, err := w.disk.Lstat(real); err != nil || stampOf(fi).inode != w.ids[real] {
+		w.drop(real)
+	}
+}
+
+// drop ends the watch of a real directory.
+func (w *watcher) drop(real string) {
+	if id := w.ids[real]; w.names[id] == real {
+		delete(w.names, id)
 	}
 	delete(w.ids, real)
+	delete(w.blind, real)
 	delete(w.added, real)
 	if w.events != nil {
 		_ = w.events.Remove(real) // mostly gone by itself
@@ -279,21 +289,41 @@ func (w *watcher) add(real string, id *stamp) {
 	if w.events == nil || w.added[real] {
 		return
 	}
-	w.added[real] = true
 	if id == nil {
 		if fi, err := w.disk.Lstat(real); err == nil {
 			now := stampOf(fi)
 			id = &now
 		}
 	}
+	var err error
 	if id != nil {
-		w.ids[real] = *id
+		err = w.identify(real, id.inode)
 	}
-	if err := w.events.Add(real); err != nil {
+	if err == nil {
+		err = w.events.Add(real)
+	}
+	w.added[real] = true
+	if err != nil {
 		w.blind[real] = err
 	} else {
 		delete(w.blind, real)
 	}
+}
+
+// identify notes which directory a real one is. The kernel knows a directory by its inode, and tells what happens in it under the name
+// that it was first watched by. If it was renamed since then, that watch would end with its old name.
+func (w *watcher) identify(real string, id inode) error {
+	if was, ok := w.ids[real]; ok && was != id {
+		w.drop(real)
+	}
+	if other, ok := w.names[id]; ok && other != real && id != (inode{}) {
+		if fi, err := w.disk.Lstat(other); err == nil && stampOf(fi).inode == id {
+			return fmt.Errorf("%s and %s are one directory, mounted twice", other, real)
+		}
+		w.drop(other)
+	}
+	w.ids[real], w.names[id] = id, real
+	return nil
 }
 
 // release ends the watch of a real directory that nothing is watched for.
@@ -304,12 +334,7 @@ func (w *watcher) release(real string) {
 	if wanted {
 		return
 	}
-	delete(w.ids, real)
-	delete(w.blind, real)
-	delete(w.added, real)
-	if w.events != nil {
-		_ = w.events.Remove(real) // it may be gone by itself
-	}
+	w.drop(real)
 }
 
 // blindness says why events are missing for directories within the root, and for how many; nil if there is none.

@@ -1,12 +1,15 @@
 package file
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -19,8 +22,8 @@ func TestWatchesFollowTheTree(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		base, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each check
 		require.NoError(rt, err)
-		root := filepath.Join(base, "root")
-		require.NoError(rt, os.Mkdir(root, 0o700))
+		root := filepath.Join(base, "up", "mid", "root")
+		require.NoError(rt, os.MkdirAll(root, 0o700))
 		require.NoError(rt, os.MkdirAll(filepath.Join(base, "outside", "x"), 0o700))
 		workers, _ := worker.New(t.Context())
 		defer workers.Stop()
@@ -36,7 +39,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 			p, q := path.Draw(rt, "p"), path.Draw(rt, "q")
 			in := func(p string) string { return filepath.Join(root, p) }
 			// What cannot be done is not done.
-			switch rapid.SampledFrom([]string{"mkdir", "write", "remove", "rename", "link", "link outside"}).Draw(rt, "do") {
+			switch rapid.SampledFrom([]string{"mkdir", "write", "remove", "rename", "link", "link outside", "swap above"}).Draw(rt, "do") {
 			case "mkdir":
 				_ = os.MkdirAll(in(p), 0o700)
 			case "write":
@@ -49,6 +52,16 @@ func TestWatchesFollowTheTree(t *testing.T) {
 				_ = os.Symlink(in(p), in(q))
 			case "link outside":
 				_ = os.Symlink(filepath.Join(base, "outside"), in(q))
+			case "swap above":
+				at := filepath.Join(base, rapid.SampledFrom([]string{"up", "up/mid", "up/mid/root"}).Draw(rt, "at"))
+				require.NoError(rt, os.Rename(at, at+".old"))
+				if rapid.Bool().Draw(rt, "look between") {
+					_, err := look(t.Context(), osDisk{}, root, w, map[string]bool{"": true})
+					require.ErrorIs(rt, err, fs.ErrNotExist)
+				}
+				require.NoError(rt, os.MkdirAll(root, 0o700))
+				require.NoError(rt, os.RemoveAll(at+".old"))
+				lookAt(rt, root, w, "")
 			}
 			lookAt(rt, root, w, rapid.SampledFrom([]string{"", p, q}).Draw(rt, "look at"))
 		}
@@ -59,12 +72,71 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		lookAt(rt, root, fresh, "")
 		require.Equal(rt, fresh.dirs, w.dirs)
 		require.Equal(rt, fresh.anchors, w.anchors)
-		require.ElementsMatch(rt, slices.Collect(maps.Keys(fresh.targets)), slices.Collect(maps.Keys(w.targets)))
+		require.Equal(rt, aims(fresh), aims(w))
 		require.ElementsMatch(rt, fresh.events.WatchList(), w.events.WatchList())
 	})
+}
+
+// aims returns what real directories are watched for, in order.
+func aims(w *watcher) map[string]target {
+	all := make(map[string]target)
+	for real, t := range w.targets {
+		sorted := target{under: slices.Sorted(slices.Values(t.under)), names: make(map[string][]string)}
+		for name, paths := range t.names {
+			sorted.names[name] = slices.Sorted(slices.Values(paths))
+		}
+		all[real] = sorted
+	}
+	return all
 }
 
 func lookAt(t *rapid.T, root string, w *watcher, path string) {
 	_, err := look(t.Context(), osDisk{}, root, w, map[string]bool{path: true})
 	require.NoError(t, err)
+}
+
+// TestDirectoryFoundUnderItsNewNameFirst: a look comes across a directory that was renamed before the events of that have arrived.
+func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	in := func(p string) string { return filepath.Join(root, p) }
+	require.NoError(t, os.MkdirAll(in("old/sub"), 0o700))
+	events, err := fsnotify.NewWatcher()
+	require.NoError(t, err)
+	w := newWatcher(osDisk{}, true, nil)
+	w.events = events // nobody takes what happens but this test
+	defer w.close()
+	looks := func(paths ...string) {
+		all := make(map[string]bool)
+		for _, p := range paths {
+			all[p] = true
+		}
+		_, err := look(t.Context(), osDisk{}, root, w, all)
+		require.NoError(t, err)
+	}
+	until := func(path string) (dirty []string) {
+		timeout := time.After(20 * time.Second)
+		for {
+			select {
+			case e := <-events.Events:
+				w.happened(e)
+			case <-timeout:
+				require.Fail(t, "nothing was heard of it", path)
+			}
+			if _, ok := w.dirty[path]; ok {
+				paths, _ := w.take()
+				return slices.Sorted(maps.Keys(paths))
+			}
+		}
+	}
+	looks("")
+	require.NoError(t, os.Mkdir(in("new"), 0o700))
+	until("new")
+	require.NoError(t, os.Rename(in("old"), in("new/name")))
+	looks("new") // it has heard of this only
+	until("old")
+	looks("old") // and now of this
+	for _, p := range []string{"new/name/a.yaml", "new/name/sub/b.yaml"} {
+		require.NoError(t, os.WriteFile(in(p), []byte("x"), 0o600))
+		until(p)
+	}
 }

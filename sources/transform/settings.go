@@ -5,7 +5,6 @@ package transform
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -67,7 +66,23 @@ func (r *Rules) Identity() string {
 	return r.identity
 }
 
-// New checks s. The error begins with the key that is wrong, a colon and a space.
+// Mistake is what is wrong with settings: what they say cannot be done, or no object could come of it that is valid.
+type Mistake struct {
+	Key string // such as labels.add.a
+	Err error
+}
+
+// Error implements error.
+func (m *Mistake) Error() string { return m.Key + ": " + m.Err.Error() }
+
+// Unwrap returns what is wrong with the value of the key.
+func (m *Mistake) Unwrap() error { return m.Err }
+
+func mistake(key, format string, args ...any) error {
+	return &Mistake{key, fmt.Errorf(format, args...)}
+}
+
+// New checks s. What is wrong with it is a *Mistake.
 func New(s Settings) (*Rules, error) {
 	identity, err := json.Marshal(s)
 	if err != nil {
@@ -81,24 +96,25 @@ func New(s Settings) (*Rules, error) {
 		return nil, err
 	}
 	for _, from := range slices.Sorted(maps.Keys(s.Namespaces)) {
-		if s.Namespaces[from] == "" || strings.ContainsAny(s.Namespaces[from], "/*") {
-			return nil, fmt.Errorf("namespaces.%s: want the name of a namespace, got %q", from, s.Namespaces[from])
+		if err := resource.CheckNamespace(s.Namespaces[from]); err != nil {
+			return nil, mistake("namespaces."+from, "%w", err)
 		}
 		if from == "" || from != "*" && strings.Contains(from, "*") {
-			return nil, fmt.Errorf("namespaces.%s: want the name of a namespace, or *", from)
+			return nil, mistake("namespaces."+from, "want the name of a namespace, or *")
 		}
 	}
 	for i, h := range s.Hosts {
-		compiled, err := compileHost(h)
+		compiled, err := compileHost(fmt.Sprintf("hosts[%d]", i), h)
 		if err != nil {
-			return nil, fmt.Errorf("hosts[%d]%w", i, err)
+			return nil, err
 		}
 		r.hosts = append(r.hosts, compiled)
 	}
-	if r.labels, err = compileChange("labels", s.Labels); err != nil {
+	r.labels, err = compileChange("labels", s.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
+	if err != nil {
 		return nil, err
 	}
-	r.annotations, err = compileChange("annotations", s.Annotations)
+	r.annotations, err = compileChange("annotations", s.Annotations, resource.CheckAnnotationKey, checkAnnotation)
 	return r, err
 }
 
@@ -116,12 +132,12 @@ func compileSelectors(key string, all []Selector) ([]selector, error) {
 		for _, k := range s.Kinds {
 			schema, ok := resource.SchemaByName(k)
 			if !ok {
-				return nil, fmt.Errorf("%s[%d].kinds: unknown kind %q", key, i, k)
+				return nil, mistake(fmt.Sprintf("%s[%d].kinds", key, i), "unknown kind %q", k)
 			}
 			c.kinds = append(c.kinds, schema.Kind)
 		}
 		if len(s.Kinds)+len(s.Namespaces)+len(s.Names)+len(s.Labels)+len(s.Hosts) == 0 {
-			return nil, fmt.Errorf("%s[%d]: selects everything; name kinds, namespaces, names, labels or hosts", key, i)
+			return nil, mistake(fmt.Sprintf("%s[%d]", key, i), "selects everything; name kinds, namespaces, names, labels or hosts")
 		}
 		c.namespaces, c.names, c.labels = patterns(s.Namespaces), patterns(s.Names), s.Labels
 		for _, h := range s.Hosts {
@@ -139,27 +155,33 @@ type host struct {
 	rule  string
 }
 
-func compileHost(h Host) (host, error) {
+func compileHost(key string, h Host) (host, error) {
 	if h.Match == "" {
-		return host{}, errors.New(".match: missing")
+		return host{}, mistake(key+".match", "missing")
 	}
 	if h.To == "" {
-		return host{}, errors.New(".to: missing")
+		return host{}, mistake(key+".to", "missing")
 	}
 	c := host{match: patternOf(strings.ToLower(h.Match)), rule: "hosts: " + h.Match + " → " + h.To}
 	for rest := h.To; ; {
 		before, after, found := strings.Cut(rest, "{")
 		c.to = append(c.to, before)
 		if !found {
-			return c, nil
+			break
 		}
 		number, rest2, closed := strings.Cut(after, "}")
 		if n := c.match.star(number); !closed || n == 0 {
-			return host{}, fmt.Errorf(".to: want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match, h.To)
+			return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match, h.To)
 		}
 		c.to = append(c.to, number)
 		rest = rest2
 	}
+	if example, _ := c.rename(strings.ReplaceAll(h.Match, "*", "x")); example != "*" {
+		if err := resource.CheckHost(example); err != nil {
+			return host{}, mistake(key+".to", "%q makes no host: %w", h.To, err)
+		}
+	}
+	return c, nil
 }
 
 // rename returns what becomes of a host, if it matches.
@@ -184,14 +206,24 @@ type change struct {
 	add  map[string]string
 }
 
-func compileChange(key string, c Change) (change, error) {
-	if _, empty := c.Add[""]; empty {
-		return change{}, fmt.Errorf("%s.add: a key is empty", key)
+// compileChange checks a change with what says what is wrong with a key or a value.
+func compileChange(key string, c Change, checkKey, checkValue func(string) error) (change, error) {
+	for _, k := range slices.Sorted(maps.Keys(c.Add)) {
+		if err := cmp.Or(checkKey(k), checkValue(c.Add[k])); err != nil {
+			return change{}, mistake(key+".add."+k, "%w", err)
+		}
 	}
 	if slices.Contains(c.Drop, "") {
-		return change{}, fmt.Errorf("%s.drop: a pattern is empty", key)
+		return change{}, mistake(key+".drop", "a pattern is empty")
 	}
 	return change{patterns(c.Drop), c.Add}, nil
+}
+
+func checkAnnotation(value string) error {
+	if len(value) > resource.MaxAnnotations {
+		return fmt.Errorf("longer than the %d bytes that an object's annotations may have together", resource.MaxAnnotations)
+	}
+	return nil
 }
 
 // apply returns what becomes of m, which it leaves as it is, and the rules that made a difference.
