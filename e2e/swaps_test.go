@@ -32,7 +32,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	xdsclient "google.golang.org/grpc/xds"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -46,7 +45,8 @@ const swaps = 100
 func TestSwaps(t *testing.T) {
 	t.Run("envoy/sotw", func(t *testing.T) { require.Zero(t, swapEnvoy(t, ours, "GRPC")) })
 	t.Run("envoy/delta", func(t *testing.T) { require.Zero(t, swapEnvoy(t, ours, "DELTA_GRPC")) })
-	t.Run("grpc-go", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours)) })
+	t.Run("grpc-go", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, false)) })
+	t.Run("grpc-go/inline", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, true)) })
 }
 
 // The same through go-control-plane's SnapshotCache, to compare: it sends all types at once.
@@ -57,7 +57,7 @@ func TestSwapsThroughSnapshotCache(t *testing.T) {
 	for name, swap := range map[string]func() int64{
 		"envoy/sotw":  func() int64 { return swapEnvoy(t, snapshots, "GRPC") },
 		"envoy/delta": func() int64 { return swapEnvoy(t, snapshots, "DELTA_GRPC") },
-		"grpc-go":     func() int64 { return swapGRPC(t, snapshots) },
+		"grpc-go":     func() int64 { return swapGRPC(t, snapshots, false) },
 	} {
 		t.Logf("SnapshotCache, %s: %d requests failed in %d swaps", name, swap(), swaps)
 	}
@@ -79,15 +79,9 @@ func ours(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) 
 	return addr, func(listener *listenerv3.Listener, n int, backend *net.TCPAddr) {
 		commits := map[*xds.Collection]*xds.Commit{}
 		for url, m := range parts(listener, n, backend) {
-			a, err := anypb.New(m)
+			e, err := xds.NewEntry(m)
 			require.NoError(t, err)
-			b, err := proto.Marshal(a)
-			require.NoError(t, err)
-			name := cachev3.GetResourceName(m)
-			commits[colls[url]] = &xds.Commit{Reset: true, Put: []*xds.Entry{{Name: name, Version: fmt.Sprint(n), Any: b, Child: name}}}
-			if url == xds.ListenerURL {
-				commits[colls[url]].Put[0].Version = "1"
-			}
+			commits[colls[url]] = &xds.Commit{Reset: true, Put: []*xds.Entry{e}}
 		}
 		group.Apply(commits)
 		for _, c := range colls {
@@ -169,17 +163,26 @@ func address(a *net.TCPAddr) *corev3.Address {
 	}}}
 }
 
-// manager is an HTTP connection manager whose routes come by RDS.
-func manager(t *testing.T) *anypb.Any {
+// manager is an HTTP connection manager with routes of its own, or whose routes come by RDS if these are nil.
+func manager(t *testing.T, routes *routev3.RouteConfiguration) *anypb.Any {
 	router, err := anypb.New(&routerv3.Router{})
 	require.NoError(t, err)
-	hcm, err := anypb.New(&hcmv3.HttpConnectionManager{
+	m := &hcmv3.HttpConnectionManager{
 		StatPrefix:     "in",
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "route", ConfigSource: ads()}},
 		HttpFilters:    []*hcmv3.HttpFilter{{Name: "envoy.filters.http.router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router}}},
-	})
+	}
+	if routes != nil {
+		m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
+	}
+	hcm, err := anypb.New(m)
 	require.NoError(t, err)
 	return hcm
+}
+
+// apiListener is the listener that grpc-go asks for.
+func apiListener(t *testing.T, routes *routev3.RouteConfiguration) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: "svc", ApiListener: &listenerv3.ApiListener{ApiListener: manager(t, routes)}}
 }
 
 // load repeats a request, several at a time, until it is stopped. What a request returns is what answered it.
@@ -233,7 +236,7 @@ func swapEnvoy(t *testing.T, control plane, api string) (failed int64) {
 	listener := &listenerv3.Listener{
 		Name: "in", Address: address(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(t)},
+			Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: manager(t, nil)},
 		}}}},
 	}
 	backend := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: backend(t, "one")}
@@ -283,35 +286,36 @@ static_resources:
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: HOST, port_value: PORT}}}}]}]
 `
 
-// swapGRPC is swapEnvoy for grpc-go's xDS client, whose cluster moves between two backends.
-func swapGRPC(t *testing.T, control plane) (failed int64) {
+// swapGRPC is swapEnvoy for grpc-go's xDS client, each cluster of which has a backend of its own. If inline, the route is
+// part of the listener.
+func swapGRPC(t *testing.T, control plane, inline bool) (failed int64) {
 	addr, set := control(t)
-	listener := &listenerv3.Listener{Name: "svc", ApiListener: &listenerv3.ApiListener{ApiListener: manager(t)}}
-	var backends []*net.TCPAddr
-	for range 2 {
+	var backends []*net.TCPAddr // one for each swap, so that an answer tells how far the client is
+	for range swaps + 1 {
 		addr := serveGRPC(t, func(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, health.NewServer()) })
 		a, err := net.ResolveTCPAddr("tcp", addr)
 		require.NoError(t, err)
 		backends = append(backends, a)
 	}
-	set(listener, 0, backends[0])
+	swap := func(n int) {
+		var routes *routev3.RouteConfiguration
+		if inline {
+			routes = parts(nil, n, backends[n])[xds.RouteURL].(*routev3.RouteConfiguration)
+		}
+		set(apiListener(t, routes), n, backends[n])
+	}
+	swap(0)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
 		`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, addr))
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///svc", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	var tooEarly atomic.Int64
 	request := func() (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var p peer.Peer
 		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p))
-		if err != nil && strings.Contains(err.Error(), "unknown cluster selected for RPC") {
-			tooEarly.Add(1) // grpc-go takes a new route into use before the balancer that it leads to, whoever serves it
-			time.Sleep(time.Millisecond)
-			return "", nil
-		}
 		if err != nil {
 			return "", err
 		}
@@ -320,10 +324,10 @@ func swapGRPC(t *testing.T, control plane) (failed int64) {
 	require.Eventually(t, func() bool { _, err := request(); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	l := startLoad(t, request)
 	for n := 1; n <= swaps; n++ {
-		set(listener, n, backends[n%2])
-		l.until(t, backends[n%2].String())
+		swap(n)
+		l.until(t, backends[n].String())
 	}
 	failed = l.end()
-	t.Logf("grpc-go: %d requests answered, %d failed, %d were too early for their client", l.answered.Load(), failed, tooEarly.Load())
+	t.Logf("grpc-go, inline %t: %d requests answered, %d failed", inline, l.answered.Load(), failed)
 	return failed
 }

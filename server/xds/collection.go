@@ -32,6 +32,18 @@ type Type struct {
 	// ChildURL is the type of the resources that Entry.Child names. A client that got a new version of a parent is sent the
 	// child again, since Envoy waits for it.
 	ChildURL string
+	// Introduce, if not nil, makes of an entry of the type that a client has, and of the next one of that name, an interim
+	// version that does what the former does, and by which a client that asks for resources of LeadsURL by name learns of those
+	// that the latter leads to besides, which leads says. On an aggregated stream such a client is sent the interim version
+	// first, and the next one when it has those resources, and their children, or the acknowledgement timeout has passed. It is
+	// nil if there is nothing new to lead to, or Introduce does not know the entries.
+	//
+	// Equal arguments must have equal results, so that replicas agree, and the interim version must not have the version of
+	// either entry; it may be left empty. Introduce is called once for each change of an entry between two states, not for each
+	// client, from any goroutine, and while a stream is locked: it must not wait, nor call the server.
+	Introduce func(has, next *Entry) (interim *Entry, leads []Lead)
+	// LeadsURL is the type of the resources that Introduce speaks of. It has a lower rank.
+	LeadsURL string
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
 }
@@ -59,11 +71,11 @@ func TypeOf(url string) Type {
 	case EndpointURL:
 		t.Rank, t.Partial = 2, true
 	case ListenerURL:
-		t.Rank = 3
+		t.Rank, t.LeadsURL, t.Introduce = 3, ClusterURL, introduceListener
 	case ScopedURL:
 		t.Rank = 4
 	case RouteURL:
-		t.Rank, t.Partial = 5, true
+		t.Rank, t.Partial, t.LeadsURL, t.Introduce = 5, true, ClusterURL, introduceRoutes
 	case VHostURL:
 		t.Rank, t.Partial = 6, true
 	case SecretURL, ExtURL, RuntimeURL:

@@ -14,6 +14,8 @@ type diff struct {
 	delta [forms]weakly[deltas]
 	// keeping is the state that has the puts but not yet the removals, and the way to it.
 	keeping func() (*state, *diff)
+
+	introduction introduction
 }
 
 var noDiff = &diff{}
@@ -63,6 +65,8 @@ func (s *state) since(from *state) *diff {
 	switch {
 	case from == s:
 		return noDiff
+	case from.onward == s:
+		return from.rest
 	case from.len == 0:
 		return s.sinceNothing.get(func() *diff { return &diff{puts: slices.AppendSeq(make([]*Entry, 0, s.len), s.all()), whole: true} })
 	}

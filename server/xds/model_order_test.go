@@ -38,17 +38,45 @@ type orderModel struct {
 	version  int
 	out      []*request        // on their way to the server
 	applied  map[string]string // gRPC: the clusters that are in use, by route
+	known    map[string]string // gRPC: the version of each route that its balancer has been told of
 }
 
 const orderRoutes = 3
 
+// orderTypeOf is TypeOf for the things of the model: the version of a route is the cluster that it leads to, a number, and, if it
+// is an interim version, the cluster that it leads to besides.
+func orderTypeOf(t *testing.T, url string) Type {
+	typ := TypeOf(url)
+	typ.Introduce = nil
+	if url == RouteURL {
+		typ.Introduce = func(has, next *Entry) (*Entry, []Lead) {
+			used, will := clustersIn(has.Version), clustersIn(next.Version)
+			if slices.Contains(used, will[0]) {
+				return nil, nil
+			}
+			return thing(t, has.Name, has.Version+"+"+will[0], ""), []Lead{{used, will}}
+		}
+	}
+	return typ
+}
+
+// clustersIn returns the cluster that a version of a route leads to, and those that it introduces.
+func clustersIn(version string) []string {
+	first, introduced, _ := strings.Cut(version, "+")
+	cluster, _, _ := strings.Cut(first, "/")
+	if introduced == "" {
+		return []string{cluster}
+	}
+	return append([]string{cluster}, strings.Split(introduced, "+")...)
+}
+
 func newOrderModel(t *testing.T, seed uint64) *orderModel {
 	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), seed)
-	o := &orderModel{model: m, routes: make(map[string]string), applied: make(map[string]string)}
+	o := &orderModel{model: m, routes: make(map[string]string), applied: make(map[string]string), known: make(map[string]string)}
 	m.r = rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // not for secrets
 	m.group = NewGroup(Debounce{})
 	for _, url := range modelTypes {
-		m.colls[url] = m.group.Collection(TypeOf(url))
+		m.colls[url] = m.group.Collection(orderTypeOf(m.t, url))
 		m.colls[url].MarkSynced()
 	}
 	m.server.opts.Pacing = Pacing{Least: -1}
@@ -80,7 +108,7 @@ func (o *orderModel) open() {
 		ty := o.types[url]
 		ty.asked, ty.nonce, ty.wants = false, "", map[string]bool{}
 		if !o.delta { // it cannot say what it has, and loses at once what is gone
-			ty.have, o.applied = map[string]string{}, map[string]string{}
+			ty.have, o.applied, o.known = map[string]string{}, map[string]string{}, map[string]string{}
 		}
 	}
 	if o.grpc {
@@ -100,7 +128,12 @@ func (o *orderModel) routeNames() (names []string) {
 
 // clustersOf returns the clusters that a gRPC client needs: those in use, and those that its routes lead to.
 func (o *orderModel) clustersOf() []string {
-	all := maps.Clone(o.routesHad())
+	all := o.routesHad()
+	for route, version := range o.types[RouteURL].have {
+		for _, cluster := range clustersIn(version)[1:] {
+			all[cluster+" introduced by "+route] = cluster
+		}
+	}
 	for route, cluster := range o.applied {
 		all["in use by "+route] = cluster
 	}
@@ -311,13 +344,15 @@ func (o *orderModel) clustersChanged(before map[string]string) {
 func (o *orderModel) follow() {
 	if o.grpc {
 		ready := true
-		for _, cluster := range o.routesHad() {
-			_, has := o.types[ClusterURL].have[cluster]
-			_, endpoints := o.types[EndpointURL].have[cluster]
-			ready = ready && has && endpoints
+		for _, version := range o.types[RouteURL].have {
+			for _, cluster := range clustersIn(version) {
+				_, has := o.types[ClusterURL].have[cluster]
+				_, endpoints := o.types[EndpointURL].have[cluster]
+				ready = ready && has && endpoints
+			}
 		}
 		if ready { // it switches to new routes when it has all that they lead to
-			o.applied = o.routesHad()
+			o.apply()
 		}
 		if len(o.types[ListenerURL].have) > 0 {
 			o.want(RouteURL, o.routeNames()...)
@@ -337,6 +372,18 @@ func (o *orderModel) follow() {
 			o.want(RouteURL, o.routeNames()...)
 		}
 	}
+}
+
+// apply has a gRPC client take the routes that it has into use: each at once, and only then does its balancer get to know the
+// clusters that it leads to.
+func (o *orderModel) apply() {
+	o.applied = o.routesHad()
+	for route, cluster := range o.applied {
+		if known, ok := o.known[route]; ok {
+			o.require(slices.Contains(clustersIn(known), cluster), "route %s leads to %s, of which the balancer knows nothing", route, cluster)
+		}
+	}
+	o.known = maps.Clone(o.types[RouteURL].have)
 }
 
 // check says that whatever route is in use leads to a cluster with endpoints.

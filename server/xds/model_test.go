@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"maps"
 	"math"
@@ -134,7 +135,7 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	}
 	m.server = &Server{catalog: m, opts: opts, log: server.log, metrics: server.metrics, logged: server.logged}
 	for _, url := range modelTypes {
-		m.colls[url] = m.group.Collection(TypeOf(url))
+		m.colls[url] = m.group.Collection(modelTypeOf(m.t, url))
 		m.types[url] = &modelType{wants: map[string]bool{}, have: map[string]string{}, again: map[string]int{}, told: map[string]bool{}}
 	}
 	for range 3 {
@@ -147,6 +148,25 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	}
 	m.connect(false)
 	return m
+}
+
+// modelTypeOf is TypeOf for the things of the model, of which some versions introduce clients to clusters. These are told by the
+// name and the versions.
+func modelTypeOf(t *testing.T, url string) Type {
+	typ := TypeOf(url)
+	if typ.Introduce == nil {
+		return typ
+	}
+	typ.Introduce = func(has, next *Entry) (*Entry, []Lead) {
+		version := has.Version + ">" + next.Version
+		of := crc32.ChecksumIEEE([]byte(has.Name + version))
+		if of%4 == 0 || strings.Contains(has.Version, ">") {
+			return nil, nil
+		}
+		name := func(shift int) string { return fmt.Sprintf("n%d", of>>shift%modelNames) }
+		return thing(t, has.Name, version, ""), []Lead{{[]string{name(2)}, []string{name(5), name(9)}}}
+	}
+	return typ
 }
 
 // Collection implements Catalog.
@@ -478,6 +498,10 @@ func (m *model) pump() (sent bool, wait time.Duration) {
 	}
 	m.sent++
 	msg.number, m.cut = m.planned, msg.version == ""
+	for _, version := range msg.puts {
+		clusters := m.stream.types[ClusterURL]
+		m.require(!strings.Contains(version, ">") || clusters != nil && !clusters.wants.all, "%s: %s is not for who takes all clusters", short(msg.typ), version)
+	}
 	m.inbox = append(m.inbox, msg)
 	m.types[msg.typ].sent = msg.nonce
 	m.note("sent %s nonce=%s version=%s +%v -%v beats=%v", short(msg.typ), msg.nonce, msg.version, msg.puts, msg.removed, msg.beats)

@@ -13,6 +13,7 @@ import (
 //     a newer cut only when all that the last one added is with the client.
 //   - What is added goes in order of rank. While a client has yet to acknowledge new children (clusters, then their endpoints),
 //     parents of higher rank wait.
+//   - A client that asks by name for what a parent leads to is introduced to it first: see introduce.go.
 //   - What is removed goes after that, in reverse order of rank, when the parents are acknowledged.
 //   - Nothing waits longer than the acknowledgement timeout for any one thing. What clients by name are to lose waits that long
 //     after each change of a parent. If parents do not rest of themselves, the stream stays with its cut until that is gone.
@@ -65,13 +66,15 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 		}
 		parent := s.parent(sub)
 		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting)
+		introducing := s.introducing(sub, now)
 		switch p := sub.plan(true); {
-		case !p.adds:
+		case !p.adds && !introducing:
 			sub.rest(&p)
-		case ahead:
+			sub.via = nil
+		case p.adds && ahead:
 			pending = true
-		case s.mayGo(sub, now):
-			return sub, p, true, false
+		case p.adds && s.mayGo(sub, now):
+			return sub, s.introduced(sub, p), true, false
 		default:
 			pending = true
 			if parent == nil {

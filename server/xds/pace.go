@@ -8,6 +8,7 @@ import (
 // Pacing spaces out the responses of state-of-the-world types in full, each of which is everything again. The first change
 // goes at once. The next waits until Least has passed, or ten times what the client took to acknowledge the last response,
 // but by no more than Most: so a client spends a tenth of its time on what we send. Answers to requests do not wait.
+// A client that was introduced to something (Type.Introduce) is left with it for Least before it is led elsewhere again.
 type Pacing struct {
 	Least time.Duration // one second if zero; negative for no pacing
 	Most  time.Duration // ten seconds if zero
@@ -23,6 +24,7 @@ func (p *Pacing) setDefaults() {
 // pace is what a subscription knows of its client's pace.
 type pace struct {
 	changed time.Time     // when a change was last sent; zero if none was
+	led     time.Time     // when the client was last sent what it had been introduced to; zero if it never was
 	took    time.Duration // from sending the last response that was acknowledged until then
 }
 
@@ -39,4 +41,13 @@ func (p *pace) wait(now time.Time, pacing Pacing) time.Duration {
 		return 0
 	}
 	return max(p.changed.Add(min(max(pacingShare*p.took, pacing.Least), pacing.Most)).Sub(now), 0)
+}
+
+// settle returns how long the client is to be left with what it was introduced to, or zero: of two moves at once it would be
+// told when it has not begun with the first, and could do neither in order.
+func (p *pace) settle(now time.Time, pacing Pacing) time.Duration {
+	if p.led.IsZero() || pacing.Least < 0 {
+		return 0
+	}
+	return max(p.led.Add(pacing.Least).Sub(now), 0)
 }

@@ -176,6 +176,7 @@ type step struct {
 	news    []*Entry // what is new or newer to the client, unless it is the difference
 	puts    []*Entry // what is listed
 	removed []string
+	via     *via   // set if the client is to be introduced to something by this
 	spans   []span // where puts stand in diff.puts, if they are to be sent from its encoding; else nil
 }
 

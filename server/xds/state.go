@@ -29,6 +29,10 @@ type state struct {
 	byName       weakly[index]
 	sinceNothing weakly[diff]
 
+	// of a state of interim versions: the state that it is on the way to, and what is different there
+	onward *state
+	rest   *diff
+
 	mu    sync.Mutex
 	diffs map[uint64]*diff // by the revision that they start from; they do not keep the state itself alive
 }

@@ -415,6 +415,7 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	}
 	sub.beating = false
 	sub.has = p.has
+	sub.introduce(p.via, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
 	if sub.beat.IsZero() {
 		sub.beat = now

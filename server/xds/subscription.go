@@ -34,6 +34,8 @@ type subscription struct {
 	removes time.Time // since when something is to be removed that the client may yet use; zero if nothing is
 	beating bool      // what is being sent is a heartbeat
 
+	via *via // where the client is while it is introduced to what it is to be led to; else nil
+
 	// of a type that has children: see expect
 	children map[string]struct{} // that the client is expected to have before a parent leads to them
 	expects  time.Time           // since when
@@ -222,14 +224,23 @@ func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
 
 // paced returns how long the subscription must leave its client alone, or zero. Who asks is answered at once.
 func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
-	if !s.inFull(&s.wants) || s.has.asked() {
+	switch {
+	case s.has.asked():
 		return 0
+	case s.inFull(&s.wants):
+		return s.pace.wait(now, pacing)
 	}
-	return s.pace.wait(now, pacing)
+	return s.pace.settle(now, pacing)
 }
 
-// plan says how the client is brought to the goal.
-func (s *subscription) plan(keep bool) step { return plan(s.variant, &s.has, &s.wants, s.goal, keep) }
+// plan says how the client is brought to the goal, or to where it is while it is introduced to something.
+func (s *subscription) plan(keep bool) step {
+	goal := s.goal
+	if s.via != nil && !s.via.over {
+		goal = s.via.at
+	}
+	return plan(s.variant, &s.has, &s.wants, goal, keep)
+}
 
 // rest notes where a step leads that has nothing to say.
 func (s *subscription) rest(p *step) {

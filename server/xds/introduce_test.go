@@ -1,0 +1,366 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+)
+
+// talk is a client that says what it is told to, on a stream without a network and with a clock of its own. The types are those of
+// the model of the order.
+type talk struct {
+	*model
+	all   bool // of the clusters
+	last  *message
+	lasts map[string]*message // of each type
+}
+
+// newTalk begins with a client that has route r, which leads to cluster c0, and that.
+func newTalk(t *testing.T, delta, all bool) *talk {
+	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
+	m.group, m.delta, m.ttl, m.server.opts.Pacing = NewGroup(Debounce{}), delta, false, Pacing{Least: -1}
+	for _, url := range modelTypes {
+		m.colls[url] = m.group.Collection(orderTypeOf(t, url))
+		m.colls[url].MarkSynced()
+	}
+	k := &talk{model: m, all: all, lasts: map[string]*message{}}
+	k.swap("c0/1")
+	k.connect(false)
+	if all {
+		k.ask(ClusterURL, "*")
+	} else {
+		k.ask(ClusterURL, "c0")
+	}
+	k.hear(ClusterURL, "c0@1")
+	k.ack()
+	k.ask(EndpointURL, "c0")
+	k.hear(EndpointURL, "c0@1")
+	k.ack()
+	k.ask(RouteURL, "r")
+	k.hear(RouteURL, "r@c0/1")
+	k.ack()
+	k.rest()
+	return k
+}
+
+// swap has the server lead r to another cluster, and have no other.
+func (k *talk) swap(version string) {
+	cluster := clustersIn(version)[0]
+	k.group.Apply(map[*Collection]*Commit{
+		k.colls[ClusterURL]:  {Reset: true, Put: []*Entry{thing(k.t, cluster, "1", "")}},
+		k.colls[EndpointURL]: {Reset: true, Put: []*Entry{thing(k.t, cluster, "1", "")}},
+		k.colls[RouteURL]:    {Put: []*Entry{thing(k.t, "r", version, "")}},
+	})
+}
+
+// ask asks for names of a type, which are in SotW all that are wanted.
+func (k *talk) ask(url string, names ...string) {
+	req := k.request(url)
+	if last := k.lasts[url]; last != nil && !k.delta {
+		req.nonce = last.nonce
+	}
+	if req.names = names; k.delta {
+		had := func(name string) bool { return k.types[url].wants[name] }
+		req.subscribe, req.names = slices.DeleteFunc(slices.Clone(names), had), nil
+	}
+	k.send(req)
+	k.types[url].wants = set(names)
+}
+
+func (k *talk) answer(err *rpcstatus.Status) {
+	req := k.request(k.last.typ)
+	req.nonce, req.err = k.last.nonce, err
+	if !k.delta {
+		req.names = slices.Sorted(maps.Keys(k.types[k.last.typ].wants))
+	}
+	k.send(req)
+}
+
+func (k *talk) ack() { k.answer(nil) }
+
+// hear takes the next message, which comes now.
+func (k *talk) hear(url string, puts ...string) {
+	k.t.Helper()
+	sent, wait := k.pump()
+	require.True(k.t, sent, "nothing comes for %s", wait)
+	k.last = k.inbox[0]
+	k.inbox = nil
+	k.lasts[url] = k.last
+	var got []string
+	for name, version := range k.last.puts {
+		got = append(got, name+"@"+version)
+	}
+	for _, name := range k.last.removed {
+		got = append(got, "-"+name)
+	}
+	require.Equal(k.t, url, k.last.typ)
+	require.ElementsMatch(k.t, puts, got)
+}
+
+// waits says that nothing comes, and for how long at most.
+func (k *talk) waits() time.Duration {
+	k.t.Helper()
+	sent, wait := k.pump()
+	require.False(k.t, sent, "%s is sent", k.log[len(k.log)-1])
+	return wait
+}
+
+// rest says that nothing comes.
+func (k *talk) rest() {
+	k.t.Helper()
+	require.Zero(k.t, k.waits())
+}
+
+func sotwAndDelta(t *testing.T, test func(*testing.T, bool)) {
+	t.Run("sotw", func(t *testing.T) { test(t, false) })
+	t.Run("delta", func(t *testing.T) { test(t, true) })
+}
+
+// follow has the client ask for cluster c1 besides c0, as gRPC does when a route leads there.
+func (k *talk) follow() {
+	k.t.Helper()
+	k.ask(ClusterURL, "c0", "c1")
+	if k.delta {
+		k.hear(ClusterURL, "c1@1")
+	} else {
+		k.hear(ClusterURL, "c0@1", "c1@1")
+	}
+	k.ack()
+	k.ask(EndpointURL, "c0", "c1")
+	k.hear(EndpointURL, "c1@1")
+	k.ack()
+}
+
+// A client by name is led to a new cluster when it has that and its endpoints, and keeps the old one until it had time to drop it.
+func TestIntroduction(t *testing.T) {
+	sotwAndDelta(t, func(t *testing.T, delta bool) {
+		k := newTalk(t, delta, false)
+		k.swap("c1/2")
+		k.hear(RouteURL, "r@c0/1+c1")
+		require.Equal(t, modelAckTimeout, k.waits(), "for the acknowledgement")
+		k.ack()
+		require.Equal(t, modelAckTimeout, k.waits(), "for the client to ask for the cluster")
+		k.ask(ClusterURL, "c0", "c1")
+		if delta {
+			k.hear(ClusterURL, "c1@1")
+		} else {
+			k.hear(ClusterURL, "c0@1", "c1@1")
+		}
+		require.Positive(t, k.waits())
+		k.ack()
+		require.Positive(t, k.waits())
+		k.ask(EndpointURL, "c0", "c1")
+		k.hear(EndpointURL, "c1@1")
+		require.Positive(t, k.waits())
+		k.ack()
+		k.hear(RouteURL, "r@c1/2")
+		k.ack()
+		require.Equal(t, modelAckTimeout, k.waits(), "before anything is removed")
+		k.pass(modelAckTimeout)
+		if delta {
+			k.hear(EndpointURL, "-c0")
+			k.ack()
+			k.hear(ClusterURL, "-c0")
+		} else {
+			k.hear(ClusterURL, "c1@1")
+		}
+		k.ack()
+		k.rest()
+	})
+}
+
+// A client of all clusters is sent them before the route, which nothing comes before.
+func TestNoIntroductionToAWildcard(t *testing.T) {
+	sotwAndDelta(t, func(t *testing.T, delta bool) {
+		k := newTalk(t, delta, true)
+		k.swap("c1/2")
+		if delta {
+			k.hear(ClusterURL, "c1@1")
+		} else {
+			k.hear(ClusterURL, "c0@1", "c1@1")
+		}
+		k.ack()
+		k.ask(EndpointURL, "c0", "c1")
+		k.hear(EndpointURL, "c1@1")
+		k.ack()
+		k.hear(RouteURL, "r@c1/2")
+	})
+}
+
+// One who does not have the clusters that a route leads to has no use for it, and is led elsewhere at once.
+func TestIntroductionToWhoDoesNotAsk(t *testing.T) {
+	sotwAndDelta(t, func(t *testing.T, delta bool) {
+		k := newTalk(t, delta, false)
+		k.swap("c1/2")
+		k.hear(RouteURL, "r@c0/1+c1")
+		k.ack()
+		k.pass(modelAckTimeout - 1)
+		require.EqualValues(t, 1, k.waits())
+		k.pass(1)
+		k.hear(RouteURL, "r@c1/2")
+		k.ack()
+		k.swap("c2/3")
+		k.hear(RouteURL, "r@c2/3") // it is not made to wait again
+		k.ack()
+		k.swap("c1/4")
+		k.hear(RouteURL, "r@c1/4")
+		k.ack()
+		k.follow() // which it should have been given time for
+		k.swap("c3/5")
+		k.hear(RouteURL, "r@c1/4+c3")
+	})
+}
+
+func TestIntroductionThatIsRejected(t *testing.T) {
+	sotwAndDelta(t, func(t *testing.T, delta bool) {
+		k := newTalk(t, delta, false)
+		k.swap("c1/2")
+		k.hear(RouteURL, "r@c0/1+c1")
+		k.answer(&rpcstatus.Status{Message: "what is that"})
+		k.hear(RouteURL, "r@c1/2")
+	})
+}
+
+// What is not there is not waited for, once the interim version is acknowledged.
+func TestIntroductionToWhatIsNotThere(t *testing.T) {
+	k := newTalk(t, true, false)
+	k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
+	k.hear(RouteURL, "r@c0/1+c9")
+	require.Positive(t, k.waits())
+	k.ack()
+	k.hear(RouteURL, "r@c9/2")
+}
+
+func TestASecondChangeDuringAnIntroduction(t *testing.T) {
+	sotwAndDelta(t, func(t *testing.T, delta bool) {
+		k := newTalk(t, delta, false)
+		k.swap("c1/2")
+		k.hear(RouteURL, "r@c0/1+c1")
+		k.swap("c2/3")
+		k.ack()
+		require.Positive(t, k.waits())
+		k.follow()
+		k.hear(RouteURL, "r@c1/2")
+		k.ack()
+		k.hear(RouteURL, "r@c1/2+c2")
+	})
+}
+
+// Of a second change right after the first the client hears when it had time to take the first one.
+func TestASecondIntroductionWaits(t *testing.T) {
+	k := newTalk(t, true, false)
+	k.server.opts.Pacing = Pacing{Least: time.Second}
+	k.swap("c1/2")
+	k.hear(RouteURL, "r@c0/1+c1")
+	k.ack()
+	k.follow()
+	k.hear(RouteURL, "r@c1/2")
+	k.ack()
+	k.swap("c2/3")
+	require.Equal(t, time.Second, k.waits())
+	k.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1", "2", "")}})
+	k.hear(EndpointURL, "c1@2") // which is nothing new to lead to
+	k.ack()
+	k.pass(time.Second)
+	k.hear(RouteURL, "r@c1/2+c2")
+}
+
+// What the client asks for meanwhile does not wait.
+func TestAnotherRouteDuringAnIntroduction(t *testing.T) {
+	sotwAndDelta(t, func(t *testing.T, delta bool) {
+		k := newTalk(t, delta, false)
+		k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})
+		k.rest()
+		k.swap("c1/2")
+		k.hear(RouteURL, "r@c0/1+c1")
+		k.ack()
+		k.ask(RouteURL, "r", "s")
+		k.hear(RouteURL, "s@c0/1")
+		k.ack()
+		require.Equal(t, modelAckTimeout, k.waits(), "for the cluster")
+		k.follow()
+		k.hear(RouteURL, "r@c1/2")
+	})
+}
+
+// Who comes back with an interim version is sent what it stood for.
+func TestResumingWithAnInterimVersion(t *testing.T) {
+	k := newTalk(t, true, false)
+	k.swap("c1/2")
+	k.connect(false)
+	req := k.request(RouteURL)
+	req.subscribe, req.initial = []string{"r"}, k.initial(map[string]string{"r": "c0/1+c1"})
+	k.send(req)
+	k.hear(RouteURL, "r@c1/2")
+
+	k = newTalk(t, false, false)
+	k.swap("c1/2")
+	k.hear(RouteURL, "r@c0/1+c1")
+	version := k.last.version
+	k.connect(false)
+	req = k.request(RouteURL)
+	req.version = version // of everything, as a client of all routes has it
+	k.send(req)
+	k.hear(RouteURL, "r@c1/2")
+	require.NotEqual(t, version, k.last.version)
+}
+
+// Replicas agree on the version of the interim state, and compute it once for all of their clients.
+func TestIntroductionIsShared(t *testing.T) {
+	var versions []string
+	for range 2 {
+		calls := 0
+		typ := Type{URL: "top", Rank: 2, Introduce: func(has, _ *Entry) (*Entry, []Lead) {
+			calls++
+			e := thing(t, has.Name, "", "")
+			e.Version = ""
+			return e, nil
+		}}
+		c := NewCollection(typ, Debounce{})
+		c.Apply(Commit{Put: []*Entry{thing(t, "r", "1", ""), thing(t, "s", "1", "")}})
+		from := c.current.Load()
+		c.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
+		to := c.current.Load()
+		at := to.since(from).introduce(from, to, typ.Introduce).at
+		require.Same(t, at, to.since(from).introduce(from, to, typ.Introduce).at)
+		require.Equal(t, 1, calls)
+		back := to.since(at)
+		require.Equal(t, []string{"r"}, names(back.puts))
+		require.Same(t, back, to.since(at), "and shared")
+		versions = append(versions, at.version)
+	}
+	require.Equal(t, versions[0], versions[1])
+}
+
+// What is led to need not have children: then its own acknowledgement is waited for.
+func TestIntroductionToWhatHasNoChildren(t *testing.T) {
+	k := newTalk(t, true, false)
+	k.group = NewGroup(Debounce{})
+	leaf, top := Type{URL: "leaf", Rank: 1}, orderTypeOf(t, RouteURL)
+	top.URL, top.LeadsURL = "top", "leaf"
+	k.colls = map[string]*Collection{"leaf": k.group.Collection(leaf), "top": k.group.Collection(top)}
+	k.types["leaf"], k.types["top"] = &modelType{}, &modelType{}
+	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", "")}})
+	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c0/1", "")}})
+	k.colls["leaf"].MarkSynced()
+	k.colls["top"].MarkSynced()
+	k.connect(false)
+	k.ask("leaf", "c0")
+	k.hear("leaf", "c0@1")
+	k.ack()
+	k.ask("top", "r")
+	k.hear("top", "r@c0/1")
+	k.ack()
+	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c1/2", "")}})
+	k.hear("top", "r@c0/1+c1")
+	k.ack()
+	k.ask("leaf", "c1")
+	k.hear("leaf", "c1@1")
+	require.Positive(t, k.waits(), "for its acknowledgement")
+	k.ack()
+	k.hear("top", "r@c1/2")
+}

@@ -1,0 +1,207 @@
+package xds
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// What clients of gRPC are introduced to: the clusters of a RouteConfiguration, be it a resource of its own or within the
+// ApiListener of a Listener.
+
+// introduceRoutes is Type.Introduce of RouteConfigurations.
+func introduceRoutes(has, next *Entry) (interim *Entry, leads []Lead) {
+	var from, to routev3.RouteConfiguration
+	if !has.decode(&from) || !next.decode(&to) {
+		return nil, nil
+	}
+	if leads = introduceClusters(&from, &to); len(leads) == 0 {
+		return nil, nil
+	}
+	return next.with(&from), leads
+}
+
+// introduceListener is Type.Introduce of Listeners. One that changes to a RouteConfiguration of another name is not introduced.
+func introduceListener(has, next *Entry) (interim *Entry, leads []Lead) {
+	from, fromHTTP := has.apiListener()
+	to, toHTTP := next.apiListener()
+	if from == nil || to == nil {
+		return nil, nil
+	}
+	if leads = introduceClusters(fromHTTP.GetRouteConfig(), toHTTP.GetRouteConfig()); len(leads) == 0 {
+		return nil, nil
+	}
+	inner := from.ApiListener.ApiListener
+	if err := anypb.MarshalFrom(inner, fromHTTP, proto.MarshalOptions{Deterministic: true}); err != nil {
+		return nil, nil
+	}
+	return next.with(from), leads
+}
+
+// apiListener returns the Listener that e is, and what it has for gRPC; nil if it is none, or has nothing.
+func (e *Entry) apiListener() (*listenerv3.Listener, *hcmv3.HttpConnectionManager) {
+	var l listenerv3.Listener
+	var http hcmv3.HttpConnectionManager
+	if !e.decode(&l) || l.GetApiListener().GetApiListener().UnmarshalTo(&http) != nil || http.GetRouteConfig() == nil {
+		return nil, nil
+	}
+	return &l, &http
+}
+
+// decode reports whether e is a message of the type of m, which it fills in.
+func (e *Entry) decode(m proto.Message) bool {
+	var body anypb.Any
+	return proto.Unmarshal(e.Any, &body) == nil && body.MessageIs(m) && body.UnmarshalTo(m) == nil
+}
+
+// with returns e with another message for content, or nil.
+func (e *Entry) with(m proto.Message) *Entry {
+	changed, err := NewEntry(m)
+	if err != nil {
+		return nil
+	}
+	changed.Name, changed.Child, changed.TTL = e.Name, e.Child, e.TTL
+	return changed
+}
+
+// introduceClusters adds to from, for each virtual host, routes to the clusters that its clients will use when they have the
+// configuration to, and do not use yet. No request takes these routes.
+func introduceClusters(from, to *routev3.RouteConfiguration) (leads []Lead) {
+	hosts, next := hostsOf(from), hostsOf(to)
+	become := make(map[*routev3.VirtualHost][]*routev3.VirtualHost) // what a virtual host is to its clients afterwards
+	for domain, vh := range hosts.domains {
+		become[vh] = append(become[vh], next.find(domain))
+	}
+	for domain, vh := range next.domains {
+		if was := hosts.find(domain); was != nil {
+			become[was] = append(become[was], vh)
+		}
+	}
+	for _, vh := range from.GetVirtualHosts() {
+		used, will := make(map[string]struct{}), make(map[string]struct{})
+		addClusters(used, vh)
+		for _, n := range become[vh] {
+			addClusters(will, n)
+		}
+		maps.DeleteFunc(will, func(name string, _ struct{}) bool { _, ok := used[name]; return ok })
+		if len(used) == 0 || len(will) == 0 { // no request got anywhere, or none gets anywhere new
+			continue
+		}
+		l := Lead{slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(will))}
+		for _, cluster := range l.To {
+			vh.Routes = append(vh.Routes, idleRoute(cluster))
+		}
+		leads = append(leads, l)
+	}
+	return leads
+}
+
+// idleRoute is a route that no request takes, since no header is both there and not there.
+func idleRoute(cluster string) *routev3.Route {
+	present := func(present bool) *routev3.HeaderMatcher {
+		return &routev3.HeaderMatcher{Name: "x-introduced", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present}}
+	}
+	return &routev3.Route{
+		Match: &routev3.RouteMatch{
+			PathSpecifier: &routev3.RouteMatch_Prefix{}, Headers: []*routev3.HeaderMatcher{present(true), present(false)},
+		},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+	}
+}
+
+// addClusters adds the clusters that requests to a virtual host go to. Clients of gRPC do not take routes that look at the
+// parameters of a query, nor send anything to mirrors.
+func addClusters(clusters map[string]struct{}, vh *routev3.VirtualHost) {
+	for _, r := range vh.GetRoutes() {
+		if len(r.GetMatch().GetQueryParameters()) > 0 {
+			continue
+		}
+		if name := r.GetRoute().GetCluster(); name != "" {
+			clusters[name] = struct{}{}
+		}
+		for _, c := range r.GetRoute().GetWeightedClusters().GetClusters() {
+			if c.GetWeight().GetValue() > 0 {
+				clusters[c.GetName()] = struct{}{}
+			}
+		}
+	}
+}
+
+// hosts are the virtual hosts of a RouteConfiguration by their domains.
+type hosts struct {
+	domains   map[string]*routev3.VirtualHost
+	wildcards []string // the domains that stand for several, the better ones first
+}
+
+func hostsOf(c *routev3.RouteConfiguration) *hosts {
+	h := &hosts{domains: make(map[string]*routev3.VirtualHost)}
+	for _, vh := range c.GetVirtualHosts() {
+		for _, domain := range vh.GetDomains() {
+			if _, ok := h.domains[domain]; ok {
+				continue
+			}
+			h.domains[domain] = vh
+			if kindOf(domain) != oneDomain {
+				h.wildcards = append(h.wildcards, domain)
+			}
+		}
+	}
+	slices.SortFunc(h.wildcards, func(a, b string) int { // endings before beginnings, the longer first
+		return cmp.Or(cmp.Compare(kindOf(a), kindOf(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	})
+	return h
+}
+
+// find returns the virtual host that is to a domain, which may stand for several, what it is to most of those; or nil.
+func (h *hosts) find(domain string) *routev3.VirtualHost {
+	if vh := h.domains[domain]; vh != nil {
+		return vh
+	}
+	for _, w := range h.wildcards {
+		if covers(w, domain) {
+			return h.domains[w]
+		}
+	}
+	return nil
+}
+
+// The kinds of domains, in the order in which they are looked at.
+const (
+	oneDomain = iota
+	ending    // *.example.com
+	beginning // www.*
+	anyDomain
+)
+
+func kindOf(domain string) int {
+	switch {
+	case domain == "*":
+		return anyDomain
+	case strings.HasPrefix(domain, "*"):
+		return ending
+	case strings.HasSuffix(domain, "*"):
+		return beginning
+	}
+	return oneDomain
+}
+
+// covers says whether all that domain stands for is in wildcard.
+func covers(wildcard, domain string) bool {
+	of := kindOf(domain)
+	switch kindOf(wildcard) {
+	case anyDomain:
+		return true
+	case ending:
+		return (of == oneDomain || of == ending) && strings.HasSuffix(domain, wildcard[1:])
+	case beginning:
+		return (of == oneDomain || of == beginning) && strings.HasPrefix(domain, wildcard[:len(wildcard)-1])
+	}
+	return false
+}

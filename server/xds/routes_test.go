@@ -1,0 +1,131 @@
+package xds
+
+import (
+	"testing"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// routes makes a RouteConfiguration of virtual hosts in JSON.
+func routes(t *testing.T, hosts string) *routev3.RouteConfiguration {
+	var c routev3.RouteConfiguration
+	require.NoError(t, protojson.Unmarshal([]byte(`{"name":"r","virtual_hosts":[`+hosts+`]}`), &c))
+	return &c
+}
+
+// host is a virtual host with routes to clusters.
+func host(domains string, clusters ...string) string {
+	s := `{"name":"h","domains":[` + domains + `],"routes":[`
+	for i, c := range clusters {
+		if i > 0 {
+			s += ","
+		}
+		s += `{"match":{"prefix":""},"route":{"cluster":"` + c + `"}}`
+	}
+	return s + `]}`
+}
+
+func TestClustersToBeIntroduced(t *testing.T) {
+	const weighted = `{"name":"h","domains":["a"],"routes":[
+		{"match":{"prefix":""},"route":{"weighted_clusters":{"clusters":[{"name":"x","weight":1},{"name":"off","weight":0}]}}},
+		{"match":{"prefix":"","query_parameters":[{"name":"q"}]},"route":{"cluster":"q"}},
+		{"match":{"prefix":""},"route":{"cluster":"y","request_mirror_policies":[{"cluster":"mirror"}]}},
+		{"match":{"prefix":""},"redirect":{}}]}`
+	for _, c := range []struct {
+		name     string
+		from, to string
+		leads    []Lead
+	}{
+		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
+		{"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"), []Lead{{[]string{"x", "y"}, []string{"z"}}}},
+		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
+		{"what requests go to", host(`"a"`, "x"), weighted, []Lead{{[]string{"x"}, []string{"y"}}}},
+		{"what requests went to", weighted, host(`"a"`, "z"), []Lead{{[]string{"x", "y"}, []string{"z"}}}},
+		{"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"), []Lead{{[]string{"z"}, []string{"y"}}}},
+		{"nothing before", host(`"a"`), host(`"a"`, "y"), nil},
+		{"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
+		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []Lead{{[]string{"y"}, []string{"x"}}}},
+		{"a host that nobody asks for", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
+		{
+			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"), host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
+			[]Lead{{[]string{"y"}, []string{"z"}}},
+		},
+		{
+			"endings before beginnings", host(`"a.*"`, "x") + "," + host(`"*"`, "w") + "," + host(`"*.com"`, "y"), host(`"a.com"`, "z") + "," + host(`"a.*"`, "x") + "," + host(`"*.com"`, "y") + "," + host(`"*"`, "w"),
+			[]Lead{{[]string{"y"}, []string{"z"}}},
+		},
+		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []Lead{{[]string{"x"}, []string{"y"}}}},
+		{"one that is several", host(`"www.*"`, "x") + "," + host(`"*"`, "w"), host(`"*"`, "z"), []Lead{{[]string{"x"}, []string{"z"}}, {[]string{"w"}, []string{"z"}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			from, to := routes(t, c.from), routes(t, c.to)
+			before := proto.CloneOf(from)
+			require.Equal(t, c.leads, introduceClusters(from, to))
+			require.True(t, proto.Equal(routes(t, c.to), to))
+			added := 0
+			for i, vh := range from.VirtualHosts {
+				was := len(before.VirtualHosts[i].Routes)
+				added += len(vh.Routes) - was
+				vh.Routes = vh.Routes[:was]
+			}
+			require.True(t, proto.Equal(before, from), "nothing else is changed")
+			want := 0
+			for _, l := range c.leads {
+				want += len(l.To)
+			}
+			require.Equal(t, want, added)
+			require.Empty(t, introduceClusters(before, proto.CloneOf(before)))
+		})
+	}
+}
+
+func TestInterimRoutes(t *testing.T) {
+	entry := func(m proto.Message) *Entry {
+		e, err := NewEntry(m)
+		require.NoError(t, err)
+		return e
+	}
+	has, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
+	next.TTL = time.Minute
+	interim, leads := introduceRoutes(has, next)
+	require.Equal(t, []Lead{{[]string{"x"}, []string{"y"}}}, leads)
+	require.Equal(t, "r", interim.Name)
+	require.Equal(t, time.Minute, interim.TTL)
+	require.NotContains(t, []string{has.Version, next.Version}, interim.Version)
+	var c routev3.RouteConfiguration
+	require.True(t, interim.decode(&c))
+	require.NoError(t, c.ValidateAll(), "as Envoy does")
+	added := c.VirtualHosts[0].Routes[1]
+	require.Equal(t, "y", added.GetRoute().GetCluster())
+	require.Equal(t, added.Match.Headers[0].Name, added.Match.Headers[1].Name)
+	require.NotEqual(t, added.Match.Headers[0].GetPresentMatch(), added.Match.Headers[1].GetPresentMatch())
+	again, _ := introduceRoutes(has, next)
+	require.Equal(t, interim, again, "whoever computes it")
+	none, _ := introduceRoutes(interim, next)
+	require.Nil(t, none, "who has it needs no other")
+	none, _ = introduceRoutes(thing(t, "r", "1", ""), next)
+	require.Nil(t, none)
+
+	listener := func(c *routev3.RouteConfiguration) *Entry {
+		var http anypb.Any
+		require.NoError(t, http.MarshalFrom(&hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: c}}))
+		return entry(&listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &http}})
+	}
+	interim, leads = introduceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))
+	require.Equal(t, []Lead{{[]string{"x"}, []string{"y"}}}, leads)
+	_, http := interim.apiListener()
+	require.True(t, proto.Equal(&c, http.GetRouteConfig()))
+	for _, other := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
+		none, _ = introduceListener(entry(other), listener(routes(t, host(`"a"`, "y"))))
+		require.Nil(t, none)
+		none, _ = introduceListener(listener(routes(t, host(`"a"`, "x"))), entry(other))
+		require.Nil(t, none)
+	}
+}
