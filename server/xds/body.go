@@ -50,62 +50,34 @@ func sotwBodyOf(entries []*Entry, f form) *body {
 
 // deltaBodiesAll is the whole of a state for a delta stream, in chunks.
 func (s *state) deltaBodiesAll(f form) []*body {
-	var bodies []*body
-	b := &body{}
+	c := newChunks(maxChunk)
 	for _, p := range s.pages {
-		e := p.encoded(f)
-		if b.size > 0 && b.size+e.len() > maxChunk {
-			bodies = append(bodies, b)
-			b = &body{}
-		}
-		if e.len() > maxChunk { // entries of many kilobytes: cut the page itself
-			bodies = append(bodies, deltaBodies(p.entries, nil, f)...)
-			continue
-		}
-		b.add(e, len(p.entries))
+		c.page(p, f)
 	}
-	if b.size > 0 || len(bodies) == 0 {
-		bodies = append(bodies, b)
-	}
-	return bodies
+	return c.bodies
 }
 
 // deltaBodiesOf holds puts, which are entries of s in order of name, and removed. Pages of which everything is put are encoded for
 // all streams: a client that brings along something outdated, or asks for a name besides everything, has no copy of its own.
 func (s *state) deltaBodiesOf(puts []*Entry, removed []string, f form) []*body {
-	if len(puts) < minPage {
-		return deltaBodies(puts, removed, f)
-	}
-	var bodies []*body
-	var own []*Entry // that are encoded for this stream
-	b := &body{}
-	for _, p := range s.pages {
-		for len(puts) > 0 && puts[0].Name < p.first() {
-			own, puts = append(own, puts[0]), puts[1:]
+	c := newChunks(maxChunk)
+	own := puts // that are encoded for this stream
+	if len(puts) >= minPage {
+		own = nil
+		for _, p := range s.pages {
+			for len(puts) > 0 && puts[0].Name < p.first() {
+				own, puts = append(own, puts[0]), puts[1:]
+			}
+			if n := len(p.entries); len(puts) >= n && slices.Equal(puts[:n], p.entries) {
+				c.page(p, f)
+				puts = puts[n:]
+			}
 		}
-		n := len(p.entries)
-		if len(puts) < n || !slices.Equal(puts[:n], p.entries) {
-			continue
-		}
-		e := p.encoded(f)
-		if e.len() > maxChunk { // it is to be cut
-			continue
-		}
-		if b.size > 0 && b.size+e.len() > maxChunk {
-			bodies = append(bodies, b)
-			b = &body{}
-		}
-		b.add(e, n)
-		puts = puts[n:]
+		own = append(own, puts...)
 	}
-	own = append(own, puts...)
-	if b.size > 0 {
-		bodies = append(bodies, b)
-	}
-	if len(own)+len(removed) > 0 || len(bodies) == 0 {
-		bodies = append(bodies, deltaBodies(own, removed, f)...)
-	}
-	return bodies
+	c.entries(own, f)
+	c.removals(removed)
+	return c.bodies
 }
 
 // frame is a response on its way to one stream, the type that the codec passes through.

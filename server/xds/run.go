@@ -37,17 +37,45 @@ func (r *run) offset(i int) int {
 	return r.ends[i-1]
 }
 
-// deltaBodies holds puts and removed, in chunks. It returns one empty body if there is nothing.
-func deltaBodies(puts []*Entry, removed []string, f form) []*body {
-	return encodeRun(puts, f, false).bodies([]span{{0, len(puts)}}, removed)
-}
-
-// bodies holds stretches of r and removed, in chunks.
+// bodies holds stretches of r and removed, in chunks. It returns one empty body if there is nothing.
 func (r *run) bodies(spans []span, removed []string) []*body { return r.cut(maxChunk, spans, removed) }
 
 // cut returns bodies of at most limit bytes, or with a single resource.
 func (r *run) cut(limit int, spans []span, removed []string) []*body {
-	c := chunks{limit, []*body{{}}}
+	c := newChunks(limit)
+	c.spans(r, spans)
+	c.removals(removed)
+	return c.bodies
+}
+
+func sizeRemoved(name string) int { return 1 + protowire.SizeBytes(len(name)) }
+
+// chunks are the bodies of a response that is being cut; the last is not yet full.
+type chunks struct {
+	limit  int
+	bodies []*body
+}
+
+func newChunks(limit int) *chunks { return &chunks{limit, []*body{{}}} }
+
+// page adds all of a page, which is encoded for all streams, unless it is to be cut.
+func (c *chunks) page(p *page, f form) {
+	e := p.encoded(f)
+	if e.len() > c.limit { // entries of many kilobytes
+		c.entries(p.entries, f)
+		return
+	}
+	c.room(e.len())
+	c.last().add(e, len(p.entries))
+}
+
+// entries adds entries, which are encoded for this.
+func (c *chunks) entries(entries []*Entry, f form) {
+	c.spans(encodeRun(entries, f, false), []span{{0, len(entries)}})
+}
+
+// spans adds stretches of a run.
+func (c *chunks) spans(r *run, spans []span) {
 	for _, s := range spans {
 		for i := s.start; i < s.end; {
 			from, to := r.offset(i), i+1
@@ -59,6 +87,10 @@ func (r *run) cut(limit int, spans []span, removed []string) []*body {
 			i = to
 		}
 	}
+}
+
+// removals adds names of what is removed.
+func (c *chunks) removals(removed []string) {
 	for len(removed) > 0 {
 		size, n := 0, 0
 		room := c.room(sizeRemoved(removed[0]))
@@ -74,15 +106,6 @@ func (r *run) cut(limit int, spans []span, removed []string) []*body {
 		c.add(b, n)
 		removed = removed[n:]
 	}
-	return c.bodies
-}
-
-func sizeRemoved(name string) int { return 1 + protowire.SizeBytes(len(name)) }
-
-// chunks are the bodies of a response that is being cut; the last is not yet full.
-type chunks struct {
-	limit  int
-	bodies []*body
 }
 
 // room returns how many bytes can be added to the last chunk. It begins a new one if size bytes, which cannot be cut, do
