@@ -58,7 +58,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if data.Len() <= pooledRequest || data.Len()/len(data) < leastPart {
+	switch size := data.Len(); {
+	case size <= pooledRequest:
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer buf.Free()
 		err := r.decode(buf.ReadOnlyData())
@@ -66,6 +67,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 			r.initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
 		}
 		return err
+	case size/len(data) < leastPart:
+		return r.decode(data.Materialize())
 	}
 	parts := make([][]byte, len(data))
 	for i, b := range data {

@@ -2,7 +2,9 @@ package xds
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -77,3 +80,31 @@ func bounded(node *corev3.Node, typeURL, version string) bool {
 }
 
 func shortNonce(nonce string) string { return nonce[:min(len(nonce), maxNonce)] }
+
+// A large request in parts too small to be kept is copied once, however much of it is to be kept.
+func TestARequestInSmallPartsIsCopiedOnce(t *testing.T) {
+	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{}}
+	for i := range 100_000 {
+		m.InitialResourceVersions[fmt.Sprintf("name-of-a-resource-%d", i)] = "0123456789"
+	}
+	b, err := proto.Marshal(m)
+	require.NoError(t, err)
+	var data mem.BufferSlice
+	for part := range slices.Chunk(b, leastPart/2) {
+		data = append(data, mem.SliceBuffer(part))
+	}
+	r := &request{delta: true}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.NoError(t, codec{}.Unmarshal(data, r))
+	runtime.ReadMemStats(&after)
+	require.Equal(t, len(m.InitialResourceVersions), r.versions)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(len(b)*3/2))
+	clear(b)
+	for entry := range r.initial.all() {
+		_, version, err := mapEntry(entry)
+		require.NoError(t, err)
+		require.Equal(t, "0123456789", string(version), "it is ours")
+		break
+	}
+}
