@@ -1,8 +1,10 @@
 package xds
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 )
@@ -361,4 +364,31 @@ func TestTypesThatAreAskedForOneByOneAreOfOneCut(t *testing.T) {
 		})
 		require.Equal(t, ClusterURL, c.next().typeURL, "before the route that leads to it")
 	})
+}
+
+func TestUnsubscribingFromAllAndANameIsNotAnswered(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a", "b")
+	c := w.delta(testType)
+	c.ask(testType, "*", "a")
+	c.expectAck(testType, nil, "a@1", "b@1")
+	c.ask(testType, "-a", "-*")
+	c.silence()
+}
+
+func TestARepeatedRejectionIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	w := newWorld(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	w.set(testType, "a")
+	c := w.sotw(testType)
+	c.ask(testType)
+	a := c.next()
+	for i := range 1000 {
+		c.request(testType, strings.Repeat("0", i%2)+a.nonce, &status.Status{Message: "no"})
+	}
+	eventually(t, func() bool { return w.server.Clients()[0].Types[0].Nacks >= 500 })
+	w.server.Drain(context.Background(), 0)
+	_ = c.ended()
+	w.server.receivers.Wait()
+	require.Less(t, strings.Count(log.String(), "client rejected"), 10)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -272,4 +273,60 @@ func TestTheDefaultsAreLimits(t *testing.T) {
 	for field, v := range reflect.ValueOf(l).Fields() {
 		require.Positive(t, v.Convert(reflect.TypeFor[float64]()).Float(), field.Name)
 	}
+}
+
+func TestWhatIsKeptOfARequest(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a")
+	c := w.sotw(testType)
+	c.ask(testType)
+	a := c.next()
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResponseNonce: strings.Repeat("0", 8<<20) + a.nonce}))
+	c.silence()
+	require.Empty(t, w.server.Clients()[0].Types[0].AckedNonce, "a nonce counts as it was sent")
+	for _, req := range []*discoveryv3.DiscoveryRequest{
+		{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 1<<20)}},
+		{TypeUrl: strings.Repeat("t", 1<<20)},
+	} {
+		d := w.sotw(testType)
+		require.NoError(t, d.send(req))
+		require.ErrorContains(t, d.ended(), "the limit is")
+	}
+}
+
+func TestWhoResumesToLessGivesItsRoomBack(t *testing.T) {
+	w := newWorld(t, Options{AckTimeout: 5 * time.Second})
+	w.set(ClusterURL, "c")
+	w.set(EndpointURL, "c")
+	c := w.delta(ClusterURL)
+	m := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: ClusterURL, InitialResourceVersions: map[string]string{"c": "1", "gone": "1"}, ResourceNamesSubscribe: []string{"c", "gone"}}
+	for i := range 4000 { // of things that are not wanted by name: size only
+		m.InitialResourceVersions[fmt.Sprintf("some-quite-long-name-%d", i)] = "1"
+	}
+	require.NoError(t, c.send(m))
+	w.until(false, 2)
+	time.Sleep(time.Second)
+	require.True(t, w.server.gate.rooms.TryAcquire(w.server.gate.size), "the room is still taken")
+	w.server.gate.rooms.Release(w.server.gate.size)
+}
+
+func TestALargeNodeCountsAsNames(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 1000, RefusalDelay: -1}})
+	w.set(testType, "a")
+	envoy := &corev3.Node{Id: "n"} // which lists what it was built with
+	for i := range 1000 {
+		envoy.Extensions = append(envoy.Extensions, &corev3.Extension{Name: fmt.Sprintf("envoy.filters.http.an-extension-%d", i)})
+	}
+	c := w.sotw(testType)
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: envoy}))
+	require.Equal(t, []string{"a@1"}, c.next().puts)
+	node := w.server.Clients()[0].Node
+	require.Equal(t, "n", node.Id)
+	require.Empty(t, node.Extensions, "is kept for nothing")
+	require.NoError(t, c.close())
+
+	d := w.sotw(testType)
+	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
+	require.ErrorContains(t, d.ended(), "the limit is 1000")
+	eventually(t, func() bool { return w.server.names.Load() == 0 })
 }

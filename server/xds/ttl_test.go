@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -87,4 +88,27 @@ func TestRule14NoTTLForClientsThatDoNotSupportIt(t *testing.T) {
 	}
 	time.Sleep(ttl) // time is the subject: a heartbeat would have come
 	c.silence()
+}
+
+func TestHeartbeatsStarveAClientThatDoesNotAck(t *testing.T) {
+	w := newWorld(t, Options{AckTimeout: 300 * time.Millisecond})
+	e := thing(t, "m", "1", "")
+	e.TTL = 300 * time.Millisecond
+	w.coll(testType).Apply(Commit{Put: []*Entry{e}})
+	w.coll(testType).MarkSynced()
+	c := w.delta(testType)
+	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{ClientFeatures: []string{featureTTL}}}))
+	c.next()
+	w.set(testType, "new")
+	until := time.After(3 * time.Second) // ten times the timeout
+	for {
+		select {
+		case a := <-c.in:
+			if len(a.puts) > 0 && strings.HasPrefix(a.puts[0], "new") {
+				return
+			}
+		case <-until:
+			t.Fatal("the change never comes")
+		}
+	}
 }

@@ -71,3 +71,30 @@ func TestResumingAgainstAModel(t *testing.T) {
 		require.Equal(t, holding{at: to}, p.has)
 	}
 }
+
+func TestGivenVersionsOnly(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.coll(ClusterURL).Apply(Commit{Put: []*Entry{thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}, Version: "one"})
+	w.coll(ClusterURL).MarkSynced()
+	w.set(ListenerURL, "l")
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL)
+	a := c.expectAck(ClusterURL, nil, "c1@1", "c2@1")
+	require.Equal(t, "one", a.version)
+	c.ask(ListenerURL)
+	c.expectAck(ListenerURL, nil, "l@1")
+	w.coll(ClusterURL).Apply(Commit{Remove: []string{"c2"}, Version: "two"})
+	a = c.expectAck(ClusterURL, nil, "c1@1")
+	require.Equal(t, "two", a.version)
+}
+
+func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
+	c := w.sotw(testType)
+	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version(), ResourceNames: []string{"a"}}))
+	c.ask(testType, "*")
+	w.until(true, 0)
+	w.coll(testType).MarkSynced()
+	c.expect(testType, "a@1", "b@1")
+}

@@ -1,0 +1,177 @@
+package xds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNothingBeforeSyncOfAnOrderedType(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "c")
+	w.coll(ListenerURL) // not synced
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL)
+	c.expectAck(ClusterURL, nil, "c@1")
+	c.ask(ListenerURL)
+	c.silence()
+	w.set(ListenerURL, "l") // content, then MarkSynced
+	c.expect(ListenerURL, "l@1")
+}
+
+func TestNothingBeforeSyncResumedDelta(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "c")
+	w.coll(ListenerURL)
+	c := w.delta(ClusterURL)
+	c.ask(ClusterURL)
+	c.expectAck(ClusterURL, nil, "c@1")
+	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ListenerURL, InitialResourceVersions: map[string]string{"l": "1"}}))
+	c.silence()
+	w.set(ListenerURL, "l")
+	for {
+		select {
+		case a := <-c.in:
+			require.Empty(t, a.removed, "a listener that is there is removed")
+			c.ack(a)
+			continue
+		case <-time.After(quiet):
+		}
+		break
+	}
+}
+
+func TestStaleCutForATypeAskedForLater(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "c")
+	w.set(RouteURL, "r")
+	w.coll(ListenerURL)
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL)
+	c.expectAck(ClusterURL, nil, "c@1")
+	c.ask(RouteURL, "r")
+	c.expectAck(RouteURL, []string{"r"}, "r@1")
+	w.set(ListenerURL, "l")
+	c.ask(ListenerURL)
+	c.expect(ListenerURL, "l@1")
+}
+
+func TestClustersByNameAreKeptAlsoIfTheRouteAnswersARequest(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		t.Run(fmt.Sprint(asks), func(t *testing.T) {
+			w := newWorld(t, Options{AckTimeout: time.Hour})
+			w.set(ClusterURL, "c1")
+			w.set(RouteURL, "r1", "r2")
+			c := w.sotw(ClusterURL)
+			c.ask(ClusterURL, "c1")
+			c.expectAck(ClusterURL, []string{"c1"}, "c1@1")
+			c.ask(RouteURL, "r1")
+			a := c.expect(RouteURL, "r1@1")
+			// r1 moves to c2
+			e := &Commit{Put: []*Entry{thing(t, "c2", "1", "")}, Remove: []string{"c1"}}
+			w.group.Apply(map[*Collection]*Commit{w.coll(ClusterURL): e, w.coll(RouteURL): {Put: []*Entry{thing(t, "r1", "2", "")}}})
+			if asks {
+				c.ack(a, "r1", "r2")
+				a = c.next()
+				for len(a.puts) < 2 { // r2 alone of the old cut
+					c.ack(a, "r1", "r2")
+					a = c.next()
+				}
+				c.ack(a, "r1", "r2")
+			} else {
+				c.ack(a, "r1")
+				c.expectAck(RouteURL, []string{"r1"}, "r1@2")
+			}
+			c.silence() // c1 stays until the client asked for c2
+		})
+	}
+}
+
+func TestANewWildcardDoesNotBreakBeforeItMakes(t *testing.T) {
+	w := newWorld(t, Options{AckTimeout: time.Hour})
+	w.set(ClusterURL, "c1")
+	w.set(ListenerURL, "l")
+	c := w.delta(ClusterURL)
+	c.ask(ClusterURL, "c1")
+	c.expectAck(ClusterURL, nil, "c1@1")
+	c.ask(ListenerURL)
+	a := c.expect(ListenerURL, "l@1") // not acknowledged yet
+	w.group.Apply(map[*Collection]*Commit{
+		w.coll(ClusterURL):  {Put: []*Entry{thing(t, "c2", "1", "")}, Remove: []string{"c1"}},
+		w.coll(ListenerURL): {Put: []*Entry{thing(t, "l", "2", "")}},
+	})
+	c.silence()
+	c.ask(ClusterURL, "*")
+	c.acksLate(a)
+}
+
+func TestRemovalsAreNotPutOffWhileRoutesKeepChanging(t *testing.T) {
+	w := newWorld(t, Options{AckTimeout: 500 * time.Millisecond})
+	w.set(ClusterURL, "c1", "c2")
+	w.set(RouteURL, "r1")
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL, "c1", "c2")
+	c.expectAck(ClusterURL, []string{"c1", "c2"}, "c1@1", "c2@1")
+	c.ask(RouteURL, "r1")
+	c.expectAck(RouteURL, []string{"r1"}, "r1@1")
+	w.set(ClusterURL, "-c1")
+	changing := time.NewTicker(200 * time.Millisecond)
+	defer changing.Stop()
+	for i := 2; i < 100; i++ {
+		w.set(RouteURL, fmt.Sprintf("r1@%d", i))
+		for changed := false; !changed; {
+			select {
+			case a := <-c.in:
+				if a.typeURL == ClusterURL {
+					require.Equal(t, []string{"c2@1"}, a.puts)
+					return
+				}
+				c.ack(a, "r1")
+			case <-changing.C:
+				changed = true
+			}
+		}
+	}
+	t.Fatal("c1 is never removed")
+}
+
+// An Envoy that has a new version of a cluster waits for its endpoints, though it has them, and has said so.
+func TestEndpointsThatAResumedWildcardHasAreSentAfterTheirCluster(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(ClusterURL, "c@2", "d")
+	w.set(EndpointURL, "c", "d")
+	c := w.delta(ClusterURL)
+	resume := func(typeURL string, versions map[string]string) {
+		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, InitialResourceVersions: versions}))
+	}
+	resume(ClusterURL, map[string]string{"c": "1", "d": "1"})
+	a := c.next()
+	require.Equal(t, []string{"c@2"}, a.puts)
+	c.ack(a)
+	resume(EndpointURL, map[string]string{"c": "1", "d": "1"})
+	require.Equal(t, []string{"c@1"}, c.next().puts)
+}
+
+func (c *client) acksLate(l answer) {
+	acked := false
+	for {
+		select {
+		case a := <-c.in:
+			if a.typeURL == ClusterURL {
+				require.Empty(c.t, a.removed, "c1 goes while the client's listener leads there")
+			} else {
+				return // the listener came first
+			}
+			c.ack(a)
+		case <-time.After(quiet):
+			if acked {
+				return
+			}
+			acked = true
+			c.ack(l)
+		}
+	}
+}
