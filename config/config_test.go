@@ -130,7 +130,7 @@ configSources:
 				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, validation, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"listen": {

@@ -7,8 +7,8 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// Consul has the settings of consul sources. What is zero has the default of package consul.
-type Consul struct {
+// ConsulReading has the settings of how Consul is read, and of which parts. What is zero has the default of package consul.
+type ConsulReading struct {
 	Connection
 
 	Datacenters []string `json:"datacenters,omitempty" jsonschema:"Datacenters to read, by name. Default: that of the agent."`
@@ -16,11 +16,8 @@ type Consul struct {
 	Partitions  []string `json:"partitions,omitempty" jsonschema:"Admin partitions to read (Enterprise only). Default: that of the agent."`
 	Peers       []string `json:"peers,omitempty" jsonschema:"Cluster peers of which the exported services are read besides."`
 
-	Services     []string `json:"services,omitempty" jsonschema:"Names of the services to read, * for any characters. Default: all."`
-	Skip         []string `json:"skip,omitempty" jsonschema:"Names of services to leave out, * for any characters. Consul itself, sidecars and gateways always are."`
-	Tags         []string `json:"tags,omitempty" jsonschema:"Tags that an instance must have, all of them."`
-	Filter       string   `json:"filter,omitempty" jsonschema:"Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes."`
-	HealthFilter string   `json:"healthFilter,omitempty" jsonschema:"Expression by which Consul filters instances, such as Node.Meta.pool == blue."`
+	Filter       string `json:"filter,omitempty" jsonschema:"Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes."`
+	HealthFilter string `json:"healthFilter,omitempty" jsonschema:"Expression by which Consul filters instances, such as Node.Meta.pool == blue."`
 
 	Stale                *bool    `json:"stale,omitempty" jsonschema:"Whether any server of Consul may answer, which spares the leader. Default: true."`
 	MaxStale             Duration `json:"maxStale,omitempty" jsonschema:"How long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s."`
@@ -29,8 +26,37 @@ type Consul struct {
 	MaxConcurrentWatches int64    `json:"maxConcurrentWatches,omitempty" jsonschema:"How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https."`
 	RampRate             int64    `json:"rampRate,omitempty" jsonschema:"How many reads may begin in a second, besides those that follow a change. Default: 50."`
 	Resync               Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared. Default: 10m."`
-	Grace                Duration `json:"grace,omitempty" jsonschema:"How long a service of which the last instance has gone stays, without endpoints. Default: 30s."`
 	ResetHold            Duration `json:"resetHold,omitempty" jsonschema:"How long everything stays after Consul lost its data, until its agents have told it again. Default: 5m."`
+}
+
+// source returns the settings as package consul takes them.
+func (s *ConsulReading) source() consul.Settings {
+	return consul.Settings{
+		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers,
+		Filter: s.Filter, HealthFilter: s.HealthFilter,
+		Stale: s.Stale, MaxStale: time.Duration(s.MaxStale), RequireConsistent: s.RequireConsistent, Wait: time.Duration(s.Wait),
+		MaxConcurrentWatches: int(s.MaxConcurrentWatches), RampRate: int(s.RampRate),
+		Resync: time.Duration(s.Resync), ResetHold: time.Duration(s.ResetHold),
+		TokenFile: s.TokenFile, TLS: s.tls(),
+	}
+}
+
+// selecting returns those of them that have a bearing on what is published.
+func (s ConsulReading) selecting() ConsulReading {
+	return ConsulReading{
+		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers, Filter: s.Filter, HealthFilter: s.HealthFilter,
+	}
+}
+
+// Consul has the settings of consul sources. What is zero has the default of package consul.
+type Consul struct {
+	ConsulReading
+
+	Services []string `json:"services,omitempty" jsonschema:"Names of the services to read, * for any characters. Default: all."`
+	Skip     []string `json:"skip,omitempty" jsonschema:"Names of services to leave out, * for any characters. Consul itself, sidecars and gateways always are."`
+	Tags     []string `json:"tags,omitempty" jsonschema:"Tags that an instance must have, all of them."`
+
+	Grace Duration `json:"grace,omitempty" jsonschema:"How long a service of which the last instance has gone stays, without endpoints. Default: 30s."`
 
 	HostTemplate    string   `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default: {service}.service.consul."`
 	Aliases         string   `json:"aliases,omitempty" jsonschema:"Further hosts of a service: datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none. Default: datacenter."`
@@ -51,28 +77,22 @@ type Consul struct {
 
 // Source returns the settings as package consul takes them.
 func (s *Consul) Source() consul.Settings {
-	return consul.Settings{
-		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers,
-		Services: s.Services, Skip: s.Skip, Tags: s.Tags, Filter: s.Filter, HealthFilter: s.HealthFilter,
-		Stale: s.Stale, MaxStale: time.Duration(s.MaxStale), RequireConsistent: s.RequireConsistent, Wait: time.Duration(s.Wait),
-		MaxConcurrentWatches: int(s.MaxConcurrentWatches), RampRate: int(s.RampRate),
-		Resync: time.Duration(s.Resync), Grace: time.Duration(s.Grace), ResetHold: time.Duration(s.ResetHold),
-		TokenFile: s.TokenFile, TLS: s.tls(),
-		Mapping: mapping.Options{
-			HostTemplate: s.HostTemplate, Aliases: s.Aliases, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta,
-			DefaultProtocol: s.DefaultProtocol, ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta,
-			TagSeparators: s.TagSeparators, Tags: s.LabelTags, LabelPrefix: s.LabelPrefix, LocalityFrom: s.LocalityFrom,
-			TaggedAddress: s.TaggedAddress, StrictChecks: s.StrictChecks, Endpoints: s.Endpoints, VIPs: s.VIPs,
-		},
+	made := s.source()
+	made.Services, made.Skip, made.Tags = s.Services, s.Skip, s.Tags
+	made.Grace = time.Duration(s.Grace)
+	made.Mapping = mapping.Options{
+		HostTemplate: s.HostTemplate, Aliases: s.Aliases, Namespace: s.Namespace, ProtocolMeta: s.ProtocolMeta,
+		DefaultProtocol: s.DefaultProtocol, ServicePort: int(s.ServicePort), ServicePortMeta: s.ServicePortMeta,
+		TagSeparators: s.TagSeparators, Tags: s.LabelTags, LabelPrefix: s.LabelPrefix, LocalityFrom: s.LocalityFrom,
+		TaggedAddress: s.TaggedAddress, StrictChecks: s.StrictChecks, Endpoints: s.Endpoints, VIPs: s.VIPs,
 	}
+	return made
 }
 
 func (s *Consul) content() any {
 	made := *s
-	made.Connection = Connection{}
-	made.Stale, made.RequireConsistent = nil, false
-	made.Wait, made.MaxConcurrentWatches, made.RampRate = 0, 0, 0
-	made.Resync, made.Grace, made.ResetHold = 0, 0, 0
+	made.ConsulReading = s.selecting()
+	made.Grace = 0
 	return made
 }
 

@@ -7,6 +7,23 @@ import (
 	"tributary/sources/dubbo/mapping"
 )
 
+// DubboMapping says what becomes of Dubbo's services. What is zero has the default of package dubbo.
+type DubboMapping struct {
+	HostTemplate string           `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}."`
+	Namespace    string           `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: dubbo."`
+	ServicePorts map[string]int64 `json:"servicePorts,omitempty" jsonschema:"Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others."`
+	LabelParams  []string         `json:"labelParams,omitempty" jsonschema:"Parameters of providers that become labels of endpoints."`
+	VIPs         string           `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
+}
+
+func (s *DubboMapping) options() mapping.Options {
+	ports := make(map[string]int, len(s.ServicePorts))
+	for protocol, n := range s.ServicePorts {
+		ports[protocol] = int(n)
+	}
+	return mapping.Options{HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs}
+}
+
 // Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
 type Dubbo struct {
 	TLSSettings *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the registry, as in Istio."`
@@ -24,28 +41,18 @@ type Dubbo struct {
 	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints. Default: 24h."`
 	Grace     Duration `json:"grace,omitempty" jsonschema:"The same for an interface that was removed from the registry. Default: 30s."`
 
-	HostTemplate string           `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}."`
-	Namespace    string           `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: dubbo."`
-	ServicePorts map[string]int64 `json:"servicePorts,omitempty" jsonschema:"Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others."`
-	LabelParams  []string         `json:"labelParams,omitempty" jsonschema:"Parameters of providers that become labels of endpoints."`
-	VIPs         string           `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
+	DubboMapping
 }
 
 // Source returns the settings as package dubbo takes them.
 func (s *Dubbo) Source() dubbo.Settings {
-	ports := make(map[string]int, len(s.ServicePorts))
-	for protocol, n := range s.ServicePorts {
-		ports[protocol] = int(n)
-	}
 	return dubbo.Settings{
 		RegisterMode: s.RegisterMode, Interfaces: s.Interfaces, SkipInterfaces: s.SkipInterfaces,
 		Applications: s.Applications, SkipApplications: s.SkipApplications, AskProviders: s.AskProviders,
 		Delay: time.Duration(s.Delay), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold),
 		KeepEmpty: time.Duration(s.KeepEmpty), Grace: time.Duration(s.Grace),
-		TLS: (&Connection{TLSSettings: s.TLSSettings}).tls(),
-		Mapping: mapping.Options{
-			HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs,
-		},
+		TLS:     (&Connection{TLSSettings: s.TLSSettings}).tls(),
+		Mapping: s.options(),
 	}
 }
 
@@ -62,5 +69,35 @@ func (s *Dubbo) content() any {
 	made := *s
 	made.TLSSettings = nil
 	made.Delay, made.Resync, made.Hold, made.KeepEmpty, made.Grace = 0, 0, 0, 0, 0
+	return made
+}
+
+// DubboConsul has the settings of sources of Dubbo's services in a Consul. What is zero has the default of package dubbo.
+type DubboConsul struct {
+	ConsulReading
+
+	Interfaces     []string `json:"interfaces,omitempty" jsonschema:"Names of the interfaces to read, * for any characters. Default: all."`
+	SkipInterfaces []string `json:"skipInterfaces,omitempty" jsonschema:"Names of interfaces to leave out, * for any characters."`
+	KeepEmpty      Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints; at most 24h. Default: 24h."`
+
+	DubboMapping
+}
+
+// Source returns the settings as package dubbo takes them.
+func (s *DubboConsul) Source() dubbo.ConsulSettings {
+	reading := s.source()
+	reading.Services, reading.Skip = s.Interfaces, s.SkipInterfaces
+	return dubbo.ConsulSettings{Reading: reading, KeepEmpty: time.Duration(s.KeepEmpty), Mapping: s.options()}
+}
+
+func (s *DubboConsul) check(address string) error {
+	_, err := dubbo.NewConsul(address, s.Source())
+	return err
+}
+
+func (s *DubboConsul) content() any {
+	made := *s
+	made.ConsulReading = s.selecting()
+	made.KeepEmpty = 0
 	return made
 }

@@ -123,6 +123,8 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 		all = append(all, names...)
 		address := &jsonschema.Schema{Pattern: addresses(names)}
 		switch first := slices.IndexFunc(config.Schemes(), func(s config.Scheme) bool { return slices.Equal(s.Names, scheme.Names) }); {
+		case scheme.Kind == "" && first+1 < len(config.Schemes()) && slices.Equal(config.Schemes()[first+1].Names, scheme.Names): // the others of that name have kinds
+			address.Not = &jsonschema.Schema{Pattern: `[?&]kind=`}
 		case scheme.Kind == "":
 		case config.Schemes()[first].Kind == scheme.Kind: // which goes without saying
 			is := &jsonschema.Schema{Pattern: kindIs(scheme.Kind)}

@@ -27,7 +27,7 @@ import (
 // address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
 	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds."`
+	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds."`
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
@@ -43,7 +43,7 @@ const (
 	ValidationWarn    = "warn"
 )
 
-// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo or *Nacos.
+// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul or *Nacos.
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
@@ -72,6 +72,7 @@ func (s Scheme) label() string {
 func Schemes() []Scheme {
 	return []Scheme{
 		{[]string{consul.Scheme, consul.SecureScheme}, "", func() Settings { return new(Consul) }},
+		{[]string{dubbo.ConsulScheme, dubbo.ConsulSecureScheme}, dubbo.Kind, func() Settings { return new(DubboConsul) }},
 		{[]string{consulkv.Scheme, consulkv.SecureScheme}, "", func() Settings { return new(ConsulKV) }},
 		{[]string{dubbo.Scheme}, "", func() Settings { return new(Dubbo) }},
 		{[]string{dubbo.NacosScheme}, dubbo.Kind, func() Settings { return new(Dubbo) }},

@@ -161,6 +161,29 @@ func TestDubboGo(t *testing.T) {
 	awaitGreeters(t, istiod, "their sessions have ended", 9*dubboTime, want)
 }
 
+// never fails if istiod did not hold exactly this at some moment while f ran.
+func never(t *testing.T, istiod *fixture.Istiod, what string, f func(), want map[string][]string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	lost := make(chan error, 1)
+	go func() {
+		var first error
+		for ctx.Err() == nil {
+			if err := sameGreeters(ctx, istiod, what, want); err != nil && ctx.Err() == nil && first == nil {
+				first = err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		lost <- first
+	}()
+	f()
+	cancel()
+	require.NoError(t, <-lost)
+}
+
 // TestDubboLifecycle shows that istiod holds what is right at each step of the life of providers and of their registry, and that nothing
 // is lost meanwhile.
 func TestDubboLifecycle(t *testing.T) {
@@ -190,28 +213,10 @@ func TestDubboLifecycle(t *testing.T) {
 	}
 	both("two providers", 2*dubboTime)
 
-	// never reports what istiod did not hold at some moment while f ran.
 	never := func(what string, f func(), want ...string) {
 		t.Helper()
 		slices.Sort(want)
-		ctx, cancel := context.WithCancel(t.Context())
-		lost := make(chan error, 1)
-		go func() {
-			var first error
-			for ctx.Err() == nil {
-				if err := sameGreeters(ctx, istiod, what, map[string][]string{"demo-greetservice": want}); err != nil && ctx.Err() == nil && first == nil {
-					first = err
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(100 * time.Millisecond):
-				}
-			}
-			lost <- first
-		}()
-		f()
-		cancel()
-		require.NoError(t, <-lost)
+		never(t, istiod, what, f, map[string][]string{"demo-greetservice": want})
 	}
 	all := []string{at(port1, 100, "one"), at(port2, 100, "two")}
 

@@ -46,6 +46,13 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 			settings.VIPs = addresses
 		}
 		return dubbo.New(s.Address, settings)
+	case *config.DubboConsul:
+		settings := of.Source()
+		settings.Reading.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		if addresses != nil {
+			settings.VIPs = addresses
+		}
+		return dubbo.NewConsul(s.Address, settings)
 	case *config.Nacos:
 		settings := of.Source()
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)

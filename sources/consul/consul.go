@@ -97,7 +97,7 @@ func (s Settings) stale() bool { return !s.RequireConsistent && (s.Stale == nil 
 type Source struct {
 	settings Settings
 	catalog  catalog
-	mapper   mapper
+	mapper   Mapper
 	counters *counters
 	secure   bool
 	close    func()
@@ -107,6 +107,18 @@ var _ sources.Source = (*Source)(nil)
 
 // New returns a source of the Consul at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
+	m, err := mapping.New(settings.Mapping, settings.VIPs)
+	if err != nil {
+		if rest, ok := strings.CutPrefix(err.Error(), "tags: "); ok { // of the mapping; ours are something else
+			err = fmt.Errorf("labelTags: %s", rest)
+		}
+		return nil, err
+	}
+	return NewMapped(address, settings, m)
+}
+
+// NewMapped is New for a source of which something else is made than package mapping would. Settings.Mapping and VIPs do not count then.
+func NewMapped(address string, settings Settings, m Mapper) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
@@ -119,13 +131,6 @@ func New(address string, settings Settings) (*Source, error) {
 	}
 	c, err := dial.New(a, dial.Settings{TokenFile: settings.TokenFile, TLS: settings.TLS})
 	if err != nil {
-		return nil, err
-	}
-	m, err := mapping.New(settings.Mapping, settings.VIPs)
-	if err != nil {
-		if rest, ok := strings.CutPrefix(err.Error(), "tags: "); ok { // of the mapping; ours are something else
-			err = fmt.Errorf("labelTags: %s", rest)
-		}
 		return nil, err
 	}
 	settings.address = a.String()

@@ -110,6 +110,9 @@ func TestDigestLeavesOutWhatMeansNothing(t *testing.T) {
 	assert.Equal(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
 	other.Service.Meta = map[string]string{"version": "2"}
 	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
+	other = instance("web", "1", "10.0.0.1", 80)
+	one.Checks[0].Type, other.Checks[0].Type, one.Checks[0].Output, other.Checks[0].Output = "ttl", "ttl", "", "TTL expired"
+	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum, "nothing was heard, or something was")
 	a, b := some("1", "2"), newInstances([]*api.ServiceEntry{some("1", "2").list[1], some("1", "2").list[0]})
 	assert.Equal(t, a.sum, b.sum, "the order of Consul means nothing")
 }

@@ -14,11 +14,21 @@ import (
 	"tributary/sources/consul/mapping"
 )
 
-// mapper makes resources of services; see package mapping.
-type mapper interface {
+// Mapper makes resources of services: see package mapping, whose Mapper makes of them what they are to Consul. Its methods are called one after
+// another.
+type Mapper interface {
+	// Service makes the resources of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
 	Service(name string, in []mapping.Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string)
+	// Names is told the names of all services, and returns those of which something else is to be made now.
 	Names(names []string) (again []string)
+	// Restore is told what an earlier run published of a service.
 	Restore(rs []*resource.Resource)
+}
+
+// Preparer is a Mapper to which it matters what is published together: it is told of all of that before Service is called for each. again are
+// other services, of which something else is to be made now.
+type Preparer interface {
+	Prepare(all map[string][]mapping.Service) (again []string)
 }
 
 // publish hands the sink what changed, until ctx ends.
@@ -32,12 +42,13 @@ func (r *run) publish(ctx context.Context) {
 		if now.note != nil && keeper != nil {
 			keeper.Keep(now.note) // before what it explains
 		}
+		r.prepare(now.work)
 		contents := make([]sources.Content, 0, len(now.work))
 		for _, w := range now.work {
 			var rs []*resource.Resource
 			var rejects []sources.Reject
 			var warnings []string
-			if len(w.in) > 0 || len(w.rejects) == 0 { // of nothing that was read nothing is to be made
+			if w.mapped() {
 				rs, rejects, warnings = r.mapper.Service(w.name, w.in)
 			}
 			rejects = append(rejects, w.rejects...)
@@ -66,6 +77,30 @@ func (r *run) publish(ctx context.Context) {
 	}
 }
 
+// prepare tells the mapper what is published together, if it wants to know.
+func (r *run) prepare(all []work) {
+	p, ok := r.mapper.(Preparer)
+	if !ok || len(all) == 0 {
+		return
+	}
+	in := make(map[string][]mapping.Service, len(all))
+	for _, w := range all {
+		if w.mapped() {
+			in[w.name] = w.in
+		}
+	}
+	again := p.Prepare(in)
+	if len(again) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range again {
+		r.dirty[name] = true
+	}
+	r.ring()
+}
+
 // retain adds to rs what an earlier run published and is not there now.
 func retain(rs, before []*resource.Resource, in []mapping.Service) []*resource.Resource {
 	all, err := mapping.Retain(rs, before, in)
@@ -83,6 +118,9 @@ type work struct {
 	rejects []sources.Reject
 	merge   bool // with what an earlier run published, of which this one does not know the instances
 }
+
+// mapped reports whether resources are to be made of it. Of nothing that was read nothing is to be made.
+func (w work) mapped() bool { return len(w.in) > 0 || len(w.rejects) == 0 }
 
 // gathered is what there is to hand on at one moment.
 type gathered struct {

@@ -19,7 +19,7 @@ type run struct {
 	settings  Settings
 	sink      sources.Sink
 	catalog   catalog
-	mapper    mapper
+	mapper    Mapper
 	gate      *gate
 	counters  *counters
 	parts     []*part
@@ -50,7 +50,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return r.loop(ctx)
 }
 
-func newRun(settings Settings, sink sources.Sink, c catalog, m mapper, places int, counted *counters) *run {
+func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places int, counted *counters) *run {
 	r := &run{
 		settings: settings, sink: sink, catalog: c, mapper: m, counters: counted,
 		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), merged: make(map[string]bool),

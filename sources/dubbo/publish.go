@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/registry"
@@ -142,27 +141,12 @@ func (r *run) contents(now time.Time) []sources.Content {
 	for _, name := range slices.Sorted(maps.Keys(done)) {
 		delete(s.dirty, name)
 		delete(s.restored, name)
-		all = append(all, r.content(name, done[name]))
+		all = append(all, s.content(name, done[name]))
 		if i := s.interfaces[name]; i != nil && i.removed && s.records[name] == nil && !i.there {
 			i.removed = false // it is forgotten
 		}
 	}
 	return all
-}
-
-func (r *run) content(name string, warnings []string) sources.Content {
-	c := sources.Content{Group: name, Warnings: warnings}
-	for _, service := range r.state.services(name) {
-		rs, warned, err := r.mapper.Entries(service)
-		if err != nil {
-			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
-		}
-		c.Resources = append(c.Resources, rs...)
-		c.Warnings = append(c.Warnings, warned...)
-	}
-	slices.Sort(c.Warnings)
-	c.Warnings = slices.Compact(c.Warnings)
-	return c
 }
 
 // expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.

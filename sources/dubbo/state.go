@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
@@ -369,6 +372,22 @@ func (s *state) services(name string) []mapping.Service {
 		all = append(all, s.records[name][id].service(mapping.Service{ID: id, Name: s.names[id], Place: s.place + name}))
 	}
 	return all
+}
+
+// content is what there is to publish of an interface.
+func (s *state) content(name string, warnings []string) sources.Content {
+	c := sources.Content{Group: name, Warnings: warnings}
+	for _, service := range s.services(name) {
+		rs, warned, err := s.mapper.Entries(service)
+		if err != nil {
+			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
+		}
+		c.Resources = append(c.Resources, rs...)
+		c.Warnings = append(c.Warnings, warned...)
+	}
+	slices.Sort(c.Warnings)
+	c.Warnings = slices.Compact(c.Warnings)
+	return c
 }
 
 // settled reports whether all that the registry had at the start was read, or cannot be. One that cannot be read does not hold up the

@@ -8,7 +8,7 @@ import org.apache.dubbo.config.RegistryConfig;
 import org.apache.dubbo.config.ServiceConfig;
 import org.apache.dubbo.config.bootstrap.DubboBootstrap;
 
-/** A provider as its system properties say: zk, app, port, mode, metadata, protocol, group, version, weight. */
+/** A provider as its system properties say: zk or registry, app, port, mode, metadata, protocol, group, version, weight. */
 public class Main {
     private static String get(String key, String standard) {
         return System.getProperty("p." + key, standard);
@@ -20,6 +20,10 @@ public class Main {
         app.setMetadataType(get("metadata", "local"));
         app.setQosEnable(false);
         RegistryConfig registry = new RegistryConfig(get("registry", "zookeeper://" + get("zk", "127.0.0.1:2181") + "?session=3000"));
+        if (registry.getAddress().startsWith("consul:")) { // what else Dubbo would use Consul for needs one more library
+            registry.setUseAsConfigCenter(false);
+            registry.setUseAsMetadataCenter(false);
+        }
         List<ProtocolConfig> protocols = new ArrayList<>();
         String[] names = get("protocol", "dubbo").split(",");
         String[] ports = get("port", "20880").split(",");

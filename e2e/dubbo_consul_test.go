@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// TestDubboConsul shows what istiod holds of providers that register in a Consul, at each step of their life and of its: real ones of Dubbo for Java
+// 2.7.23, and what dubbo-go 1.5 registers. Later versions of both register in no Consul.
+func TestDubboConsul(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	holds := func(what string, want map[string][]string) {
+		t.Helper()
+		const within = 60 * time.Second // Consul's source reads a service that changes all the time every 15 s
+		istiod.WaitFor(t, within, func() error {
+			err := sameGreeters(t.Context(), istiod, what, want)
+			if err != nil {
+				err = fmt.Errorf("%w, and Consul has %s", err, checksOf(consul, "demo.GreetService"))
+			}
+			return err
+		})
+	}
+	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "plain", Name: "demo.GreetService.Plain", Port: 80}), "what is not Dubbo's")
+
+	provider := func(app, group, weight string) (*fixture.Process, string) {
+		d := fixture.DubboJava{Version: "2.7.23", App: app, Consul: consul, Group: group, Weight: weight, Ports: []string{fmt.Sprint(fixture.FreePort(t))}}
+		return d.Start(t), d.Ports[0]
+	}
+	one, port1 := provider("one", "", "")
+	two, port2 := provider("two", "", "30")
+	_, port3 := provider("three", "g1", "")
+	at1, at2 := ":"+port1+" 100 one", ":"+port2+" 30 two"
+	both := []string{at1, at2}
+	if at2 < at1 {
+		both = []string{at2, at1}
+	}
+	with := func(plain ...string) map[string][]string {
+		if plain == nil {
+			plain = []string{}
+		}
+		return map[string][]string{"demo-greetservice": plain, "demo-greetservice-g1": {":" + port3 + " 100 three"}}
+	}
+	holds("three providers", with(both...))
+
+	never(t, istiod, "Consul is killed", func() {
+		consul.Kill()
+		if os.Getenv("E2E_NIGHTLY") != "" {
+			time.Sleep(time.Minute)
+		} else {
+			time.Sleep(8 * time.Second) // longer than what a provider may be silent for
+		}
+		consul.Restart(t)
+		consul.AwaitLeader(t)
+		time.Sleep(10 * time.Second)
+	}, with(both...))
+
+	two.Kill()
+	holds("one is killed", with(at1))
+	two.Restart(t)
+	holds("it is back", with(both...))
+	two.Terminate(t, 20*time.Second)
+	holds("one stops", with(at1))
+	one.Terminate(t, 20*time.Second)
+	holds("the last one stops", with())
+
+	// As registry/consul of dubbo-go 1.5.6 does, which no version that runs today has any more.
+	require.NoError(t, consul.API().Agent().ServiceRegister(&api.AgentServiceRegistration{
+		ID: "0cc175b9c0f1b6a831c399e269772661", Name: "com.ikurento.user.UserProvider", Address: "10.0.0.7", Port: 20000,
+		Tags: []string{"application=BDTService", "group=a&b", "interface=com.ikurento.user.UserProvider", "methods=GetUser,GetUsers", "release=dubbo-golang-1.5.6", "side=provider", "timestamp=1795335081", "dubbo"},
+		Meta: map[string]string{"url": "dubbo://10.0.0.7:20000/com.ikurento.user.UserProvider?application=BDTService&group=a%26b&interface=com.ikurento.user.UserProvider&methods=GetUser%2CGetUsers&release=dubbo-golang-1.5.6&side=provider&timestamp=1795335081"},
+	}))
+	want := with()
+	want["com-ikurento-user-userprovider-a-b"] = []string{":20000 100 BDTService"}
+	holds("a provider of dubbo-go 1.5", want)
+}
+
+// checksOf says what Consul has of the instances of a service, for messages.
+func checksOf(consul *fixture.Consul, service string) string {
+	all, _, err := consul.API().Health().Service(service, "", false, nil)
+	if err != nil {
+		return err.Error()
+	}
+	text := ""
+	for _, e := range all {
+		for _, c := range e.Checks {
+			if c.ServiceID != "" {
+				text += fmt.Sprintf("[:%d %s %q]", e.Service.Port, c.Status, c.Output)
+			}
+		}
+	}
+	return text
+}
