@@ -20,6 +20,7 @@ import (
 	"tributary/aggregate"
 	"tributary/config"
 	"tributary/server/admin"
+	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/xds"
 	"tributary/sources"
@@ -41,7 +42,7 @@ type Relay struct {
 	view       *aggregate.View
 	feeds      *feeds
 	reloader   *reloader
-	catalog    *mcp.Catalog
+	catalogs   catalogs
 	engine     *xds.Server
 	grpc       *grpc.Server
 	health     *health.Server
@@ -118,8 +119,11 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 		return nil, &ConfigError{err}
 	}
 	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
-	r.catalog = mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log})
-	r.engine = xds.NewServer(r.catalog, xds.Options{
+	r.catalogs = catalogs{
+		mcp:   mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log}),
+	}
+	r.engine = xds.NewServer(r.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip,
 	})
@@ -165,7 +169,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.supervisor.Run,
 		"view":    r.view.Run,
-		"catalog": r.catalog.Run,
+		"mcp":     r.catalogs.mcp.Run,
+		"envoy":   r.catalogs.envoy.Run,
 		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.adminListener) },
 		"grpc":    r.serveGRPC,
 		"health":  r.followHealth,

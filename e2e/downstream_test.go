@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	xdsclient "google.golang.org/grpc/xds"
+
+	"tributary/e2e/fixture"
+)
+
+// A real Envoy gets everything from tributary, without an istiod: requests go to a service by its host, and follow its endpoints, those
+// that it lists and those that it selects; what is no service any more has no listener.
+func TestEnvoyOnTributary(t *testing.T) {
+	t.Parallel()
+	one, two := backend(t, "one"), backend(t, "two")
+	port, tcp := fixture.FreePort(t), fixture.FreePort(t)
+	dir := t.TempDir()
+	quickstart := fixture.Testdata("quickstart")
+	write(t, dir, "echo.yaml", listing(port, one))
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir), fixture.Files("quickstart", quickstart))
+	envoy := fixture.StartEnvoy(t, tributary.XDS)
+
+	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, dir, quickstart)) })
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	write(t, dir, "echo.yaml", listing(port, two))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
+
+	write(t, dir, "echo.yaml", selecting(port))
+	write(t, dir, "workloads.yaml", workload("one", one, "echo"))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	write(t, dir, "workloads.yaml", workload("one", one, "other")+"---\n"+workload("two", two, "echo"))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
+
+	write(t, dir, "tcp.yaml", plain(tcp, one))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "one") })
+	require.NoError(t, os.Remove(filepath.Join(dir, "tcp.yaml")))
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fixture.Loopback(tcp))
+		if err != nil {
+			return nil //nolint:nilerr // nobody listens: that is what is waited for
+		}
+		_ = conn.Close()
+		return fmt.Errorf("something listens on port %d", tcp)
+	})
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+}
+
+// A gRPC client resolves a service from tributary by host and port, or by host alone, balances its calls by weight, and follows its endpoints.
+func TestGRPCOnTributary(t *testing.T) {
+	t.Parallel()
+	serve := func() int {
+		addr := serveGRPC(t, func(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, health.NewServer()) })
+		_, port, err := net.SplitHostPort(addr)
+		require.NoError(t, err)
+		var n int
+		_, err = fmt.Sscan(port, &n)
+		require.NoError(t, err)
+		return n
+	}
+	one, two := serve(), serve()
+	dir := t.TempDir()
+	write(t, dir, "greeter.yaml", greeter(one, 1))
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	for _, target := range []string{"xds:///greeter.mesh.internal:50051", "xds:///greeter.mesh.internal"} {
+		write(t, dir, "greeter.yaml", greeter(one, 1))
+		ask := grpcClient(t, tributary.XDS, target)
+		require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
+		write(t, dir, "greeter.yaml", greeter(two, 1))
+		require.Eventually(t, func() bool { return ask() == two }, 10*time.Second, 20*time.Millisecond)
+
+		write(t, dir, "greeter.yaml", greeter(one, 3)+endpointOf(two, 1))
+		require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
+		counts := map[int]int{}
+		for range 1000 {
+			counts[ask()]++
+		}
+		require.InDelta(t, 750, counts[one], 100, "%v", counts)
+		require.Equal(t, 1000, counts[one]+counts[two], "%v", counts)
+	}
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "the client rejected something")
+}
+
+// grpcClient returns a function that makes a call and returns the port that answered, or nothing if it failed.
+func grpcClient(t *testing.T, server, target string) func() int {
+	t.Helper()
+	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
+		`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, server))
+	require.NoError(t, err)
+	conn, err := grpc.NewClient(target, grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return func() int {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		var p peer.Peer
+		if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
+			return 0
+		}
+		return p.Addr.(*net.TCPAddr).Port
+	}
+}
+
+func service(name, spec string) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: default}\nspec:\n  hosts: [%[1]s.mesh.internal]\n  location: MESH_INTERNAL\n  resolution: STATIC\n%s", name, spec)
+}
+
+// listing is a service that lists its endpoint.
+func listing(port, backend int) string {
+	return service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n", port, backend))
+}
+
+// selecting is one that selects workloads.
+func selecting(port int) string {
+	return service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  workloadSelector: {labels: {app: echo}}\n", port))
+}
+
+func workload(name string, port int, app string) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: %s, namespace: default}\nspec: {address: 127.0.0.1, ports: {http: %d}, labels: {app: %s}}\n", name, port, app)
+}
+
+// plain is a service that says nothing of HTTP.
+func plain(port, backend int) string {
+	return service("plain", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", port, backend))
+}
+
+func greeter(backend, weight int) string {
+	return service("greeter", "  ports: [{number: 50051, name: grpc, protocol: GRPC}]\n  endpoints:\n"+endpointOf(backend, weight))
+}
+
+func endpointOf(backend, weight int) string {
+	return fmt.Sprintf("  - {address: 127.0.0.1, ports: {grpc: %d}, weight: %d}\n", backend, weight)
+}

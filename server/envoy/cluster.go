@@ -1,0 +1,151 @@
+package envoy
+
+import (
+	"math"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// Istio's defaults.
+const (
+	connectTimeout = 10 * time.Second
+	dnsRefreshRate = 60 * time.Second
+	dnsJitter      = 100 * time.Millisecond
+	dnsMaxQueries  = 100 // of one UDP socket
+	idleTimeout    = 5 * time.Minute
+)
+
+const httpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+// cluster returns the cluster of a port of a service.
+func (s *service) cluster(p *port, role role) *clusterv3.Cluster {
+	name := clusterName(p.number, "", s.host)
+	c := &clusterv3.Cluster{Name: name, AltStatName: statName(name)}
+	if role == sidecar {
+		c.ConnectTimeout = durationpb.New(connectTimeout)
+		c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{}
+		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+		c.CircuitBreakers = unlimited()
+		c.Metadata = s.metadata()
+		if p.protocol == protocolHTTP2 {
+			c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: toAny(http2())}
+		}
+	}
+	switch kind := s.discovery(role); kind {
+	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+		c.LoadAssignment = p.assignment(role, name, kind)
+		if role == sidecar {
+			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
+			c.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
+			c.RespectDnsTtl = true                            //nolint:staticcheck // as istiod does
+			c.DnsJitter = durationpb.New(dnsJitter)           //nolint:staticcheck // as istiod does
+			c.TypedDnsResolverConfig = &corev3.TypedExtensionConfig{
+				Name:        "envoy.network.dns_resolver.cares",
+				TypedConfig: toAny(&caresv3.CaresDnsResolverConfig{UdpMaxQueries: wrapperspb.UInt32(dnsMaxQueries)}),
+			}
+		}
+	case clusterv3.Cluster_ORIGINAL_DST:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		if p.target != 0 {
+			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
+				UpstreamPortOverride: wrapperspb.UInt32(p.target),
+			}}
+		}
+	default:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+		c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: name, EdsConfig: ads()}
+	}
+	return c
+}
+
+// discovery says how the endpoints of the service's clusters are found. A gRPC client has no address that a connection was meant for.
+func (s *service) discovery(role role) clusterv3.Cluster_DiscoveryType {
+	switch s.resolution {
+	case networking.ServiceEntry_DNS:
+		return clusterv3.Cluster_STRICT_DNS
+	case networking.ServiceEntry_DNS_ROUND_ROBIN:
+		return clusterv3.Cluster_LOGICAL_DNS
+	case networking.ServiceEntry_NONE:
+		if role == sidecar {
+			return clusterv3.Cluster_ORIGINAL_DST
+		}
+	}
+	return clusterv3.Cluster_EDS
+}
+
+// metadata is what Istio's telemetry and tools read from a cluster.
+func (s *service) metadata() *corev3.Metadata {
+	fields := map[string]*structpb.Value{
+		"services": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
+			structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+				"host": structpb.NewStringValue(s.host), "name": structpb.NewStringValue(s.host), "namespace": structpb.NewStringValue(s.namespace),
+			}}),
+		}}),
+	}
+	if s.external {
+		fields["external"] = structpb.NewBoolValue(true)
+	}
+	return istioMetadata(fields)
+}
+
+func istioMetadata(fields map[string]*structpb.Value) *corev3.Metadata {
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {Fields: fields}}}
+}
+
+// unlimited are circuit breakers that never open, where Envoy's own would at 1,024.
+func unlimited() *clusterv3.CircuitBreakers {
+	most := wrapperspb.UInt32(math.MaxUint32)
+	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+		MaxConnections: most, MaxPendingRequests: most, MaxRequests: most, MaxRetries: most, TrackRemaining: true,
+	}}}
+}
+
+func http2() *httpv3.HttpProtocolOptions {
+	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}},
+		},
+	}}
+}
+
+// ads says that a resource is to be asked for on the stream on which the one that names it came.
+func ads() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		InitialFetchTimeout:   durationpb.New(0), ResourceApiVersion: corev3.ApiVersion_V3,
+	}
+}
+
+// common are the clusters that every sidecar has.
+func common() []*clusterv3.Cluster {
+	return []*clusterv3.Cluster{
+		{
+			Name: blackHole, AltStatName: statName(blackHole), ConnectTimeout: durationpb.New(connectTimeout),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		},
+		{
+			Name: passthrough, AltStatName: statName(passthrough), ConnectTimeout: durationpb.New(connectTimeout),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
+			TypedExtensionProtocolOptions: map[string]*anypb.Any{httpOptions: toAny(&httpv3.HttpProtocolOptions{
+				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
+				UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
+					UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
+						HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+					},
+				},
+			})},
+		},
+	}
+}

@@ -1,0 +1,131 @@
+package envoy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+const unixPrefix = "unix://"
+
+// assignment returns the endpoints of a port for a cluster that finds them in this way: only names are resolved, and only
+// addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
+//
+// gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
+// weights are in different sub-zones of it.
+func (p *port) assignment(role role, cluster string, kind clusterv3.Cluster_DiscoveryType) *endpointv3.ClusterLoadAssignment {
+	byLocality := make(map[locality][]*endpointv3.LbEndpoint)
+	for i := range p.endpoints {
+		e := &p.endpoints[i]
+		if !e.fits(kind) || kind == clusterv3.Cluster_LOGICAL_DNS && len(byLocality) > 0 {
+			continue
+		}
+		l := e.locality()
+		if role == proxyless {
+			l.subZone += fmt.Sprintf("~%d", e.weight())
+		}
+		byLocality[l] = append(byLocality[l], e.translate(p, kind))
+	}
+	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	for _, l := range slices.SortedFunc(maps.Keys(byLocality), locality.compare) {
+		list := byLocality[l]
+		weight := uint64(0)
+		for _, e := range list {
+			weight += uint64(e.GetLoadBalancingWeight().GetValue())
+		}
+		a.Endpoints = append(a.Endpoints, &endpointv3.LocalityLbEndpoints{
+			Locality: &corev3.Locality{Region: l.region, Zone: l.zone, SubZone: l.subZone}, LbEndpoints: list,
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(weight, math.MaxUint32))),
+		})
+	}
+	return a
+}
+
+// fits says whether Envoy can use the endpoint in a cluster of the kind: it refuses all of an assignment that has a name where an
+// address is wanted.
+func (e *endpoint) fits(kind clusterv3.Cluster_DiscoveryType) bool {
+	address := e.spec.GetAddress()
+	if strings.HasPrefix(address, unixPrefix) || kind == clusterv3.Cluster_STRICT_DNS || kind == clusterv3.Cluster_LOGICAL_DNS {
+		return address != ""
+	}
+	_, err := netip.ParseAddr(address)
+	return err == nil
+}
+
+func (e *endpoint) translate(p *port, kind clusterv3.Cluster_DiscoveryType) *endpointv3.LbEndpoint {
+	address := &corev3.Address{}
+	if path, ok := strings.CutPrefix(e.spec.GetAddress(), unixPrefix); ok {
+		address.Address = &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}
+	} else {
+		address.Address = &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+			Address: e.spec.GetAddress(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: e.portFor(p)},
+		}}
+	}
+	translated := &endpointv3.LbEndpoint{
+		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+		LoadBalancingWeight: wrapperspb.UInt32(e.weight()),
+		Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(e.identity())}),
+	}
+	if kind == clusterv3.Cluster_EDS {
+		translated.HealthStatus = corev3.HealthStatus_HEALTHY
+	}
+	return translated
+}
+
+// portFor returns the port on which the endpoint serves p.
+func (e *endpoint) portFor(p *port) uint32 {
+	return cmp.Or(e.spec.GetPorts()[p.name], p.target, p.number)
+}
+
+// The labels that say of which service and revision a workload is, the most telling first.
+var (
+	nameLabels     = []string{"service.istio.io/canonical-name", "app.kubernetes.io/name", "app"}
+	revisionLabels = []string{"service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"}
+)
+
+// clusterID is what istiod says of all that does not come from Kubernetes, and so what telemetry knows.
+const clusterID = "Kubernetes"
+
+// identity is what Istio's telemetry reads from an endpoint: workload;namespace;service;revision;cluster.
+func (e *endpoint) identity() string {
+	name, revision := e.workload, ""
+	for _, label := range slices.Backward(nameLabels) {
+		if v, ok := e.labels[label]; ok {
+			name = v
+		}
+	}
+	for _, label := range slices.Backward(revisionLabels) {
+		if v, ok := e.labels[label]; ok && v != "latest" {
+			revision = v
+		}
+	}
+	return strings.Join([]string{e.workload, e.namespace, name, revision, clusterID}, ";")
+}
+
+const localityLabel = "istio-locality" // with dots, since labels have no slashes
+
+type locality struct{ region, zone, subZone string }
+
+func (l locality) compare(o locality) int {
+	return cmp.Or(strings.Compare(l.region, o.region), strings.Compare(l.zone, o.zone), strings.Compare(l.subZone, o.subZone))
+}
+
+// locality returns where the endpoint is, which it or its label says as region/zone/subzone.
+func (e *endpoint) locality() locality {
+	s := cmp.Or(e.spec.GetLocality(), strings.ReplaceAll(e.labels[localityLabel], ".", "/"))
+	parts := append(strings.SplitN(s, "/", 3), "", "")
+	return locality{parts[0], parts[1], parts[2]}
+}
+
+// weight is the endpoint's share of the load. None is one.
+func (e *endpoint) weight() uint32 { return max(e.spec.GetWeight(), 1) }

@@ -1,0 +1,219 @@
+package envoy
+
+import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	grpcstatsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// binding is where a listener is: what is connected to there is for the services that claim it.
+type binding struct {
+	address string
+	port    uint32
+}
+
+// claim is a service's wish to be served at a binding.
+type claim struct {
+	protocol protocol
+	cluster  string
+	servers  []string // server names in a TLS handshake; only of protocol TLS
+}
+
+func (c claim) equal(o claim) bool {
+	return c.protocol == o.protocol && c.cluster == o.cluster && slices.Equal(c.servers, o.servers)
+}
+
+const (
+	wildcard  = "0.0.0.0"
+	localhost = "127.0.0.1"
+
+	outboundPort = 15001 // to which an interceptor redirects connections
+)
+
+// claims returns where a port of the service is to be served to a sidecar of the profile. HTTP has one listener a port for all services,
+// told apart by host. Without interception all listeners are on the loopback interface; with it those of other protocols
+// have the addresses of the service, if it has some.
+func (s *service) claims(p *port, captures bool) map[binding]claim {
+	c := claim{protocol: p.protocol, cluster: clusterName(p.number, "", s.host)}
+	if p.protocol == protocolTLS {
+		c.servers = []string{s.host}
+	}
+	switch {
+	case !captures:
+		return map[binding]claim{{localhost, p.number}: c}
+	case p.protocol.http():
+		return map[binding]claim{{wildcard, p.number}: c}
+	}
+	at := make(map[binding]claim)
+	for _, a := range s.addresses {
+		if isAddress(a) {
+			at[binding{a, p.number}] = c
+		}
+	}
+	if len(at) == 0 {
+		at[binding{wildcard, p.number}] = c
+	}
+	return at
+}
+
+// listener returns the listener of a binding for those who claim it, the oldest first, and whose claims are not met. The
+// oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or one service's TCP.
+func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener, refused []claim) {
+	l = &listenerv3.Listener{
+		Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
+	}
+	if captures {
+		l.BindToPort = wrapperspb.Bool(false)
+	}
+	first := claims[0].protocol
+	same := func(c claim) bool { return c.protocol == first || c.protocol.http() && first.http() }
+	switch {
+	case first.http():
+		l.FilterChains = []*listenerv3.FilterChain{b.httpChain(captures)}
+		if captures { // what is not HTTP goes on
+			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
+			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
+			l.DefaultFilterChain = passOn()
+		}
+	case first == protocolTLS:
+		for _, c := range claims {
+			if same(c) {
+				chain := tcpChain(c.cluster)
+				chain.FilterChainMatch = &listenerv3.FilterChainMatch{ServerNames: c.servers}
+				l.FilterChains = append(l.FilterChains, chain)
+			}
+		}
+		l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})}
+		if captures {
+			l.DefaultFilterChain = passOn()
+		}
+	default:
+		l.FilterChains = []*listenerv3.FilterChain{tcpChain(claims[0].cluster)}
+		same = func(c claim) bool { return c.cluster == claims[0].cluster }
+	}
+	for _, c := range claims {
+		if !same(c) {
+			refused = append(refused, c)
+		}
+	}
+	return l, refused
+}
+
+// chainTimeout is how long a connection may take to become one.
+const chainTimeout = 15
+
+func tcpChain(cluster string) *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+		Filters:                       []*listenerv3.Filter{tcpProxy(cluster)},
+	}
+}
+
+func tcpProxy(cluster string) *listenerv3.Filter {
+	return networkFilter("envoy.filters.network.tcp_proxy", &tcpv3.TcpProxy{
+		StatPrefix: cluster, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
+	})
+}
+
+// passOn sends on what nobody claims.
+func passOn() *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{Name: "PassthroughFilterChain", Filters: []*listenerv3.Filter{tcpProxy(passthrough)}}
+}
+
+func (b binding) httpChain(captures bool) *listenerv3.FilterChain {
+	address := localhost
+	if captures {
+		address = wildcard
+	}
+	manager := httpManager(statName("outbound_"+listenerName(address, b.port)), routeName(b.port))
+	return &listenerv3.FilterChain{
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", manager)},
+	}
+}
+
+func httpManager(stats, routes string) *hcmv3.HttpConnectionManager {
+	return &hcmv3.HttpConnectionManager{
+		StatPrefix:     stats,
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: routes}},
+		HttpFilters: []*hcmv3.HttpFilter{
+			httpFilter("envoy.filters.http.grpc_stats", &grpcstatsv3.FilterConfig{
+				EmitFilterState:        true,
+				PerMethodStatSpecifier: &grpcstatsv3.FilterConfig_StatsForAllMethods{StatsForAllMethods: wrapperspb.Bool(false)},
+			}),
+			httpFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
+			httpFilter("envoy.filters.http.cors", &corsv3.Cors{}),
+			httpFilter("envoy.filters.http.router", &routerv3.Router{}),
+		},
+		StreamIdleTimeout: durationpb.New(0), UseRemoteAddress: wrapperspb.Bool(false), Proxy_100Continue: true,
+		NormalizePath: wrapperspb.Bool(true), PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
+		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
+		RequestIdExtension: &hcmv3.RequestIDExtension{TypedConfig: toAny(&uuidv3.UuidRequestIdConfig{
+			UseRequestIdForTraceSampling: wrapperspb.Bool(true),
+		})},
+	}
+}
+
+// virtualOutbound is the listener that redirected connections come to: it hands them to that of the address that they were meant for, or passes
+// them on.
+func virtualOutbound() *listenerv3.Listener {
+	const name = "virtualOutbound"
+	return &listenerv3.Listener{
+		Name: name, Address: socket(wildcard, outboundPort), UseOriginalDst: wrapperspb.Bool(true), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
+		FilterChains: []*listenerv3.FilterChain{
+			{
+				Name:             name + "-blackhole", // a connection to this very port would go round in circles
+				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(outboundPort)},
+				Filters:          []*listenerv3.Filter{tcpProxy(blackHole)},
+			},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(passthrough)}},
+		},
+	}
+}
+
+// grpcListener is what a gRPC client that dials name asks for.
+func (s *service) grpcListener(p *port, name string) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name: name, Address: socket(wildcard, p.number),
+		ApiListener: &listenerv3.ApiListener{ApiListener: toAny(&hcmv3.HttpConnectionManager{
+			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: clusterName(p.number, "", s.host)}},
+			HttpFilters: []*hcmv3.HttpFilter{
+				httpFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
+				httpFilter("envoy.filters.http.router", &routerv3.Router{}),
+			},
+		})},
+	}
+}
+
+func socket(address string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+func networkFilter(name string, config proto.Message) *listenerv3.Filter {
+	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: toAny(config)}}
+}
+
+func httpFilter(name string, config proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: toAny(config)}}
+}
+
+func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {
+	return &listenerv3.ListenerFilter{Name: name, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: toAny(config)}}
+}

@@ -1,0 +1,255 @@
+package envoy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// mesh is the objects that Envoys are told of, decoded, by the hosts that they speak of. It is not safe for concurrent use.
+type mesh struct {
+	entries map[resource.Key]*entry
+	spaces  map[string]*space
+	hosts   map[string]map[resource.Key]*entry // by host, in lower case
+}
+
+// space is what a namespace has that selects, and what it has that can be selected.
+type space struct {
+	selectors map[resource.Key]*entry
+	workloads map[string]*workload // by name
+}
+
+// entry is a ServiceEntry.
+type entry struct {
+	key      resource.Key
+	created  time.Time
+	version  string
+	spec     *networking.ServiceEntry
+	selected map[string]*workload // by its workloadSelector, by name; nil if it has none
+}
+
+// workload is a WorkloadEntry.
+type workload struct {
+	name    string
+	version string
+	labels  map[string]string
+	spec    *networking.WorkloadEntry
+}
+
+func newMesh() *mesh {
+	return &mesh{entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry)}
+}
+
+// set makes r what the mesh has under key, which has nothing there any more if r is nil. It adds the hosts that it speaks of, and those
+// that it spoke of before, to touched. What cannot be decoded is not there.
+func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
+	switch key.Kind {
+	case resource.ServiceEntry:
+		spec, err := specOf[*networking.ServiceEntry](r)
+		m.setEntry(key, r, spec, touched)
+		return err
+	case resource.WorkloadEntry:
+		spec, err := specOf[*networking.WorkloadEntry](r)
+		m.setWorkload(key, r, spec, touched)
+		return err
+	}
+	return nil
+}
+
+// specOf decodes the spec of r, and returns nil if there is no r.
+func specOf[T any](r *resource.Resource) (spec T, err error) {
+	if r == nil {
+		return spec, nil
+	}
+	m, err := r.Spec()
+	if err != nil {
+		return spec, err
+	}
+	spec, _ = m.(T)
+	return spec, nil
+}
+
+func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
+	if old := m.entries[key]; old != nil {
+		old.touch(touched)
+		for _, host := range old.hosts() {
+			delete(m.hosts[host], key)
+			if len(m.hosts[host]) == 0 {
+				delete(m.hosts, host)
+			}
+		}
+		delete(m.entries, key)
+		m.in(key.Namespace, func(s *space) { delete(s.selectors, key) })
+	}
+	if spec == nil {
+		return
+	}
+	e := &entry{key: key, created: r.Created(), version: r.Version(), spec: spec}
+	m.entries[key] = e
+	e.touch(touched)
+	for _, host := range e.hosts() {
+		if m.hosts[host] == nil {
+			m.hosts[host] = make(map[resource.Key]*entry)
+		}
+		m.hosts[host][key] = e
+	}
+	if spec.GetWorkloadSelector() == nil {
+		return
+	}
+	e.selected = make(map[string]*workload)
+	m.in(key.Namespace, func(s *space) {
+		s.selectors[key] = e
+		for _, w := range s.workloads {
+			if e.selects(w) {
+				e.selected[w.name] = w
+			}
+		}
+	})
+}
+
+func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry, touched map[string]struct{}) {
+	m.in(key.Namespace, func(s *space) {
+		var w *workload
+		if spec != nil {
+			labels := maps.Clone(r.Labels())
+			if labels == nil {
+				labels = make(map[string]string)
+			}
+			maps.Copy(labels, spec.GetLabels())
+			w = &workload{name: key.Name, version: r.Version(), labels: labels, spec: spec}
+			s.workloads[key.Name] = w
+		} else {
+			delete(s.workloads, key.Name)
+		}
+		for _, e := range s.selectors {
+			_, had := e.selected[key.Name]
+			has := w != nil && e.selects(w)
+			if has {
+				e.selected[key.Name] = w
+			} else {
+				delete(e.selected, key.Name)
+			}
+			if had || has {
+				e.touch(touched)
+			}
+		}
+	})
+}
+
+// in calls f with a namespace, which is forgotten if nothing is left there.
+func (m *mesh) in(namespace string, f func(*space)) {
+	s := m.spaces[namespace]
+	if s == nil {
+		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload)}
+		m.spaces[namespace] = s
+	}
+	f(s)
+	if len(s.selectors)+len(s.workloads) == 0 {
+		delete(m.spaces, namespace)
+	}
+}
+
+// hosts returns the hosts of the entry, in lower case.
+func (e *entry) hosts() []string {
+	hosts := make([]string, 0, len(e.spec.GetHosts()))
+	for _, host := range e.spec.GetHosts() {
+		hosts = append(hosts, strings.ToLower(host))
+	}
+	return hosts
+}
+
+func (e *entry) touch(touched map[string]struct{}) {
+	for _, host := range e.hosts() {
+		touched[host] = struct{}{}
+	}
+}
+
+// selects says whether the entry's workloadSelector selects w, which is of the same namespace. An empty one selects nothing.
+func (e *entry) selects(w *workload) bool {
+	wanted := e.spec.GetWorkloadSelector().GetLabels()
+	for name, value := range wanted {
+		if got, ok := w.labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return len(wanted) > 0
+}
+
+// endpoints returns the endpoints of the entry: its own, or the workloads that it selects, in order of name.
+func (e *entry) endpoints() []endpoint {
+	var list []endpoint
+	if e.selected == nil {
+		for _, spec := range e.spec.GetEndpoints() {
+			list = append(list, endpoint{spec: spec, labels: spec.GetLabels()})
+		}
+		return list
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
+		w := e.selected[name]
+		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, spec: w.spec, labels: w.labels})
+	}
+	return list
+}
+
+// visibleTo says whether the entry is exported to the namespace. What says nothing is exported to all.
+func (e *entry) visibleTo(namespace string) bool {
+	exportTo := e.spec.GetExportTo()
+	if len(exportTo) == 0 {
+		return true
+	}
+	for _, to := range exportTo {
+		if to == "*" || to == namespace || to == "." && e.key.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// older orders entries as istiod does where several claim the same: the older one first.
+func older(a, b *entry) int {
+	return cmp.Or(a.created.Compare(b.created), a.key.Compare(b.key))
+}
+
+// differing returns the keys of all that snap has otherwise than the mesh, of what the mesh would have.
+func (m *mesh) differing(snap memstore.Snapshot) []resource.Key {
+	var keys []resource.Key
+	for r := range snap.List(resource.ServiceEntry, "") {
+		if e := m.entries[r.Key()]; e == nil || e.version != r.Version() {
+			keys = append(keys, r.Key())
+		}
+	}
+	for key := range m.entries {
+		if snap.Get(key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	for r := range snap.List(resource.WorkloadEntry, "") {
+		if s := m.spaces[r.Key().Namespace]; s == nil || s.workloads[r.Key().Name] == nil || s.workloads[r.Key().Name].version != r.Version() {
+			keys = append(keys, r.Key())
+		}
+	}
+	for namespace, s := range m.spaces {
+		for name := range s.workloads {
+			if key := (resource.Key{Kind: resource.WorkloadEntry, Namespace: namespace, Name: name}); snap.Get(key) == nil {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// allHosts returns the hosts of all services.
+func (m *mesh) allHosts() map[string]struct{} {
+	hosts := make(map[string]struct{}, len(m.hosts))
+	for host := range m.hosts {
+		hosts[host] = struct{}{}
+	}
+	return hosts
+}

@@ -1,0 +1,55 @@
+package envoy
+
+import (
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// role is what a client is, which decides in which form it is told of services.
+type role int
+
+const (
+	sidecar   role = iota // an Envoy whose listeners are addressed directly, or by redirected connections
+	proxyless             // a gRPC client
+)
+
+// profile is all that decides what a client is told. Clients of one profile share everything.
+type profile struct {
+	role      role
+	namespace string
+	captures  bool // connections are redirected to a sidecar, so that listeners can have the addresses of services
+}
+
+// The keys of node metadata that Istio's agents send.
+const (
+	metadataGenerator    = "GENERATOR"
+	metadataNamespace    = "NAMESPACE"
+	metadataInterception = "INTERCEPTION_MODE"
+)
+
+// defaultNamespace is that of clients that name none.
+const defaultNamespace = "default"
+
+// profileOf reads the node of a client: one that Istio's agent writes, with an id of the form type~address~name.namespace~domain,
+// or that of a plain bootstrap, which need not say anything.
+func profileOf(node *corev3.Node) profile {
+	fields := node.GetMetadata().GetFields()
+	p := profile{namespace: fields[metadataNamespace].GetStringValue()}
+	if parts := strings.Split(node.GetId(), "~"); len(parts) == 4 && p.namespace == "" {
+		if i := strings.LastIndexByte(parts[2], '.'); i >= 0 {
+			p.namespace = parts[2][i+1:]
+		}
+	}
+	if p.namespace == "" {
+		p.namespace = defaultNamespace
+	}
+	if fields[metadataGenerator].GetStringValue() == "grpc" || strings.HasPrefix(strings.ToLower(node.GetUserAgentName()), "grpc") {
+		p.role = proxyless
+	}
+	switch fields[metadataInterception].GetStringValue() {
+	case "REDIRECT", "TPROXY":
+		p.captures = p.role == sidecar
+	}
+	return p
+}

@@ -1,0 +1,151 @@
+package envoy
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	previousv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// virtualHost is what a service has among the routes of a port: its domains apart from the rest, since no domain may stand twice
+// among the routes of a port, and which services share one is known only where they are put together.
+type virtualHost struct {
+	domains []string
+	rest    []byte // an encoded VirtualHost without domains
+	field   []byte // all of it, as a field of a RouteConfiguration
+}
+
+func newVirtualHost(domains []string, rest *routev3.VirtualHost) *virtualHost {
+	v := &virtualHost{domains: domains, rest: mustMarshal(rest)}
+	v.field = v.encode(func(string) bool { return false })
+	return v
+}
+
+// equal says whether both are the same; either may be nil.
+func (v *virtualHost) equal(o *virtualHost) bool {
+	return v == o || v != nil && o != nil && slices.Equal(v.domains, o.domains) && bytes.Equal(v.rest, o.rest)
+}
+
+// encode returns the virtual host as a field of a RouteConfiguration, without the domains that are taken, or nothing if all are.
+func (v *virtualHost) encode(taken func(domain string) bool) []byte {
+	var body []byte
+	for _, d := range v.domains {
+		if !taken(d) {
+			body = protowire.AppendString(protowire.AppendTag(body, fieldDomains, protowire.BytesType), d)
+		}
+	}
+	if body == nil {
+		return nil
+	}
+	return protowire.AppendBytes(protowire.AppendTag(nil, fieldVirtualHosts, protowire.BytesType), append(body, v.rest...))
+}
+
+// Field numbers of RouteConfiguration and VirtualHost.
+const (
+	fieldVirtualHosts = 2
+	fieldDomains      = 2
+)
+
+// virtualHost returns what the service has among the routes of a port.
+func (s *service) virtualHost(p *port, role role) *virtualHost {
+	name := hostPort(s.host, p.number)
+	v := &routev3.VirtualHost{Name: name, Routes: []*routev3.Route{s.defaultRoute(p)}, IncludeRequestAttemptCount: true}
+	return newVirtualHost(s.domains(p, role), v)
+}
+
+// domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare them
+// without the port; gRPC clients compare with what was dialled.
+func (s *service) domains(p *port, role role) []string {
+	hosts := []string{s.host}
+	if !strings.HasSuffix(s.host, ".") {
+		hosts = append(hosts, s.host+".")
+	}
+	for _, a := range s.addresses {
+		if !strings.Contains(a, "/") {
+			hosts = append(hosts, inURL(a))
+		}
+	}
+	if role == sidecar {
+		return hosts
+	}
+	var domains []string
+	for _, h := range hosts {
+		domains = append(domains, h, h+":"+routeName(p.number))
+	}
+	return domains
+}
+
+// defaultRoute leads to the port's cluster, with the retries that Istio makes of itself.
+func (s *service) defaultRoute(p *port) *routev3.Route {
+	return &routev3.Route{
+		Name:      "default",
+		Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Decorator: &routev3.Decorator{Operation: hostPort(s.host, p.number) + "/*"},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: clusterName(p.number, "", s.host)},
+			Timeout:           durationpb.New(0),
+			MaxStreamDuration: asLongAsAsked(),
+			RetryPolicy:       defaultRetries(),
+		}},
+	}
+}
+
+// asLongAsAsked leaves it to the deadline of a gRPC request how long it may take, and does not limit others.
+func asLongAsAsked() *routev3.RouteAction_MaxStreamDuration {
+	return &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0), GrpcTimeoutHeaderMax: durationpb.New(0)}
+}
+
+func defaultRetries() *routev3.RetryPolicy {
+	return &routev3.RetryPolicy{
+		RetryOn:    "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
+		NumRetries: wrapperspb.UInt32(2),
+		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
+			Name:       "envoy.retry_host_predicates.previous_hosts",
+			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: toAny(&previousv3.PreviousHostsPredicate{})},
+		}},
+		HostSelectionRetryMaxAttempts: 5,
+	}
+}
+
+// maxDirectBody is how large the body of a direct response may be.
+const maxDirectBody = 1 << 20
+
+// routesHead is a RouteConfiguration without virtual hosts. Clusters are not looked up when it comes: one that is not there fails its
+// own requests, not all routes of the port.
+func routesHead(name string, role role) *routev3.RouteConfiguration {
+	r := &routev3.RouteConfiguration{Name: name}
+	if role == sidecar {
+		r.ValidateClusters = wrapperspb.Bool(false)
+		r.MaxDirectResponseBodySizeBytes = wrapperspb.UInt32(maxDirectBody)
+		r.IgnorePortInHostMatching = true
+	}
+	return r
+}
+
+// anyOther is the virtual host of whatever no service has: it goes where it was meant to go.
+func anyOther() *virtualHost {
+	const name = "allow_any"
+	return newVirtualHost([]string{"*"}, &routev3.VirtualHost{
+		Name: name, IncludeRequestAttemptCount: true,
+		Routes: []*routev3.Route{{
+			Name:  name,
+			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+				ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: passthrough},
+				Timeout:           durationpb.New(0),
+				MaxStreamDuration: asLongAsAsked(),
+			}},
+		}},
+	})
+}
+
+// grpcRoutes is the RouteConfiguration of one port of a service, for clients that dial it by name.
+func (s *service) grpcRoutes(p *port) ([]byte, string) {
+	name := clusterName(p.number, "", s.host)
+	return append(mustMarshal(routesHead(name, proxyless)), s.virtualHost(p, proxyless).field...), name
+}

@@ -1,0 +1,96 @@
+package envoy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// service is what a host is to the clients of a namespace. It is not modified once it was made.
+type service struct {
+	host       string // in lower case
+	namespace  string
+	created    time.Time
+	ports      []port
+	addresses  []string // that clients may connect to, addresses or ranges
+	resolution networking.ServiceEntry_Resolution
+	external   bool
+
+	from string // what it was made of: equal for what is equal
+}
+
+// port is one port of a service.
+type port struct {
+	number    uint32
+	name      string
+	target    uint32 // where it is not the endpoint that says
+	protocol  protocol
+	endpoints []endpoint
+}
+
+// endpoint is one of the places that serve a port.
+type endpoint struct {
+	workload, namespace string // of a WorkloadEntry; empty for one that a ServiceEntry lists
+	spec                *networking.WorkloadEntry
+	labels              map[string]string
+}
+
+// service returns what host is to the clients of namespace, or nil. As with istiod, the namespace's own entries come
+// first, then those of the namespace with the oldest one; ports that an older entry has are not those of a younger one.
+func (m *mesh) service(host, namespace string) *service {
+	var visible []*entry
+	for _, e := range m.hosts[host] {
+		if e.visibleTo(namespace) {
+			visible = append(visible, e)
+		}
+	}
+	if len(visible) == 0 {
+		return nil
+	}
+	slices.SortFunc(visible, older)
+	of := visible[0].key.Namespace
+	if slices.ContainsFunc(visible, func(e *entry) bool { return e.key.Namespace == namespace }) {
+		of = namespace
+	}
+	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.key.Namespace != of })
+	lead := visible[0]
+	s := &service{
+		host: host, namespace: of, created: lead.created, addresses: lead.spec.GetAddresses(),
+		resolution: lead.spec.GetResolution(), external: lead.spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
+	}
+	var from strings.Builder
+	for _, e := range visible {
+		from.WriteString(e.key.Name + "\x00" + e.version + "\x00")
+		for _, name := range slices.Sorted(maps.Keys(e.selected)) {
+			from.WriteString(name + "\x00")
+		}
+		s.add(e)
+	}
+	s.from = from.String()
+	return s
+}
+
+// add adds the ports of e that the service does not have.
+func (s *service) add(e *entry) {
+	var endpoints []endpoint
+	for _, p := range e.spec.GetPorts() {
+		protocol, ok := protocolOf(p.GetProtocol())
+		if !ok || slices.ContainsFunc(s.ports, func(known port) bool { return known.number == p.GetNumber() }) {
+			continue
+		}
+		if endpoints == nil {
+			endpoints = e.endpoints()
+			if len(endpoints) == 0 && e.selected == nil && isDNS(s.resolution) {
+				endpoints = []endpoint{{spec: &networking.WorkloadEntry{Address: s.host}}}
+			}
+		}
+		s.ports = append(s.ports, port{number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, endpoints: endpoints})
+	}
+}
+
+func isDNS(r networking.ServiceEntry_Resolution) bool {
+	return r == networking.ServiceEntry_DNS || r == networking.ServiceEntry_DNS_ROUND_ROBIN
+}

@@ -1,0 +1,111 @@
+package envoy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/tidwall/btree"
+)
+
+// portRoutes are the routes of all services on a port.
+type portRoutes struct {
+	hosts   btree.Map[string, *virtualHost]
+	domains map[string]int // how many virtual hosts have each
+	shared  int            // how many domains several have
+}
+
+// set makes v the virtual host of a host, which has none any more if v is nil.
+func (r *portRoutes) set(host string, v *virtualHost) {
+	if old, ok := r.hosts.Delete(host); ok {
+		for _, d := range old.domains {
+			if r.domains[d]--; r.domains[d] == 1 {
+				r.shared--
+			}
+			if r.domains[d] == 0 {
+				delete(r.domains, d)
+			}
+		}
+	}
+	if v == nil {
+		return
+	}
+	r.hosts.Set(host, v)
+	for _, d := range v.domains {
+		if r.domains == nil {
+			r.domains = make(map[string]int)
+		}
+		if r.domains[d]++; r.domains[d] == 2 {
+			r.shared++
+		}
+	}
+}
+
+// encode returns the encoded RouteConfiguration. It is put together from what is encoded already. A domain that several have is that of the
+// first host in order of name.
+func (r *portRoutes) encode(name string) []byte {
+	b := mustMarshal(routesHead(name, sidecar))
+	known := make(map[string]bool, r.shared)
+	taken := func(d string) bool {
+		if r.domains[d] < 2 {
+			return false
+		}
+		was := known[d]
+		known[d] = true
+		return was
+	}
+	r.hosts.Scan(func(_ string, v *virtualHost) bool {
+		if r.shared == 0 {
+			b = append(b, v.field...)
+		} else {
+			b = append(b, v.encode(taken)...)
+		}
+		return true
+	})
+	return append(b, anyOther().encode(func(d string) bool { return r.domains[d] > 0 })...)
+}
+
+// claimant is a host that claims a binding.
+type claimant struct {
+	created time.Time
+	host    string
+	claim   claim
+}
+
+// claimants are the hosts that claim a binding, the oldest first.
+type claimants []claimant
+
+func (c claimants) find(created time.Time, host string) (int, bool) {
+	return slices.BinarySearchFunc(c, claimant{created: created, host: host}, func(a, b claimant) int {
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.host, b.host))
+	})
+}
+
+// set notes the claim of a host.
+func (c *claimants) set(created time.Time, host string, claim claim) {
+	i, found := c.find(created, host)
+	if found {
+		(*c)[i].claim = claim
+		return
+	}
+	*c = slices.Insert(*c, i, claimant{created, host, claim})
+}
+
+// remove takes the claim of a host away.
+func (c *claimants) remove(created time.Time, host string) {
+	if i, found := c.find(created, host); found {
+		*c = slices.Delete(*c, i, i+1)
+	}
+}
+
+// listener returns the listener of a binding.
+func (c claimants) listener(b binding, captures bool) *listenerv3.Listener {
+	claims := make([]claim, len(c))
+	for i := range c {
+		claims[i] = c[i].claim
+	}
+	l, _ := b.listener(claims, captures)
+	return l
+}
