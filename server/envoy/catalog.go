@@ -41,8 +41,7 @@ type Catalog struct {
 
 // unit is all that a translation of a host depends on.
 type unit struct {
-	from     string // of the service
-	of       string // its namespace
+	from     string // of the view
 	role     role
 	captures bool
 }
@@ -86,6 +85,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}
+	c.mesh.touchOthers(touched)
 	for host := range touched {
 		delete(c.units, host)
 	}
@@ -113,15 +113,15 @@ func (c *Catalog) bring(s *scope, hosts map[string]struct{}) {
 
 // translate returns what clients of a profile are told of a host, or nil; c.mu is held.
 func (c *Catalog) translate(host string, p profile) *told {
-	s := c.mesh.service(host, p.namespace)
-	if s == nil || len(s.ports) == 0 {
+	v := c.mesh.view(host, p)
+	if v == nil {
 		return nil
 	}
-	u := unit{from: s.from, of: s.namespace, role: p.role, captures: p.captures}
+	u := unit{from: v.from, role: p.role, captures: p.captures}
 	if t := c.units[host][u]; t != nil {
 		return t
 	}
-	t := translate(s, p.role, p.captures)
+	t := translate(v, p)
 	if c.units[host] == nil {
 		c.units[host] = make(map[unit]*told)
 	}

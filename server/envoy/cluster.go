@@ -26,24 +26,52 @@ const (
 
 const httpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-// cluster returns the cluster of a port of a service.
-func (s *service) cluster(p *port, role role) *clusterv3.Cluster {
-	name := clusterName(p.number, "", s.host)
-	c := &clusterv3.Cluster{Name: name, AltStatName: statName(name)}
-	if role == sidecar {
-		c.ConnectTimeout = durationpb.New(connectTimeout)
-		c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{}
-		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
-		c.CircuitBreakers = unlimited()
-		c.Metadata = s.metadata()
-		if p.protocol == protocolHTTP2 {
-			c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: toAny(http2())}
-		}
+// cluster returns the cluster of a port of a service, or of a subset of it.
+func (s *service) cluster(p *port, subset *networking.Subset, policy *policy, role role) *clusterv3.Cluster {
+	name := clusterName(p.number, subset.GetName(), s.host)
+	c := &clusterv3.Cluster{
+		Name: name, AltStatName: statName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
+		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(),
 	}
+	s.discover(c, p, subset, role)
+	if role == proxyless {
+		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	}
+	var options *httpv3.HttpProtocolOptions
+	if p.protocol == protocolHTTP2 {
+		options = http2()
+	}
+	options = apply(policy.on(p.number, subset), c, options)
+	if options != nil {
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: toAny(options)}
+	}
+	if role == proxyless {
+		return understood(c)
+	}
+	return c
+}
+
+// understood returns what a gRPC client reads of a cluster.
+func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
+	u := &clusterv3.Cluster{
+		Name: c.GetName(), AltStatName: c.GetAltStatName(), ClusterDiscoveryType: c.GetClusterDiscoveryType(), EdsClusterConfig: c.GetEdsClusterConfig(),
+		LoadAssignment: c.GetLoadAssignment(), OutlierDetection: c.GetOutlierDetection(),
+	}
+	if c.GetLbPolicy() == clusterv3.Cluster_RING_HASH || c.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
+		u.LbPolicy, u.LbConfig = c.GetLbPolicy(), c.GetLbConfig()
+	}
+	if n := c.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests(); n.GetValue() != math.MaxUint32 {
+		u.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: n}}}
+	}
+	return u
+}
+
+// discover says how the endpoints of a cluster are found.
+func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, role role) {
 	switch kind := s.discovery(role); kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LoadAssignment = p.assignment(role, name, kind)
+		c.LoadAssignment = p.assignment(role, c.GetName(), subset, kind)
 		if role == sidecar {
 			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
 			c.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
@@ -64,9 +92,8 @@ func (s *service) cluster(p *port, role role) *clusterv3.Cluster {
 		}
 	default:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-		c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: name, EdsConfig: ads()}
+		c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: ads()}
 	}
-	return c
 }
 
 // discovery says how the endpoints of the service's clusters are found. A gRPC client has no address that a connection was meant for.
@@ -111,6 +138,21 @@ func unlimited() *clusterv3.CircuitBreakers {
 	}}}
 }
 
+func http1() *httpv3.HttpProtocolOptions {
+	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+		},
+	}}
+}
+
+// asDownstream speaks to the endpoint as the client spoke.
+func asDownstream() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
+	return &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
+		HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+	}}
+}
+
 func http2() *httpv3.HttpProtocolOptions {
 	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
 		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
@@ -140,11 +182,7 @@ func common() []*clusterv3.Cluster {
 			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
 			TypedExtensionProtocolOptions: map[string]*anypb.Any{httpOptions: toAny(&httpv3.HttpProtocolOptions{
 				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
-				UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
-					UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
-						HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
-					},
-				},
+				UpstreamProtocolOptions:   asDownstream(),
 			})},
 		},
 	}

@@ -14,20 +14,21 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
 )
 
 const unixPrefix = "unix://"
 
-// assignment returns the endpoints of a port for a cluster that finds them in this way: only names are resolved, and only
+// assignment returns the endpoints of a port, or of a subset of it, for a cluster that finds them in this way: only names are resolved, and only
 // addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
 //
 // gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
 // weights are in different sub-zones of it.
-func (p *port) assignment(role role, cluster string, kind clusterv3.Cluster_DiscoveryType) *endpointv3.ClusterLoadAssignment {
+func (p *port) assignment(role role, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType) *endpointv3.ClusterLoadAssignment {
 	byLocality := make(map[locality][]*endpointv3.LbEndpoint)
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
-		if !e.fits(kind) || kind == clusterv3.Cluster_LOGICAL_DNS && len(byLocality) > 0 {
+		if !has(subset, e) || !e.fits(kind) || kind == clusterv3.Cluster_LOGICAL_DNS && len(byLocality) > 0 {
 			continue
 		}
 		l := e.locality()

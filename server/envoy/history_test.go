@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
@@ -33,13 +34,14 @@ var nodes = []*corev3.Node{
 func node(namespace, interception, agent string) *corev3.Node {
 	return &corev3.Node{Id: "n", UserAgentName: agent, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		metadataNamespace: structpb.NewStringValue(namespace), metadataInterception: structpb.NewStringValue(interception),
+		metadataLabels: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")}}),
 	}}}
 }
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and it is something that
 // can be told: names that are known lead somewhere, and no domain, server name or address stands twice where it must not.
 func TestHistory(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(15) {
 		h := &history{rand: rand.New(rand.NewPCG(seed, 0)), objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
 		c := New(&h.table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.table.Snapshot(), false, true)
@@ -125,7 +127,7 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 					domains[d] = true
 				}
 				for _, r := range v.GetRoutes() {
-					if c := r.GetRoute().GetCluster(); c != "" {
+					if c := r.GetRoute().GetCluster(); r.GetName() == "default" {
 						require.True(t, has(xds.ClusterURL, c), "no cluster %s", c)
 					}
 				}
@@ -179,17 +181,27 @@ func (h *history) pick(of ...string) string { return of[h.rand.IntN(len(of))] }
 
 func (h *history) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: h.pick("default", "shop", "other"), Name: h.pick("a", "b", "c", "d")}
-	if h.rand.IntN(3) == 0 {
+	switch h.rand.IntN(8) {
+	case 0, 1:
 		key.Kind = resource.WorkloadEntry
+	case 2:
+		key.Kind = resource.DestinationRule
+	case 3, 4:
+		key.Kind = resource.VirtualService
 	}
 	return key
 }
 
 func (h *history) object(key resource.Key) *resource.Resource {
 	var spec proto.Message
-	if key.Kind == resource.WorkloadEntry {
+	switch key.Kind {
+	case resource.WorkloadEntry:
 		spec = h.workload()
-	} else {
+	case resource.DestinationRule:
+		spec = h.policy()
+	case resource.VirtualService:
+		spec = h.routes()
+	default:
 		spec = h.service()
 	}
 	r, err := resource.New(resource.Meta{Key: key, Labels: h.labels()}, spec)
@@ -246,4 +258,100 @@ func (h *history) service() *networking.ServiceEntry {
 		s.Endpoints = append(s.Endpoints, h.workload())
 	}
 	return s
+}
+
+func (h *history) policy() *networking.DestinationRule {
+	d := &networking.DestinationRule{Host: h.pick("one.internal", "two.internal", "*.internal", "*", "*.wild.internal"), TrafficPolicy: h.traffic()}
+	for _, name := range []string{"v1", "v2"} {
+		if h.rand.IntN(2) == 0 {
+			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name}, TrafficPolicy: h.traffic()})
+		}
+	}
+	if h.rand.IntN(3) == 0 {
+		d.ExportTo = []string{h.pick(".", "*", "shop")}
+	}
+	return d
+}
+
+func (h *history) traffic() *networking.TrafficPolicy {
+	p := &networking.TrafficPolicy{}
+	switch h.rand.IntN(6) {
+	case 0:
+		return nil
+	case 1:
+		p.LoadBalancer = &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_Simple{
+			Simple: networking.LoadBalancerSettings_SimpleLB(h.rand.IntN(6)), //nolint:gosec // there are six
+		}}
+	case 2:
+		p.LoadBalancer = &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{
+			ConsistentHash: &networking.LoadBalancerSettings_ConsistentHashLB{
+				HashKey: &networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName{HttpHeaderName: h.pick("x-one", "x-two")},
+			},
+		}}
+	case 3:
+		p.ConnectionPool = &networking.ConnectionPoolSettings{
+			Tcp:  &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: h.rand.Int32N(3)},
+			Http: &networking.ConnectionPoolSettings_HTTPSettings{UseClientProtocol: h.rand.IntN(2) == 0, MaxRequestsPerConnection: h.rand.Int32N(2)},
+		}
+	case 4:
+		p.OutlierDetection = &networking.OutlierDetection{Consecutive_5XxErrors: wrapperspb.UInt32(h.rand.Uint32N(3)), MinHealthPercent: h.rand.Int32N(2) * 50}
+	}
+	if h.rand.IntN(3) == 0 {
+		p.PortLevelSettings = []*networking.TrafficPolicy_PortTrafficPolicy{{Port: &networking.PortSelector{Number: 80}, OutlierDetection: &networking.OutlierDetection{}}}
+	}
+	return p
+}
+
+func (h *history) routes() *networking.VirtualService {
+	v := &networking.VirtualService{Hosts: []string{h.pick("one.internal", "two.internal", "none.internal", "*.internal", "*")}}
+	if h.rand.IntN(4) == 0 {
+		v.Gateways = []string{h.pick("mesh", "gateway")}
+	}
+	if h.rand.IntN(4) == 0 {
+		v.ExportTo = []string{h.pick(".", "*", "shop")}
+	}
+	for range h.rand.IntN(3) {
+		r := &networking.HTTPRoute{Name: h.pick("", "a")}
+		for range h.rand.IntN(3) {
+			r.Match = append(r.Match, h.match())
+		}
+		switch h.rand.IntN(5) {
+		case 0:
+			r.Redirect = &networking.HTTPRedirect{Uri: "/other"}
+		case 1:
+			r.DirectResponse = &networking.HTTPDirectResponse{Status: 418}
+		default:
+			for i := range 1 + h.rand.IntN(2) {
+				to := &networking.HTTPRouteDestination{Destination: &networking.Destination{
+					Host: h.pick("one.internal", "two.internal", "three.internal", "short", "nowhere.internal"), Subset: h.pick("", "v1", "v2"),
+				}, Weight: int32(i + 1)}
+				if h.rand.IntN(2) == 0 {
+					to.Destination.Port = &networking.PortSelector{Number: 80}
+				}
+				r.Route = append(r.Route, to)
+			}
+		}
+		v.Http = append(v.Http, r)
+	}
+	return v
+}
+
+func (h *history) match() *networking.HTTPMatchRequest {
+	m := &networking.HTTPMatchRequest{}
+	text := &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: h.pick("/", "/a")}}
+	switch h.rand.IntN(6) {
+	case 0:
+		m.Uri = text
+	case 1:
+		m.Headers = map[string]*networking.StringMatch{"x-a": text, "x-b": {}}
+	case 2:
+		m.WithoutHeaders = map[string]*networking.StringMatch{"x-a": text, "x-b": {}}
+	case 3:
+		m.SourceLabels = map[string]string{"app": h.pick("one", "two")}
+	case 4:
+		m.SourceNamespace = h.pick("shop", "other")
+	case 5:
+		m.Port = []uint32{80, 8080}[h.rand.IntN(2)]
+	}
+	return m
 }

@@ -18,6 +18,9 @@ type mesh struct {
 	entries map[resource.Key]*entry
 	spaces  map[string]*space
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
+
+	policies *rules[*networking.DestinationRule]
+	virtuals *rules[*networking.VirtualService]
 }
 
 // space is what a namespace has that selects, and what it has that can be selected.
@@ -44,7 +47,10 @@ type workload struct {
 }
 
 func newMesh() *mesh {
-	return &mesh{entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry)}
+	return &mesh{
+		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry),
+		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](),
+	}
 }
 
 // set makes r what the mesh has under key, which has nothing there any more if r is nil. It adds the hosts that it speaks of, and those
@@ -59,8 +65,48 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		spec, err := specOf[*networking.WorkloadEntry](r)
 		m.setWorkload(key, r, spec, touched)
 		return err
+	case resource.DestinationRule:
+		spec, err := specOf[*networking.DestinationRule](r)
+		m.touch(m.policies.set(key, destinationRule(r, spec)), touched)
+		return err
+	case resource.VirtualService:
+		spec, err := specOf[*networking.VirtualService](r)
+		m.touch(m.virtuals.set(key, virtualService(r, spec)), touched)
+		return err
 	}
 	return nil
+}
+
+// touch adds hosts, and those that they stand for if they are wildcards, to touched.
+func (m *mesh) touch(hosts []string, touched map[string]struct{}) {
+	for _, host := range hosts {
+		touched[host] = struct{}{}
+		if !isWildcard(host) {
+			continue
+		}
+		for known := range m.hosts {
+			if matches(host, known) {
+				touched[known] = struct{}{}
+			}
+		}
+		for known := range m.virtuals.exact {
+			if matches(host, known) {
+				touched[known] = struct{}{}
+			}
+		}
+	}
+}
+
+// touchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for one.
+func (m *mesh) touchOthers(touched map[string]struct{}) {
+	for _, host := range slices.Collect(maps.Keys(touched)) {
+		for _, r := range m.virtuals.leads[host] {
+			m.touch(r.hosts, touched)
+		}
+		for wildcard := range m.virtuals.of(host) {
+			touched[wildcard] = struct{}{}
+		}
+	}
 }
 
 // specOf decodes the spec of r, and returns nil if there is no r.
@@ -198,18 +244,9 @@ func (e *entry) endpoints() []endpoint {
 	return list
 }
 
-// visibleTo says whether the entry is exported to the namespace. What says nothing is exported to all.
+// visibleTo says whether the entry is exported to the namespace.
 func (e *entry) visibleTo(namespace string) bool {
-	exportTo := e.spec.GetExportTo()
-	if len(exportTo) == 0 {
-		return true
-	}
-	for _, to := range exportTo {
-		if to == "*" || to == namespace || to == "." && e.key.Namespace == namespace {
-			return true
-		}
-	}
-	return false
+	return visibleTo(e.spec.GetExportTo(), e.key.Namespace, namespace)
 }
 
 // older orders entries as istiod does where several claim the same: the older one first.
@@ -220,36 +257,55 @@ func older(a, b *entry) int {
 // differing returns the keys of all that snap has otherwise than the mesh, of what the mesh would have.
 func (m *mesh) differing(snap memstore.Snapshot) []resource.Key {
 	var keys []resource.Key
-	for r := range snap.List(resource.ServiceEntry, "") {
-		if e := m.entries[r.Key()]; e == nil || e.version != r.Version() {
-			keys = append(keys, r.Key())
+	has := m.versions()
+	for _, kind := range kinds {
+		for r := range snap.List(kind, "") {
+			if has[r.Key()] != r.Version() {
+				keys = append(keys, r.Key())
+			}
 		}
 	}
-	for key := range m.entries {
+	for key := range has {
 		if snap.Get(key) == nil {
 			keys = append(keys, key)
-		}
-	}
-	for r := range snap.List(resource.WorkloadEntry, "") {
-		if s := m.spaces[r.Key().Namespace]; s == nil || s.workloads[r.Key().Name] == nil || s.workloads[r.Key().Name].version != r.Version() {
-			keys = append(keys, r.Key())
-		}
-	}
-	for namespace, s := range m.spaces {
-		for name := range s.workloads {
-			if key := (resource.Key{Kind: resource.WorkloadEntry, Namespace: namespace, Name: name}); snap.Get(key) == nil {
-				keys = append(keys, key)
-			}
 		}
 	}
 	return keys
 }
 
-// allHosts returns the hosts of all services.
+// kinds are those that a mesh consists of.
+var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService}
+
+// versions returns the version of each object.
+func (m *mesh) versions() map[resource.Key]string {
+	all := make(map[resource.Key]string)
+	for key, e := range m.entries {
+		all[key] = e.version
+	}
+	for namespace, s := range m.spaces {
+		for name, w := range s.workloads {
+			all[resource.Key{Kind: resource.WorkloadEntry, Namespace: namespace, Name: name}] = w.version
+		}
+	}
+	for key, r := range m.policies.byKey {
+		all[key] = r.version
+	}
+	for key, r := range m.virtuals.byKey {
+		all[key] = r.version
+	}
+	return all
+}
+
+// allHosts returns the hosts of all services, and those that only have routes.
 func (m *mesh) allHosts() map[string]struct{} {
 	hosts := make(map[string]struct{}, len(m.hosts))
 	for host := range m.hosts {
 		hosts[host] = struct{}{}
+	}
+	for _, v := range m.virtuals.byKey {
+		for _, host := range v.hosts {
+			hosts[host] = struct{}{}
+		}
 	}
 	return hosts
 }

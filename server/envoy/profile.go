@@ -1,6 +1,8 @@
 package envoy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,7 +20,18 @@ const (
 type profile struct {
 	role      role
 	namespace string
-	captures  bool // connections are redirected to a sidecar, so that listeners can have the addresses of services
+	captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
+	labels    string // of the client's workload, for routes that differ by who asks; see labelMap
+}
+
+// labelMap returns the labels.
+func (p *profile) labelMap() map[string]string {
+	labels := make(map[string]string)
+	for line := range strings.Lines(p.labels) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		labels[name] = value
+	}
+	return labels
 }
 
 // The keys of node metadata that Istio's agents send.
@@ -26,6 +39,7 @@ const (
 	metadataGenerator    = "GENERATOR"
 	metadataNamespace    = "NAMESPACE"
 	metadataInterception = "INTERCEPTION_MODE"
+	metadataLabels       = "LABELS"
 )
 
 // defaultNamespace is that of clients that name none.
@@ -50,6 +64,10 @@ func profileOf(node *corev3.Node) profile {
 	switch fields[metadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
 		p.captures = p.role == sidecar
+	}
+	labels := fields[metadataLabels].GetStructValue().GetFields()
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		p.labels += name + "=" + labels[name].GetStringValue() + "\n"
 	}
 	return p
 }

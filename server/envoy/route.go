@@ -52,10 +52,27 @@ const (
 )
 
 // virtualHost returns what the service has among the routes of a port.
-func (s *service) virtualHost(p *port, role role) *virtualHost {
-	name := hostPort(s.host, p.number)
-	v := &routev3.VirtualHost{Name: name, Routes: []*routev3.Route{s.defaultRoute(p)}, IncludeRequestAttemptCount: true}
-	return newVirtualHost(s.domains(p, role), v)
+func (v *view) virtualHost(p *port, client profile) *virtualHost {
+	host := &routev3.VirtualHost{Name: hostPort(v.host, p.number), IncludeRequestAttemptCount: true}
+	if v.virtual != nil {
+		host.Routes = httpRoutes{view: v, client: client, port: p.number}.routes()
+	}
+	if host.GetRoutes() == nil {
+		host.Routes = []*routev3.Route{v.defaultRoute(p)}
+	}
+	return newVirtualHost(v.service.domains(p, client.role), host)
+}
+
+// unregisteredPort is where routes of a host are that is no service.
+const unregisteredPort = 80
+
+// unregistered returns the routes of a host that is no service, or nil.
+func (v *view) unregistered(client profile) *virtualHost {
+	host := &routev3.VirtualHost{Name: hostPort(v.host, unregisteredPort), IncludeRequestAttemptCount: true}
+	if host.Routes = (httpRoutes{view: v, client: client, port: unregisteredPort}).routes(); host.GetRoutes() == nil {
+		return nil
+	}
+	return newVirtualHost([]string{inURL(v.host)}, host)
 }
 
 // domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare them
@@ -81,17 +98,22 @@ func (s *service) domains(p *port, role role) []string {
 }
 
 // defaultRoute leads to the port's cluster, with the retries that Istio makes of itself.
-func (s *service) defaultRoute(p *port) *routev3.Route {
+func (v *view) defaultRoute(p *port) *routev3.Route {
+	hash := hashPolicy(v.policy.on(p.number, nil).GetLoadBalancer().GetConsistentHash())
+	route := &routev3.RouteAction{
+		ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: clusterName(p.number, "", v.host)},
+		Timeout:           durationpb.New(0),
+		MaxStreamDuration: asLongAsAsked(),
+		RetryPolicy:       retries(nil, hash != nil),
+	}
+	if hash != nil {
+		route.HashPolicy = []*routev3.RouteAction_HashPolicy{hash}
+	}
 	return &routev3.Route{
 		Name:      "default",
 		Match:     &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-		Decorator: &routev3.Decorator{Operation: hostPort(s.host, p.number) + "/*"},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: clusterName(p.number, "", s.host)},
-			Timeout:           durationpb.New(0),
-			MaxStreamDuration: asLongAsAsked(),
-			RetryPolicy:       defaultRetries(),
-		}},
+		Decorator: &routev3.Decorator{Operation: hostPort(v.host, p.number) + "/*"},
+		Action:    &routev3.Route_Route{Route: route},
 	}
 }
 
@@ -145,7 +167,7 @@ func anyOther() *virtualHost {
 }
 
 // grpcRoutes is the RouteConfiguration of one port of a service, for clients that dial it by name.
-func (s *service) grpcRoutes(p *port) ([]byte, string) {
-	name := clusterName(p.number, "", s.host)
-	return append(mustMarshal(routesHead(name, proxyless)), s.virtualHost(p, proxyless).field...), name
+func (v *view) grpcRoutes(p *port, client profile) ([]byte, string) {
+	name := clusterName(p.number, "", v.host)
+	return append(mustMarshal(routesHead(name, proxyless)), v.virtualHost(p, client).field...), name
 }

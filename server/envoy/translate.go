@@ -2,8 +2,10 @@ package envoy
 
 import (
 	"strings"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/server/xds"
 )
@@ -11,7 +13,8 @@ import (
 // told is what the clients of a profile are told of a host. It is not modified once it was made, and shared by all profiles to which
 // it is the same.
 type told struct {
-	service *service
+	host    string
+	created time.Time // of the service
 
 	clusters, endpoints []*xds.Entry
 
@@ -23,24 +26,34 @@ type told struct {
 	claims map[binding]claim
 }
 
-// translate says what clients in a role are told of a service. It is a pure function.
-func translate(s *service, role role, captures bool) *told {
-	t := &told{service: s, hosts: make(map[uint32]*virtualHost), claims: make(map[binding]claim)}
+// translate says what clients of a profile are told of a host. It is a pure function.
+func translate(v *view, client profile) *told {
+	t := &told{host: v.host, hosts: make(map[uint32]*virtualHost), claims: make(map[binding]claim)}
+	if v.service == nil {
+		if host := v.unregistered(client); host != nil && client.role == sidecar {
+			t.hosts[unregisteredPort] = host
+		}
+		return t
+	}
+	s := v.service
+	t.created = s.created
 	for i := range s.ports {
 		p := &s.ports[i]
-		c := s.cluster(p, role)
-		t.clusters = append(t.clusters, entryOf(c))
-		if c.GetType() == clusterv3.Cluster_EDS {
-			t.endpoints = append(t.endpoints, entryOf(p.assignment(role, xds.ChildOf(c), clusterv3.Cluster_EDS)))
+		for _, subset := range append([]*networking.Subset{nil}, v.policy.subsets...) {
+			c := s.cluster(p, subset, &v.policy, client.role)
+			t.clusters = append(t.clusters, entryOf(c))
+			if c.GetType() == clusterv3.Cluster_EDS {
+				t.endpoints = append(t.endpoints, entryOf(p.assignment(client.role, xds.ChildOf(c), subset, clusterv3.Cluster_EDS)))
+			}
 		}
-		if role == proxyless {
-			t.addProxyless(p)
+		if client.role == proxyless {
+			t.addProxyless(v, p, client)
 			continue
 		}
 		if p.protocol.http() {
-			t.hosts[p.number] = s.virtualHost(p, role)
+			t.hosts[p.number] = v.virtualHost(p, client)
 		}
-		for b, c := range s.claims(p, captures) {
+		for b, c := range s.claims(p, client.captures) {
 			t.claims[b] = c
 		}
 	}
@@ -48,12 +61,12 @@ func translate(s *service, role role, captures bool) *told {
 }
 
 // addProxyless adds what a client asks for that dials the service by the port, or, if it is the one that is meant without, by name alone.
-func (t *told) addProxyless(p *port) {
-	s := t.service
+func (t *told) addProxyless(v *view, p *port, client profile) {
+	s := v.service
 	if strings.Contains(s.host, "*") {
 		return // nobody can dial that
 	}
-	body, name := s.grpcRoutes(p)
+	body, name := v.grpcRoutes(p, client)
 	t.routes = append(t.routes, entryOfBytes(name, xds.RouteURL, body))
 	t.listeners = append(t.listeners, entryOf(s.grpcListener(p, hostPort(s.host, p.number))))
 	if p == s.defaultPort() {

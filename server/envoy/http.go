@@ -1,0 +1,325 @@
+package envoy
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// httpRoutes are the routes of a VirtualService, to clients of a profile that ask on a port.
+type httpRoutes struct {
+	view   *view
+	client profile
+	port   uint32
+}
+
+// routes returns the routes of the view's VirtualService, or nothing if none is for these clients. Routes are tried in order, so what
+// comes after one that matches all is left out.
+func (h httpRoutes) routes() (list []*routev3.Route) {
+	for _, r := range h.view.virtual.spec.GetHttp() {
+		if len(r.GetMatch()) == 0 {
+			return append(list, h.route(r, nil))
+		}
+		for _, m := range r.GetMatch() {
+			if !h.applies(m) {
+				continue
+			}
+			route := h.route(r, m)
+			if list = append(list, route); matchesAll(route.GetMatch()) {
+				return list
+			}
+		}
+	}
+	return list
+}
+
+// applies says whether a match is one for these clients and on this port.
+func (h httpRoutes) applies(m *networking.HTTPMatchRequest) bool {
+	if m.GetPort() != 0 && m.GetPort() != h.port {
+		return false
+	}
+	if len(m.GetGateways()) > 0 {
+		return slices.Contains(m.GetGateways(), meshGateway)
+	}
+	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != h.client.namespace {
+		return false
+	}
+	labels := h.client.labelMap()
+	for name, value := range m.GetSourceLabels() {
+		if got, ok := labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+func matchesAll(m *routev3.RouteMatch) bool {
+	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
+}
+
+func (h httpRoutes) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
+	key := h.view.virtual.key
+	out := &routev3.Route{
+		Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(),
+		Metadata: istioMetadata(map[string]*structpb.Value{
+			"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/virtual-service/" + key.Name),
+		}),
+	}
+	if m.GetName() != "" {
+		out.Name += "." + m.GetName()
+	}
+	ops := headerOperations(r.GetHeaders())
+	out.RequestHeadersToAdd, out.RequestHeadersToRemove = ops.requestAdd, ops.requestRemove
+	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = ops.responseAdd, ops.responseRemove
+	switch {
+	case r.GetRedirect() != nil:
+		out.Action = redirect(r.GetRedirect(), h.port)
+	case r.GetDirectResponse() != nil:
+		out.Action = directResponse(r.GetDirectResponse())
+	default:
+		h.forward(out, r, ops.authority)
+	}
+	out.Decorator = &routev3.Decorator{Operation: h.operation(out)}
+	filters := make(map[string]*anypb.Any)
+	if f := fault(r.GetFault()); f != nil {
+		filters["envoy.filters.http.fault"] = toAny(f)
+	}
+	if c := r.GetCorsPolicy(); c != nil {
+		filters["envoy.filters.http.cors"] = toAny(cors(c))
+	}
+	if len(filters) > 0 {
+		out.TypedPerFilterConfig = filters
+	}
+	return out
+}
+
+// forward makes a route that leads to clusters.
+func (h httpRoutes) forward(out *routev3.Route, r *networking.HTTPRoute, authority string) {
+	action := &routev3.RouteAction{Timeout: durationpb.New(0), MaxStreamDuration: asLongAsAsked()}
+	if t := r.GetTimeout(); t != nil {
+		action.Timeout = t
+		if t.AsDuration() > 0 {
+			action.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: t, GrpcTimeoutHeaderMax: t}
+		}
+	}
+	out.Action = &routev3.Route_Route{Route: action}
+	if w := r.GetRewrite(); w != nil {
+		if re := w.GetUriRegexRewrite(); re != nil {
+			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: re.GetMatch()}, Substitution: re.GetRewrite()}
+		} else {
+			action.PrefixRewrite = w.GetUri()
+		}
+		if w.GetAuthority() != "" {
+			authority = w.GetAuthority()
+		}
+	}
+	rewriteHost := func(authority string) {
+		if authority != "" && action.GetHostRewriteSpecifier() == nil {
+			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: authority}
+		}
+	}
+	rewriteHost(authority)
+	for m, share := range mirrors(r) {
+		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
+			Cluster: h.cluster(m), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
+		})
+	}
+	hashed := false
+	hash := func(d *networking.Destination) {
+		if p := h.hashPolicy(d); p != nil {
+			action.HashPolicy = append(action.HashPolicy, p)
+			hashed = len(r.GetRoute()) == 1
+		}
+	}
+	if len(r.GetRoute()) == 1 {
+		to := r.GetRoute()[0]
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: h.cluster(to.GetDestination())}
+		ops := headerOperations(to.GetHeaders())
+		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
+		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
+		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, ops.responseAdd...)
+		out.ResponseHeadersToRemove = append(out.ResponseHeadersToRemove, ops.responseRemove...)
+		rewriteHost(ops.authority)
+		hash(to.GetDestination())
+	} else {
+		weighted := &routev3.WeightedCluster{}
+		for _, to := range r.GetRoute() {
+			if to.GetWeight() == 0 {
+				continue // Istio's way to say that nothing goes there
+			}
+			ops := headerOperations(to.GetHeaders())
+			w := &routev3.WeightedCluster_ClusterWeight{
+				Name: h.cluster(to.GetDestination()), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
+				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
+				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
+			}
+			if ops.authority != "" {
+				w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: ops.authority}
+			}
+			weighted.Clusters = append(weighted.Clusters, w)
+			hash(to.GetDestination())
+		}
+		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
+	}
+	action.RetryPolicy = retries(r.GetRetries(), hashed)
+}
+
+// cluster returns the name of the cluster of a destination. Without a port it is the one that the service has, if that is one, else the one that
+// was asked for. A destination that does not exist has a cluster that does not either: requests get 503.
+func (h httpRoutes) cluster(d *networking.Destination) string {
+	host := wholeName(d.GetHost(), h.view.virtual.key.Namespace)
+	port := h.port
+	if d.GetPort() != nil {
+		port = d.GetPort().GetNumber()
+	} else if t := h.view.targets[host]; len(t.ports) == 1 {
+		port = t.ports[0]
+	}
+	return clusterName(port, d.GetSubset(), host)
+}
+
+// hashPolicy is what a destination's load balancing by hash is computed from, or nil.
+func (h httpRoutes) hashPolicy(d *networking.Destination) *routev3.RouteAction_HashPolicy {
+	t, ok := h.view.targets[wholeName(d.GetHost(), h.view.virtual.key.Namespace)]
+	if !ok {
+		return nil
+	}
+	port := h.port
+	if d.GetPort() != nil {
+		port = d.GetPort().GetNumber()
+	} else if len(t.ports) == 1 {
+		port = t.ports[0]
+	}
+	var subset *networking.Subset
+	for _, s := range t.policy.subsets {
+		if s.GetName() == d.GetSubset() {
+			subset = s
+		}
+	}
+	return hashPolicy(t.policy.on(port, subset).GetLoadBalancer().GetConsistentHash())
+}
+
+func hashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3.RouteAction_HashPolicy {
+	p := &routev3.RouteAction_HashPolicy{}
+	switch key := hash.GetHashKey().(type) {
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName}}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{
+			Name: key.HttpCookie.GetName(), Ttl: key.HttpCookie.GetTtl(), Path: key.HttpCookie.GetPath(),
+		}}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp}}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName}}
+	default:
+		return nil
+	}
+	return p
+}
+
+// operation is how traces call what a route does: by the service if there is one, else by the VirtualService.
+func (h httpRoutes) operation(r *routev3.Route) string {
+	path := "/*"
+	switch p := r.GetMatch().GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		path = p.Prefix + "*"
+	case *routev3.RouteMatch_Path:
+		path = p.Path
+	case *routev3.RouteMatch_SafeRegex:
+		path = p.SafeRegex.GetRegex()
+	}
+	if parts := strings.Split(r.GetRoute().GetCluster(), "|"); len(parts) == 4 {
+		return parts[3] + ":" + parts[1] + path
+	}
+	return h.view.virtual.key.Name + ":" + routeName(h.port) + path
+}
+
+// retries returns what a route's policy says, on top of what Istio does of itself; nil for none. With load balancing by hash a retry goes to the
+// same host.
+func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
+	out := defaultRetries()
+	if hashed {
+		out.RetryHostPredicate = nil
+	}
+	if p == nil {
+		return out
+	}
+	if p.GetAttempts() <= 0 {
+		return nil
+	}
+	out.NumRetries = wrapperspb.UInt32(uint32(p.GetAttempts()))
+	if p.GetRetryOn() != "" {
+		var on []string
+		for part := range strings.SplitSeq(p.GetRetryOn(), ",") {
+			part = strings.TrimSpace(part)
+			if code, err := strconv.ParseUint(part, 10, 32); err == nil {
+				out.RetriableStatusCodes = append(out.RetriableStatusCodes, uint32(code))
+			} else if part != "" {
+				on = append(on, part)
+			}
+		}
+		if len(out.GetRetriableStatusCodes()) > 0 && !slices.Contains(on, "retriable-status-codes") {
+			on = append(on, "retriable-status-codes")
+		}
+		out.RetryOn = strings.Join(on, ",")
+	}
+	out.PerTryTimeout = p.GetPerTryTimeout()
+	if ignore := p.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
+		out.RetryHostPredicate = nil
+	} else if ignore.GetValue() {
+		out.RetryHostPredicate = defaultRetries().GetRetryHostPredicate()
+	}
+	if p.GetRetryRemoteLocalities().GetValue() {
+		out.RetryPriority = otherPriorities()
+	}
+	if b := p.GetBackoff(); b != nil {
+		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: b}
+	}
+	return out
+}
+
+// operations are what happens to headers.
+type operations struct {
+	requestAdd, responseAdd       []*corev3.HeaderValueOption
+	requestRemove, responseRemove []string
+	authority                     string // what replaces the host
+}
+
+func headerOperations(h *networking.Headers) (o operations) {
+	o.requestAdd = append(addHeaders(h.GetRequest().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD), addHeaders(h.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	o.responseAdd = append(addHeaders(h.GetResponse().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD), addHeaders(h.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	o.requestRemove = slices.DeleteFunc(slices.Clone(h.GetRequest().GetRemove()), isInternal)
+	o.responseRemove = slices.DeleteFunc(slices.Clone(h.GetResponse().GetRemove()), isInternal)
+	for _, headers := range []map[string]string{h.GetRequest().GetAdd(), h.GetRequest().GetSet()} {
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			if strings.EqualFold(name, ":authority") || strings.EqualFold(name, "host") {
+				o.authority = headers[name]
+			}
+		}
+	}
+	return o
+}
+
+func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if !isInternal(name) {
+			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]}, AppendAction: how})
+		}
+	}
+	return list
+}
+
+// isInternal says whether a header is one that Envoy refuses to change.
+func isInternal(name string) bool {
+	return strings.HasPrefix(name, ":") || strings.EqualFold(name, "host")
+}

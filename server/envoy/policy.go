@@ -1,0 +1,111 @@
+package envoy
+
+import (
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// rootNamespace is that of which rules are for everybody who has none of his own.
+const rootNamespace = "istio-system"
+
+// policy is what DestinationRules say of a service to the clients of a namespace.
+type policy struct {
+	traffic *networking.TrafficPolicy
+	subsets []*networking.Subset
+	from    string // what it was made of: equal for what is equal
+}
+
+// policy returns what applies to a service when clients of a namespace ask for it: the rules of the clients' own namespace, else those of the
+// service's, else those of the root namespace; of these the ones of the narrowest host. Several of those are one: the subsets of all, and the
+// policy of the oldest one that has some.
+func (m *mesh) policy(s *service, namespace string) policy {
+	for _, of := range []string{namespace, s.namespace, rootNamespace} {
+		var p policy
+		var from strings.Builder
+		narrowest := ""
+		for host, r := range m.policies.of(s.host) {
+			if r.key.Namespace != of || !visibleTo(r.exportTo, of, namespace) || len(r.spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
+				continue
+			}
+			if narrowest != "" && host != narrowest {
+				break
+			}
+			narrowest = host
+			from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
+			if p.traffic == nil {
+				p.traffic = r.spec.GetTrafficPolicy()
+			}
+			for _, subset := range r.spec.GetSubsets() {
+				if !slices.ContainsFunc(p.subsets, func(known *networking.Subset) bool { return known.GetName() == subset.GetName() }) {
+					p.subsets = append(p.subsets, subset)
+				}
+			}
+		}
+		if narrowest != "" {
+			p.from = from.String()
+			return p
+		}
+	}
+	return policy{}
+}
+
+// on returns the policy on a port, of a subset or, if it is nil, of the whole. What is said of a port is all that is said there: it does not
+// complete what is said of the rest. What is said of a subset completes what is said of the whole.
+func (p *policy) on(port uint32, subset *networking.Subset) *networking.TrafficPolicy {
+	whole, _ := onPort(p.traffic, port)
+	if subset.GetTrafficPolicy() == nil {
+		return whole
+	}
+	of, instead := onPort(subset.GetTrafficPolicy(), port)
+	if whole == nil {
+		return of
+	}
+	merged := &networking.TrafficPolicy{
+		ConnectionPool: whole.GetConnectionPool(), LoadBalancer: whole.GetLoadBalancer(), OutlierDetection: whole.GetOutlierDetection(),
+		Tls: whole.GetTls(), Tunnel: whole.GetTunnel(), ProxyProtocol: whole.GetProxyProtocol(), RetryBudget: whole.GetRetryBudget(),
+	}
+	if instead || of.GetConnectionPool() != nil {
+		merged.ConnectionPool = of.GetConnectionPool()
+	}
+	if instead || of.GetLoadBalancer() != nil {
+		merged.LoadBalancer = of.GetLoadBalancer()
+	}
+	if instead || of.GetOutlierDetection() != nil {
+		merged.OutlierDetection = of.GetOutlierDetection()
+	}
+	if instead || of.GetTls() != nil {
+		merged.Tls = of.GetTls()
+	}
+	if of.GetProxyProtocol() != nil {
+		merged.ProxyProtocol = of.GetProxyProtocol()
+	}
+	if of.GetRetryBudget() != nil {
+		merged.RetryBudget = of.GetRetryBudget()
+	}
+	return merged
+}
+
+// onPort returns what a policy says of a port, and whether that is something of its own.
+func onPort(p *networking.TrafficPolicy, port uint32) (of *networking.TrafficPolicy, own bool) {
+	for _, s := range p.GetPortLevelSettings() {
+		if s.GetPort().GetNumber() == port {
+			return &networking.TrafficPolicy{
+				ConnectionPool: s.GetConnectionPool(), LoadBalancer: s.GetLoadBalancer(), OutlierDetection: s.GetOutlierDetection(), Tls: s.GetTls(),
+				ProxyProtocol: p.GetProxyProtocol(), RetryBudget: p.GetRetryBudget(),
+			}, true
+		}
+	}
+	return p, false
+}
+
+// has says whether an endpoint is one of the subset. Nil is the whole.
+func has(subset *networking.Subset, e *endpoint) bool {
+	for name, value := range subset.GetLabels() {
+		if e.labels[name] != value {
+			return false
+		}
+	}
+	return true
+}

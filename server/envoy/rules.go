@@ -1,0 +1,188 @@
+package envoy
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// rule is an object that says something of hosts: a DestinationRule or a VirtualService.
+type rule[T any] struct {
+	key      resource.Key
+	created  time.Time
+	version  string
+	spec     T
+	hosts    []string // whole names, in lower case; they may be wildcards
+	exportTo []string
+	leadsTo  []string // other hosts, on whose services it depends
+}
+
+// rules are the rules of a kind, by the hosts of which they speak.
+type rules[T any] struct {
+	byKey map[resource.Key]*rule[T]
+	exact map[string][]*rule[T] // the oldest first, as all lists of them
+	wild  map[string][]*rule[T]
+	leads map[string][]*rule[T] // by the hosts that they lead to
+}
+
+func newRules[T any]() *rules[T] {
+	return &rules[T]{byKey: make(map[resource.Key]*rule[T]), exact: make(map[string][]*rule[T]), wild: make(map[string][]*rule[T]), leads: make(map[string][]*rule[T])}
+}
+
+// set makes r the rule of a key, which has none any more if r is nil. It returns the hosts of which the one spoke or the other speaks.
+func (rs *rules[T]) set(key resource.Key, r *rule[T]) (hosts []string) {
+	if old := rs.byKey[key]; old != nil {
+		hosts = append(hosts, old.hosts...)
+		rs.eachList(old, func(list []*rule[T]) []*rule[T] {
+			return slices.DeleteFunc(slices.Clone(list), func(r *rule[T]) bool { return r == old })
+		})
+		delete(rs.byKey, key)
+	}
+	if r == nil {
+		return hosts
+	}
+	rs.byKey[key] = r
+	rs.eachList(r, func(list []*rule[T]) []*rule[T] {
+		i, _ := slices.BinarySearchFunc(list, r, olderRule)
+		return slices.Insert(slices.Clone(list), i, r)
+	})
+	return append(hosts, r.hosts...)
+}
+
+// eachList replaces the lists that r is, or is to be, in.
+func (rs *rules[T]) eachList(r *rule[T], with func([]*rule[T]) []*rule[T]) {
+	in := func(lists map[string][]*rule[T], host string) {
+		if lists[host] = with(lists[host]); len(lists[host]) == 0 {
+			delete(lists, host)
+		}
+	}
+	for _, host := range r.hosts {
+		if isWildcard(host) {
+			in(rs.wild, host)
+		} else {
+			in(rs.exact, host)
+		}
+	}
+	for _, host := range r.leadsTo {
+		in(rs.leads, host)
+	}
+}
+
+// of yields the rules that speak of host: those that name it, then those of the wildcards that match it, the narrowest first; of
+// each the oldest first.
+func (rs *rules[T]) of(host string) iter.Seq2[string, *rule[T]] {
+	return func(yield func(string, *rule[T]) bool) {
+		for _, r := range rs.exact[host] {
+			if !yield(host, r) {
+				return
+			}
+		}
+		for at := host; ; { // "a.b.c": *.b.c, *.c, *; "*.b.c": itself first
+			wildcard := "*"
+			if at != "*" {
+				_, parent, more := strings.Cut(strings.TrimPrefix(at, "*."), ".")
+				switch {
+				case strings.HasPrefix(at, "*.") && at == host:
+					wildcard = at
+					at = at[len("*."):]
+				case more:
+					wildcard, at = "*."+parent, parent
+				default:
+					at = "*"
+				}
+			}
+			for _, r := range rs.wild[wildcard] {
+				if !yield(wildcard, r) {
+					return
+				}
+			}
+			if wildcard == "*" {
+				return
+			}
+		}
+	}
+}
+
+func olderRule[T any](a, b *rule[T]) int {
+	return cmp.Or(a.created.Compare(b.created), a.key.Compare(b.key))
+}
+
+// visibleTo says whether something of a namespace that is exported so is visible to another one. What says nothing is exported to all.
+func visibleTo(exportTo []string, of, to string) bool {
+	return len(exportTo) == 0 || slices.ContainsFunc(exportTo, func(e string) bool { return e == "*" || e == to || e == "." && of == to })
+}
+
+func isWildcard(host string) bool { return strings.HasPrefix(host, "*") }
+
+// matches says whether a host, or all that it stands for if it is a wildcard itself, is one of those that pattern stands for.
+func matches(pattern, host string) bool {
+	if !isWildcard(pattern) {
+		return pattern == host
+	}
+	return strings.HasSuffix(strings.TrimPrefix(host, "*"), pattern[1:])
+}
+
+// wholeName completes a host without dots by the namespace of the object that names it, as istiod does with what it reads over MCP.
+func wholeName(host, namespace string) string {
+	host = strings.ToLower(host)
+	if strings.Contains(host, ".") || isWildcard(host) || namespace == "" {
+		return host
+	}
+	return host + "." + namespace
+}
+
+func destinationRule(r *resource.Resource, spec *networking.DestinationRule) *rule[*networking.DestinationRule] {
+	if spec == nil {
+		return nil
+	}
+	return &rule[*networking.DestinationRule]{
+		key: r.Key(), created: r.Created(), version: r.Version(), spec: spec,
+		hosts: []string{wholeName(spec.GetHost(), r.Key().Namespace)}, exportTo: spec.GetExportTo(),
+	}
+}
+
+func virtualService(r *resource.Resource, spec *networking.VirtualService) *rule[*networking.VirtualService] {
+	if spec == nil {
+		return nil
+	}
+	namespace := r.Key().Namespace
+	v := &rule[*networking.VirtualService]{key: r.Key(), created: r.Created(), version: r.Version(), spec: spec, exportTo: spec.GetExportTo()}
+	for _, host := range spec.GetHosts() {
+		v.hosts = append(v.hosts, wholeName(host, namespace))
+	}
+	slices.Sort(v.hosts)
+	v.hosts = slices.Compact(v.hosts)
+	for d := range destinations(spec) {
+		v.leadsTo = append(v.leadsTo, wholeName(d.GetHost(), namespace))
+	}
+	slices.Sort(v.leadsTo)
+	v.leadsTo = slices.Compact(v.leadsTo)
+	return v
+}
+
+// destinations yields all destinations of a VirtualService.
+func destinations(spec *networking.VirtualService) iter.Seq[*networking.Destination] {
+	return func(yield func(*networking.Destination) bool) {
+		for _, h := range spec.GetHttp() {
+			for _, r := range h.GetRoute() {
+				if !yield(r.GetDestination()) {
+					return
+				}
+			}
+			for _, m := range h.GetMirrors() {
+				if !yield(m.GetDestination()) {
+					return
+				}
+			}
+			if h.GetMirror() != nil && !yield(h.GetMirror()) {
+				return
+			}
+		}
+	}
+}

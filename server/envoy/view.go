@@ -1,0 +1,114 @@
+package envoy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// view is what a host is to the clients of a profile: the service, if there is one, and the rules that apply to it. It is not modified once it
+// was made.
+type view struct {
+	host    string
+	service *service // nil for a host that only has routes
+	policy  policy
+	virtual *rule[*networking.VirtualService] // nil if none applies
+	targets map[string]target                 // to which the routes lead, by the name of the host
+
+	from string // what it was made of: equal for what is equal
+}
+
+// target is what routes have to know of a host to which they lead.
+type target struct {
+	ports  []uint32 // empty if there is no such service
+	policy policy
+}
+
+// view returns what host is to the clients of a profile, or nil.
+func (m *mesh) view(host string, p profile) *view {
+	v := &view{host: host, service: m.service(host, p.namespace), virtual: m.virtual(host, p.namespace)}
+	if v.service == nil && (v.virtual == nil || !slices.Contains(v.virtual.hosts, host) || matchesSome(host, m.hosts)) {
+		return nil
+	}
+	var from strings.Builder
+	if v.service != nil {
+		v.policy = m.policy(v.service, p.namespace)
+		from.WriteString(v.service.namespace + "\x01" + v.service.from + "\x01" + v.policy.from + "\x01")
+	}
+	if v.virtual != nil {
+		from.WriteString(v.virtual.key.FullName() + "\x00" + v.virtual.version + "\x00")
+		v.targets = make(map[string]target)
+		for _, to := range v.virtual.leadsTo {
+			s := m.service(to, p.namespace)
+			if s == nil {
+				continue
+			}
+			t := target{policy: m.policy(s, p.namespace)}
+			for _, port := range s.ports {
+				t.ports = append(t.ports, port.number)
+			}
+			v.targets[to] = t
+			fmt.Fprint(&from, to, "\x00", t.ports, t.policy.from)
+		}
+		if tellsApart(v.virtual.spec) {
+			from.WriteString(p.labels + "\x01" + p.namespace)
+		}
+	}
+	v.from = from.String()
+	return v
+}
+
+// matchesSome says whether a wildcard stands for a host that there is: its routes are then with that.
+func matchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
+	if !isWildcard(host) {
+		return false
+	}
+	for known := range hosts {
+		if matches(host, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the oldest one that names the
+// host, else the oldest one of the narrowest wildcard.
+func (m *mesh) virtual(host, namespace string) *rule[*networking.VirtualService] {
+	for _, r := range m.virtuals.of(host) {
+		if visibleTo(r.exportTo, r.key.Namespace, namespace) && forMesh(r.spec) {
+			return r
+		}
+	}
+	return nil
+}
+
+// mesh is the name of the gateway that stands for all sidecars.
+const meshGateway = "mesh"
+
+func forMesh(spec *networking.VirtualService) bool {
+	if len(spec.GetGateways()) == 0 {
+		return true
+	}
+	for _, g := range spec.GetGateways() {
+		if g == meshGateway {
+			return true
+		}
+	}
+	return false
+}
+
+// tellsApart says whether the routes differ by who asks.
+func tellsApart(spec *networking.VirtualService) bool {
+	for _, h := range spec.GetHttp() {
+		for _, m := range h.GetMatch() {
+			if len(m.GetSourceLabels()) > 0 || m.GetSourceNamespace() != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
