@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// What VirtualServices say of HTTP is what a real Envoy does that has them from tributary.
+func TestRoutesOnTributary(t *testing.T) {
+	t.Parallel()
+	var mirrored, tries atomic.Int64
+	one := handler(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/slow":
+			time.Sleep(2 * time.Second)
+		case "/flaky":
+			if tries.Add(1)%3 != 0 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+		case "/header":
+			w.Header().Set("X-Got", r.Header.Get("X-Added")+r.Header.Get("X-Removed"))
+		}
+		_, _ = io.WriteString(w, "one "+r.URL.Path)
+	})
+	two := handler(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mirror" {
+			mirrored.Add(1)
+		}
+		_, _ = io.WriteString(w, "two "+r.URL.Path)
+	})
+	port := fixture.FreePort(t)
+	dir := t.TempDir()
+	write(t, dir, "echo.yaml", echoService(port, one, two))
+	write(t, dir, "route.yaml", manyRoutes)
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	ask := func(path string, headers ...string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
+		require.NoError(t, err)
+		req.Host = "echo.mesh.internal"
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := http.DefaultTransport.RoundTrip(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res
+	}
+	body := func(path string, headers ...string) string {
+		b, err := io.ReadAll(ask(path, headers...).Body)
+		require.NoError(t, err)
+		return string(b)
+	}
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+
+	require.Equal(t, "two /exact", body("/exact"))
+	require.Equal(t, "two /any", body("/any", "x-user", "bob"))
+	require.Equal(t, "one /rewritten/it", body("/rewrite/it"))
+	require.Equal(t, http.StatusMovedPermanently, ask("/old").StatusCode)
+	require.Equal(t, "/new", ask("/old").Header.Get("Location")[len("http://echo.mesh.internal"):])
+	require.Equal(t, http.StatusTeapot, ask("/teapot").StatusCode)
+	require.Equal(t, "short and stout", body("/teapot"))
+	require.Equal(t, http.StatusConflict, ask("/abort").StatusCode)
+	require.Equal(t, http.StatusGatewayTimeout, ask("/slow").StatusCode)
+	require.Equal(t, "one /flaky", body("/flaky"), "after two retries")
+	require.Equal(t, "one /mirror", body("/mirror"))
+	require.Eventually(t, func() bool { return mirrored.Load() == 1 }, 5*time.Second, 10*time.Millisecond)
+	require.Equal(t, "yes", ask("/header", "x-removed", "no").Header.Get("X-Got"))
+	require.Equal(t, http.StatusServiceUnavailable, ask("/nowhere").StatusCode, "what leads to no service says so")
+
+	counts := map[string]int{}
+	for range 1000 {
+		counts[body("/weighted")]++
+	}
+	require.InDelta(t, 750, counts["one /weighted"], 60, "%v", counts)
+	require.Equal(t, 1000, counts["one /weighted"]+counts["two /weighted"], "%v", counts)
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+}
+
+// A route moves to a new subset, and the old one is removed in the same commit, 50 times under load: no request fails.
+func TestSubsetMovesOnTributary(t *testing.T) {
+	t.Parallel()
+	one, two := backend(t, "one"), backend(t, "two")
+	port := fixture.FreePort(t)
+	dir := t.TempDir()
+	write(t, dir, "echo.yaml", moved(port, 0, one))
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	l := startLoad(t, func() (string, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
+		if err != nil {
+			return "", err
+		}
+		req.Host = "echo.mesh.internal"
+		res, err := client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = res.Body.Close() }()
+		b, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK {
+			return "", fmt.Errorf("%s %s: %v", res.Status, b, err) //nolint:errorlint // err may be nil
+		}
+		return res.Header.Get("X-Move"), nil
+	})
+	for n := 1; n <= 50; n++ {
+		write(t, dir, "echo.yaml", moved(port, n, []int{one, two}[n%2]))
+		l.until(t, fmt.Sprint(n))
+	}
+	require.Zero(t, l.end(), "requests that failed")
+	t.Logf("%d requests answered", l.answered.Load())
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+}
+
+func handler(t *testing.T, serve http.HandlerFunc) (port int) {
+	t.Helper()
+	s := httptest.NewServer(serve)
+	t.Cleanup(s.Close)
+	_, err := fmt.Sscanf(s.URL, "http://127.0.0.1:%d", &port)
+	require.NoError(t, err)
+	return port
+}
+
+// answeredAt says whether anything answers as the service on a port.
+func answeredAt(port int) error {
+	req, err := http.NewRequest(http.MethodGet, "http://"+fixture.Loopback(port)+"/exact", nil) //nolint:noctx // as short as the test
+	if err != nil {
+		return err
+	}
+	req.Host = "echo.mesh.internal"
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", res.Status)
+	}
+	return nil
+}
+
+const manyRoutes = `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: echo, namespace: default}
+spec:
+  hosts: [echo.mesh.internal]
+  http:
+  - match: [{uri: {exact: /exact}}, {headers: {x-user: {exact: bob}}}]
+    route: [{destination: {host: echo.mesh.internal, subset: two}}]
+  - match: [{uri: {prefix: /rewrite}}]
+    rewrite: {uri: /rewritten}
+    route: [{destination: {host: echo.mesh.internal, subset: one}}]
+  - match: [{uri: {exact: /old}}]
+    redirect: {uri: /new}
+  - match: [{uri: {exact: /teapot}}]
+    directResponse: {status: 418, body: {string: short and stout}}
+  - match: [{uri: {exact: /abort}}]
+    fault: {abort: {httpStatus: 409, percentage: {value: 100}}}
+    route: [{destination: {host: echo.mesh.internal, subset: one}}]
+  - match: [{uri: {exact: /slow}}]
+    timeout: 0.2s
+    route: [{destination: {host: echo.mesh.internal, subset: one}}]
+  - match: [{uri: {exact: /flaky}}]
+    retries: {attempts: 3, retryOn: 5xx}
+    route: [{destination: {host: echo.mesh.internal, subset: one}}]
+  - match: [{uri: {exact: /mirror}}]
+    mirror: {host: echo.mesh.internal, subset: two}
+    route: [{destination: {host: echo.mesh.internal, subset: one}}]
+  - match: [{uri: {exact: /header}}]
+    headers: {request: {set: {x-added: "yes"}, remove: [x-removed]}}
+    route: [{destination: {host: echo.mesh.internal, subset: one}}]
+  - match: [{uri: {exact: /nowhere}}]
+    route: [{destination: {host: nowhere.mesh.internal}}]
+  - route:
+    - {destination: {host: echo.mesh.internal, subset: one}, weight: 75}
+    - {destination: {host: echo.mesh.internal, subset: two}, weight: 25}
+`
+
+// moved is a service whose requests go to a subset that is named after the move, of which there is no other.
+func moved(port, move, backend int) string {
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: echo, namespace: default}
+spec:
+  hosts: [echo.mesh.internal]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports: [{number: %d, name: http, protocol: HTTP}]
+  endpoints: [{address: 127.0.0.1, ports: {http: %d}, labels: {move: m%[3]d}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: echo, namespace: default}
+spec:
+  host: echo.mesh.internal
+  subsets: [{name: m%[3]d, labels: {move: m%[3]d}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: echo, namespace: default}
+spec:
+  hosts: [echo.mesh.internal]
+  http:
+  - headers: {response: {set: {x-move: "%[3]d"}}}
+    route: [{destination: {host: echo.mesh.internal, subset: m%[3]d}}]
+`, port, backend, move)
+}
