@@ -44,7 +44,7 @@ func TestRoutesOnTributary(t *testing.T) {
 	write(t, dir, "route.yaml", manyRoutes)
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
 	envoy := fixture.StartEnvoy(t, tributary.XDS)
-	ask := func(path string, headers ...string) *http.Response {
+	ask := func(path string, headers ...string) answer {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
 		require.NoError(t, err)
 		req.Host = "echo.mesh.internal"
@@ -53,34 +53,31 @@ func TestRoutesOnTributary(t *testing.T) {
 		}
 		res, err := http.DefaultTransport.RoundTrip(req)
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = res.Body.Close() })
-		return res
-	}
-	body := func(path string, headers ...string) string {
-		b, err := io.ReadAll(ask(path, headers...).Body)
+		defer func() { _ = res.Body.Close() }()
+		b, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
-		return string(b)
+		return answer{res.StatusCode, string(b), res.Header}
 	}
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
 
-	require.Equal(t, "two /exact", body("/exact"))
-	require.Equal(t, "two /any", body("/any", "x-user", "bob"))
-	require.Equal(t, "one /rewritten/it", body("/rewrite/it"))
-	require.Equal(t, http.StatusMovedPermanently, ask("/old").StatusCode)
-	require.Equal(t, "/new", ask("/old").Header.Get("Location")[len("http://echo.mesh.internal"):])
-	require.Equal(t, http.StatusTeapot, ask("/teapot").StatusCode)
-	require.Equal(t, "short and stout", body("/teapot"))
-	require.Equal(t, http.StatusConflict, ask("/abort").StatusCode)
-	require.Equal(t, http.StatusGatewayTimeout, ask("/slow").StatusCode)
-	require.Equal(t, "one /flaky", body("/flaky"), "after two retries")
-	require.Equal(t, "one /mirror", body("/mirror"))
+	require.Equal(t, "two /exact", ask("/exact").body)
+	require.Equal(t, "two /any", ask("/any", "x-user", "bob").body)
+	require.Equal(t, "one /rewritten/it", ask("/rewrite/it").body)
+	require.Equal(t, http.StatusMovedPermanently, ask("/old").status)
+	require.Equal(t, "/new", ask("/old").header.Get("Location")[len("http://echo.mesh.internal"):])
+	require.Equal(t, http.StatusTeapot, ask("/teapot").status)
+	require.Equal(t, "short and stout", ask("/teapot").body)
+	require.Equal(t, http.StatusConflict, ask("/abort").status)
+	require.Equal(t, http.StatusGatewayTimeout, ask("/slow").status)
+	require.Equal(t, "one /flaky", ask("/flaky").body, "after two retries")
+	require.Equal(t, "one /mirror", ask("/mirror").body)
 	require.Eventually(t, func() bool { return mirrored.Load() == 1 }, 5*time.Second, 10*time.Millisecond)
-	require.Equal(t, "yes", ask("/header", "x-removed", "no").Header.Get("X-Got"))
-	require.Equal(t, http.StatusServiceUnavailable, ask("/nowhere").StatusCode, "what leads to no service says so")
+	require.Equal(t, "yes", ask("/header", "x-removed", "no").header.Get("X-Got"))
+	require.Equal(t, http.StatusServiceUnavailable, ask("/nowhere").status, "what leads to no service says so")
 
 	counts := map[string]int{}
 	for range 1000 {
-		counts[body("/weighted")]++
+		counts[ask("/weighted").body]++
 	}
 	require.InDelta(t, 750, counts["one /weighted"], 60, "%v", counts)
 	require.Equal(t, 1000, counts["one /weighted"]+counts["two /weighted"], "%v", counts)
@@ -122,6 +119,13 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 	require.Zero(t, l.end(), "requests that failed")
 	t.Logf("%d requests answered", l.answered.Load())
 	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+}
+
+// answer is what a request got.
+type answer struct {
+	status int
+	body   string
+	header http.Header
 }
 
 func handler(t *testing.T, serve http.HandlerFunc) (port int) {

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -53,9 +54,7 @@ func translate(v *view, client profile) *told {
 		if p.protocol.http() {
 			t.hosts[p.number] = v.virtualHost(p, client)
 		}
-		for b, c := range s.claims(p, client.captures) {
-			t.claims[b] = c
-		}
+		maps.Copy(t.claims, s.claims(p, client.captures))
 	}
 	return t
 }

@@ -86,19 +86,11 @@ func (m *mesh) virtual(host, namespace string) *rule[*networking.VirtualService]
 	return nil
 }
 
-// mesh is the name of the gateway that stands for all sidecars.
+// meshGateway is the name of the gateway that stands for all sidecars.
 const meshGateway = "mesh"
 
 func forMesh(spec *networking.VirtualService) bool {
-	if len(spec.GetGateways()) == 0 {
-		return true
-	}
-	for _, g := range spec.GetGateways() {
-		if g == meshGateway {
-			return true
-		}
-	}
-	return false
+	return len(spec.GetGateways()) == 0 || slices.Contains(spec.GetGateways(), meshGateway)
 }
 
 // tellsApart says whether the routes differ by who asks.
