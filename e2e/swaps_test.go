@@ -18,6 +18,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -45,8 +46,9 @@ const swaps = 100
 func TestSwaps(t *testing.T) {
 	t.Run("envoy/sotw", func(t *testing.T) { require.Zero(t, swapEnvoy(t, ours, "GRPC")) })
 	t.Run("envoy/delta", func(t *testing.T) { require.Zero(t, swapEnvoy(t, ours, "DELTA_GRPC")) })
-	t.Run("grpc-go", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, false)) })
-	t.Run("grpc-go/inline", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, true)) })
+	t.Run("grpc-go", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, "RDS")) })
+	t.Run("grpc-go/inline", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, "inline")) })
+	t.Run("grpc-go/aggregate", func(t *testing.T) { require.Zero(t, swapGRPC(t, ours, "aggregate")) })
 }
 
 // The same through go-control-plane's SnapshotCache, to compare: it sends all types at once.
@@ -57,17 +59,25 @@ func TestSwapsThroughSnapshotCache(t *testing.T) {
 	for name, swap := range map[string]func() int64{
 		"envoy/sotw":  func() int64 { return swapEnvoy(t, snapshots, "GRPC") },
 		"envoy/delta": func() int64 { return swapEnvoy(t, snapshots, "DELTA_GRPC") },
-		"grpc-go":     func() int64 { return swapGRPC(t, snapshots, false) },
+		"grpc-go":     func() int64 { return swapGRPC(t, snapshots, "RDS") },
 	} {
 		t.Logf("SnapshotCache, %s: %d requests failed in %d swaps", name, swap(), swaps)
 	}
 }
 
 // plane is a control plane that serves one route to one cluster. It starts serving when it is first given one.
-type plane func(t *testing.T) (addr string, set func(listener *listenerv3.Listener, n int, backend *net.TCPAddr))
+type plane func(t *testing.T) (addr string, set func(swap))
+
+// swap is what there is after so many swaps.
+type swap struct {
+	n         int
+	backend   *net.TCPAddr
+	listener  *listenerv3.Listener
+	aggregate bool // the route leads to a cluster that consists of others
+}
 
 // ours is the engine, each swap a transaction.
-func ours(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) {
+func ours(t *testing.T) (string, func(swap)) {
 	group := xds.NewGroup(xds.Debounce{})
 	colls := catalog{}
 	for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
@@ -76,12 +86,15 @@ func ours(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) 
 	server := xds.NewServer(colls, xds.Options{Pacing: xds.Pacing{Least: -1}}) // time is not the subject
 	t.Cleanup(server.Close)
 	addr := serveGRPC(t, server.Register, server.ServerOptions()...)
-	return addr, func(listener *listenerv3.Listener, n int, backend *net.TCPAddr) {
+	return addr, func(s swap) {
 		commits := map[*xds.Collection]*xds.Commit{}
-		for url, m := range parts(listener, n, backend) {
-			e, err := xds.NewEntry(m)
-			require.NoError(t, err)
-			commits[colls[url]] = &xds.Commit{Reset: true, Put: []*xds.Entry{e}}
+		for url, parts := range s.parts(t) {
+			commits[colls[url]] = &xds.Commit{Reset: true}
+			for _, m := range parts {
+				e, err := xds.NewEntry(m)
+				require.NoError(t, err)
+				commits[colls[url]].Put = append(commits[colls[url]].Put, e)
+			}
 		}
 		group.Apply(commits)
 		for _, c := range colls {
@@ -97,18 +110,14 @@ func (c catalog) Collection(_ context.Context, _ *corev3.Node, typeURL string) (
 }
 
 // snapshots is go-control-plane's cache and server.
-func snapshots(t *testing.T) (string, func(*listenerv3.Listener, int, *net.TCPAddr)) {
+func snapshots(t *testing.T) (string, func(swap)) {
 	cache := cachev3.NewSnapshotCache(true, cachev3.IDHash{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	server := serverv3.NewServer(ctx, cache, nil)
 	addr := serveGRPC(t, func(r grpc.ServiceRegistrar) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, server) })
-	return addr, func(listener *listenerv3.Listener, n int, backend *net.TCPAddr) {
-		resources := map[resourcev3.Type][]cachetypes.Resource{}
-		for url, m := range parts(listener, n, backend) {
-			resources[url] = []cachetypes.Resource{m}
-		}
-		snapshot, err := cachev3.NewSnapshot(fmt.Sprint(n), resources)
+	return addr, func(s swap) {
+		snapshot, err := cachev3.NewSnapshot(fmt.Sprint(s.n), s.parts(t))
 		require.NoError(t, err)
 		require.NoError(t, cache.SetSnapshot(ctx, "n1", snapshot))
 	}
@@ -124,31 +133,46 @@ func serveGRPC(t *testing.T, register func(grpc.ServiceRegistrar), opts ...grpc.
 	return lis.Addr().String()
 }
 
-// parts are the resources of swap n, by type.
-func parts(listener *listenerv3.Listener, n int, backend *net.TCPAddr) map[string]cachetypes.Resource {
-	cluster := fmt.Sprintf("c%d", n)
-	return map[string]cachetypes.Resource{
-		xds.ListenerURL: listener,
-		xds.RouteURL: &routev3.RouteConfiguration{Name: "route", VirtualHosts: []*routev3.VirtualHost{{
-			Name: "all", Domains: []string{"*"},
-			ResponseHeadersToAdd: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-swap", Value: fmt.Sprint(n)}}},
-			Routes: []*routev3.Route{{
-				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
-			}},
-		}}},
-		xds.ClusterURL: &clusterv3.Cluster{
-			Name: cluster, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads()},
-		},
-		xds.EndpointURL: &endpointv3.ClusterLoadAssignment{
-			ClusterName: cluster,
+// parts are the resources, by type.
+func (s swap) parts(t *testing.T) map[resourcev3.Type][]cachetypes.Resource {
+	name := fmt.Sprintf("c%d", s.n)
+	cluster := &clusterv3.Cluster{
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads()},
+	}
+	clusters := []cachetypes.Resource{cluster}
+	if s.aggregate {
+		cluster.Name = "within-" + name
+		all, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{cluster.Name}})
+		require.NoError(t, err)
+		clusters = append(clusters, &clusterv3.Cluster{
+			Name:                 name,
+			ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: all}},
+		})
+	}
+	return map[resourcev3.Type][]cachetypes.Resource{
+		xds.ListenerURL: {s.listener},
+		xds.RouteURL:    {s.routes()},
+		xds.ClusterURL:  clusters,
+		xds.EndpointURL: {&endpointv3.ClusterLoadAssignment{
+			ClusterName: cluster.Name,
 			Endpoints: []*endpointv3.LocalityLbEndpoints{{
 				Locality: &corev3.Locality{Region: "r"}, LoadBalancingWeight: wrapperspb.UInt32(1),
-				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(backend)}}}},
+				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(s.backend)}}}},
 			}},
-		},
+		}},
 	}
+}
+
+func (s swap) routes() *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{Name: "route", VirtualHosts: []*routev3.VirtualHost{{
+		Name: "all", Domains: []string{"*"},
+		ResponseHeadersToAdd: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-swap", Value: fmt.Sprint(s.n)}}},
+		Routes: []*routev3.Route{{
+			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
+			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: fmt.Sprintf("c%d", s.n)}}},
+		}},
+	}}}
 }
 
 func ads() *corev3.ConfigSource {
@@ -240,7 +264,7 @@ func swapEnvoy(t *testing.T, control plane, api string) (failed int64) {
 		}}}},
 	}
 	backend := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: backend(t, "one")}
-	set(listener, 0, backend)
+	set(swap{backend: backend, listener: listener})
 	host, ads, _ := net.SplitHostPort(addr)
 	fixture.StartEnvoyWith(t, strings.NewReplacer("API", api, "HOST", host, "PORT", ads).Replace(swapBootstrap))
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
@@ -258,7 +282,7 @@ func swapEnvoy(t *testing.T, control plane, api string) (failed int64) {
 	require.Eventually(t, func() bool { _, err := request(); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	l := startLoad(t, request)
 	for n := 1; n <= swaps; n++ {
-		set(listener, n, backend)
+		set(swap{n: n, backend: backend, listener: listener})
 		l.until(t, fmt.Sprint(n))
 	}
 	failed = l.end()
@@ -286,9 +310,9 @@ static_resources:
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: HOST, port_value: PORT}}}}]}]
 `
 
-// swapGRPC is swapEnvoy for grpc-go's xDS client, each cluster of which has a backend of its own. If inline, the route is
-// part of the listener.
-func swapGRPC(t *testing.T, control plane, inline bool) (failed int64) {
+// swapGRPC is swapEnvoy for grpc-go's xDS client, each cluster of which has a backend of its own. As it is
+// set up, the route may be part of the listener, or lead to aggregate clusters.
+func swapGRPC(t *testing.T, control plane, setup string) (failed int64) {
 	addr, set := control(t)
 	var backends []*net.TCPAddr // one for each swap, so that an answer tells how far the client is
 	for range swaps + 1 {
@@ -297,14 +321,16 @@ func swapGRPC(t *testing.T, control plane, inline bool) (failed int64) {
 		require.NoError(t, err)
 		backends = append(backends, a)
 	}
-	swap := func(n int) {
+	to := func(n int) {
+		s := swap{n: n, backend: backends[n], aggregate: setup == "aggregate"}
 		var routes *routev3.RouteConfiguration
-		if inline {
-			routes = parts(nil, n, backends[n])[xds.RouteURL].(*routev3.RouteConfiguration)
+		if setup == "inline" {
+			routes = s.routes()
 		}
-		set(apiListener(t, routes), n, backends[n])
+		s.listener = apiListener(t, routes)
+		set(s)
 	}
-	swap(0)
+	to(0)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
 		`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"n1"}}`, addr))
 	require.NoError(t, err)
@@ -324,10 +350,10 @@ func swapGRPC(t *testing.T, control plane, inline bool) (failed int64) {
 	require.Eventually(t, func() bool { _, err := request(); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	l := startLoad(t, request)
 	for n := 1; n <= swaps; n++ {
-		swap(n)
+		to(n)
 		l.until(t, backends[n].String())
 	}
 	failed = l.end()
-	t.Logf("grpc-go, inline %t: %d requests answered, %d failed", inline, l.answered.Load(), failed)
+	t.Logf("grpc-go, %s: %d requests answered, %d failed", setup, l.answered.Load(), failed)
 	return failed
 }

@@ -44,6 +44,9 @@ type Type struct {
 	Introduce func(has, next *Entry) (interim *Entry, leads []Lead)
 	// LeadsURL is the type of the resources that Introduce speaks of. It has a lower rank.
 	LeadsURL string
+	// Needs, if not nil, returns the names of what an entry of the type consists of, which are of the same type and for which a
+	// client asks that was told of it. Who is introduced to it is introduced to those, too. The rules are those of Introduce.
+	Needs func(*Entry) []string
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
 }
@@ -67,7 +70,7 @@ func TypeOf(url string) Type {
 	t := Type{URL: url}
 	switch url {
 	case ClusterURL:
-		t.Rank, t.ChildURL = 1, EndpointURL
+		t.Rank, t.ChildURL, t.Needs = 1, EndpointURL, clustersWithin
 	case EndpointURL:
 		t.Rank, t.Partial = 2, true
 	case ListenerURL:

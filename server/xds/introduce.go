@@ -60,6 +60,29 @@ type via struct {
 	names []string // what the client has yet to ask for, or to be told
 	since time.Time
 	over  bool // it may be brought to the goal
+	// needed are names that were added to these, since others need them
+	needed map[string]struct{}
+}
+
+// untold returns those of the names that are there and that led has not told the client, with what the others need.
+func (v *via) untold(led *subscription) (names []string) {
+	for rest := v.names; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		switch {
+		case led.goal.get(name) == nil:
+		case !led.wants.cover(name) || led.has.get(name) == nil:
+			names = append(names, name)
+		case led.coll.typ.Needs != nil:
+			for _, need := range led.coll.typ.Needs(led.has.get(name)) {
+				if _, ok := v.needed[need]; !ok {
+					v.needed[need] = struct{}{}
+					rest = append(rest, need)
+				}
+			}
+		}
+	}
+	return names
 }
 
 // introduced returns the step that sub is to take first if the client is to be introduced to what p leads it to; else p.
@@ -73,7 +96,7 @@ func (s *stream) introduced(sub *subscription, p step) step {
 		return p
 	}
 	in := sub.goal.since(sub.has.at).introduce(sub.has.at, sub.goal, hook)
-	v := &via{at: in.at}
+	v := &via{at: in.at, needed: make(map[string]struct{})}
 	for name, leads := range in.leads {
 		if !sub.wants.cover(name) || sub.has.get(name) == nil {
 			continue
@@ -121,8 +144,7 @@ func (s *stream) introducing(sub *subscription, now time.Time) bool {
 		return false
 	}
 	led := s.led(sub)
-	told := func(name string) bool { return led.wants.cover(name) && led.has.get(name) != nil }
-	v.names = slices.DeleteFunc(v.names, func(name string) bool { return told(name) || led.goal.get(name) == nil })
+	v.names = v.untold(led)
 	switch {
 	case sub.rejected:
 	case !s.mayGo(sub, now), !s.mayGo(led, now), len(v.names) > 0 && s.lookAgain(v.since.Add(s.server.opts.AckTimeout).Sub(now)):

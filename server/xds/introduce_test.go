@@ -336,15 +336,18 @@ func TestIntroductionIsShared(t *testing.T) {
 	require.Equal(t, versions[0], versions[1])
 }
 
-// What is led to need not have children: then its own acknowledgement is waited for.
+// What is led to need not have children: then its own acknowledgement is waited for. What it needs itself is waited for, too.
 func TestIntroductionToWhatHasNoChildren(t *testing.T) {
 	k := newTalk(t, true, false)
 	k.group = NewGroup(Debounce{})
 	leaf, top := Type{URL: "leaf", Rank: 1}, orderTypeOf(t, RouteURL)
+	leaf.Needs = func(e *Entry) []string {
+		return map[string][]string{"c1": {"c0", "c2"}, "c2": {"c1", "c2", "gone"}}[e.Name]
+	}
 	top.URL, top.LeadsURL = "top", "leaf"
 	k.colls = map[string]*Collection{"leaf": k.group.Collection(leaf), "top": k.group.Collection(top)}
 	k.types["leaf"], k.types["top"] = &modelType{}, &modelType{}
-	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", "")}})
+	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}})
 	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c0/1", "")}})
 	k.colls["leaf"].MarkSynced()
 	k.colls["top"].MarkSynced()
@@ -358,9 +361,12 @@ func TestIntroductionToWhatHasNoChildren(t *testing.T) {
 	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c1/2", "")}})
 	k.hear("top", "r@c0/1+c1")
 	k.ack()
-	k.ask("leaf", "c1")
-	k.hear("leaf", "c1@1")
-	require.Positive(t, k.waits(), "for its acknowledgement")
-	k.ack()
+	for _, name := range []string{"c1", "c2"} {
+		require.Positive(t, k.waits(), "for the client to ask for %s", name)
+		k.ask("leaf", name)
+		k.hear("leaf", name+"@1")
+		require.Positive(t, k.waits(), "for its acknowledgement")
+		k.ack()
+	}
 	k.hear("top", "r@c1/2")
 }

@@ -150,10 +150,18 @@ func newModel(t *testing.T, server *Server, seed uint64) *model {
 	return m
 }
 
-// modelTypeOf is TypeOf for the things of the model, of which some versions introduce clients to clusters. These are told by the
-// name and the versions.
+// modelTypeOf is TypeOf for the things of the model, of which some versions introduce clients to clusters, and some clusters need
+// others. These are told by the name and the versions.
 func modelTypeOf(t *testing.T, url string) Type {
 	typ := TypeOf(url)
+	if url == ClusterURL {
+		typ.Needs = func(e *Entry) (needs []string) {
+			if of := crc32.ChecksumIEEE([]byte(e.Name + e.Version)); of%3 == 0 {
+				needs = append(needs, fmt.Sprintf("n%d", of>>3%modelNames))
+			}
+			return needs
+		}
+	}
 	if typ.Introduce == nil {
 		return typ
 	}

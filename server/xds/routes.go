@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -53,6 +55,16 @@ func (e *Entry) apiListener() (*listenerv3.Listener, *hcmv3.HttpConnectionManage
 		return nil, nil
 	}
 	return &l, &http
+}
+
+// clustersWithin is Type.Needs of Clusters: the clusters of which an aggregate cluster consists.
+func clustersWithin(e *Entry) []string {
+	var c clusterv3.Cluster
+	var within aggregatev3.ClusterConfig
+	if e.Child != "" || !e.decode(&c) || c.GetClusterType().GetTypedConfig().UnmarshalTo(&within) != nil {
+		return nil
+	}
+	return within.GetClusters()
 }
 
 // decode reports whether e is a message of the type of m, which it fills in.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -128,4 +129,19 @@ func TestInterimRoutes(t *testing.T) {
 		none, _ = introduceListener(listener(routes(t, host(`"a"`, "x"))), entry(other))
 		require.Nil(t, none)
 	}
+}
+
+func TestClustersWithinACluster(t *testing.T) {
+	entry := func(c string) *Entry {
+		var m clusterv3.Cluster
+		require.NoError(t, protojson.Unmarshal([]byte(c), &m))
+		e, err := NewEntry(&m)
+		require.NoError(t, err)
+		return e
+	}
+	const within = `"typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["x","y"]}`
+	require.Equal(t, []string{"x", "y"}, clustersWithin(entry(`{"name":"c","cluster_type":{"name":"envoy.clusters.aggregate",`+within+`}}`)))
+	require.Empty(t, clustersWithin(entry(`{"name":"c","type":"EDS"}`)))
+	require.Empty(t, clustersWithin(entry(`{"name":"c","type":"STATIC"}`)))
+	require.Empty(t, clustersWithin(thing(t, "c", "1", "")))
 }
