@@ -36,9 +36,12 @@ const (
 	// seed; `make soak` sets the first.
 	tortures    = "TRIBUTARY_TEST_TORTURES"
 	tortureSeed = "TRIBUTARY_TEST_TORTURE_SEED"
+
+	// askStatus is what the program is asked for its status by.
+	askStatus = "status"
 )
 
-// beTortured runs a source until it is killed. For each line that it reads it writes one: what is served.
+// beTortured runs a source until it is killed. For each line that it reads it writes one: what is served, or what is said of it.
 func beTortured(args string) {
 	part := strings.Split(args, "|")
 	rescan, err := time.ParseDuration(part[2])
@@ -50,7 +53,11 @@ func beTortured(args string) {
 	go func() { must(supervisor.Run(context.Background())) }()
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		must(out.Encode(servedBy(table)))
+		if lines.Text() == askStatus {
+			must(out.Encode(supervisor.Status()[0]))
+		} else {
+			must(out.Encode(servedBy(table)))
+		}
 	}
 }
 
@@ -166,14 +173,19 @@ func (x *torture) kill() {
 	_ = x.cmd.Wait() // it was killed
 }
 
-// served asks the program.
+// served asks the program what it serves.
 func (x *torture) served() (all map[string]served) {
-	_, err := fmt.Fprintln(x.in)
+	require.NoError(x.t, json.Unmarshal(x.ask(""), &all))
+	return all
+}
+
+// ask returns what the program answers.
+func (x *torture) ask(what string) []byte {
+	_, err := fmt.Fprintln(x.in, what)
 	require.NoError(x.t, err)
 	line, err := x.out.ReadBytes('\n')
 	require.NoError(x.t, err)
-	require.NoError(x.t, json.Unmarshal(line, &all))
-	return all
+	return line
 }
 
 // check waits until all that can be read is served, and whatever else is served is there because something cannot be.
@@ -229,8 +241,9 @@ func (x *torture) until(ok func(o *oracle, now map[string]served) error) {
 		}
 		if time.Now().After(deadline) {
 			o := ask(x.root)
-			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s", x.t.Name(), err, o.unsound,
-				slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"), strings.Join(x.tree(), "\n"))
+			require.Fail(x.t, "it is not what it should be", "%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
+				x.t.Name(), err, o.unsound, slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"),
+				strings.Join(x.tree(), "\n"), x.ask(askStatus))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -18,8 +18,9 @@ type walker struct {
 	root  string // absolute
 	watch *watcher
 
-	seen sighting
-	dirs map[string]*dir // by path; nil for what is no directory
+	seen  sighting
+	dirs  map[string]*dir // by path; nil for what is no directory
+	links map[string]bool // paths that are links, wherever they lead
 }
 
 // dir is a directory on the way to what is looked at.
@@ -45,7 +46,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 			files: make(map[string]stamp), blocked: make(map[string]error),
 			refused: make(map[string]error), emptied: make(map[string]bool),
 		},
-		dirs: make(map[string]*dir),
+		dirs: make(map[string]*dir), links: make(map[string]bool),
 	}
 	watch.renew()
 	for p := range paths {
@@ -59,7 +60,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 	if fi.Mode().IsRegular() {
 		w.seen.single = true
 		w.file(filepath.Base(root), fi)
-		watch.forget("", func(string) bool { return false }, func(p string) bool { return p == "" })
+		watch.forget("", w.isDir, w.isLink)
 		return w.seen, nil
 	}
 	w.dirs[""] = &dir{real: real}
@@ -74,7 +75,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 		}
 	}
 	for p := range paths {
-		watch.forget(p, w.isDir, w.isSomething)
+		watch.forget(p, w.isDir, w.isLink)
 	}
 	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
 }
@@ -82,11 +83,8 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 // isDir reports whether there is a directory at path, which was looked at.
 func (w *walker) isDir(path string) bool { return w.dirs[path] != nil }
 
-// isSomething reports whether there is anything at path, which was looked at, that is read, walked, blocked or refused.
-func (w *walker) isSomething(path string) bool {
-	_, isFile := w.seen.files[path]
-	return isFile || w.isDir(path) || w.seen.emptied[path] || w.seen.blocked[path] != nil || w.seen.refused[path] != nil
-}
+// isLink reports whether there is a link at path, which was looked at, or whether that is the root.
+func (w *walker) isLink(path string) bool { return path == "" || w.links[path] }
 
 // enterRoot finds the root, and has it watched for, be it there or not.
 func (w *walker) enterRoot() (string, fs.FileInfo, error) {
@@ -150,7 +148,7 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 	real = under(up.real, name)
 	fi, err := w.disk.Lstat(real)
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
-		linked = true
+		linked, w.links[path] = true, true
 		link := real
 		real, err = w.follow(path, link)
 		switch {
