@@ -11,18 +11,19 @@ import (
 // can be put in its place.
 type simulated struct {
 	*Guard
-	table memstore.Table
-	clock time.Time
+	settings Settings
+	table    memstore.Table
+	clock    time.Time
 }
 
-func newSimulated(at time.Time) *simulated {
-	s := &simulated{clock: at}
+func newSimulated(at time.Time, settings Settings) *simulated {
+	s := &simulated{clock: at, settings: settings}
 	s.begin(nil)
 	return s
 }
 
 func (s *simulated) begin(state []byte) {
-	s.Guard = New(&s.table, Options{})
+	s.Guard = New(&s.table, Options{Settings: s.settings})
 	s.now = func() time.Time { return s.clock }
 	if err := s.Resume(state); err != nil {
 		panic(err)
