@@ -10,10 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/yamldoc"
 )
 
 // TestNothingIsPassedOver shows texts of which a part stands where a parser that stops at the end of the first document
@@ -87,10 +91,28 @@ func wholeRoots(text []byte) (roots []*yaml.Node, ok bool) {
 	}
 }
 
+// plainComments replaces what the parser does not take for characters in lines that are comments: where there is nothing else, they
+// are not parsed, and in whatever encoding somebody has written them, nothing is lost.
+func plainComments(text []byte) (plain []byte) {
+	for line := range yamldoc.Lines(text) {
+		if bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")) {
+			line = bytes.Map(func(r rune) rune {
+				if r == utf8.RuneError || unicode.IsControl(r) && !unicode.IsSpace(r) {
+					return '?'
+				}
+				return r
+			}, line)
+		}
+		plain = append(plain, line...)
+	}
+	return plain
+}
+
 // checkWhole expects of a text in which Decode finds no fault that the parser, which reads it from its begin to its end as
 // one stream, finds none either, and the same objects, in the same order.
 func checkWhole(t *testing.T, text []byte, opts Options) {
 	t.Helper()
+	text = plainComments(text)
 	docs := Decode("x.yaml", text, opts)
 	for _, d := range docs {
 		if len(d.Errors) > 0 {
