@@ -130,7 +130,7 @@ configSources:
 				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, validation, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and eureka and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"listen": {
@@ -147,7 +147,7 @@ configSources:
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
-				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, fs, xds`,
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`,
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -248,7 +248,7 @@ configSources:
 
 func TestNewNamesWhatTheConfigurationWasMadeOf(t *testing.T) {
 	_, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: "ftp://x"}}})
-	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, fs, xds`)
+	require.EqualError(t, err, `command line: configSources[0].address: unknown scheme "ftp"; known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`)
 }
 
 func TestLoadAndFind(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 // credentials. It is fit for a file name, and begins in a way that people recognize.
 func (s *Source) Identity() string {
 	made := *s
+	made.Address = withoutCredentials(s.Address)
 	made.Name, made.Precedence, made.Guard, made.Merge = "", 0, Guard{}, Merge{}
 	text, err := json.Marshal(struct {
 		Source   Source

@@ -69,6 +69,8 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"configSources: [{address: 'nacos://a?kind=services', labelParams: [a]}]":                     false,
 		"configSources: [{address: 'nacos://a', labelParams: [a]}]":                                   true,
 		"configSources: [{address: 'nacos://a?kind=dubbo', groups: [g]}]":                             false,
+		"configSources: [{address: 'eureka://a,b/eureka', apps: [a], region: r}]":                     true,
+		"configSources: [{address: 'eureka+https://a', apps: [a], groups: [g]}]":                      false,
 		"listen: {}": false,
 	} {
 		var value any

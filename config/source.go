@@ -17,6 +17,7 @@ import (
 	"tributary/sources/consul"
 	"tributary/sources/consulkv"
 	"tributary/sources/dubbo"
+	"tributary/sources/eureka"
 	"tributary/sources/file"
 	"tributary/sources/nacos"
 	"tributary/sources/transform"
@@ -27,7 +28,7 @@ import (
 // address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
 	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds."`
+	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds. eureka://host:port,host:port/eureka or eureka+https://host:port/eureka are the servers of a Eureka."`
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
@@ -43,7 +44,7 @@ const (
 	ValidationWarn    = "warn"
 )
 
-// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul or *Nacos.
+// Settings are those of the sources of one scheme: a *File, *XDS, *Consul, *ConsulKV, *Dubbo, *DubboConsul, *Nacos or *Eureka.
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
@@ -77,6 +78,7 @@ func Schemes() []Scheme {
 		{[]string{dubbo.Scheme}, "", func() Settings { return new(Dubbo) }},
 		{[]string{dubbo.NacosScheme}, dubbo.Kind, func() Settings { return new(Dubbo) }},
 		{[]string{nacos.Scheme}, nacos.Kind, func() Settings { return new(Nacos) }},
+		{[]string{eureka.Scheme, eureka.SecureScheme}, "", func() Settings { return new(Eureka) }},
 		{[]string{file.Scheme}, "", func() Settings { return new(File) }},
 		{[]string{xds.Scheme}, "", func() Settings { return new(XDS) }},
 	}
@@ -243,13 +245,38 @@ func under(dir, address string) string {
 	return scheme + "://" + joined
 }
 
+// Shown is the address for people: without a user and password, which those of some schemes have.
+func (s *Source) Shown() string { return withoutCredentials(s.Address) }
+
+// withoutCredentials returns an address without what logs in.
+func withoutCredentials(address string) string {
+	scheme, rest, ok := strings.Cut(address, "://")
+	if !ok {
+		return address
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	host, path, hasPath := strings.Cut(rest, "/")
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if hasPath {
+		path = "/" + path
+	}
+	parameters := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
+		name, _, _ := strings.Cut(p, "=")
+		return name == "" || name == "username" || name == "password"
+	})
+	if len(parameters) > 0 {
+		path += "?" + strings.Join(parameters, "&")
+	}
+	return scheme + "://" + host + path
+}
+
 // notInName is what nameOf replaces.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // nameOf makes a source name of an address: its last element, without what a name may not have, or else the first name of
 // its scheme.
 func nameOf(address string) string {
-	_, rest, _ := strings.Cut(address, "://")
+	_, rest, _ := strings.Cut(withoutCredentials(address), "://")
 	rest, _, _ = strings.Cut(rest, "?")
 	if plain, err := url.PathUnescape(rest); err == nil {
 		rest = plain

@@ -73,7 +73,7 @@ func newFeeds(p parts) *feeds {
 // spec is the feed as the supervisor takes it.
 func (f *feed) spec() sources.Spec {
 	return sources.Spec{
-		Name: f.config.Name, Address: f.config.Address, Source: f.source, Table: f.table,
+		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
 		Guard: f.config.Guard.Settings(), Memory: f.memory, Transform: f.rules, Anew: f.anew,
 		Lenient: f.config.Validation == config.ValidationWarn,
 	}

@@ -11,6 +11,7 @@ import (
 	"tributary/sources/consul"
 	"tributary/sources/consulkv"
 	"tributary/sources/dubbo"
+	"tributary/sources/eureka"
 	"tributary/sources/file"
 	"tributary/sources/nacos"
 	"tributary/sources/vip"
@@ -60,6 +61,13 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 			settings.VIPs = addresses
 		}
 		return nacos.New(s.Address, settings)
+	case *config.Eureka:
+		settings := of.Source()
+		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		if addresses != nil {
+			settings.VIPs = addresses
+		}
+		return eureka.New(s.Address, settings)
 	default: // config lets no other one through
 		return nil, fmt.Errorf("address %q: unknown scheme", s.Address)
 	}

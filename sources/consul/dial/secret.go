@@ -3,44 +3,17 @@ package dial
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"strings"
+
+	"tributary/internal/secret"
 )
 
-// Secret is a string that no message, log or dump shows: not even as a field that fmt reads without asking its methods,
-// which is why it is behind a pointer.
-type Secret struct{ value *string }
+// Secret is a token.
+type Secret = secret.Text
 
 // NewSecret hides value.
-func NewSecret(value string) Secret {
-	if value == "" {
-		return Secret{}
-	}
-	return Secret{&value}
-}
-
-// Reveal returns what is hidden.
-func (s Secret) Reveal() string {
-	if s.value == nil {
-		return ""
-	}
-	return *s.value
-}
-
-// Format prints a mark for what is there, for every verb.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
-
-// String returns a mark for what is there.
-func (s Secret) String() string {
-	if s.value == nil {
-		return ""
-	}
-	return "<secret>"
-}
-
-// MarshalText keeps it out of JSON and YAML.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func NewSecret(value string) Secret { return secret.New(value) }
 
 // tokens are where the ACL token comes from.
 type tokens struct {

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"time"
+
+	"tributary/sources/eureka"
+	"tributary/sources/eureka/mapping"
+)
+
+// Eureka has the settings of sources of a Eureka. What is zero has the default of package eureka.
+type Eureka struct {
+	TLSSettings     *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the servers, as in Istio."`
+	CredentialsFile string       `json:"credentialsFile,omitempty" jsonschema:"File with user:password, read anew each time it is used. Default: what stands in the address."`
+
+	Apps []string `json:"apps,omitempty" jsonschema:"Names of the applications to read, * for any characters. Default: all."`
+	Skip []string `json:"skip,omitempty" jsonschema:"Names of applications to leave out, * for any characters."`
+
+	Interval  Duration `json:"interval,omitempty" jsonschema:"How often changes are asked for. Default: 5s."`
+	Resync    Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more, and the servers are compared. Default: 10m."`
+	Hold      Duration `json:"hold,omitempty" jsonschema:"How long instances stay that are not listed when nothing proves that they have gone, as after a server was started anew. Default: 6m."`
+	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without instances stays, without endpoints. Default: 24h."`
+
+	HostTemplate      string   `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {vip} and {app}. Default: {vip}.eureka."`
+	Namespace         string   `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: eureka."`
+	AddressFrom       string   `json:"addressFrom,omitempty" jsonschema:"What instances are called by: ip or hostname. Default: ip."`
+	Statuses          []string `json:"statuses,omitempty" jsonschema:"Statuses of instances that are served: UP, STARTING, OUT_OF_SERVICE, DOWN, UNKNOWN. Default: UP."`
+	ProtocolMeta      string   `json:"protocolMeta,omitempty" jsonschema:"Key of the metadata that names the protocol. Default: protocol."`
+	DefaultProtocol   string   `json:"defaultProtocol,omitempty" jsonschema:"Protocol where nothing is said; that of secure ports is https. Default: http."`
+	ServicePort       int64    `json:"servicePort,omitempty" jsonschema:"Port on which clients find every service. Default: derived."`
+	SecureServicePort int64    `json:"secureServicePort,omitempty" jsonschema:"The same of secure ports. Default: derived."`
+	ServicePortMeta   string   `json:"servicePortMeta,omitempty" jsonschema:"Key of the metadata with the port on which clients find the service. Default: service-port."`
+	LabelMeta         []string `json:"labelMeta,omitempty" jsonschema:"Keys of the metadata that become labels. Default: version."`
+	Region            string   `json:"region,omitempty" jsonschema:"Region of zones where instances do not say it. Default: none."`
+	VIPs              string   `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp."`
+}
+
+// Source returns the settings as package eureka takes them.
+func (s *Eureka) Source() eureka.Settings {
+	return eureka.Settings{
+		Apps: s.Apps, Skip: s.Skip,
+		Interval: time.Duration(s.Interval), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold), KeepEmpty: time.Duration(s.KeepEmpty),
+		CredentialsFile: s.CredentialsFile, TLS: (&Connection{TLSSettings: s.TLSSettings}).tls(),
+		Mapping: mapping.Options{
+			HostTemplate: s.HostTemplate, Namespace: s.Namespace, AddressFrom: s.AddressFrom, Statuses: s.Statuses, ProtocolMeta: s.ProtocolMeta,
+			DefaultProtocol: s.DefaultProtocol, ServicePort: int(s.ServicePort), SecureServicePort: int(s.SecureServicePort),
+			ServicePortMeta: s.ServicePortMeta, LabelMeta: s.LabelMeta, Region: s.Region, VIPs: s.VIPs,
+		},
+	}
+}
+
+func (s *Eureka) locate(dir, address string) string {
+	fileUnder(dir, &s.CredentialsFile)
+	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
+}
+
+func (s *Eureka) check(address string) error {
+	_, err := eureka.New(address, s.Source())
+	return err
+}
+
+func (s *Eureka) content() any {
+	made := *s
+	made.TLSSettings, made.CredentialsFile = nil, ""
+	made.Interval, made.Resync, made.Hold, made.KeepEmpty = 0, 0, 0, 0
+	return made
+}

@@ -1,0 +1,105 @@
+package eureka
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/sourcetest"
+)
+
+func TestConformance(t *testing.T) {
+	for name, how := range map[string]struct{ forgets, silent bool }{
+		"restarts with what it had": {},
+		"restarts empty":            {forgets: true},
+		"tells no changes":          {silent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
+				h := &harness{t: t, server: eurekatest.Start(t), forgets: how.forgets, has: map[string]int{}}
+				if how.silent {
+					h.server.Answer("/apps/delta", 403)
+				}
+				return h
+			})
+		})
+	}
+}
+
+// harness is a Eureka with an application of one instance for each object.
+type harness struct {
+	t       *testing.T
+	server  *eurekatest.Server
+	forgets bool // what is registered, when it cannot be reached, and somebody can know what it had
+	read    bool
+	away    bool
+
+	mu  sync.Mutex
+	has map[string]int
+}
+
+// quickly are settings with which nothing takes long.
+func quickly() Settings {
+	return Settings{Interval: 5 * time.Millisecond, Hold: time.Second, KeepEmpty: 20 * time.Millisecond, Resync: time.Minute}
+}
+
+func (h *harness) Source() sources.Source {
+	h.read = true
+	s, err := New(h.server.Address(), quickly())
+	require.NoError(h.t, err)
+	return s
+}
+
+func (h *harness) Key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "eureka", Name: name}
+}
+
+func (h *harness) Put(name string, revision int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.has[name] = revision
+	h.put(name, revision)
+}
+
+func (h *harness) put(name string, revision int) {
+	h.server.Put(name, eurekatest.Instance("10.0.0.1:"+name, "10.0.0.1", 8080, map[string]string{"version": "v" + strconv.Itoa(revision)}))
+}
+
+func (h *harness) Delete(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.has, name)
+	h.server.Delete(name, "10.0.0.1:"+name)
+}
+
+func (h *harness) Unreachable() {
+	h.away = true
+	h.server.Stop()
+	h.forgets = h.forgets && h.read
+	if h.forgets {
+		h.server.Forget()
+	}
+}
+
+func (h *harness) Deny() { h.server.Ask("somebody:else") }
+
+func (h *harness) Restore() {
+	h.server.Ask("")
+	h.server.Restart()
+	if h.away && h.forgets { // its instances register anew, a little later
+		time.AfterFunc(100*time.Millisecond, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			for name, revision := range h.has {
+				h.put(name, revision)
+			}
+		})
+	}
+	h.away = false
+}

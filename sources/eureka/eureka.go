@@ -1,0 +1,149 @@
+// Package eureka reads the instances that are registered in a Eureka.
+//
+// The group of what it publishes is that of a host: see mapping.ID. See README.md for what it does in which situation.
+//
+// Package wire reads answers, view follows what a server lists and decides what that proves, mapping makes ServiceEntries; they are pure. Package client
+// asks servers. Here, follow.go follows one of several servers, state.go decides what of it counts, and run.go does the one after the other.
+package eureka
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/adsc"
+	"tributary/sources"
+	"tributary/sources/eureka/client"
+	"tributary/sources/eureka/mapping"
+)
+
+// The schemes of addresses of a Eureka.
+const (
+	Scheme       = client.Scheme
+	SecureScheme = client.SecureScheme
+)
+
+// Settings are the options of a Eureka source. Zero values stand for the defaults.
+type Settings struct {
+	// Apps are names of applications, or patterns with *, of what to read, and Skip of what to leave out; they have no case. Default: all, none.
+	Apps, Skip []string
+	// Interval is how often changes are asked for. Default: 5s.
+	Interval time.Duration
+	// Resync is how often everything is read once more, and the servers compared. Default: 10m.
+	Resync time.Duration
+	// Hold is how long instances stay that are not listed when nothing proves that they have gone. Default: 6m.
+	Hold time.Duration
+	// KeepEmpty is how long a service without instances stays, without endpoints. Default: 24h.
+	KeepEmpty time.Duration
+
+	// CredentialsFile has user:password. Default: what the address has.
+	CredentialsFile string
+	TLS             *adsc.TLS
+
+	// Mapping says what becomes of instances, and VIPs gives services addresses of their own; nil for none.
+	Mapping mapping.Options
+	VIPs    mapping.VIPs
+
+	// Registerer takes the metrics of the source, and names the source. Default: none.
+	Registerer prometheus.Registerer
+}
+
+// The defaults. Clients whose server does not answer try again after five minutes at the latest, and what servers answer is up to half a minute old.
+const (
+	defaultInterval  = 5 * time.Second
+	defaultResync    = 10 * time.Minute
+	defaultHold      = 6 * time.Minute
+	defaultKeepEmpty = 24 * time.Hour
+)
+
+// Source is a sources.Source of a Eureka. Between runs it keeps its counters.
+type Source struct {
+	settings Settings
+	client   *client.Client
+	mapper   *mapping.Mapper
+	counts   *counts
+}
+
+var _ sources.Source = (*Source)(nil)
+
+// New returns a source of the Eureka at address. An error begins with the key at fault.
+func New(address string, settings Settings) (*Source, error) {
+	a, err := client.ParseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.complete(); err != nil {
+		return nil, err
+	}
+	if a.Secure && (settings.TLS == nil || settings.TLS.Mode == "") {
+		secure := adsc.TLS{}
+		if settings.TLS != nil {
+			secure = *settings.TLS
+		}
+		secure.Mode = adsc.TLSSimple
+		settings.TLS = &secure
+	}
+	if a.Secure && !settings.TLS.Secure() {
+		return nil, fmt.Errorf("tlsSettings: mode: the address asks for TLS, got %q", settings.TLS.Mode)
+	}
+	secure, err := settings.TLS.Dialer()
+	if err != nil {
+		return nil, fmt.Errorf("tlsSettings: %w", err)
+	}
+	if settings.CredentialsFile != "" && a.User != "" {
+		return nil, fmt.Errorf("credentialsFile: the address has a user, too")
+	}
+	m, err := mapping.New(settings.Mapping, settings.VIPs)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{settings: settings, client: client.New(a, settings.CredentialsFile, secure), mapper: m, counts: newCounts()}, nil
+}
+
+// complete checks the settings and fills in the defaults.
+func (s *Settings) complete() error {
+	for _, l := range []struct {
+		key      string
+		patterns []string
+	}{{"apps", s.Apps}, {"skip", s.Skip}} {
+		for _, p := range l.patterns {
+			if _, err := path.Match(p, ""); err != nil || p == "" {
+				return fmt.Errorf("%s: %q is no name or pattern", l.key, p)
+			}
+		}
+	}
+	for _, d := range []struct {
+		key      string
+		value    *time.Duration
+		standard time.Duration
+		min, max time.Duration
+	}{
+		{"interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute},
+		{"resync", &s.Resync, defaultResync, 10 * time.Millisecond, 24 * time.Hour},
+		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
+		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.min || *d.value > d.max {
+			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
+		}
+	}
+	return nil
+}
+
+// selects reports whether an application is to be read.
+func (s Settings) selects(app string) bool {
+	any := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			ok, _ := path.Match(strings.ToUpper(p), strings.ToUpper(app))
+			return ok
+		})
+	}
+	return (len(s.Apps) == 0 || any(s.Apps)) && !any(s.Skip)
+}

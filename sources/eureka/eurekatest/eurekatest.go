@@ -1,0 +1,271 @@
+// Package eurekatest is a Eureka for tests: a server of one or more that answers as the real one does, and fails as it is told.
+package eurekatest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Server is one of a Eureka.
+type Server struct {
+	door  *door
+	apart int64 // ms by which it takes instances at other times than other servers
+
+	mu        sync.Mutex
+	instances map[string]map[string]any // by app/id
+	gone      map[string]map[string]any // lately
+	changed   map[string]bool           // lately
+	version   int
+	clock     int64          // ms; moves on with each change
+	status    map[string]int // with which paths are answered
+	raw       map[string]string
+	user      string
+	requests  map[string]int
+	hash      string // in place of the true one
+}
+
+// started counts servers.
+var started atomic.Int64
+
+// Start runs a server until the test ends.
+func Start(t testing.TB) *Server {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
+	require.NoError(t, err)
+	s := &Server{
+		apart: started.Add(1) * 1000, door: &door{Listener: l, open: map[net.Conn]bool{}}, clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{}, requests: map[string]int{},
+	}
+	s.forget()
+	h := &httptest.Server{Listener: s.door, Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}
+	h.Start()
+	t.Cleanup(func() {
+		s.door.set(true)
+		h.Close()
+	})
+	return s
+}
+
+// door lets connections in while it is not shut.
+type door struct {
+	net.Listener
+	mu   sync.Mutex
+	shut bool
+	open map[net.Conn]bool
+}
+
+// Accept implements net.Listener.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		d.mu.Lock()
+		shut := d.shut
+		if !shut {
+			d.open[c] = true
+		}
+		d.mu.Unlock()
+		if !shut {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (d *door) set(shut bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shut = shut
+	for c := range d.open {
+		_ = c.Close()
+	}
+	clear(d.open)
+}
+
+// Host is where it listens.
+func (s *Server) Host() string { return s.door.Addr().String() }
+
+// Address is that of a source which reads it.
+func (s *Server) Address() string { return "eureka://" + s.Host() + "/eureka" }
+
+// Stop has it not answer until Restart.
+func (s *Server) Stop() { s.door.set(true) }
+
+// Restart undoes Stop.
+func (s *Server) Restart() { s.door.set(false) }
+
+// Forget has it be as one that was started anew.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget()
+}
+
+func (s *Server) forget() {
+	s.instances, s.gone, s.changed, s.version = map[string]map[string]any{}, map[string]map[string]any{}, map[string]bool{}, 0
+}
+
+// Answer has a path, such as /apps/delta, be answered with a status; 0 for as it should be.
+func (s *Server) Answer(path string, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status[path] = status
+}
+
+// Say has a path be answered with a text; an empty one for as it should be.
+func (s *Server) Say(path, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raw[path] = text
+}
+
+// Hash has answers have this hash code; an empty one for the true one.
+func (s *Server) Hash(hash string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hash = hash
+}
+
+// Ask has it ask for a user and password, as user:password.
+func (s *Server) Ask(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.user = user
+}
+
+// Requests is how often a path was asked for.
+func (s *Server) Requests(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[path]
+}
+
+// Instance is one, as Spring Cloud's client registers it.
+func Instance(id, ip string, port int, metadata map[string]string) map[string]any {
+	return map[string]any{
+		"instanceId": id, "hostName": ip, "ipAddr": ip, "status": "UP", "overriddenStatus": "UNKNOWN",
+		"port": map[string]any{"$": port, "@enabled": "true"}, "securePort": map[string]any{"$": 443, "@enabled": "false"}, "countryId": 1,
+		"dataCenterInfo": map[string]any{"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"},
+		"metadata":       metadata,
+	}
+}
+
+// Put registers an instance of an application, or changes it.
+func (s *Server) Put(app string, instance map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = max(s.clock+1, time.Now().UnixMilli())
+	i := map[string]any{"vipAddress": strings.ToLower(app), "secureVipAddress": strings.ToLower(app), "app": strings.ToUpper(app), "actionType": "ADDED"}
+	maps.Copy(i, instance)
+	at := fmt.Sprint(s.clock)
+	i["lastUpdatedTimestamp"], i["lastDirtyTimestamp"] = at, at
+	i["leaseInfo"] = map[string]any{"registrationTimestamp": s.clock - s.apart, "evictionTimestamp": 0}
+	k := key(app, fmt.Sprint(i["instanceId"]))
+	s.instances[k], s.changed[k] = i, true
+	delete(s.gone, k)
+	s.version++
+}
+
+func key(app, id string) string { return strings.ToUpper(app) + "/" + id }
+
+// Delete removes an instance.
+func (s *Server) Delete(app, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = max(s.clock+1, time.Now().UnixMilli())
+	k := key(app, id)
+	i := s.instances[k]
+	if i == nil {
+		return
+	}
+	i["actionType"], i["leaseInfo"] = "DELETED", map[string]any{"registrationTimestamp": 1, "evictionTimestamp": s.clock}
+	s.gone[k] = i
+	delete(s.instances, k)
+	delete(s.changed, k)
+	s.version++
+}
+
+// Settle has changes be so old that they are not told any more.
+func (s *Server) Settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone, s.changed = map[string]map[string]any{}, map[string]bool{}
+	s.version++
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path, ok := strings.CutPrefix(r.URL.Path, "/eureka")
+	s.requests[path]++
+	user, password, _ := r.BasicAuth()
+	status := s.status[path]
+	switch {
+	case s.user != "" && user+":"+password != s.user:
+		status = http.StatusUnauthorized
+	case status == 0 && (!ok || path != "/apps" && path != "/apps/delta"):
+		status = http.StatusNotFound
+	}
+	if status != 0 {
+		w.Header().Set("Location", "https://login.example/")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(`{"error":"x"}`))
+		return
+	}
+	if text := s.raw[path]; text != "" {
+		_, _ = w.Write([]byte(text))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(s.listing(path == "/apps/delta"))
+}
+
+func (s *Server) listing(changes bool) map[string]any {
+	counts, statuses := map[string]int{}, []string{}
+	apps := map[string][]any{}
+	add := func(k string, i map[string]any) {
+		app, _, _ := strings.Cut(k, "/")
+		apps[app] = append(apps[app], i)
+	}
+	for k, i := range s.instances {
+		status := fmt.Sprint(i["status"])
+		if counts[status]++; counts[status] == 1 {
+			statuses = append(statuses, status)
+		}
+		if !changes || s.changed[k] {
+			add(k, i)
+		}
+	}
+	version := 1
+	if changes {
+		version = s.version
+		for k, i := range s.gone {
+			add(k, i)
+		}
+	}
+	hash := ""
+	slices.Sort(statuses)
+	for _, status := range statuses {
+		hash += fmt.Sprintf("%s_%d_", status, counts[status])
+	}
+	if s.hash != "" {
+		hash = s.hash
+	}
+	list := []any{}
+	for app, all := range apps {
+		list = append(list, map[string]any{"name": app, "instance": all})
+	}
+	return map[string]any{"applications": map[string]any{"versions__delta": fmt.Sprint(version), "apps__hashcode": hash, "application": list}}
+}

@@ -1,0 +1,264 @@
+package eureka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/internal/worker"
+	"tributary/sources/eureka/client"
+	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
+)
+
+// asker asks servers.
+type asker interface {
+	Servers() []string
+	All(ctx context.Context, server string) (*client.Reply, error)
+	Changes(ctx context.Context, server string) (*client.Reply, error)
+}
+
+// follower follows one server of several, and goes to another one when that fails.
+type follower struct {
+	asker
+	counts   *counts
+	again    time.Duration // how soon everything is read again because of changes that do not fit
+	patience time.Duration // for servers that do not answer while another one has
+
+	server  string // that is followed; empty if none is
+	view    view.View
+	marks   view.Marks // of the view before the next reading of everything; nil for those of view
+	changes *client.Reply
+	silent  bool // the server does not tell changes
+	outage  bool // no server has answered since the last reading
+	readAll time.Time
+}
+
+func newFollower(a asker, c *counts, interval time.Duration, marks view.Marks) *follower {
+	return &follower{asker: a, counts: c, again: 2 * interval, patience: 2 * time.Second, marks: marks, outage: true}
+}
+
+// reading is what there is after a server was asked.
+type reading struct {
+	view      view.View
+	same      bool // the memory of the server is the one that gave the reading before
+	outage    bool // there was a time before this one in which nothing could be read
+	unchanged bool // it is the reading before
+	deleted   []wire.Instance
+	ahead     time.Duration // by which the clock of the server is ahead
+	nameless  int
+	why       error
+}
+
+// next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is known, and when all
+// says so; then the servers are compared, and the first one is followed that lists about as much as any.
+func (f *follower) next(ctx context.Context, all bool) (reading, error) {
+	if f.server != "" && !all {
+		r, done, err := f.follow(ctx)
+		if done {
+			return r, err
+		}
+	}
+	r, err := f.everything(ctx, all)
+	if err != nil {
+		f.server, f.outage = "", true
+		return reading{}, err
+	}
+	f.outage = false
+	return r, nil
+}
+
+// follow asks for changes. It is done unless everything has to be read.
+func (f *follower) follow(ctx context.Context) (r reading, done bool, err error) {
+	if f.silent {
+		return r, false, nil
+	}
+	changes, err := f.Changes(ctx, f.server)
+	switch {
+	case ctx.Err() != nil:
+		return r, true, ctx.Err()
+	case errors.Is(err, client.ErrNoChanges):
+		f.silent = true
+		return r, false, nil
+	case err != nil:
+		f.server = ""
+		return r, false, nil //nolint:nilerr // another one may do
+	}
+	f.counts.changes.Add(1)
+	before := f.changes
+	soon := time.Since(f.readAll) < f.again
+	if before != nil && before.Sum == changes.Sum {
+		if !f.view.Whole() && !soon {
+			return r, false, nil
+		}
+		return reading{view: f.view, same: true, unchanged: true}, true, nil
+	}
+	if before != nil && changes.Version < before.Version {
+		return r, false, nil // it has forgotten, or is another one
+	}
+	after := f.view.Change(changes.Answer)
+	if !after.Whole() {
+		f.counts.mismatches.Add(1)
+		if !soon {
+			return r, false, nil
+		}
+	}
+	f.view, f.changes = after, changes
+	return f.reading(changes, true), true, nil
+}
+
+func (f *follower) reading(last *client.Reply, same bool) reading {
+	r := reading{view: f.view, same: same, outage: f.outage, ahead: last.Ahead, nameless: last.Nameless, why: last.Why}
+	for _, i := range last.Instances {
+		if i.Action == wire.Deleted {
+			r.deleted = append(r.deleted, i)
+		}
+	}
+	return r
+}
+
+// everything reads all that a server lists, and then what has changed: some servers make the two answers at different times.
+func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
+	if anew {
+		f.silent = false
+	}
+	var all *client.Reply
+	if f.server != "" && !anew {
+		var err error
+		if all, err = f.All(ctx, f.server); err != nil {
+			f.server = ""
+		}
+	}
+	if f.server == "" || anew {
+		before := f.server
+		var err error
+		if f.server, all, err = f.choose(ctx); err != nil {
+			return reading{}, err
+		}
+		if f.server != before {
+			f.counts.servers.Add(1)
+			f.silent = false
+		}
+	}
+	f.counts.full.Add(1)
+	f.readAll = time.Now()
+	v, last := view.All(all.Answer, f.view), all
+	f.changes = nil
+	if !f.silent {
+		changes, err := f.Changes(ctx, f.server)
+		switch {
+		case errors.Is(err, client.ErrNoChanges):
+			f.silent = true
+		case err == nil: // else the next one tells
+			f.counts.changes.Add(1)
+			f.changes = changes
+			if after := v.Change(changes.Answer); after.Whole() || !v.Whole() {
+				v = after
+			}
+			last = &client.Reply{Ahead: changes.Ahead, Answer: &wire.Answer{
+				Instances: changes.Instances, Nameless: all.Nameless + changes.Nameless, Why: all.Why,
+			}}
+			if last.Why == nil {
+				last.Why = changes.Why
+			}
+		}
+	}
+	marks := f.marks
+	if marks == nil {
+		marks = f.view.Marks()
+	}
+	f.view, f.marks = v, nil
+	same := marks.Continues(v.Marks())
+	if !same && len(marks) > 0 {
+		f.counts.memories.Add(1)
+	}
+	return f.reading(last, same), nil
+}
+
+// choose asks all servers at once, and returns the first one that lists about as much as any: one that was started a moment ago lists nothing, until its peers
+// or the instances have told it. Who does not answer is not waited for when another one has.
+func (f *follower) choose(ctx context.Context) (string, *client.Reply, error) {
+	type result struct {
+		server string
+		reply  *client.Reply
+		err    error
+	}
+	servers := f.Servers()
+	results := make(chan result, len(servers)) // nobody is held up whose answer comes too late
+	workers, asking := worker.New(ctx)
+	defer workers.Stop()
+	for _, server := range servers {
+		workers.Go(func() {
+			reply, err := f.All(asking, server)
+			results <- result{server, reply, err}
+		})
+	}
+	replies, failed := map[string]*client.Reply{}, map[string]error{}
+	var late <-chan time.Time
+	for len(replies)+len(failed) < len(servers) {
+		select {
+		case <-asking.Done():
+			workers.Stop()
+			if err := workers.Wait(); err != nil {
+				return "", nil, err
+			}
+			return "", nil, ctx.Err()
+		case <-late:
+			return fullest(servers, replies), replies[fullest(servers, replies)], nil
+		case r := <-results:
+			if r.err != nil {
+				failed[r.server] = r.err
+				continue
+			}
+			replies[r.server] = r.reply
+			if late == nil {
+				timer := time.NewTimer(f.patience)
+				defer timer.Stop()
+				late = timer.C
+			}
+		}
+	}
+	if len(replies) == 0 {
+		return "", nil, failures(servers, failed)
+	}
+	server := fullest(servers, replies)
+	return server, replies[server], nil
+}
+
+// fullest returns the first of the servers that lists nine tenths of what any lists.
+func fullest(servers []string, replies map[string]*client.Reply) string {
+	most := 0
+	for _, r := range replies {
+		most = max(most, len(r.Instances))
+	}
+	for _, server := range servers {
+		if r := replies[server]; r != nil && 10*len(r.Instances) >= 9*most {
+			return server
+		}
+	}
+	return ""
+}
+
+// failures is the error of all servers. It is a denial if all that answer refuse us.
+func failures(servers []string, failed map[string]error) error {
+	errs := slices.Collect(maps.Values(failed))
+	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, client.ErrDenied) }) {
+		return joined(servers, failed, errUnreachable)
+	}
+	return joined(servers, failed, client.ErrDenied)
+}
+
+var errUnreachable = errors.New("no server answers")
+
+// joined is an error of a kind with what each server had.
+func joined(servers []string, failed map[string]error, kind error) error {
+	var texts []string
+	for _, server := range servers {
+		texts = append(texts, failed[server].Error())
+	}
+	return fmt.Errorf("%w: %s", kind, strings.Join(texts, "; "))
+}

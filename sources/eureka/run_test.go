@@ -1,0 +1,231 @@
+package eureka
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/eureka/eurekatest"
+)
+
+// shelf is a sink that keeps what it is given, for one run after another.
+type shelf struct {
+	mu     sync.Mutex
+	groups map[string]sources.Content
+	note   []byte
+	synced bool
+	health sources.Health
+}
+
+func (s *shelf) Replace(group string, rs []*resource.Resource, rejects ...sources.Reject) error {
+	return s.ReplaceAll([]sources.Content{{Group: group, Resources: rs, Rejects: rejects}})
+}
+
+func (s *shelf) ReplaceAll(all []sources.Content) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range all {
+		if s.groups[c.Group] = c; len(c.Resources)+len(c.Rejects) == 0 {
+			delete(s.groups, c.Group)
+		}
+	}
+	return nil
+}
+
+func (s *shelf) Groups() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.groups))
+}
+
+func (s *shelf) Published(group string) []*resource.Resource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups[group].Resources
+}
+
+func (s *shelf) Synced() { s.mu.Lock(); s.synced = true; s.mu.Unlock() }
+
+func (s *shelf) Report(h sources.Health) { s.mu.Lock(); s.health = h; s.mu.Unlock() }
+
+func (s *shelf) Kept() []byte { s.mu.Lock(); defer s.mu.Unlock(); return s.note }
+
+func (s *shelf) Keep(note []byte) { s.mu.Lock(); s.note = note; s.mu.Unlock() }
+
+// has returns the endpoints of what is published, by the names of objects.
+func (s *shelf) has(t *testing.T) map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string][]string{}
+	for _, c := range s.groups {
+		for _, r := range c.Resources {
+			spec, err := r.Spec()
+			require.NoError(t, err)
+			list := []string{}
+			for _, e := range spec.(*networking.ServiceEntry).Endpoints {
+				list = append(list, e.Address)
+			}
+			all[r.Key().Name] = list
+		}
+	}
+	return all
+}
+
+func (s *shelf) state() (sources.State, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health.State, s.health.Message
+}
+
+// runs runs a source on the shelf until stop is called.
+func (s *shelf) runs(t *testing.T, server *eurekatest.Server, change ...func(*Settings)) (stop func()) {
+	settings := quickly()
+	settings.Hold, settings.KeepEmpty = time.Hour, time.Hour
+	for _, f := range change {
+		f(&settings)
+	}
+	source, err := New(server.Address(), settings)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, s) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func (s *shelf) awaits(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, 20*time.Second, time.Millisecond, "%s; it has %v, %v", what, s.has(t), s.health)
+}
+
+func put(server *eurekatest.Server, app string, ips ...string) {
+	for _, ip := range ips {
+		server.Put(app, eurekatest.Instance(ip, ip, 80, nil))
+	}
+}
+
+// TestRestarts has a run begin where an earlier one ended: with a server that goes on, and with one that is empty.
+func TestRestarts(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	put(server, "orders", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	stop := s.runs(t, server)
+	is := func(ips ...string) func() bool {
+		return func() bool { return slices.Equal(s.has(t)["orders"], ips) && s.Kept() != nil }
+	}
+	s.awaits(t, "all", is("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+	stop()
+	server.Delete("orders", "10.0.0.3")
+	stop = s.runs(t, server)
+	s.awaits(t, "one went meanwhile, and the server has forgotten nothing", is("10.0.0.1", "10.0.0.2"))
+	stop()
+	server.Forget()
+	put(server, "orders", "10.0.0.1")
+	for range 2 {
+		before := server.Requests("/apps/delta")
+		stop = s.runs(t, server)
+		s.awaits(t, "it is read", func() bool { return server.Requests("/apps/delta") > before+2 })
+		state, message := s.state()
+		require.Equal(t, sources.Degraded, state)
+		require.Contains(t, message, "1 endpoints are not listed and stay")
+		stop()
+		require.True(t, is("10.0.0.1", "10.0.0.2")(), "the server was started anew, and so are we")
+	}
+	stop = s.runs(t, server, func(set *Settings) { set.Hold = time.Millisecond })
+	s.awaits(t, "it was held for long enough", is("10.0.0.1"))
+	server.Delete("orders", "10.0.0.1")
+	s.awaits(t, "the last one went", is())
+	stop()
+	_ = s.runs(t, server, func(set *Settings) { set.Skip = []string{"orders"} })
+	s.awaits(t, "it is not to be read", func() bool { return len(s.has(t)) == 0 })
+}
+
+// TestASpoiledNoteIsNone has a run start with what it cannot read.
+func TestASpoiledNoteIsNone(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}, note: []byte(`{"marks":5}`)}
+	put(server, "orders", "10.0.0.1")
+	s.runs(t, server)
+	s.awaits(t, "it is read", func() bool { return len(s.has(t)["orders"]) == 1 })
+}
+
+// TestOneInstanceThatCannotBeReadHoldsUpNothing has one there from the start, and one that becomes so.
+func TestOneInstanceThatCannotBeReadHoldsUpNothing(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	bad := func(id string) {
+		i := eurekatest.Instance(id, "", 80, nil)
+		i["ipAddr"] = []string{"odd"}
+		server.Put("orders", i)
+	}
+	bad("10.0.0.9")
+	put(server, "orders", "10.0.0.1", "10.0.0.2")
+	s.runs(t, server)
+	s.awaits(t, "the others are there", func() bool { return len(s.has(t)["orders"]) == 2 })
+	bad("10.0.0.1")
+	put(server, "carts", "10.0.0.1")
+	s.awaits(t, "what came since then", func() bool { return len(s.has(t)["carts"]) == 1 })
+	require.Len(t, s.has(t)["orders"], 2, "of the other one, what was read last counts")
+	state, message := s.state()
+	require.Equal(t, sources.Degraded, state)
+	require.Contains(t, message, `app "ORDERS" instance "10.0.0.9" cannot be read: want a text`)
+	require.True(t, s.synced)
+}
+
+// TestTwoPortsWithOneNumber has the secure port of a service be refused by name, and nothing else.
+func TestTwoPortsWithOneNumber(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	i := eurekatest.Instance("a", "10.0.0.1", 80, nil)
+	i["securePort"] = map[string]any{"$": 80, "@enabled": "true"}
+	server.Put("orders", i)
+	s.runs(t, server)
+	s.awaits(t, "the plain one", func() bool { return len(s.has(t)["orders"]) == 1 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, s.groups["orders"].Rejects, 1)
+	require.ErrorContains(t, s.groups["orders"].Rejects[0].Err, "eureka vip orders (secure): port 80 is the service's plain one already")
+}
+
+func TestHealth(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server.Ask("me:word")
+	stop := s.runs(t, server)
+	s.awaits(t, "it is denied", func() bool { state, _ := s.state(); return state == sources.Denied })
+	server.Ask("")
+	s.awaits(t, "there is nothing", func() bool {
+		state, text := s.state()
+		return state == sources.Healthy && text == "there is no instance"
+	})
+	server.Stop()
+	s.awaits(t, "it is away", func() bool { state, _ := s.state(); return state == sources.Unreachable })
+	stop()
+}
+
+func TestNew(t *testing.T) {
+	for message, c := range map[string]struct {
+		address  string
+		settings Settings
+	}{
+		"address: want eureka://":      {"nacos://h", Settings{}},
+		"apps: \"[\" is no name":       {"eureka://h", Settings{Apps: []string{"["}}},
+		"skip: \"\" is no name":        {"eureka://h", Settings{Skip: []string{""}}},
+		"interval: want 1ms to 1m0s":   {"eureka://h", Settings{Interval: time.Hour}},
+		"hold: want":                   {"eureka://h", Settings{Hold: -1}},
+		"credentialsFile: the address": {"eureka://a:b@h", Settings{CredentialsFile: "x"}},
+		"namespace: ":                  {"eureka://h", func() (s Settings) { s.Mapping.Namespace = "A b"; return s }()},
+	} {
+		_, err := New(c.address, c.settings)
+		require.ErrorContains(t, err, message)
+	}
+	_, err := New("eureka+https://h", Settings{})
+	require.NoError(t, err)
+}

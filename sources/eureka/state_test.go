@@ -1,0 +1,264 @@
+package eureka
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/eureka/mapping"
+	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
+)
+
+var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return start.Add(d) }
+
+var orders = port{mapping.ID{VIP: "orders"}, false}
+
+// book is a state, and what the tests tell it and ask of it.
+type book struct {
+	*state
+	t *testing.T
+}
+
+func newBook(t *testing.T) *book {
+	m, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
+	return &book{newState(m, Settings{Hold: time.Minute, KeepEmpty: time.Hour}), t}
+}
+
+// up are instances of orders at these addresses.
+func up(ips ...string) (all []wire.Instance) {
+	for _, ip := range ips {
+		all = append(all, wire.Instance{
+			Key: wire.Key{App: "ORDERS", ID: ip}, IP: ip, Status: wire.Up, Overridden: wire.Unknown, Port: wire.Port{Number: 80, Enabled: true}, VIP: "orders",
+		})
+	}
+	return all
+}
+
+// listing is a reading of everything, whose hash is right.
+func listing(all []wire.Instance, change ...func(*reading)) reading {
+	a := &wire.Answer{Instances: all}
+	counts := map[string]string{}
+	for _, i := range all {
+		counts[i.Status] += "x"
+	}
+	for _, status := range []string{wire.Down, wire.OutOfService, wire.Starting, wire.Unknown, wire.Up} {
+		if n := len(counts[status]); n > 0 {
+			a.Hash += status + "_" + string(rune('0'+n)) + "_"
+		}
+	}
+	r := reading{view: view.All(a, view.View{}), same: true}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+func anew(r *reading)   { r.same = false }
+func outage(r *reading) { r.outage = true }
+func partial(r *reading) {
+	r.view = view.All(&wire.Answer{Instances: r.view.Instances(), Hash: "UP_9_"}, view.View{})
+}
+
+// gone has it say that an instance has gone.
+func gone(ip string, when time.Duration) func(*reading) {
+	return func(r *reading) {
+		i := up(ip)[0]
+		i.Evicted = at(when).UnixMilli()
+		r.deleted = append(r.deleted, i)
+	}
+}
+
+// believed returns the addresses of what is believed of a port, or nil if there is none.
+func (b *book) believed(p port) []string {
+	b.t.Helper()
+	of := b.services[p]
+	if of == nil {
+		return nil
+	}
+	all := []string{}
+	for _, k := range of.endpoints {
+		all = append(all, k.Of.Address)
+	}
+	return all
+}
+
+func (b *book) takes(at time.Time, r reading, want ...string) {
+	b.t.Helper()
+	b.take(r, at)
+	require.Equal(b.t, want, b.believed(orders))
+}
+
+func TestAServerThatComesBackEmptyLosesNothing(t *testing.T) {
+	b := newBook(t)
+	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2", "10.0.0.3"), anew), "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	later := 10 * time.Minute
+	b.takes(at(later), listing(nil, anew, outage), "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	require.Equal(t, 3, b.held())
+	require.Equal(t, at(later+time.Minute), b.next)
+	b.takes(at(later+time.Second), listing(up("10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
+	b.takes(at(later+2*time.Second), listing(up("10.0.0.1", "10.0.0.4")), "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
+	b.takes(at(later+3*time.Second), listing(up("10.0.0.1")), "10.0.0.1", "10.0.0.2", "10.0.0.3") // what came since then, and went
+	b.takes(at(later+4*time.Second), listing(nil, gone("10.0.0.2", later+3*time.Second)), "10.0.0.3")
+	b.confirm(at(later + time.Minute - 1))
+	require.Equal(t, []string{"10.0.0.3"}, b.believed(orders))
+	b.confirm(at(later + time.Minute))
+	require.Equal(t, []string{}, b.believed(orders), "what has not come back by then is gone")
+	require.Equal(t, mapping.Port{Number: 80, Protocol: "HTTP"}, b.services[orders].port)
+	b.confirm(at(later + time.Minute + time.Hour))
+	require.Nil(t, b.believed(orders), "a service that nobody serves is kept for so long only")
+	require.Zero(t, b.next)
+}
+
+// TestInDoubt is the table of what counts of an instance that was listed by a server that has forgotten.
+func TestInDoubt(t *testing.T) {
+	change := func(f func(*wire.Instance)) []wire.Instance { all := up("10.0.0.1"); f(&all[0]); return all }
+	for name, c := range map[string]struct {
+		now   reading
+		stays bool
+	}{
+		"it is listed":                         {listing(up("10.0.0.1"), anew), true},
+		"it is not":                            {listing(nil, anew), true},
+		"it is not, and not all is there":      {listing(nil, anew, partial), true},
+		"it is not, by who has not forgotten":  {listing(nil), false},
+		"the same, and not all is there":       {listing(nil, partial), true},
+		"it went after it was listed":          {listing(nil, anew, gone("10.0.0.1", time.Second)), false},
+		"it had gone before it was listed":     {listing(nil, anew, gone("10.0.0.1", -time.Second)), true},
+		"it has gone, and not all is there":    {listing(nil, partial, gone("10.0.0.1", -time.Second)), false},
+		"another one went":                     {listing(nil, anew, gone("10.0.0.9", time.Second)), true},
+		"it is down":                           {listing(change(func(i *wire.Instance) { i.Status = wire.Down }), anew), false},
+		"it is out of service":                 {listing(change(func(i *wire.Instance) { i.Status = wire.OutOfService }), anew), false},
+		"it is starting":                       {listing(change(func(i *wire.Instance) { i.Status = wire.Starting }), anew), false},
+		"somebody took it out":                 {listing(change(func(i *wire.Instance) { i.Overridden = wire.OutOfService }), anew), false},
+		"something else is there":              {listing(change(func(i *wire.Instance) { i.VIP = "carts" }), anew), false},
+		"it is there by another name":          {listing(change(func(i *wire.Instance) { i.ID = "x" }), anew), true},
+		"it cannot be read":                    {listing(change(func(i *wire.Instance) { i.Broken = errors.New("no") }), anew), true},
+		"it has another port":                  {listing(change(func(i *wire.Instance) { i.Port.Number = 81 }), anew), true},
+		"the one that was started last counts": {listing(append(up("10.0.0.1"), change(func(i *wire.Instance) { i.ID, i.Dirty, i.Status = "x", 2, wire.Down })...)), false},
+		"the one that was killed does not":     {listing(append(change(func(i *wire.Instance) { i.Status = wire.Down }), change(func(i *wire.Instance) { i.ID, i.Dirty = "x", 2 })...)), true},
+	} {
+		b := newBook(t)
+		b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), anew), "10.0.0.1", "10.0.0.2")
+		b.take(c.now, at(2*time.Second))
+		require.Equal(t, c.stays, len(b.believed(orders)) > 0 && b.believed(orders)[0] == "10.0.0.1", name)
+	}
+}
+
+// TestAHoldDoesNotEndWhileNoServerIsThere has them go before those could register anew that are in doubt.
+func TestAHoldDoesNotEndWhileNoServerIsThere(t *testing.T) {
+	b := newBook(t)
+	b.takes(at(0), listing(up("10.0.0.1"), anew), "10.0.0.1")
+	b.takes(at(time.Minute), listing(nil, anew, outage), "10.0.0.1")
+	b.takes(at(time.Hour), listing(nil, anew, outage), "10.0.0.1")
+	b.confirm(at(time.Hour + time.Minute - 1))
+	require.Equal(t, []string{"10.0.0.1"}, b.believed(orders))
+	b.confirm(at(time.Hour + time.Minute))
+	require.Equal(t, []string{}, b.believed(orders))
+}
+
+// TestAHoldEndsThoughServersTakeTurns has each answer come from another server, as behind a proxy.
+func TestAHoldEndsThoughServersTakeTurns(t *testing.T) {
+	b := newBook(t)
+	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), anew), "10.0.0.1", "10.0.0.2")
+	for s := time.Duration(1); s <= 60; s++ {
+		b.takes(at(s*time.Second), listing(up("10.0.0.1"), anew), "10.0.0.1", "10.0.0.2")
+	}
+	b.takes(at(61*time.Second), listing(up("10.0.0.1"), anew), "10.0.0.1")
+}
+
+// TestWhatAnEarlierRunPublished is the table of what becomes of it: of one instance in doubt since half a minute, and one that was listed.
+func TestWhatAnEarlierRunPublished(t *testing.T) {
+	held := []mapping.Service{{
+		ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 8000, Protocol: "HTTP"},
+		Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80}, {Address: "10.0.0.2", Port: 80}},
+	}}
+	doubts := map[string]time.Time{doubtKey(orders, spot{"10.0.0.1", 80}): at(-30 * time.Second)}
+	for name, c := range map[string]struct {
+		first              reading
+		atOnce, after, end []string
+	}{
+		"the server goes on":       {listing(nil, outage), []string{"10.0.0.1"}, []string{}, []string{}},
+		"it was started anew":      {listing(nil, outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{}},
+		"one of them is there":     {listing(up("10.0.0.1"), outage, anew), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1"}},
+		"one went since the start": {listing(nil, outage, anew, gone("10.0.0.2", time.Second)), []string{"10.0.0.1"}, []string{"10.0.0.1"}, []string{}},
+		"one went long ago":        {listing(nil, outage, anew, gone("10.0.0.2", -time.Minute)), []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}, []string{}},
+	} {
+		b := newBook(t)
+		b.restore(orders.ID, held, doubts)
+		b.take(c.first, at(0))
+		require.Equal(t, c.atOnce, b.believed(orders), name)
+		require.Equal(t, mapping.Port{Number: 8000, Protocol: "HTTP"}, b.services[orders].port)
+		b.confirm(at(30 * time.Second))
+		require.Equal(t, c.after, b.believed(orders), name)
+		b.confirm(at(time.Minute))
+		require.Equal(t, c.end, b.believed(orders), name)
+	}
+	b := newBook(t)
+	b.selects = func(string) bool { return false }
+	b.restore(orders.ID, held, nil)
+	b.take(listing(nil, outage, anew), at(0))
+	require.Nil(t, b.believed(orders), "it is none of those to read now")
+	require.True(t, b.dirty[orders.ID])
+}
+
+// TestWhatCannotBeToldStays has an earlier run with transforms, of which only the groups are known.
+func TestWhatCannotBeToldStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		first reading
+		until time.Duration
+	}{
+		"the server goes on":  {listing(nil, outage), 0},
+		"it was started anew": {listing(nil, outage, anew), time.Minute},
+		"it is listed":        {listing(up("10.0.0.1"), outage, anew), 0},
+	} {
+		b := newBook(t)
+		b.restore(orders.ID, nil, nil)
+		b.take(c.first, at(0))
+		if c.until > 0 {
+			require.True(t, b.services[orders].opaque, name)
+			b.confirm(at(c.until - 1))
+			require.True(t, b.services[orders].opaque, name)
+			b.confirm(at(c.until))
+		}
+		require.True(t, b.services[orders] == nil || !b.services[orders].opaque, name)
+		require.True(t, b.dirty[orders.ID])
+	}
+}
+
+// TestDoubtsAreKept shows that what one run is in doubt of, the next one is.
+func TestDoubtsAreKept(t *testing.T) {
+	b := newBook(t)
+	b.take(listing(up("10.0.0.1", "10.0.0.2"), anew), at(0))
+	require.Empty(t, b.doubts())
+	b.take(listing(up("10.0.0.1"), anew), at(time.Second))
+	require.Equal(t, map[string]time.Time{doubtKey(orders, spot{"10.0.0.2", 80}): at(time.Second)}, b.doubts())
+	b.take(listing(up("10.0.0.1", "10.0.0.2")), at(2*time.Second))
+	require.Empty(t, b.doubts())
+}
+
+func TestOneThatCannotBeReadIsNamed(t *testing.T) {
+	b := newBook(t)
+	all := up("10.0.0.1", "10.0.0.2", "10.0.0.3")
+	all[0].Broken = errors.New("its port is odd")
+	all[1].Port.Enabled = false
+	r := listing(all)
+	r.nameless, r.why = 2, errors.New("no name")
+	b.takes(at(0), r, "10.0.0.3")
+	require.Equal(t, []string{
+		"2 instances without a name: no name", `app "ORDERS" instance "10.0.0.1" cannot be read: its port is odd`,
+		`app "ORDERS" instance "10.0.0.2": none of its ports is enabled`,
+	}, b.out)
+}
+
+func TestSelects(t *testing.T) {
+	s := Settings{Apps: []string{"order*", "CARTS"}, Skip: []string{"orders-test"}}
+	for app, want := range map[string]bool{"ORDERS": true, "Carts": true, "ORDERS-TEST": false, "X": false} {
+		require.Equal(t, want, s.selects(app), app)
+	}
+	require.True(t, Settings{}.selects("X"))
+}
