@@ -46,23 +46,33 @@ func familyOf(r *resource.Resource) family {
 	return f
 }
 
-// nameLimit leaves room for a hash and a port in the 253 characters of a name.
-const nameLimit = 253 - len("-01234567-65535")
+// compare orders families. Those with hosts come first.
+func (f family) compare(o family) int {
+	return cmp.Or(cmp.Compare(f.name, o.name), cmp.Compare(f.hosts, o.hosts), cmp.Compare(f.namespace, o.namespace))
+}
+
+// String is what the family is called in messages.
+func (f family) String() string { return cmp.Or(f.hosts, f.name+", which names no host") }
+
+// nameLimit leaves room for a port and a hash in the 253 characters of a name.
+const nameLimit = 253 - len("-65535-01234567")
 
 // key returns the key under which the family's ports from first on are served. It follows from the service alone and not
-// from who lists it, so that it stays when sources come and go.
+// from who lists it, so that it stays when sources come and go. Where the host does not say it all there is a hash, behind the port:
+// the name of a plain host ends with a port, which is shorter, so that no host is called so.
 func (f family) key(first uint32) resource.Key {
 	if f.hosts == "" {
 		return resource.Key{Kind: resource.ServiceEntry, Namespace: f.namespace, Name: f.name}
 	}
 	host, _, several := strings.Cut(f.hosts, ",")
-	name := strings.ReplaceAll(host, "*", "any")
-	if several || name != host || len(name) > nameLimit {
+	plain := strings.ReplaceAll(host, "*", "any")
+	name := fmt.Sprintf("%s-%d", plain, first)
+	if several || plain != host || len(plain) > nameLimit {
 		hash := fnv.New32a()
 		_, _ = hash.Write([]byte(f.hosts))
-		name = fmt.Sprintf("%s-%08x", strings.TrimRight(name[:min(len(name), nameLimit)], ".-"), hash.Sum32())
+		name = fmt.Sprintf("%s-%d-%08x", strings.TrimRight(plain[:min(len(plain), nameLimit)], ".-"), first, hash.Sum32())
 	}
-	return resource.Key{Kind: resource.ServiceEntry, Namespace: f.namespace, Name: fmt.Sprintf("%s-%d", name, first)}
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: f.namespace, Name: name}
 }
 
 // gather finds what endpoints the members list, and which of them are served. Endpoints are in order of address, so that the
@@ -126,28 +136,23 @@ func (s *service) provenance() (endpoints []Endpoint) {
 
 // key returns the key of the service.
 func (s *service) key() resource.Key {
-	first := uint32(0)
-	for _, p := range s.members[0].spec.GetPorts() {
-		if first == 0 || p.Number < first {
-			first = p.Number
-		}
-	}
-	return s.family.key(first)
+	return s.family.key(slices.Min(claimed(s.members[0].spec)))
 }
 
 // meta is that of the lead, as of all members.
 func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
-	meta.Origin = resource.Origin{Source: s.members[0].from.name, Place: meta.Origin.Place} // each member has its own rules
-	for _, m := range s.members[1:] {
-		if !slices.Contains(strings.Split(meta.Origin.Source, ", "), m.from.name) {
-			meta.Origin.Source += ", " + m.from.name
+	var names, places []string
+	for i, m := range s.members {
+		if !slices.Contains(names, m.from.name) {
+			names = append(names, m.from.name)
 		}
-		if place := m.res.Origin().Place; place != "" {
-			meta.Origin.Place += "; " + place
+		if place := m.res.Origin().Place; place != "" || i == 0 {
+			places = append(places, place)
 		}
 	}
+	meta.Origin = resource.Origin{Source: strings.Join(names, ", "), Place: strings.Join(places, "; ")} // each member has its own rules
 	return meta
 }
 

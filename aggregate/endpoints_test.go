@@ -196,7 +196,7 @@ func TestMisfits(t *testing.T) {
 		},
 		{lead(), nil, "it cannot be decoded"},
 	} {
-		s := &service{members: []*member{{spec: c.lead}}}
+		s := newService(family{}, &member{spec: c.lead})
 		require.Equal(t, c.want, s.misfit(&member{spec: c.other}))
 	}
 }
@@ -231,6 +231,7 @@ func TestMergedNames(t *testing.T) {
 		require.Equal(t, key, familyOf(object(t, resource.ServiceEntry, "n", "y", 1, mixed)).key(65535))
 	}
 	require.Contains(t, seen, "a.example-65535")
+	require.Contains(t, seen, "any.example-65535-6faac07d", "what is no plain host has a hash where plain ones end with a port")
 }
 
 // TestWhoListsItDoesNotMatter holds that an endpoint which moves from one source to another changes no byte.

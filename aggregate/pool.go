@@ -20,10 +20,10 @@ type pool struct {
 	mu           sync.Mutex     // guards the rest, which the loop writes and explanations read
 	contributors []*contributor // in order of precedence
 	families     map[family]*relatives
-	entries      map[entry]family        // where each entry of a source is
-	served       map[resource.Key]family // where each merged entry comes from
-	disputed     map[family]struct{}     // with refusals
-	dirty        map[family]struct{}     // changed since the last commit
+	entries      map[entry]family          // where each entry of a source is
+	claims       map[resource.Key][]family // whose entry each merged one would be, in order: the first owns the key
+	disputed     map[family]struct{}       // with refusals
+	dirty        map[family]struct{}       // changed since the last commit
 }
 
 // contributor is a source as the pool knows it. It never changes.
@@ -41,10 +41,11 @@ type entry struct {
 	key  resource.Key
 }
 
-// relatives are the entries of a family, and under what keys they are served.
+// relatives are the entries of a family, and what is made of them.
 type relatives struct {
 	entries map[entry]*resource.Resource
-	keys    []resource.Key
+	made    map[resource.Key]*resource.Resource // served where the family owns the key
+	refuses bool                                // some of the entries
 }
 
 // restart takes over a new set of sources, in order of precedence.
@@ -55,7 +56,7 @@ func (p *pool) restart(sources []voice) {
 	defer p.mu.Unlock()
 	if p.families == nil {
 		p.families, p.entries = make(map[family]*relatives), make(map[entry]family)
-		p.served, p.disputed, p.dirty = make(map[resource.Key]family), make(map[family]struct{}), make(map[family]struct{})
+		p.claims, p.disputed, p.dirty = make(map[resource.Key][]family), make(map[family]struct{}), make(map[family]struct{})
 	}
 	for s, c := range old {
 		p.forget(c, s)
@@ -139,33 +140,94 @@ func (p *pool) commit() (changed []resource.Key) {
 func (p *pool) remerge() (merged batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	touched := make(map[resource.Key]struct{})
 	for f := range p.dirty {
-		family := p.families[f]
-		for _, key := range family.keys {
-			merged.deletes = append(merged.deletes, key)
-			delete(p.served, key)
+		p.remake(f, touched)
+	}
+	for key := range touched {
+		claims := p.claims[key]
+		if len(claims) == 0 {
+			delete(p.claims, key)
+			merged.set(key, nil)
+			continue
 		}
-		family.keys = nil
-		delete(p.disputed, f)
-		for _, s := range p.services(f) {
-			res := s.merged()
-			merged.puts = append(merged.puts, res)
-			family.keys = append(family.keys, res.Key())
-			p.served[res.Key()] = f
-			if len(s.refused) > 0 {
-				p.disputed[f] = struct{}{}
-			}
-		}
-		if len(family.entries) == 0 {
-			delete(p.families, f)
+		merged.set(key, p.families[claims[0]].made[key])
+		for _, f := range claims {
+			p.judge(f)
 		}
 	}
 	clear(p.dirty)
 	return merged
 }
 
-// services returns what becomes of a family. The caller holds mu.
-func (p *pool) services(f family) []*service {
+// remake merges the entries of a family anew. It adds the keys that it had and that it has to touched. The caller holds mu.
+func (p *pool) remake(f family, touched map[resource.Key]struct{}) {
+	relatives := p.families[f]
+	for key := range relatives.made {
+		touched[key] = struct{}{}
+		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o family) bool { return o == f })
+	}
+	relatives.made, relatives.refuses = make(map[resource.Key]*resource.Resource), false
+	for _, s := range p.divided(f) {
+		res := s.merged()
+		key := res.Key()
+		touched[key] = struct{}{}
+		relatives.made[key] = res
+		relatives.refuses = relatives.refuses || len(s.refused) > 0
+		i, _ := slices.BinarySearchFunc(p.claims[key], f, family.compare)
+		p.claims[key] = slices.Insert(p.claims[key], i, f)
+	}
+	if len(relatives.entries) == 0 {
+		delete(p.families, f)
+		delete(p.disputed, f)
+	}
+}
+
+// judge finds whether anything of a family's entries is in dispute. The caller holds mu.
+func (p *pool) judge(f family) {
+	relatives := p.families[f]
+	disputed := relatives.refuses
+	for key := range relatives.made {
+		disputed = disputed || p.claims[key][0] == f && len(p.claims[key]) > 1
+	}
+	if disputed {
+		p.disputed[f] = struct{}{}
+	} else {
+		delete(p.disputed, f)
+	}
+}
+
+// services returns what of a family is served. To those who claim a key that is the family's they have refused it. The caller
+// holds mu.
+func (p *pool) services(f family) (own []*service) {
+	for _, s := range p.divided(f) {
+		claims := p.claims[s.key()]
+		if len(claims) == 0 || claims[0] == f {
+			own = append(own, s)
+		}
+		for i, o := range claims {
+			if i > 0 && claims[0] == f {
+				s.outdo(p.divided(o))
+			}
+		}
+	}
+	return own
+}
+
+// about returns the services that have to do with the entries of a family: its own, and those that own keys of others. The
+// caller holds mu.
+func (p *pool) about(f family) []*service {
+	all := p.services(f)
+	for key := range p.families[f].made {
+		if owner := p.claims[key][0]; owner != f {
+			all = append(all, slices.DeleteFunc(p.services(owner), func(s *service) bool { return s.key() != key })...)
+		}
+	}
+	return all
+}
+
+// divided returns what a family alone would be. The caller holds mu.
+func (p *pool) divided(f family) []*service {
 	var members []*member
 	for e, r := range p.families[f].entries {
 		members = append(members, &member{from: e.from, res: r, spec: decoded(r)})

@@ -58,8 +58,8 @@ func (p *pool) explain(e *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := e.Object.Key()
-	if f, ok := p.served[key]; ok && e.Winner != nil && e.Winner.joint {
-		for _, s := range p.services(f) {
+	if families := p.claims[key]; len(families) > 0 && e.Winner != nil && e.Winner.joint {
+		for _, s := range p.services(families[0]) {
 			if s.key() == key {
 				e.merged(s)
 			}
@@ -70,7 +70,7 @@ func (p *pool) explain(e *Explanation) {
 	}
 	var told []string
 	for _, from := range p.having(key) {
-		for _, s := range p.services(p.entries[entry{from, key}]) {
+		for _, s := range p.about(p.entries[entry{from, key}]) {
 			told = append(told, s.tell(from, key)...)
 		}
 	}
@@ -172,8 +172,10 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	host, _, _ := strings.Cut(s.family.hosts, ",")
 	c := conflicts.Conflict{Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(), Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())}}
 	var reasons []string
+	named := map[conflicts.Ref]bool{c.Objects[0]: true}
 	for _, r := range s.refused {
-		if ref := conflicts.Ref(r.res.Key()); !slices.Contains(c.Objects, ref) { // the sources may have it under one key
+		if ref := conflicts.Ref(r.res.Key()); !named[ref] { // the sources may have it under one key
+			named[ref] = true
 			c.Objects = append(c.Objects, ref)
 		}
 		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))

@@ -24,6 +24,8 @@ type service struct {
 	family     family
 	members    []*member // in order of precedence; the first one leads
 	refused    []refusal // in order of precedence
+	alike      alike     // what a member must have in common with the first
+	traits     traits    // of all members
 	listed     []*listing
 	served     []*listing // those of listed that are not on standby
 	resolution networking.ServiceEntry_Resolution
@@ -40,16 +42,29 @@ type refusal struct {
 // serves something is heard before who does not, so that what cannot stand together costs no endpoint that is the only one.
 func divide(f family, members []*member) (services []*service) {
 	byTurn := func(a, b *member) int { return cmp.Compare(a.turn(), b.turn()) }
+	byPort := make(map[uint32]int) // to the place of the first service that claims the port
 	for _, m := range slices.SortedStableFunc(slices.Values(members), byTurn) {
-		i := slices.IndexFunc(services, func(s *service) bool { return overlap(s.members[0].spec, m.spec) })
-		if i < 0 {
-			services = append(services, &service{family: f, members: []*member{m}})
+		ports := claimed(m.spec)
+		if f.hosts == "" {
+			ports = []uint32{0} // they would all be served under one name
+		}
+		first := len(services)
+		for _, port := range ports {
+			if i, ok := byPort[port]; ok {
+				first = min(first, i)
+			}
+		}
+		if first == len(services) {
+			services = append(services, newService(f, m))
+			for _, port := range ports {
+				byPort[port] = first
+			}
 			continue
 		}
-		if s := services[i]; s.misfit(m) == "" {
-			s.members = append(s.members, m)
+		if reason := services[first].misfit(m); reason == "" {
+			services[first].join(m)
 		} else {
-			s.refuse(m, s.misfit(m))
+			services[first].refuse(m, reason)
 		}
 	}
 	order := make(map[*member]int, len(members))
@@ -69,10 +84,28 @@ func divide(f family, members []*member) (services []*service) {
 	return services
 }
 
+// refuse takes note that m is not served.
 func (s *service) refuse(m *member, reason string) {
 	if !m.from.former { // such a one fills gaps, and is never a loser
 		s.refused = append(s.refused, refusal{m, reason})
 	}
+}
+
+// outdo refuses what others would serve under the name of s.
+func (s *service) outdo(others []*service) {
+	for _, o := range others {
+		if o.key() != s.key() {
+			continue
+		}
+		all := o.members
+		for _, r := range o.refused {
+			all = append(all, r.member)
+		}
+		for _, m := range all {
+			s.refuse(m, "its name is that of "+s.family.String())
+		}
+	}
+	slices.SortStableFunc(s.refused, func(a, b refusal) int { return cmp.Compare(a.from.rank, b.from.rank) })
 }
 
 // turn orders the members of a family by how much would be lost if they were not served.
@@ -124,48 +157,88 @@ func (m *member) lists() []*networking.WorkloadEntry {
 // itself reports whether the endpoint is the host, by the word of somebody who left that to DNS.
 func (l *listing) itself() bool { return leftToDNS(l.spec) }
 
+// newService returns the service of which m is the first member.
+func newService(f family, m *member) *service {
+	return &service{family: f, members: []*member{m}, alike: alikeOf(m.spec), traits: traitsOf(m.spec)}
+}
+
+// join makes m, which is no misfit, a member.
+func (s *service) join(m *member) {
+	s.members = append(s.members, m)
+	s.traits = s.traits.and(traitsOf(m.spec))
+}
+
+// alike is what the members of a service have in common, as text.
+type alike struct{ ports, location, exportTo, names string }
+
+func alikeOf(se *networking.ServiceEntry) alike {
+	if se == nil {
+		return alike{}
+	}
+	return alike{
+		fmt.Sprint(portList(se)), se.Location.String(), fmt.Sprint(exports(se)),
+		fmt.Sprint(slices.Sorted(slices.Values(se.SubjectAltNames))),
+	}
+}
+
 // misfit says why the endpoints of m cannot be those of the service, or nothing.
 func (s *service) misfit(m *member) string {
-	a, b := s.members[0].spec, m.spec
-	if a == nil || b == nil {
+	if s.members[0].spec == nil || m.spec == nil {
 		return "it cannot be decoded"
 	}
-	differ := func(what string, ours, theirs any) string {
-		if ours, theirs := fmt.Sprint(ours), fmt.Sprint(theirs); ours != theirs {
+	differ := func(what, ours, theirs string) string {
+		if ours != theirs {
 			return fmt.Sprintf("%s: %s, not %s", what, theirs, ours)
 		}
 		return ""
 	}
-	all := []*networking.ServiceEntry{b}
-	for _, m := range s.members {
-		all = append(all, m.spec)
-	}
+	ours, theirs := s.alike, alikeOf(m.spec)
 	return cmp.Or(
-		differ("ports differ", portList(a), portList(b)),
-		differ("location differs", a.Location, b.Location),
-		differ("exportTo differs", exports(a), exports(b)),
-		differ("subjectAltNames differ", slices.Sorted(slices.Values(a.SubjectAltNames)), slices.Sorted(slices.Values(b.SubjectAltNames))),
-		unmergeable(all),
+		differ("ports differ", ours.ports, theirs.ports),
+		differ("location differs", ours.location, theirs.location),
+		differ("exportTo differs", ours.exportTo, theirs.exportTo),
+		differ("subjectAltNames differ", ours.names, theirs.names),
+		s.traits.and(traitsOf(m.spec)).unmergeable(),
 	)
 }
 
-// unmergeable says what of several entries that are otherwise alike does not let their endpoints stand in one. Addresses and
-// names do stand in one: it is resolved by DNS, to which an address is a name that is known.
-func unmergeable(all []*networking.ServiceEntry) string {
-	none := func(se *networking.ServiceEntry) bool { return se.Resolution == networking.ServiceEntry_NONE }
-	some := func(se *networking.ServiceEntry) bool { return !none(se) }
-	names := slices.ContainsFunc(all, byName)
-	for _, se := range all {
-		switch {
-		case se.WorkloadSelector != nil:
-			return "endpoints are chosen by a workload selector"
-		case none(se) && slices.ContainsFunc(all, some):
-			return "one of them has resolution NONE, which lists no endpoints"
-		case names && notForDNS(se) != "":
-			return "one of them has names for endpoints, and another " + notForDNS(se)
-		case leftToDNS(se) && hostOf(se) == "" && slices.ContainsFunc(all, func(se *networking.ServiceEntry) bool { return len(se.Endpoints) > 0 }):
-			return "one of them leaves several hosts to DNS"
-		}
+// traits are what of entries that are otherwise alike may keep their endpoints from standing in one.
+type traits struct {
+	selector, none, some, names, lists bool
+	severalToDNS                       bool
+	notForDNS                          string
+}
+
+func traitsOf(se *networking.ServiceEntry) traits {
+	return traits{
+		selector: se.GetWorkloadSelector() != nil,
+		none:     se.GetResolution() == networking.ServiceEntry_NONE, some: se.GetResolution() != networking.ServiceEntry_NONE,
+		names: byName(se), lists: len(se.GetEndpoints()) > 0,
+		severalToDNS: leftToDNS(se) && hostOf(se) == "", notForDNS: notForDNS(se),
+	}
+}
+
+// and returns the traits of both.
+func (t traits) and(o traits) traits {
+	return traits{
+		selector: t.selector || o.selector, none: t.none || o.none, some: t.some || o.some,
+		names: t.names || o.names, lists: t.lists || o.lists,
+		severalToDNS: t.severalToDNS || o.severalToDNS, notForDNS: cmp.Or(o.notForDNS, t.notForDNS),
+	}
+}
+
+// unmergeable says what of several entries does not let their endpoints stand in one. Addresses and names do stand in one: it is
+// resolved by DNS, to which an address is a name that is known.
+func (t traits) unmergeable() string {
+	switch {
+	case t.selector:
+		return "endpoints are chosen by a workload selector"
+	case t.none && t.some:
+		return "one of them has resolution NONE, which lists no endpoints"
+	case t.names && t.notForDNS != "":
+		return "one of them has names for endpoints, and another " + t.notForDNS
+	case t.severalToDNS && t.lists:
+		return "one of them leaves several hosts to DNS"
 	}
 	return ""
 }
@@ -245,14 +318,15 @@ func (s *service) mayJoin(o *service) bool {
 		!slices.ContainsFunc(s.members, func(m *member) bool { return notForDNS(m.spec) != "" })
 }
 
-// overlap reports whether two entries of a host claim a port both. Those without ports do.
-func overlap(a, b *networking.ServiceEntry) bool {
-	if len(a.GetPorts()) == 0 && len(b.GetPorts()) == 0 {
-		return true
+// claimed returns the ports that an entry claims. One without any claims 0.
+func claimed(se *networking.ServiceEntry) (ports []uint32) {
+	for _, p := range se.GetPorts() {
+		ports = append(ports, p.Number)
 	}
-	return slices.ContainsFunc(a.GetPorts(), func(p *networking.ServicePort) bool {
-		return slices.ContainsFunc(b.GetPorts(), func(q *networking.ServicePort) bool { return p.Number == q.Number })
-	})
+	if ports == nil {
+		return []uint32{0}
+	}
+	return ports
 }
 
 // portList returns the ports of an entry, without their names, in order.

@@ -67,6 +67,10 @@ func claimantOf(r *resource.Resource) *claimant {
 	case *networking.DestinationRule:
 		c.destinationRule(spec)
 	}
+	slices.SortFunc(c.claims, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.host, b.host), cmp.Compare(a.subject, b.subject))
+	})
+	c.claims = slices.Compact(c.claims) // a host or port may be given twice
 	return c
 }
 
@@ -119,11 +123,8 @@ func (c *claimant) destinationRule(dr *networking.DestinationRule) {
 	c.claim(DestinationRuleHost, host, subject)
 }
 
-// claim adds a claim, unless it is there, as a host or port may be given twice.
 func (c *claimant) claim(rule Rule, host, subject string) {
-	if wanted := (claim{rule, host, subject}); !slices.Contains(c.claims, wanted) {
-		c.claims = append(c.claims, wanted)
-	}
+	c.claims = append(c.claims, claim{rule, host, subject})
 }
 
 // see sets who sees the resource. No exportTo is public, the default of MeshConfig.

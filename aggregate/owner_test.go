@@ -1,0 +1,129 @@
+package aggregate
+
+import (
+	"fmt"
+	"hash/fnv"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// servedHosts is what is served, by name.
+func servedHosts(view *View) map[string][]string {
+	synctest.Wait()
+	m := make(map[string][]string)
+	for r := range view.Snapshot().All() {
+		m[r.Key().Name] = decoded(r).GetHosts()
+	}
+	return m
+}
+
+// TestNoHostHasTheNameOfSeveral has a host that is spelt as the name of an entry with several hosts could be.
+func TestNoHostHasTheNameOfSeveral(t *testing.T) {
+	several := []string{"a.example", "b.example"}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte("a.example,b.example"))
+	for _, host := range []string{fmt.Sprintf("a.example-%08x", hash.Sum32()), fmt.Sprintf("a.example-80-%08x", hash.Sum32())} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New()
+			two := serviceEntry("", 80)
+			two.Hosts = several
+			store.Apply([]*resource.Resource{
+				object(t, resource.ServiceEntry, "n", "two", 0, two), object(t, resource.ServiceEntry, "n", "one", 0, serviceEntry(host, 80)),
+			}, nil)
+			store.MarkSynced()
+			view := start(t, merging("a", store))
+			served := servedHosts(view)
+			require.Len(t, served, 2)
+			require.Equal(t, []string{host}, served[host+"-80"], "the name of a single host is plain")
+
+			store.Apply(nil, []resource.Key{keyOf("one")})
+			for _, hosts := range servedHosts(view) {
+				require.Equal(t, several, hosts)
+			}
+		})
+	}
+}
+
+// TestANameHasOneOwner has three services that come to one name in spite of all: two that name no host, of which each could be read in
+// a source that only warns, and one of a host. Who owns the name follows from what there is and not from the order of events.
+func TestANameHasOneOwner(t *testing.T) {
+	name := keyOf("a.example-80")
+	named := object(t, resource.ServiceEntry, "n", "x", 0, with(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
+	hostless := func(port uint32) *resource.Resource {
+		return object(t, resource.ServiceEntry, "n", name.Name, 0, &networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		view := start(t, merging("a", a), merging("b", b))
+		steps := map[string]func(){
+			"x":  func() { a.Apply([]*resource.Resource{named}, nil) },
+			"90": func() { a.Apply([]*resource.Resource{hostless(90)}, nil) },
+			"91": func() { b.Apply([]*resource.Resource{hostless(91)}, nil) },
+		}
+		for _, order := range [][]string{{"x", "90", "91"}, {"91", "90", "x"}, {"90", "x", "91"}} {
+			for _, step := range order {
+				steps[step]()
+				synctest.Wait()
+			}
+			require.Equal(t, map[string][]string{name.Name: {"a.example"}}, servedHosts(view), "%v", order)
+			var refused []string
+			for _, r := range view.Refusals() {
+				require.Equal(t, name, r.Winner.Resource.Key())
+				refused = append(refused, r.Loser.Source+": "+r.Reason)
+			}
+			require.Equal(t, []string{"a: its name is that of a.example", "b: its name is that of a.example"}, refused, "%v", order)
+			require.Len(t, view.Conflicts(), 1)
+			require.Len(t, view.Explain(name).Merged.Refused, 2)
+
+			a.Apply(nil, []resource.Key{named.Key()})
+			require.Equal(t, map[string][]string{name.Name: nil}, servedHosts(view), "the next one has it")
+			require.EqualValues(t, 90, decoded(view.Snapshot().Get(name)).Ports[0].Number)
+			require.Len(t, view.Refusals(), 1)
+			require.Contains(t, view.Refusals()[0].Reason, "ports differ")
+
+			a.Apply(nil, []resource.Key{name})
+			require.Len(t, servedHosts(view), 1)
+			require.EqualValues(t, 91, decoded(view.Snapshot().Get(name)).Ports[0].Number)
+			require.Empty(t, view.Refusals())
+			b.Apply(nil, []resource.Key{name})
+			require.Empty(t, servedHosts(view))
+			require.Empty(t, view.Conflicts())
+		}
+		view.pool.mu.Lock()
+		defer view.pool.mu.Unlock()
+		require.Empty(t, view.pool.claims)
+		require.Empty(t, view.pool.families)
+		require.Empty(t, view.pool.disputed)
+	})
+}
+
+// TestManyEntriesOfAHost counts the bytes that it takes to merge entries of one host, alike or with a port each.
+func TestManyEntriesOfAHost(t *testing.T) {
+	takes := func(n int, port func(i int) uint32) uint64 {
+		var members []*member
+		for i := range n {
+			se := with(serviceEntry("a.example", port(i)), workload(fmt.Sprintf("10.0.%d.%d", i/250, i%250), nil))
+			members = append(members, memberOf(t, "a", fmt.Sprintf("x%05d", i), Merge{}, se))
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for _, s := range divide(familyOf(members[0].res), members) {
+			s.merged()
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	for what, port := range map[string]func(int) uint32{
+		"alike": func(int) uint32 { return 80 }, "a port each": func(i int) uint32 { return uint32(i + 1) },
+	} {
+		const times = 16
+		require.Less(t, takes(200*times, port), 2*times*takes(200, port), what)
+	}
+}
