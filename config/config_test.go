@@ -89,6 +89,8 @@ func TestNames(t *testing.T) {
 		"fs:///x/.hidden":            "hidden",
 		"fs:///":                     "fs",
 		"fs:///x/规则":                 "fs",
+
+		"zookeeper://bob:s3cret@zk1:2181?group=g": "zk1-2181",
 	} {
 		c, err := config.New("command line", config.Config{ConfigSources: []config.Source{{Address: address}}})
 		require.NoError(t, err, address)

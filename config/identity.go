@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+
+	"tributary/internal/address"
 )
 
 // The lengths of what an identity is made of, in bytes.
@@ -18,7 +20,7 @@ const (
 // credentials. It is fit for a file name, and begins in a way that people recognize.
 func (s *Source) Identity() string {
 	made := *s
-	made.Address = withoutCredentials(s.Address)
+	made.Address = address.Shown(s.Address)
 	made.Name, made.Precedence, made.Guard, made.Merge = "", 0, Guard{}, Merge{}
 	text, err := json.Marshal(struct {
 		Source   Source

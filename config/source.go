@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	addresses "tributary/internal/address"
 	"tributary/internal/nearest"
 	"tributary/sources/consul"
 	"tributary/sources/consulkv"
@@ -246,29 +247,7 @@ func under(dir, address string) string {
 }
 
 // Shown is the address for people: without a user and password, which those of some schemes have.
-func (s *Source) Shown() string { return withoutCredentials(s.Address) }
-
-// withoutCredentials returns an address without what logs in.
-func withoutCredentials(address string) string {
-	scheme, rest, ok := strings.Cut(address, "://")
-	if !ok {
-		return address
-	}
-	rest, query, _ := strings.Cut(rest, "?")
-	host, path, hasPath := strings.Cut(rest, "/")
-	host = host[strings.LastIndexByte(host, '@')+1:]
-	if hasPath {
-		path = "/" + path
-	}
-	parameters := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
-		name, _, _ := strings.Cut(p, "=")
-		return name == "" || name == "username" || name == "password"
-	})
-	if len(parameters) > 0 {
-		path += "?" + strings.Join(parameters, "&")
-	}
-	return scheme + "://" + host + path
-}
+func (s *Source) Shown() string { return addresses.Shown(s.Address) }
 
 // notInName is what nameOf replaces.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
@@ -276,7 +255,7 @@ var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 // nameOf makes a source name of an address: its last element, without what a name may not have, or else the first name of
 // its scheme.
 func nameOf(address string) string {
-	_, rest, _ := strings.Cut(withoutCredentials(address), "://")
+	_, rest, _ := strings.Cut(addresses.Shown(address), "://")
 	rest, _, _ = strings.Cut(rest, "?")
 	if plain, err := url.PathUnescape(rest); err == nil {
 		rest = plain

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -52,17 +51,13 @@ func TestDubboConsul(t *testing.T) {
 	}
 	holds("three providers", with(both...))
 
-	never(t, istiod, "Consul is killed", func() {
+	stays(t, func() error { return sameGreeters(t.Context(), istiod, "Consul is killed", with(both...)) }, func() {
 		consul.Kill()
-		if os.Getenv("E2E_NIGHTLY") != "" {
-			time.Sleep(time.Minute)
-		} else {
-			time.Sleep(8 * time.Second) // longer than what a provider may be silent for
-		}
+		time.Sleep(awayFor()) // longer than what a provider may be silent for
 		consul.Restart(t)
 		consul.AwaitLeader(t)
 		time.Sleep(10 * time.Second)
-	}, with(both...))
+	})
 
 	two.Kill()
 	holds("one is killed", with(at1))

@@ -14,10 +14,12 @@ import (
 )
 
 // Greeter greets.
-type Greeter struct{}
+type Greeter struct{ app string }
 
 // Greet says hello to somebody.
-func (Greeter) Greet(_ context.Context, name string) (string, error) { return "hello " + name, nil }
+func (g Greeter) Greet(_ context.Context, name string) (string, error) {
+	return "hello " + name + " from " + g.app, nil
+}
 
 // Reference is what the service is called.
 func (Greeter) Reference() string { return "com.acme.Greeter" }
@@ -29,6 +31,7 @@ func main() {
 	mode := flag.String("mode", "all", "interface, instance or all")
 	remote := flag.Bool("remote", false, "metadata in the metadata report")
 	proto := flag.String("protocol", "tri", "tri or dubbo")
+	ip := flag.String("ip", "127.0.0.1", "address")
 	port := flag.Int("port", 20000, "port")
 	metadataPort := flag.Int("metadata-port", 20001, "port of the metadata service")
 	group := flag.String("group", "", "group")
@@ -53,7 +56,7 @@ func main() {
 	}
 	options := []dubbo.InstanceOption{
 		dubbo.WithName(*app), dubbo.WithRegistry(where...), dubbo.WithMetadataServicePort(*metadataPort),
-		dubbo.WithProtocol(how, protocol.WithIp("127.0.0.1"), protocol.WithPort(*port)),
+		dubbo.WithProtocol(how, protocol.WithIp(*ip), protocol.WithPort(*port)),
 	}
 	if *remote {
 		options = append(options, dubbo.WithRemoteMetadata())
@@ -73,7 +76,7 @@ func main() {
 	if *version != "" {
 		service = append(service, server.WithVersion(*version))
 	}
-	if err := s.RegisterService(Greeter{}, service...); err != nil {
+	if err := s.RegisterService(Greeter{*app}, service...); err != nil {
 		log.Fatal(err)
 	}
 	if err := s.Serve(); err != nil {

@@ -3,12 +3,11 @@ package zookeeper
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"tributary/internal/address"
 )
 
 // Scheme is that of addresses of ZooKeeper.
@@ -34,32 +33,15 @@ const (
 )
 
 // ParseAddress reads an address. Parameters that are for consumers and providers are let pass, as they stand in the same URL.
-func ParseAddress(address string) (a Address, err error) {
-	u, err := url.Parse(address)
+func ParseAddress(text string) (a Address, err error) {
+	u, err := address.Parse(Scheme, "host:2181?backup=host:2181", defaultPort, text)
 	if err != nil {
-		return Address{}, fmt.Errorf("address: want %s://host:2181?backup=host:2181, got %q", Scheme, address)
+		return Address{}, err
 	}
-	if u.Scheme != Scheme || u.Host == "" {
-		return Address{}, fmt.Errorf("address: want %s://host:2181?backup=host:2181, got %q", Scheme, u.Redacted())
-	}
-	q := u.Query()
-	a = Address{Root: strings.TrimRight(u.Path, "/"), Group: DefaultGroup, Timeout: defaultTimeout, Session: defaultSession}
-	for _, list := range append([]string{u.Host}, q["backup"]...) {
-		for server := range strings.SplitSeq(list, ",") {
-			if server, err = withPort(strings.TrimSpace(server)); err != nil {
-				return Address{}, fmt.Errorf("address: %w", err)
-			}
-			if !slices.Contains(a.Servers, server) {
-				a.Servers = append(a.Servers, server)
-			}
-		}
-	}
-	if u.User != nil {
-		a.User = u.User.Username()
-		a.Password, _ = u.User.Password()
-	}
-	if a.User == "" {
-		a.User, a.Password = q.Get("username"), q.Get("password")
+	q := u.Params
+	a = Address{
+		Servers: u.Servers, User: u.User, Password: u.Password, Root: strings.TrimRight(u.Path, "/"), Group: DefaultGroup,
+		Timeout: defaultTimeout, Session: defaultSession,
 	}
 	if g := strings.Trim(q.Get("group"), "/"); g != "" {
 		a.Group = g
@@ -78,21 +60,6 @@ func ParseAddress(address string) (a Address, err error) {
 		}
 	}
 	return a, nil
-}
-
-// withPort adds the usual port to a server that names none.
-func withPort(server string) (string, error) {
-	if host, port, err := net.SplitHostPort(server); err == nil {
-		if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
-			return "", fmt.Errorf("want host:port, got %q", server)
-		}
-		return server, nil
-	}
-	host := strings.Trim(server, "[]")
-	if host == "" {
-		return "", fmt.Errorf("a server without a host")
-	}
-	return net.JoinHostPort(host, defaultPort), nil
 }
 
 // TLS gives what a connection to a host needs; nil is a connection without TLS. It is asked each time, since certificates change.

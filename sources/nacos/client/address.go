@@ -4,10 +4,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
+
+	"tributary/internal/address"
 )
 
 // Scheme is that of addresses of Nacos.
@@ -34,32 +34,14 @@ const (
 )
 
 // ParseAddress reads an address. Parameters that are for consumers and providers are let pass, as they stand in the same URL.
-func ParseAddress(address string) (a Address, err error) {
-	u, err := url.Parse(address)
+func ParseAddress(text string) (a Address, err error) {
+	u, err := address.Parse(Scheme, "host:8848?namespace=ID&group=NAME", defaultPort, text)
 	if err != nil {
-		return Address{}, fmt.Errorf("address: want %s://host:8848?namespace=ID&group=NAME", Scheme)
+		return Address{}, err
 	}
-	if u.Scheme != Scheme || u.Host == "" {
-		return Address{}, fmt.Errorf("address: want %s://host:8848?namespace=ID&group=NAME, got %q", Scheme, u.Redacted())
-	}
-	q := u.Query()
-	a = Address{Group: DefaultGroup, ContextPath: defaultContextPath, GRPCOffset: defaultOffset}
-	for _, list := range append([]string{u.Host}, q["backup"]...) {
-		for server := range strings.SplitSeq(list, ",") {
-			if server, err = withPort(strings.TrimSpace(server)); err != nil {
-				return Address{}, fmt.Errorf("address: %w", err)
-			}
-			if !slices.Contains(a.Servers, server) {
-				a.Servers = append(a.Servers, server)
-			}
-		}
-	}
-	if u.User != nil {
-		a.User = u.User.Username()
-		a.Password, _ = u.User.Password()
-	}
-	if a.User == "" {
-		a.User, a.Password = q.Get("username"), q.Get("password")
+	q := u.Params
+	a = Address{
+		Servers: u.Servers, User: u.User, Password: u.Password, Group: DefaultGroup, ContextPath: defaultContextPath, GRPCOffset: defaultOffset,
 	}
 	if n := q.Get("namespace"); n != PublicNamespace {
 		a.Namespace = n
@@ -81,21 +63,6 @@ func ParseAddress(address string) (a Address, err error) {
 		}
 	}
 	return a, nil
-}
-
-// withPort adds the usual port to a server that names none.
-func withPort(server string) (string, error) {
-	if host, port, err := net.SplitHostPort(server); err == nil {
-		if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
-			return "", fmt.Errorf("want host:port, got %q", server)
-		}
-		return server, nil
-	}
-	host := strings.Trim(server, "[]")
-	if host == "" {
-		return "", fmt.Errorf("a server without a host")
-	}
-	return net.JoinHostPort(host, defaultPort), nil
 }
 
 // grpc returns where a server takes gRPC.

@@ -1,0 +1,44 @@
+package address
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	a, err := Parse("zookeeper", "host", "2181", "zookeeper://bob:s3@cret@a,b:99/root?backup=c,%20b:99&backup=[::1]&x=y")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:2181", "b:99", "c:2181", "[::1]:2181"}, a.Servers)
+	require.Equal(t, "bob", a.User)
+	require.Equal(t, "s3@cret", a.Password)
+	require.Equal(t, "/root", a.Path)
+	require.Equal(t, "y", a.Params.Get("x"))
+	a, err = Parse("nacos", "host", "8848", "nacos://a?username=bob&password=s3cret")
+	require.NoError(t, err)
+	require.Equal(t, "bob s3cret", a.User+" "+a.Password)
+	for text, want := range map[string]string{
+		"zookeeper://bob:s3cret@a:b:c/\x01": "address: want zookeeper://host",
+		"nacos://bob:s3cret@a":              `address: want zookeeper://host, got "nacos://a"`,
+		"zookeeper://":                      `address: want zookeeper://host, got "zookeeper://"`,
+		"zookeeper://a?backup=:1":           `address: want host:port, got ":1"`,
+		"zookeeper://a?backup=b:0":          `address: want host:port, got "b:0"`,
+		"zookeeper://a?backup=b,":           "address: a server without a host",
+	} {
+		_, err := Parse("zookeeper", "host", "2181", text)
+		require.EqualError(t, err, want, text)
+	}
+}
+
+func TestShown(t *testing.T) {
+	for text, want := range map[string]string{
+		"zookeeper://bob:s3cret@a:1/root?group=g": "zookeeper://a:1/root?group=g",
+		"nacos://a?username=bob&password=s&x=y":   "nacos://a?x=y",
+		"consul://a?Token=s3cret":                 "consul://a",
+		"xds://a,b":                               "xds://a,b",
+		"fs:///a:x@b/c":                           "fs:///a:x@b/c",
+		"nothing":                                 "nothing",
+	} {
+		require.Equal(t, want, Shown(text), text)
+	}
+}
