@@ -214,8 +214,30 @@ func TestStateThatCannotBeRemoved(t *testing.T) {
 	}
 	r.reload(t, one)
 	see(t, clients, x)
+	told := func() int {
+		return strings.Count(r.log.String(), `level=WARN msg="what is kept of a source that is no more cannot be removed"`)
+	}
+	eventually(t, func() error {
+		if told() == 0 {
+			return errNot
+		}
+		return nil
+	})
 	r.reload(t, one, two, three)
 	see(t, clients, x, w, z)
+
+	r.reload(t, one)
+	see(t, clients, x)
+	for _, file := range kept() { // now they can be
+		require.NoError(t, os.RemoveAll(file+"/in"))
+	}
+	r.reload(t, one)
+	eventually(t, func() error {
+		if len(kept()) > 1 {
+			return errNot
+		}
+		return nil
+	})
 }
 
 // TestRenameWhileTheUpstreamIsDown renames a source that cannot be reached, and restarts.

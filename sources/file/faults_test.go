@@ -193,6 +193,17 @@ func TestPermissions(t *testing.T) {
 	require.NoError(t, os.Chmod(l.root, 0o700)) //nolint:gosec // a directory
 	l.awaitHealth(sources.Healthy)
 	l.neverDeleted("a", "b")
+
+	first := prepare(t) // at a first start what cannot be looked into is not known to be empty
+	first.write("a.yaml", entry("a", "a1.example.com"))
+	first.write("sub/b.yaml", entry("b", "b1.example.com"))
+	require.NoError(t, os.Chmod(first.path("sub"), 0))
+	first.start()
+	first.awaitHealth(sources.Degraded, "not synced", first.path("sub"))
+	first.notSynced()
+	require.NoError(t, os.Chmod(first.path("sub"), 0o700)) //nolint:gosec // a directory
+	first.await("it is synced", first.table.Synced)
+	require.Equal(t, "b1.example.com", first.host("b"))
 }
 
 func TestFileRemovedWhileItIsRead(t *testing.T) {
