@@ -2,6 +2,7 @@ package adsc
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -74,6 +75,9 @@ func (s *stream) handle(in *answer) error {
 	rejected := handler(s.life, r)
 	if err := s.life.Err(); err != nil && rejectionOf(rejected).whole {
 		return err // the handler gave up
+	}
+	if refused := (*RefusedError)(nil); errors.As(rejected, &refused) {
+		return refused.Err
 	}
 	// It was handled, even if the stream or Run has ended in the meantime: the next one has to tell the server of it.
 	if rejected != nil {

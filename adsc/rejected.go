@@ -20,6 +20,17 @@ func (e *RejectedError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of errors.Is and errors.As.
 func (e *RejectedError) Unwrap() error { return e.Err }
 
+// RefusedError is the error of a handler that wants nothing more of a server: the stream ends as if the server had refused the
+// client, for the reason Err, and nothing of the response counts as known. A server is told nothing. Of what comes from the
+// cache nothing is taken, and that is all.
+type RefusedError struct{ Err error }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap implements the interface of errors.Is and errors.As.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
 // rejection is what a handler did not take of a response.
 type rejection struct {
 	err   error

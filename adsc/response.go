@@ -10,7 +10,8 @@ import (
 // more than one other is read: a slow handler slows the server down, and nothing queues. The response is acknowledged
 // when the handler returns nil; its error is sent to the server as the reason why the response was rejected, so it
 // should name the resources that are at fault. Nothing of a rejected response counts as known, and all of it comes again on
-// the next stream; a handler that took it in part returns a RejectedError. ctx is that of Run.
+// the next stream; a handler that took it in part returns a RejectedError, and one that wants no more of the server a
+// RefusedError. ctx is that of Run.
 type Handler func(ctx context.Context, r *Response) error
 
 // Response is what a server sent of one type. A handler may keep it, since nobody modifies it, and so must not the handler.

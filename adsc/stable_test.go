@@ -38,6 +38,51 @@ func TestARefusedStreamIsNotConnected(t *testing.T) {
 	})
 }
 
+// TestAHandlerRefuses has a handler that wants nothing more of a server, which is as if the server wanted nothing more of it.
+func TestAHandlerRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		refuse := func(_ context.Context, r *adsc.Response) error {
+			got = append(got, values(t, r)...)
+			if len(got)%2 == 0 {
+				return &adsc.RefusedError{Err: status.Error(codes.FailedPrecondition, "not from you")}
+			}
+			return nil
+		}
+		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: refuse})
+		cfg.Backoff = retries(3)
+		var failed []error
+		cfg.Hooks.Failed = func(err error, _ time.Duration) { failed = append(failed, err) }
+		asked := make(chan *discoveryv3.DiscoveryRequest, 100)
+		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+			for _, content := range []string{"a", "b", "c"} {
+				r, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				asked <- r
+				if err := s.Send(response(t, typeA, "v-"+content, "n-"+content, content)); err != nil {
+					return err
+				}
+			}
+			<-s.Context().Done()
+			return nil
+		}, nil)
+		_, result := run(t, cfg)
+		require.ErrorContains(t, <-result, "not from you")
+		require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, got, "nothing that followed")
+		require.Len(t, failed, 3)
+		for _, err := range failed {
+			require.True(t, adsc.Denied(err))
+		}
+		close(asked)
+		for r := range asked {
+			require.NotEqual(t, "n-b", r.GetResponseNonce(), "the server is told nothing")
+			require.NotEqual(t, "v-b", r.GetVersionInfo(), "it does not count as known")
+		}
+	})
+}
+
 // TestASilentStreamThatStandsIsConnected is a client that has everything, and a server that has nothing to tell it.
 func TestASilentStreamThatStandsIsConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

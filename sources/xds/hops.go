@@ -19,12 +19,6 @@ import (
 // A tributary names the instances in a header, as they are then, and answers for them as a type when they change. Either may
 // be what tells of a loop.
 func (r *run) accept(server string, header metadata.MD) error {
-	if was := r.refusal; was != nil {
-		r.refusal = nil
-		if was.server == server {
-			return was.err
-		}
-	}
 	told := header.Get(hops.Header)
 	if r.hops == nil {
 		return nil
@@ -74,14 +68,22 @@ func (r *run) takeInstances(_ context.Context, resp *adsc.Response) error {
 		if slices.Contains(instances, r.hops.Self()) {
 			r.looped[resp.Server] = true
 			r.says(nil)
-			r.refuse(resp.Server, loop(resp.Server))
-			return nil // it is known, and need not come again
+			r.client.Unsubscribe(hops.TypeURL) // the next stream asks anew: what the server said before is no longer so
+			return &adsc.RefusedError{Err: loop(resp.Server)}
 		}
 		if r.looped[resp.Server] {
 			delete(r.looped, resp.Server)
 			r.client.Reconnect() // what was not taken meanwhile comes on another stream
 		}
 		r.says(instances)
+	}
+	return nil
+}
+
+// unwelcome returns why nothing of a server is taken, or nil: it is known to read from us, until it says otherwise.
+func (r *run) unwelcome(server string) error {
+	if r.looped[server] {
+		return loop(server)
 	}
 	return nil
 }

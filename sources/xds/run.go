@@ -65,9 +65,8 @@ type run struct {
 	synced  bool
 
 	// Of the way of what is read: see accept.
-	said    []string        // instances that the server named when it was last asked; nil before
-	looped  map[string]bool // servers that are known to read from us, and not by their header
-	refusal *refusal        // of a server by us that is still to come; nil for none
+	said   []string        // instances that the server named when it was last asked; nil before
+	looped map[string]bool // servers that are known to read from us, and not by their header
 }
 
 // recall takes up what an earlier run published.
@@ -112,8 +111,7 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 		return err
 	}
 	if err := t.fits(resp); err != nil {
-		r.refuse(resp.Server, err)
-		return err
+		return &adsc.RefusedError{Err: err}
 	}
 	contents, faults := t.take(resp)
 	if len(contents) > 0 {
