@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,14 @@ func TestEnvoyOnTributary(t *testing.T) {
 		}
 		_ = conn.Close()
 		return fmt.Errorf("something listens on port %d", tcp)
+	})
+
+	write(t, dir, "tls.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {tls: {mode: SIMPLE}}}\n")
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		if told := tributary.Ask(t, "explain", "dr", "default/echo"); !strings.Contains(told, "spec.trafficPolicy.tls has no effect on Envoys") {
+			return fmt.Errorf("explain: %s", told)
+		}
+		return nil
 	})
 	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
 }

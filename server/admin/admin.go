@@ -65,9 +65,12 @@ type Options struct {
 	Clients Clients
 	Config  Config
 	// Visible says whether the client of node is sent r, if it asks for the kind. All clients see everything if nil.
-	Visible  func(node *corev3.Node, r *resource.Resource) bool
-	Registry *prometheus.Registry
-	Log      *slog.Logger // slog.Default if nil
+	Visible func(node *corev3.Node, r *resource.Resource) bool
+	// WithoutEffect says which fields of an object have no effect on those who are served something else than the object, and why. All have
+	// if nil.
+	WithoutEffect func(r *resource.Resource) []string
+	Registry      *prometheus.Registry
+	Log           *slog.Logger // slog.Default if nil
 }
 
 // Server is the admin server.

@@ -30,9 +30,11 @@ type Explained struct {
 	Duplicates  []Duplicate   `json:"duplicates,omitempty"` // in sources that have it more than once
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
 	// Unsure is what keeps the object served though its source has it no longer: it cannot be told whether it is this one.
-	Unsure     []Quarantined `json:"unsure,omitempty"`
-	Held       []Held        `json:"held,omitempty"`
-	Recipients []Recipient   `json:"recipients"` // the clients that ask for the kind, in order of arrival
+	Unsure []Quarantined `json:"unsure,omitempty"`
+	Held   []Held        `json:"held,omitempty"`
+	// WithoutEffect is what Envoys and gRPC clients are not told of the object. It is there if such clients are connected.
+	WithoutEffect []string    `json:"without_effect,omitempty"`
+	Recipients    []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
 }
 
 // Duplicate is a key that one source has more than once.
@@ -148,6 +150,9 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 				x.Duplicates = append(x.Duplicates, Duplicate{src.Name, c.Winner, c.Losers})
 			}
 		}
+	}
+	if r := s.opts.View.Snapshot().Get(key); r != nil && s.opts.WithoutEffect != nil {
+		x.WithoutEffect = s.opts.WithoutEffect(r)
 	}
 	x.Held = held(s.opts.Sources.Holding(key), all)
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return q.Key() == key })

@@ -51,6 +51,7 @@ func (t *text) object(o admin.Explained) {
 	t.section("not used", t.losers(o))
 	t.section("quarantined", t.quarantined(o.Quarantined))
 	t.section("not certain", unsure(o.Unsure))
+	t.section("for Envoys", o.WithoutEffect)
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
 	t.section("clients", t.recipients(o))

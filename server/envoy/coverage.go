@@ -1,0 +1,189 @@
+package envoy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"tributary/resource"
+)
+
+// declaration says what becomes of the fields of a message. Each field stands in one of the three.
+type declaration struct {
+	translated  string            // names in JSON, separated by blanks
+	meaningless map[string]string // what Envoys need not be told, and why
+	unsupported map[string]string // what has no effect although it should, and what happens instead
+}
+
+// declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of the
+// definitions has to be declared, and docs/envoy.md has them as a table.
+var declared = map[protoreflect.FullName]declaration{
+	"istio.networking.v1alpha3.ServiceEntry": {
+		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
+		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
+	},
+	"istio.networking.v1alpha3.ServicePort":      {translated: "number protocol name targetPort"},
+	"istio.networking.v1alpha3.WorkloadSelector": {translated: "labels"},
+	"istio.networking.v1alpha3.WorkloadEntry": {
+		translated:  "address ports labels locality weight",
+		meaningless: map[string]string{"serviceAccount": "it is for mutual TLS between Istio's proxies"},
+		unsupported: map[string]string{"network": "endpoints of all networks are served as they are, without a gateway in between"},
+	},
+	"istio.networking.v1alpha3.DestinationRule": {
+		translated:  "host trafficPolicy subsets exportTo",
+		unsupported: map[string]string{"workloadSelector": "a rule with one has no effect"},
+	},
+	"istio.networking.v1alpha3.TrafficPolicy": {
+		translated: "loadBalancer connectionPool outlierDetection portLevelSettings retryBudget",
+		unsupported: map[string]string{
+			"tls": "connections are as the client makes them", "tunnel": "connections are made directly", "proxyProtocol": "none is spoken",
+		},
+	},
+	"istio.networking.v1alpha3.TrafficPolicy.PortTrafficPolicy": {
+		translated:  "port loadBalancer connectionPool outlierDetection",
+		unsupported: map[string]string{"tls": "connections are as the client makes them"},
+	},
+	"istio.networking.v1alpha3.TrafficPolicy.RetryBudget": {
+		translated:  "percent minRetryConcurrency",
+		unsupported: map[string]string{"budgetInterval": "the budget is of the requests under way"},
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings": {
+		translated: "simple consistentHash warmupDurationSecs warmup",
+		unsupported: map[string]string{
+			"localityLbSetting": "localities have the weight of their endpoints", "zoneAwareLbSetting": "localities have the weight of their endpoints",
+		},
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB": {
+		translated: "httpHeaderName httpCookie useSourceIp httpQueryParameterName ringHash maglev minimumRingSize",
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB.HTTPCookie": {
+		translated: "name path ttl", unsupported: map[string]string{"attributes": "the cookie has none"},
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB.RingHash": {translated: "minimumRingSize"},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB.MagLev":   {translated: "tableSize"},
+	"istio.networking.v1alpha3.WarmupConfiguration":                            {translated: "duration minimumPercent aggression"},
+	"istio.networking.v1alpha3.ConnectionPoolSettings":                         {translated: "tcp http"},
+	"istio.networking.v1alpha3.ConnectionPoolSettings.TCPSettings": {
+		translated: "maxConnections connectTimeout tcpKeepalive maxConnectionDuration idleTimeout",
+	},
+	"istio.networking.v1alpha3.ConnectionPoolSettings.TCPSettings.TcpKeepalive": {translated: "probes time interval"},
+	"istio.networking.v1alpha3.ConnectionPoolSettings.HTTPSettings": {
+		translated:  "http1MaxPendingRequests http2MaxRequests maxRequestsPerConnection maxRetries idleTimeout h2UpgradePolicy useClientProtocol maxConcurrentStreams",
+		unsupported: map[string]string{"http2KeepAlive": "no pings are sent"},
+	},
+	"istio.networking.v1alpha3.OutlierDetection": {
+		translated: "splitExternalLocalOriginErrors consecutiveLocalOriginFailures consecutiveGatewayErrors consecutive5xxErrors interval baseEjectionTime maxEjectionPercent minHealthPercent",
+		unsupported: map[string]string{
+			"consecutiveErrors": "say consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetectionHttpErrorCodes": "errors are those of 500 and more",
+		},
+	},
+	"istio.networking.v1alpha3.PortSelector": {translated: "number"},
+	"istio.networking.v1alpha3.Subset":       {translated: "name labels trafficPolicy"},
+	"istio.networking.v1alpha3.VirtualService": {
+		translated:  "hosts gateways http exportTo",
+		unsupported: map[string]string{"tls": "connections go to the service that they are made to", "tcp": "connections go to the service that they are made to"},
+	},
+	"istio.networking.v1alpha3.HTTPRoute": {
+		translated:  "name match route redirect directResponse rewrite timeout retries fault mirror mirrors mirrorPercent mirrorPercentage corsPolicy headers",
+		unsupported: map[string]string{"delegate": "a route with one has no destination: requests get 503"},
+	},
+	"istio.networking.v1alpha3.HTTPMatchRequest": {
+		translated: "name uri scheme method authority headers port sourceLabels gateways queryParams ignoreUriCase withoutHeaders sourceNamespace statPrefix",
+	},
+	"istio.networking.v1alpha3.StringMatch":              {translated: "exact prefix regex"},
+	"istio.networking.v1alpha3.HTTPRouteDestination":     {translated: "destination weight headers"},
+	"istio.networking.v1alpha3.Destination":              {translated: "host subset port"},
+	"istio.networking.v1alpha3.Headers":                  {translated: "request response"},
+	"istio.networking.v1alpha3.Headers.HeaderOperations": {translated: "set add remove"},
+	"istio.networking.v1alpha3.HTTPRedirect": {
+		translated: "uri authority port derivePort scheme redirectCode", unsupported: map[string]string{"prefixRewrite": "the path stays"},
+	},
+	"istio.networking.v1alpha3.HTTPDirectResponse": {translated: "status body"},
+	"istio.networking.v1alpha3.HTTPBody":           {translated: "string bytes"},
+	"istio.networking.v1alpha3.HTTPRewrite":        {translated: "uri authority uriRegexRewrite"},
+	"istio.networking.v1alpha3.RegexRewrite":       {translated: "match rewrite"},
+	"istio.networking.v1alpha3.HTTPRetry":          {translated: "attempts perTryTimeout retryOn retryRemoteLocalities retryIgnorePreviousHosts backoff"},
+	"istio.networking.v1alpha3.HTTPFaultInjection": {translated: "delay abort"},
+	"istio.networking.v1alpha3.HTTPFaultInjection.Delay": {
+		translated: "percent fixedDelay percentage", unsupported: map[string]string{"exponentialDelay": "nothing is delayed"},
+	},
+	"istio.networking.v1alpha3.Percent": {translated: "value"},
+	"istio.networking.v1alpha3.HTTPFaultInjection.Abort": {
+		translated: "httpStatus grpcStatus percentage", unsupported: map[string]string{"http2Error": "nothing is aborted"},
+	},
+	"istio.networking.v1alpha3.HTTPMirrorPolicy": {translated: "destination percentage"},
+	"istio.networking.v1alpha3.CorsPolicy": {
+		translated: "allowOrigin allowOrigins allowMethods allowHeaders exposeHeaders maxAge allowCredentials unmatchedPreflights",
+	},
+}
+
+// WithoutEffect returns which fields of r have no effect on the clients of the catalog although they are set, each with its path and with what happens
+// instead. It is empty while there are no such clients.
+func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
+	c.mu.Lock()
+	served := len(c.scopes) > 0
+	c.mu.Unlock()
+	if !served {
+		return nil
+	}
+	if !slices.Contains(kinds, r.Key().Kind) {
+		return []string{"a " + string(r.Key().Kind) + " has no effect on Envoys"}
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return without(spec)
+}
+
+// without returns which fields of an object have no effect on Envoys although they are set, each with its path and with what happens instead.
+func without(spec proto.Message) (fields []string) {
+	walk(spec.ProtoReflect(), "spec", func(path, why string) { fields = append(fields, path+" has no effect on Envoys: "+why) })
+	slices.Sort(fields)
+	return fields
+}
+
+// walk calls found for each field that is set and not supported. What is below such a field is not looked at.
+func walk(m protoreflect.Message, at string, found func(path, why string)) {
+	d := declared[m.Descriptor().FullName()]
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		path := at + "." + f.JSONName()
+		if why, ok := d.unsupported[f.JSONName()]; ok {
+			found(path, why)
+			return true
+		}
+		if m.Descriptor().FullName() == "istio.networking.v1alpha3.HTTPMatchRequest" && f.IsMap() {
+			claims(v.Map(), path, found)
+		}
+		switch {
+		case f.IsMap():
+			if f.MapValue().Message() != nil {
+				v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+					walk(v.Message(), path+"["+k.String()+"]", found)
+					return true
+				})
+			}
+		case f.Message() == nil:
+		case f.IsList():
+			for i := range v.List().Len() {
+				walk(v.List().Get(i).Message(), fmt.Sprintf("%s[%d]", path, i), found)
+			}
+		default:
+			walk(v.Message(), path, found)
+		}
+		return true
+	})
+}
+
+// claims finds headers that are not headers: what a token says.
+func claims(headers protoreflect.Map, at string, found func(path, why string)) {
+	headers.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		if name := k.String(); strings.HasPrefix(strings.ToLower(name), "@request.auth.claims") {
+			found(at+"["+name+"]", "it is taken for a header, which no request has")
+		}
+		return true
+	})
+}
