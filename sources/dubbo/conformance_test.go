@@ -58,6 +58,7 @@ type nacosHarness struct {
 	server      *nacostest.Server
 	application bool // providers register by application
 	forgets     bool // what is registered, when it cannot be reached
+	begun       bool // somebody has read it: who never did cannot know of what it forgot
 	away        bool
 
 	mu  sync.Mutex
@@ -65,6 +66,7 @@ type nacosHarness struct {
 }
 
 func (h *nacosHarness) Source() sources.Source {
+	h.begun = true
 	settings := quickly()
 	settings.Hold = time.Second
 	require.NoError(h.t, settings.complete())
@@ -116,7 +118,7 @@ func (h *nacosHarness) Delete(name string) {
 func (h *nacosHarness) Unreachable() {
 	h.away = true
 	h.server.Stop()
-	if h.forgets {
+	if h.forgets && h.begun {
 		h.server.Forget()
 	}
 }
@@ -126,7 +128,7 @@ func (h *nacosHarness) Deny() { h.server.Deny(true) }
 func (h *nacosHarness) Restore() {
 	h.server.Deny(false)
 	h.server.Restart()
-	if h.away && h.forgets { // providers register anew, a little later
+	if h.away && h.forgets && h.begun { // providers register anew, a little later
 		time.AfterFunc(100*time.Millisecond, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -29,6 +29,7 @@ type harness struct {
 	t       *testing.T
 	server  *nacostest.Server
 	forgets bool // what is registered, when it cannot be reached
+	begun   bool // somebody has read it: who never did cannot know of what it forgot
 	away    bool
 
 	mu  sync.Mutex
@@ -41,6 +42,7 @@ func quickly() Settings {
 }
 
 func (h *harness) Source() sources.Source {
+	h.begun = true
 	s, err := New(h.server.Address(), quickly())
 	require.NoError(h.t, err)
 	return s
@@ -72,7 +74,7 @@ func (h *harness) Delete(name string) {
 func (h *harness) Unreachable() {
 	h.away = true
 	h.server.Stop()
-	if h.forgets {
+	if h.forgets && h.begun {
 		h.server.Forget()
 	}
 }
@@ -82,7 +84,7 @@ func (h *harness) Deny() { h.server.Deny(true) }
 func (h *harness) Restore() {
 	h.server.Deny(false)
 	h.server.Restart()
-	if h.away && h.forgets { // its clients register anew, a little later
+	if h.away && h.forgets && h.begun { // its clients register anew, a little later
 		time.AfterFunc(100*time.Millisecond, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()

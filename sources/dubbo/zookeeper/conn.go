@@ -116,7 +116,7 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return &impatient{conn, a.Session * 2 / 3}, nil
+	return &impatient{Conn: conn, patience: a.Session * 2 / 3}, nil
 }
 
 func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, error) {
@@ -131,19 +131,21 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 	return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
 }
 
-// impatient is a connection on which no answer is waited for longer than patience. The library would wait ten times as long for the first one,
-// from a server that takes the connection and says nothing.
+// impatient is a connection on which the first answer is not waited for longer than patience. The library would wait ten times as long for it, from
+// a server that takes the connection and says nothing. Of later ones it knows better: the server may have granted a longer session than was asked for.
 type impatient struct {
 	net.Conn
 
 	patience time.Duration
+	answered bool // the library has taken back the limit of the first answer
 }
 
 // SetReadDeadline implements net.Conn.
 func (c *impatient) SetReadDeadline(t time.Time) error {
-	if last := time.Now().Add(c.patience); t.After(last) {
+	if last := time.Now().Add(c.patience); !c.answered && t.After(last) {
 		t = last
 	}
+	c.answered = c.answered || t.IsZero()
 	return c.Conn.SetReadDeadline(t)
 }
 
