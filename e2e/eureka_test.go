@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// eurekaTime is within which a change in a Eureka shows in istiod that answers from a cache of a second. It takes three seconds on an idle machine.
+const eurekaTime = 15 * time.Second
+
+// eurekaHold is how long what is in doubt stays in these tests.
+const eurekaHold = 15 * time.Second
+
+// mesh is an istiod behind a tributary that reads a Eureka.
+type eurekaMesh struct {
+	t         *testing.T
+	tributary *fixture.Tributary
+	istiod    *fixture.Istiod
+	want      map[string][]string
+}
+
+func startEurekaMesh(t *testing.T, servers ...*fixture.Eureka) *eurekaMesh {
+	tributary := fixture.StartTributary(t, fixture.EurekaSource("eureka", servers...).With("interval", "1s").With("hold", eurekaHold.String()))
+	return &eurekaMesh{t, tributary, fixture.StartIstiod(t, "xds://"+tributary.XDS), map[string][]string{}}
+}
+
+func (m *eurekaMesh) same(ctx context.Context, what string) error {
+	return sameHeld(ctx, m.istiod, "eureka", what, m.want)
+}
+
+// holds waits until istiod holds what is wanted, and says how long that took.
+func (m *eurekaMesh) holds(what string, within time.Duration) {
+	m.t.Helper()
+	start := time.Now()
+	m.istiod.WaitFor(m.t, within, func() error { return m.same(m.t.Context(), what) })
+	m.t.Logf("%s: after %v", what, time.Since(start).Round(100*time.Millisecond))
+}
+
+// keeps fails the test if istiod holds anything else at some moment while f runs.
+func (m *eurekaMesh) keeps(what string, f func()) {
+	m.t.Helper()
+	stays(m.t, func() error { return m.same(m.t.Context(), what) }, f)
+}
+
+// TestEureka shows that istiod holds what is right at each step of the life of instances in a real Eureka, and that nothing is lost while that is away and after
+// it is back and empty.
+func TestEureka(t *testing.T) {
+	t.Parallel()
+	e := fixture.NewEureka(t, fixture.FreePort(t))
+	e.AwaitServing(t)
+	m := startEurekaMesh(t, e)
+
+	spring := fixture.StartEurekaClient(t, e, "orders", "10.0.0.1")
+	orders := fixture.EurekaInstance{App: "ORDERS", IP: "10.0.0.2", Port: 8081}
+	stopOrders := orders.Start(t, e)
+	secure := fixture.EurekaInstance{App: "PAY_ME", IP: "10.0.0.3", Port: 8080, SecurePort: 8443}
+	stopSecure := secure.Start(t, e)
+	slow := fixture.EurekaInstance{App: "SLOW", IP: "10.0.0.4", Port: 8080, Beats: 7 * time.Second}
+	slow.Start(t, e)
+	m.want["orders"] = []string{"10.0.0.1:8080 0", "10.0.0.2:8081 0"}
+	m.want["pay-me"], m.want["pay-me.secure"] = []string{"10.0.0.3:8080 0"}, []string{"10.0.0.3:8443 0"}
+	m.want["slow"] = []string{"10.0.0.4:8080 0"}
+	m.holds("instances that start", time.Minute)
+
+	both := m.want["orders"]
+	orders.Override(t, e, "OUT_OF_SERVICE")
+	m.want["orders"] = both[:1]
+	m.holds("one is set out of service", eurekaTime)
+	orders.Override(t, e, "")
+	m.want["orders"] = both
+	m.holds("that is taken back", eurekaTime)
+	down := orders
+	down.Status = "DOWN"
+	down.Register(t, e)
+	m.want["orders"] = both[:1]
+	m.holds("it says that it is down", eurekaTime)
+	orders.Register(t, e)
+	m.want["orders"] = both
+	m.holds("it says that it is up", eurekaTime)
+
+	stopSecure()
+	secure.Deregister(t, e)
+	m.want["pay-me"], m.want["pay-me.secure"] = []string{}, []string{}
+	m.holds("the last one of a service deregisters", eurekaTime)
+	stopSecure = secure.Start(t, e)
+	m.want["pay-me"], m.want["pay-me.secure"] = []string{"10.0.0.3:8080 0"}, []string{"10.0.0.3:8443 0"}
+	m.holds("it is back", eurekaTime)
+
+	stopOrders()
+	m.want["orders"] = both[:1]
+	m.holds("one is killed, whose lease is lost", 2*eurekaTime)
+	stopOrders = orders.Start(t, e)
+	m.want["orders"] = both
+	m.holds("it is back", eurekaTime)
+	spring.Terminate(t, 30*time.Second)
+	m.want["orders"] = both[1:]
+	m.holds("the one of Spring Cloud ends", eurekaTime)
+	spring.Restart(t)
+	m.want["orders"] = both
+	m.holds("it is back", time.Minute)
+
+	m.keeps("the server is killed, and comes back empty, and tributary is killed meanwhile", func() {
+		e.Kill()
+		time.Sleep(awayFor())
+		stopSecure() // which nobody can see
+		e.Restart(t)
+		e.AwaitServing(t)
+		m.tributary.Kill()
+		m.tributary.Restart(t)
+		m.tributary.AwaitReady(t)
+		time.Sleep(eurekaHold - 5*time.Second) // of that since it was seen empty
+	})
+	m.want["pay-me"], m.want["pay-me.secure"] = []string{}, []string{}
+	m.holds("the one that was killed meanwhile is held no longer", eurekaTime)
+	require.Zero(t, m.tributary.Metric(t, "tributary_eureka_mismatches_total", ""))
+	stopOrders()
+	orders.Deregister(t, e)
+	m.want["orders"] = both[:1]
+	m.holds("one deregisters", eurekaTime)
+}
+
+// TestEurekaPeers, by night, has two servers that tell each other, of which one is killed, and comes back empty while the other one is killed.
+func TestEurekaPeers(t *testing.T) {
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("takes 2 minutes; E2E_NIGHTLY=1 runs it")
+	}
+	t.Parallel()
+	ports := []int{fixture.FreePort(t), fixture.FreePort(t)}
+	one, two := fixture.NewEureka(t, ports[0], ports[1]), fixture.NewEureka(t, ports[1], ports[0])
+	one.AwaitServing(t)
+	two.AwaitServing(t)
+	m := startEurekaMesh(t, one, two)
+	orders := []fixture.EurekaInstance{{App: "ORDERS", IP: "10.0.0.1", Port: 8080}, {App: "ORDERS", IP: "10.0.0.2", Port: 8080}, {App: "ORDERS", IP: "10.0.0.3", Port: 8080}}
+	orders[0].Start(t, one, two)
+	stopTwo := orders[1].Start(t, two, one)
+	stopThree := orders[2].Start(t, one, two)
+	all := []string{"10.0.0.1:8080 0", "10.0.0.2:8080 0", "10.0.0.3:8080 0"}
+	m.want["orders"] = all
+	m.holds("instances at both", 2*eurekaTime)
+
+	m.keeps("the one that is followed is killed", func() {
+		one.Kill()
+		time.Sleep(awayFor())
+	})
+	stopTwo()
+	orders[1].Deregister(t, two)
+	m.want["orders"] = []string{all[0], all[2]}
+	m.holds("one deregisters at the other", eurekaTime)
+
+	m.keeps("the first is started, and the other one killed at once", func() {
+		one.Restart(t)
+		one.AwaitServing(t)
+		two.Kill()
+		time.Sleep(awayFor())
+	})
+	stopThree()
+	m.want["orders"] = all[:1]
+	m.holds("one is killed, whose lease is lost", 2*eurekaTime+eurekaHold)
+}
