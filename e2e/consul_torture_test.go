@@ -30,8 +30,8 @@ const (
 
 // TestConsulTorture does to a real Consul, to tributary and to what is between them whatever happens to such programs, while
 // instances and rules come and go, and checks with an oracle of its own that nothing goes that Consul did not really lose, and
-// that all converges afterwards. A round is one fault. E2E_SEED repeats a run, E2E_ROUNDS says how many rounds there are, and
-// E2E_LIVES of which of the four worlds: servers-rights, such as 3-acl.
+// that all converges afterwards. A round is one fault. E2E_SEED repeats a run, E2E_ROUNDS says how many rounds there are,
+// E2E_LIVES of which of the four worlds: servers-rights, such as 3-acl, and E2E_FAULTS what the faults have in their names, such as wiped.
 func TestConsulTorture(t *testing.T) {
 	if os.Getenv("E2E_NIGHTLY") == "" {
 		t.Skip("takes 10 minutes; E2E_NIGHTLY=1 runs it")
@@ -238,6 +238,18 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 		all = append(all,
 			one{"token deleted", func() func() { w.revoke(); return func() { w.grant("read") } }},
 			one{"token limited", func() func() { w.grant("some"); return func() { w.grant("read") } }},
+			one{"token limited to nodes", func() func() { w.grant("nodes"); return func() { w.grant("read") } }},
+			one{"token limited to nodes, and tributary restarted", func() func() {
+				w.grant("nodes")
+				w.tributary.Kill()
+				w.tributary.Restart(w.t)
+				return func() { w.grant("read") }
+			}},
+			one{"token limited to nodes, and reloaded", func() func() {
+				w.grant("nodes")
+				w.reload()
+				return func() { w.grant("read") }
+			}},
 			one{"token without rights", func() func() { w.grant("none"); return func() { w.grant("read") } }},
 			one{"token file emptied", func() func() {
 				w.write("")
@@ -251,7 +263,9 @@ func (w *torture) pick() (fault func() (heal func()), name string) {
 			}},
 		)
 	}
-	if w.rnd.IntN(3) == 0 {
+	if only := os.Getenv("E2E_FAULTS"); only != "" {
+		all = slices.DeleteFunc(append(all, lying...), func(f one) bool { return !strings.Contains(f.name, only) })
+	} else if w.rnd.IntN(3) == 0 {
 		all = lying
 	}
 	f := all[w.rnd.IntN(len(all))]
@@ -396,15 +410,16 @@ func (w *torture) calm() {
 	time.Sleep(tortureStored) // What is served is on disk a moment later, and kill -9 loses that moment.
 }
 
-// grant gives tributary's token rights: "read" all of them, "some" or "none".
+// grant gives tributary's token rights: "read" all of them, "some", those on some "nodes", or "none".
 func (w *torture) grant(rights string) {
 	if !w.acl {
 		return
 	}
 	rules := map[string]string{
-		"read": `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
-		"some": `node_prefix "" { policy = "read" } service_prefix "s1" { policy = "read" } key_prefix "mesh/r1" { policy = "read" }`,
-		"none": `key_prefix "other/" { policy = "read" }`,
+		"read":  `node_prefix "" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
+		"some":  `node_prefix "" { policy = "read" } service_prefix "s1" { policy = "read" } key_prefix "mesh/r1" { policy = "read" }`,
+		"nodes": `node "node-0" { policy = "read" } node "node-1" { policy = "read" } service_prefix "" { policy = "read" } key_prefix "mesh/" { policy = "read" }`,
+		"none":  `key_prefix "other/" { policy = "read" }`,
 	}[rights]
 	w.must(func(c *api.Client) error {
 		policy := &api.ACLPolicy{Name: "torture", Rules: rules}

@@ -10,6 +10,7 @@ import (
 // Counter is one of them.
 type Counter struct {
 	Name, Help string
+	Falls      bool // it says how many there are now
 
 	desc  *prometheus.Desc
 	value atomic.Int64
@@ -53,6 +54,10 @@ func (s *Set) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range s.all {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(c.value.Load()))
+		kind := prometheus.CounterValue
+		if c.Falls {
+			kind = prometheus.GaugeValue
+		}
+		ch <- prometheus.MustNewConstMetric(c.desc, kind, float64(c.value.Load()))
 	}
 }

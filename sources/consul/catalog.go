@@ -24,6 +24,8 @@ type catalog interface {
 	// failing reads which checks are in a state, and nodes the nodes.
 	failing(ctx context.Context, d domain, state string, q query) (marks, uint64, error)
 	nodes(ctx context.Context, d domain, q query) (marks, uint64, error)
+	// cluster tells which cluster answers; empty if that cannot be known.
+	cluster(ctx context.Context, d domain) (string, error)
 	// pulse asks the servers how they are.
 	pulse(ctx context.Context, d domain) (dial.Pulse, error)
 }
@@ -152,6 +154,14 @@ func (c *client) mayRead(ctx context.Context, d domain, who dial.Who, rights []d
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}
 	return may, err
+}
+
+func (c *client) cluster(ctx context.Context, d domain) (string, error) {
+	cluster, err := c.Cluster(ctx, d.datacenter)
+	if err != nil {
+		return "", fmt.Errorf("ask which cluster it is: %w", explain((&api.QueryOptions{}).WithContext(ctx), err))
+	}
+	return cluster, nil
 }
 
 func (c *client) pulse(ctx context.Context, d domain) (dial.Pulse, error) {

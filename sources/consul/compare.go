@@ -42,7 +42,7 @@ func (r *run) compareNames(ctx context.Context, p *part) {
 		return
 	}
 	defer done()
-	r.counters.names.Add(1)
+	r.metrics.names.Add(1)
 	l, err := r.catalog.services(ctx, p.domain, query{level: leaders})
 	if err != nil {
 		return // the loop of the names meets the same, and tells
@@ -69,7 +69,7 @@ func (r *run) compareService(ctx context.Context, p *part, name string) bool {
 	}
 	answers := s.answers
 	r.mu.Unlock()
-	r.counters.reads.Add(1)
+	r.metrics.reads.Add(1)
 	answer, err := r.catalog.service(ctx, p.domain, name, query{level: leaders})
 	if err != nil {
 		return !errors.Is(err, context.Canceled) || ctx.Err() == nil

@@ -98,7 +98,7 @@ type Source struct {
 	settings Settings
 	catalog  catalog
 	mapper   Mapper
-	counters *counters
+	metrics  *metrics
 	secure   bool
 	close    func()
 }
@@ -137,7 +137,7 @@ func NewMapped(address string, settings Settings, m Mapper) (*Source, error) {
 	selected := selection{services: settings.Services, skip: settings.Skip, tags: settings.Tags}
 	return &Source{
 		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, mapper: m,
-		counters: &counters{}, secure: c.Secure, close: c.Close,
+		metrics: newMetrics(), secure: c.Secure, close: c.Close,
 	}, nil
 }
 

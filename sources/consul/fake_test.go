@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -38,8 +40,9 @@ type world struct {
 	wait      time.Duration // after which a query that waits is answered
 	slowNames time.Duration // how much later than other answers those with names come
 
-	published map[string][]mapping.Service // nil for what was withdrawn
-	times     map[string]int               // how often each was published
+	published map[string][]mapping.Service    // nil for what was withdrawn
+	served    map[string][]*resource.Resource // what was made of it, with what stays of before
+	times     map[string]int                  // how often each was published
 	state     sources.Health
 	done      bool               // synced
 	old       []string           // what an earlier run published
@@ -60,6 +63,7 @@ type fakeDomain struct {
 	hides    bool   // as from a token without rights
 	skips    string // the service that is not among the names
 	pulse    dial.Pulse
+	cluster  string          // which one it is; empty if it does not tell
 	nodes    map[string]bool // those that the token may see; nil for all
 	// shows are the services that those may see who send no token; nil if one is sent.
 	shows map[string]bool
@@ -68,7 +72,7 @@ type fakeDomain struct {
 func newWorld(t *testing.T, domains ...domain) *world {
 	w := &world{
 		t: t, domains: map[domain]*fakeDomain{}, changed: make(chan struct{}), reads: map[string]int{},
-		published: map[string][]mapping.Service{}, times: map[string]int{}, wait: 5 * time.Minute,
+		published: map[string][]mapping.Service{}, served: map[string][]*resource.Resource{}, times: map[string]int{}, wait: 5 * time.Minute,
 	}
 	for _, d := range append(domains, domain{}) {
 		w.domains[d] = &fakeDomain{pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{}, at: map[string]uint64{}}
@@ -232,6 +236,12 @@ func (w *world) nodes(ctx context.Context, d domain, q query) (all marks, at uin
 	return all, at, err
 }
 
+func (w *world) cluster(_ context.Context, d domain) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.domains[d].cluster, w.domains[d].fails
+}
+
 func (w *world) pulse(_ context.Context, d domain) (dial.Pulse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,14 +278,55 @@ func (w *world) Service(name string, in []mapping.Service) ([]*resource.Resource
 	defer w.mu.Unlock()
 	w.published[name] = in
 	w.times[name]++
-	return nil, nil, nil
+	se := &networking.ServiceEntry{Hosts: []string{"x"}, Resolution: networking.ServiceEntry_STATIC}
+	for _, s := range in {
+		for _, e := range s.Entries {
+			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{Address: e.Service.Address, Ports: map[string]uint32{"p": uint32(e.Service.Port)}})
+		}
+	}
+	if len(in) == 0 {
+		return nil, nil, nil
+	}
+	made, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}}, se)
+	require.NoError(w.t, err)
+	return []*resource.Resource{made}, nil, nil
 }
 
-func (w *world) Names([]string) []string            { return nil }
-func (w *world) Restore([]*resource.Resource)       {}
-func (w *world) ReplaceAll([]sources.Content) error { return nil }
-func (w *world) Groups() []string                   { return w.old }
-func (w *world) Synced()                            { w.mu.Lock(); defer w.mu.Unlock(); w.done = true }
+func (w *world) ReplaceAll(all []sources.Content) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range all {
+		if len(c.Rejects) == 0 { // else what was there stays
+			w.served[c.Group] = c.Resources
+		}
+	}
+	return nil
+}
+
+// Published implements sources.Recaller.
+func (w *world) Published(group string) []*resource.Resource {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.served[group]
+}
+
+// endpoints returns the addresses of what is served of a service, which are the IDs of its instances.
+func (w *world) endpoints(name string) (all []string) {
+	for _, r := range w.Published(name) {
+		spec, err := r.Spec()
+		require.NoError(w.t, err)
+		for _, e := range spec.(*networking.ServiceEntry).Endpoints {
+			all = append(all, strings.TrimSuffix(e.Address, ".test"))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) Names([]string) []string      { return nil }
+func (w *world) Restore([]*resource.Resource) {}
+func (w *world) Groups() []string             { return w.old }
+func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.done = true }
 
 func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
 
@@ -336,7 +387,7 @@ func (w *world) start(s Settings, places int) *run {
 func (w *world) begin(s Settings, places int) (r *run, stop func()) {
 	w.t.Helper()
 	require.NoError(w.t, s.complete())
-	r = newRun(s, w, w, w, places, &counters{})
+	r = newRun(s, w, w, w, places, newMetrics())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -409,6 +460,6 @@ func made(id, node string, index uint64) instances {
 // at is an instance with an address.
 func at(id string) instances {
 	return newInstances([]*api.ServiceEntry{{
-		Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id, Port: 80},
+		Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id + ".test", Port: 80},
 	}})
 }

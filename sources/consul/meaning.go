@@ -17,6 +17,10 @@ import (
 type reading struct {
 	judge.Answer
 	instances instances
+	// lost is how many endpoints an earlier run published of which no instance is known, here or in another domain.
+	lost int
+	// cluster is which of them answered; empty if that was not asked, or cannot be known.
+	cluster string
 	// anonymous says that no token was sent. Then Consul does not tell whether something is hidden: see rights.go.
 	anonymous bool
 }
@@ -49,8 +53,8 @@ const (
 // indexes of readings are not compared: those of a watch and of a plain question count different things.
 func meaningOf(before instances, known bool, r reading) meaning {
 	switch judge.Judge(judge.Compared{
-		Known: known, Before: len(before.list), Now: len(r.instances.list), Missing: len(r.instances.without(before)),
-		Same: before.sum == r.instances.sum,
+		Known: known, Before: len(before.list) + r.lost, Now: len(r.instances.list), Missing: len(r.instances.without(before)) + r.lost,
+		Same: before.sum == r.instances.sum && r.lost == 0,
 	}, r.Answer) {
 	case judge.Same:
 		if len(r.instances.list) > 0 {
@@ -166,6 +170,7 @@ type listing struct {
 	judge.Answer
 	names     map[string][]string // those that are wanted, with their tags
 	anonymous bool                // as in reading
+	cluster   string              // which of them answered; empty if that was not asked, or cannot be known
 	nodes     judge.Made          // of some of the services, read because others are missing
 	turn      int                 // which certain read of the names it is, if it is one
 }

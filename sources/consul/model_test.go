@@ -21,8 +21,8 @@ import (
 )
 
 // The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides things, against a source that is
-// restarted at any time, in a time of its own. It knows nothing of the source: what an agent has, and was once served, is served all
-// the time; in the end all that is alive is served, nothing else is, and all is well. One seed is one history; CONSUL_MODEL_SEEDS and
+// restarted at any time, in a time of its own. It knows nothing of the source: an instance that an agent has, and that was once served, is served
+// all the time; in the end all that is alive is served, nothing else is, and all is well. One seed is one history; CONSUL_MODEL_SEEDS and
 // CONSUL_MODEL_FROM ask for others.
 
 const (
@@ -73,7 +73,8 @@ type model struct {
 
 	begun   time.Time
 	log     []string
-	alive   map[string]time.Time // services that an agent has, and since when
+	alive   map[string]time.Time // instances that an agent has, s01/2, and since when
+	told    map[string]bool      // those that Consul has
 	gone    map[string]bool
 	pending map[string]time.Time // alive, but Consul will be told of it again only then
 	nodes   map[string]uint64    // as Consul created them
@@ -84,7 +85,7 @@ type model struct {
 func newModel(t *testing.T, seed uint64, faults string) *model {
 	m := &model{
 		t: t, world: newWorld(t), rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, faults: map[string]bool{}, begun: time.Now(),
-		alive: map[string]time.Time{}, gone: map[string]bool{}, pending: map[string]time.Time{}, nodes: map[string]uint64{}, served: map[string]time.Time{},
+		alive: map[string]time.Time{}, told: map[string]bool{}, gone: map[string]bool{}, pending: map[string]time.Time{}, nodes: map[string]uint64{}, served: map[string]time.Time{},
 	}
 	for f := range strings.FieldsSeq(faults) {
 		m.faults[f] = true
@@ -99,8 +100,13 @@ func newModel(t *testing.T, seed uint64, faults string) *model {
 }
 
 func (m *model) run() {
+	if m.rnd.IntN(2) == 0 { // it tells which cluster it is
+		m.world.change(local, func(f *fakeDomain) { f.cluster = "1" })
+	}
 	for i := range m.names {
-		m.register(fmt.Sprintf("s%02d", i))
+		for n := range 1 + m.rnd.IntN(3) {
+			m.register(fmt.Sprintf("s%02d/%d", i, n))
+		}
 	}
 	m.begin()
 	defer func() { m.stop() }()
@@ -121,11 +127,11 @@ func (m *model) run() {
 	}
 	clear(m.pending)
 	m.pass(modelHealed)
-	for name := range m.alive {
-		m.check(len(m.world.instancesOf(name)) > 0, "%s is alive, and not served in the end", name)
+	for key := range m.alive {
+		m.check(m.serves(key), "%s is alive, and not served in the end", key)
 	}
-	for name := range m.gone {
-		m.check(len(m.world.of(name)) == 0, "%s has gone, and is served in the end", name)
+	for key := range m.gone {
+		m.check(!m.serves(key), "%s has gone, and is served in the end", key)
 	}
 	m.check(m.world.health().State == sources.Healthy, "it is not healthy in the end")
 }
@@ -156,7 +162,7 @@ func (m *model) pass(d time.Duration) {
 			}
 		}
 		for name, since := range m.alive {
-			there := len(m.world.instancesOf(name)) > 0
+			there := m.serves(name)
 			m.check(there || m.served[name] != since, "%s is alive, and not served any more", name)
 			if there && time.Since(since) > modelFresh {
 				m.served[name] = since
@@ -165,19 +171,43 @@ func (m *model) pass(d time.Duration) {
 	}
 }
 
-func (m *model) any() string { return fmt.Sprintf("s%02d", m.rnd.IntN(m.names)) }
+func (m *model) any() string { return fmt.Sprintf("s%02d/%d", m.rnd.IntN(m.names), m.rnd.IntN(3)) }
 
-func (m *model) nodeOf(name string) string { return "n" + name[len(name)-1:] }
+// nodeOf is one of ten, each of which has several services; those of a service are on several.
+func (m *model) nodeOf(key string) string {
+	return fmt.Sprint("n", (key[len("s0")]-'0'+key[len("s00/")]-'0')%10)
+}
+
+func (m *model) serves(key string) bool {
+	name, id, _ := strings.Cut(key, "/")
+	return slices.Contains(m.world.endpoints(name), id)
+}
 
 // tell has an agent tell Consul of its service.
-func (m *model) tell(name string) { m.world.change(local, func(f *fakeDomain) { m.put(f, name) }) }
+func (m *model) tell(key string) { m.world.change(local, func(f *fakeDomain) { m.put(f, key) }) }
 
-func (m *model) put(f *fakeDomain, name string) {
-	node := m.nodeOf(name)
-	if m.nodes[node] == 0 {
+func (m *model) put(f *fakeDomain, key string) {
+	if node := m.nodeOf(key); m.nodes[node] == 0 {
 		m.nodes[node] = f.index
 	}
-	f.set(name, made("1", node, m.nodes[node]))
+	m.told[key] = true
+	m.update(f, key)
+}
+
+// update makes the service of an instance what Consul was told.
+func (m *model) update(f *fakeDomain, key string) {
+	var all instances
+	name, _, _ := strings.Cut(key, "/")
+	for id := range 3 {
+		if key := fmt.Sprint(name, "/", id); m.told[key] {
+			all = all.with(made(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)]).list)
+		}
+	}
+	if len(all.list) == 0 {
+		f.remove(name)
+		return
+	}
+	f.set(name, all)
 }
 
 func (m *model) register(name string) {
@@ -189,8 +219,9 @@ func (m *model) register(name string) {
 func (m *model) deregister(name string) {
 	delete(m.alive, name)
 	delete(m.pending, name)
+	delete(m.told, name)
 	m.gone[name] = true
-	m.world.change(local, func(f *fakeDomain) { f.remove(name) })
+	m.world.change(local, func(f *fakeDomain) { m.update(f, name) })
 }
 
 func (m *model) step() {
@@ -246,10 +277,14 @@ func (m *model) wipe() {
 		m.pass(time.Duration(1+m.rnd.IntN(8)) * time.Second)
 	}
 	clear(m.nodes)
+	clear(m.told)
 	back := m.rnd.IntN(len(m.alive) + 1)
 	m.world.change(local, func(f *fakeDomain) {
 		before := f.index
 		f.wipe()
+		if f.cluster != "" {
+			f.cluster += "1"
+		}
 		f.fails = nil
 		if overtakes {
 			f.index = before + 100
@@ -266,6 +301,7 @@ func (m *model) wipe() {
 
 // disturb begins or ends what may be the matter with Consul.
 func (m *model) disturb(op, name string) {
+	service, _, _ := strings.Cut(name, "/")
 	refused := api.StatusError{Code: 400, Body: "no"}
 	chance, which := m.rnd.IntN(2) == 0, m.rnd.IntN(4)
 	m.say("%s %s %v %d", op, name, chance, which)
@@ -285,7 +321,7 @@ func (m *model) disturb(op, name string) {
 			case 0, 1:
 				f.hides = true
 			case 2:
-				f.shows = map[string]bool{name: true}
+				f.shows = map[string]bool{service: true}
 			default:
 				f.nodes = map[string]bool{m.nodeOf(name): true}
 			}
@@ -298,11 +334,11 @@ func (m *model) disturb(op, name string) {
 		w.slowNames = time.Duration(which) * 300 * time.Millisecond
 	case "odd":
 		if w.odd = nil; chance {
-			w.odd = map[string]error{name: []error{refused, errDown, errDenied}[which%3]}
+			w.odd = map[string]error{service: []error{refused, errDown, errDenied}[which%3]}
 		}
 	case "lag":
 		if w.lags = nil; chance {
-			w.lags = map[string]reading{name: {Answer: judge.Answer{Index: 1}}}
+			w.lags = map[string]reading{service: {Answer: judge.Answer{Index: 1}}}
 		}
 	}
 }

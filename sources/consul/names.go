@@ -25,6 +25,9 @@ func (r *run) list(ctx context.Context, p *part) {
 			err = r.unmaskNames(ctx, p, &l)
 		}
 		if err == nil {
+			err = r.vouchForNames(ctx, p, &l)
+		}
+		if err == nil {
 			err = r.witness(ctx, p, &l)
 		}
 		if err != nil {
@@ -73,7 +76,7 @@ func (r *run) readNames(ctx context.Context, p *part, q query) (listing, error) 
 		ctx, end = p.again.begin(ctx)
 		defer end()
 	}
-	r.counters.names.Add(1)
+	r.metrics.names.Add(1)
 	l, err := r.catalog.services(ctx, p.domain, q)
 	l.turn = turn
 	return l, err
@@ -86,11 +89,11 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	first, before := !p.known, p.listing.Index
 	m, added, check := p.takeNames(l, time.Now())
 	if m == doubtful {
-		r.counters.confirmations.Add(1)
+		r.metrics.confirmations.Add(1)
 		return m
 	}
 	if m == denied {
-		r.counters.denied.Add(1)
+		r.metrics.denied.Add(1)
 	}
 	if p.listing.Index != before {
 		p.note.move() // a registration, and it is not said of what
@@ -138,9 +141,10 @@ func (r *run) follow(ctx context.Context, p *part, name string) {
 	_, listed := p.listing.names[name]
 	s := &service{name: name, part: p, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name]}
 	p.services[name] = s
+	sure := s.restored && len(r.before[name]) == 0 // what is missing in an answer does not show then
 	r.workers.Go(func() {
 		defer cancel()
-		r.watch(ctx, s)
+		r.watch(ctx, s, sure)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
@@ -14,39 +15,54 @@ import (
 
 // nodes says when the nodes were created that have instances.
 type nodes struct {
-	believed judge.Made // as it was when the names were believed last
-	fresh    judge.Made // as last read; what is believed counts until the names are believed again
-	enough   int        // how many there may be before those without instances are forgotten
-	silent   int        // how many services could not testify so far
+	believed judge.Made      // what a Consul that goes on would say
+	fresh    map[string]seen // as last read
+	enough   int             // how many there may be before those without instances are forgotten
+	silent   int             // how many services could not testify so far
 }
 
-func newNodes() nodes { return nodes{believed: make(judge.Made), fresh: make(judge.Made)} }
+// seen is when a node was created, and since when we know that.
+type seen struct {
+	at    uint64
+	since time.Time
+}
+
+func newNodes() nodes { return nodes{believed: make(judge.Made), fresh: make(map[string]seen)} }
 
 // recall takes over what an earlier run believed.
 func (n *nodes) recall(made judge.Made) { maps.Copy(n.believed, made) }
 
 // learn takes up what was read of instances.
-func (n *nodes) learn(made judge.Made) {
+func (n *nodes) learn(made judge.Made, now time.Time) {
 	for node, at := range made {
-		n.fresh[node] = at
+		if is, known := n.fresh[node]; !known || is.at != at {
+			n.fresh[node] = seen{at, now}
+		}
 		if _, known := n.believed[node]; !known {
 			n.believed[node] = at
 		}
 	}
 }
 
-// believe makes what was read what is believed.
-func (n *nodes) believe() { maps.Copy(n.believed, n.fresh) }
+// believe makes what is so since a time what is believed. What was made anew is a sign for as long as something may be missed for the same
+// reason: services and names are read in any order.
+func (n *nodes) believe(since time.Time) {
+	for node, is := range n.fresh {
+		if !is.since.After(since) {
+			n.believed[node] = is.at
+		}
+	}
+}
 
-// forgetNodes forgets the nodes that have no instances any more, once they may be as many as those that have. While services
-// were not read, what an earlier run knew of their nodes stays.
+// forgetNodes forgets the nodes that have no instances any more, once they may be as many as those that have. While it is not
+// settled what is left of what an earlier run published, the nodes on which that was stay.
 func (p *part) forgetNodes() {
 	if len(p.nodes.believed) <= p.nodes.enough {
 		return
 	}
 	with := newNodes()
 	for _, s := range p.services {
-		if !s.settled {
+		if s.restored {
 			return
 		}
 		for node := range s.instances.nodes() {
@@ -78,7 +94,7 @@ func (r *run) witness(ctx context.Context, p *part, l *listing) error {
 		if !ok {
 			return ctx.Err()
 		}
-		r.counters.confirmations.Add(1)
+		r.metrics.confirmations.Add(1)
 		answer, err := r.catalog.service(ctx, p.domain, name, query{level: certain})
 		done()
 		switch made := answer.instances.nodes(); {

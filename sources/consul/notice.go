@@ -93,7 +93,7 @@ func (r *run) look(ctx context.Context, p *part, question string, q query) (mark
 	if !r.gate.calm(ctx) {
 		return nil, 0, ctx.Err()
 	}
-	r.counters.notices.Add(1)
+	r.metrics.notices.Add(1)
 	if question == aboutNodes {
 		return r.catalog.nodes(ctx, p.domain, q)
 	}

@@ -25,7 +25,7 @@ func crowd(t *testing.T, services int) (*world, *run) {
 	r := w.start(Settings{Resync: time.Hour}, 50)
 	pass(time.Duration(services/50+60) * time.Second)
 	require.True(t, w.synced())
-	require.EqualValues(t, 50-4, r.counters.watches.Load())
+	require.EqualValues(t, 50-4, r.metrics.watches.Value())
 	return w, r
 }
 

@@ -34,7 +34,7 @@ func TestPreparersAreTold(t *testing.T) {
 		w.change(local, func(f *fakeDomain) { f.set("a", at("1")); f.set("b", at("2")) })
 		p, s := &preparing{world: w}, Settings{}
 		require.NoError(t, s.complete())
-		r := newRun(s, w, w, p, 0, &counters{})
+		r := newRun(s, w, w, p, 0, newMetrics())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = r.loop(ctx) }()

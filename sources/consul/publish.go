@@ -35,7 +35,6 @@ type Preparer interface {
 func (r *run) publish(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	recaller, _ := r.sink.(sources.Recaller)
 	keeper, _ := r.sink.(sources.Keeper)
 	for {
 		now := r.gather(time.Now())
@@ -52,8 +51,8 @@ func (r *run) publish(ctx context.Context) {
 				rs, rejects, warnings = r.mapper.Service(w.name, w.in)
 			}
 			rejects = append(rejects, w.rejects...)
-			if w.merge && recaller != nil {
-				rs = retain(rs, recaller.Published(w.name), w.in)
+			if len(w.in) > 0 {
+				rs = retain(rs, w.before, w.in)
 			}
 			contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
 		}
@@ -116,7 +115,7 @@ type work struct {
 	in   []mapping.Service
 	// rejects are about what cannot be read.
 	rejects []sources.Reject
-	merge   bool // with what an earlier run published, of which this one does not know the instances
+	before  []*resource.Resource // what an earlier run published, of which something stays that has no instance
 }
 
 // mapped reports whether resources are to be made of it. Of nothing that was read nothing is to be made.
@@ -145,11 +144,11 @@ func (r *run) gather(now time.Time) (g gathered) {
 		for _, name := range slices.Sorted(maps.Keys(r.dirty)) {
 			if in, ok := r.content(name, now); ok {
 				delete(r.dirty, name)
-				merge := r.restored[name] && r.carried(now)
-				if merge {
-					r.merged[name] = true
+				w := work{name: name, in: in, rejects: r.rejects(name)}
+				if r.unsettled(name) {
+					w.before = r.before[name]
 				}
-				g.work = append(g.work, work{name, in, r.rejects(name), merge})
+				g.work = append(g.work, w)
 			}
 		}
 	}
@@ -174,9 +173,8 @@ func (r *run) expire(now time.Time) time.Duration {
 	}
 	for _, p := range r.parts {
 		if p.trouble == nil && !p.suspicion.Until.IsZero() && until(p.suspicion.Until) {
-			p.suspicion, p.carried, r.unkept = judge.Suspicion{}, false, true
-			p.nodes.believe() // or the same nodes would be a reason for the next suspicion
-			maps.Copy(r.dirty, r.merged)
+			p.suspicion, r.unkept = judge.Suspicion{}, true
+			p.nodes.believe(now) // or the same nodes would be a reason for the next suspicion
 			p.again.raise()
 			for _, s := range p.services {
 				if s.held > 0 || !s.listed {
@@ -199,9 +197,10 @@ func (r *run) expire(now time.Time) time.Duration {
 	return wait
 }
 
-// carried reports whether some of Consul lost its data before this run. The caller holds mu.
-func (r *run) carried(now time.Time) bool {
-	return slices.ContainsFunc(r.parts, func(p *part) bool { return p.carried && p.suspected(now) })
+// unsettled reports whether something of what an earlier run published of a service may stay although no instance of it is known. The
+// caller holds mu.
+func (r *run) unsettled(name string) bool {
+	return slices.ContainsFunc(r.parts, func(p *part) bool { s := p.services[name]; return s != nil && s.restored })
 }
 
 // names are those of all services. The caller holds mu.

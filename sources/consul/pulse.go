@@ -31,6 +31,7 @@ func (r *run) feel(ctx context.Context, p *part) {
 			wait = pulseConfirm
 		}
 		r.felt(p, now, last != nil)
+		r.met(ctx, p)
 		last = now
 	}
 }
@@ -57,7 +58,7 @@ func (r *run) pulse(ctx context.Context, p *part) (*trouble, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.counters.vitals.Take(p.String(), pulse)
+	r.metrics.vitals.Take(p.String(), pulse)
 	switch {
 	case !pulse.KnownLeader:
 		return &trouble{state: sources.Unreachable, message: fmt.Sprintf(

@@ -38,11 +38,11 @@ func (r *run) recall(k sources.Keeper, now time.Time) {
 			continue
 		}
 		p.suspicion = record.Suspicion
-		p.carried = p.suspected(now)
 		if record.Index == 0 {
 			continue
 		}
 		p.based = true
+		p.cluster = record.Cluster
 		p.listing = listing{Answer: judge.Answer{Index: record.Index}, names: make(map[string][]string)}
 		for _, name := range record.Names {
 			p.listing.names[name] = nil
@@ -57,7 +57,8 @@ func (r *run) records() judge.Records {
 	for _, p := range r.parts {
 		record := judge.Record{Suspicion: p.suspicion}
 		if p.known || p.based {
-			record.Index, record.Names, record.Made = p.listing.Index, slices.Sorted(maps.Keys(p.listing.names)), p.nodes.believed
+			record.Index, record.Cluster, record.Made = p.listing.Index, p.cluster, p.nodes.believed
+			record.Names = slices.Sorted(maps.Keys(p.listing.names))
 		}
 		all.Parts[p.String()] = record
 	}

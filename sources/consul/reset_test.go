@@ -83,7 +83,7 @@ func TestAConsulThatWasWipedDuringARestart(t *testing.T) {
 				w.requireServed(0, 20)
 				pass(10 * time.Minute)
 				w.requireServed(0, 20)
-				require.Equal(t, sources.Healthy, w.health().State)
+				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
 			})
 		})
 	}
@@ -346,7 +346,7 @@ func TestNamesReadBeforeAWipeVouchForNothing(t *testing.T) {
 		s := Settings{}
 		require.NoError(t, s.complete())
 		slow := &slowRights{w, 2 * time.Second}
-		r := newRun(s, w, slow, w, 0, &counters{})
+		r := newRun(s, w, slow, w, 0, newMetrics())
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = r.loop(ctx) }()

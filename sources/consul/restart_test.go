@@ -2,8 +2,10 @@ package consul
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -76,9 +78,8 @@ func TestInstancesThatAreNotBackOutliveAReloadAndARestart(t *testing.T) {
 	lifetime(t, dir, s, func(r *running, _ func()) {
 		before := len(s.asked("/v1/health/service/"))
 		r.await("it is read anew", func() bool {
-			return len(s.asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded
+			return len(s.asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded && r.status().Synced
 		})
-		require.True(t, r.status().Synced)
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
 		s.put("web", instance("web", "1", "10.0.0.1", 80), instance("web", "2", "10.0.0.2", 80), instance("web", "5", "10.0.0.5", 80))
@@ -136,4 +137,106 @@ func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 		r.await("it is read anew", func() bool { return r.endpoints("web") == 1 || plain.Load() })
 		require.Equal(t, 2, r.endpoints("web"))
 	})
+}
+
+// narrowed puts a token in front of a server that shows one of web's instances alone once narrow says so. It counts how often it did.
+func narrowed(t *testing.T, s *server, narrow *atomic.Bool, shown *api.ServiceEntry) (hidden *atomic.Int64) {
+	hidden = new(atomic.Int64)
+	t.Setenv("CONSUL_HTTP_TOKEN", "x")
+	inFront(t, s, func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/acl/authorize"):
+			var questions []struct{ Resource, Segment string }
+			_ = json.NewDecoder(r.Body).Decode(&questions)
+			type answer struct{ Allow bool }
+			var all []answer
+			for _, q := range questions {
+				all = append(all, answer{!(narrow.Load() && q.Resource == "node" && q.Segment != shown.Node.Node)})
+			}
+			_, _ = w.Write(marshal(all))
+			return true
+		case narrow.Load() && r.URL.Path == "/v1/health/service/web" && !r.URL.Query().Has("index"):
+			hidden.Add(1)
+			consulHeaders(w, "50")
+			w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+			_, _ = w.Write(marshal([]*api.ServiceEntry{shown}))
+			return true
+		}
+		return false
+	})
+	return hidden
+}
+
+// A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until it may be seen again.
+func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) {
+	s, dir := newServer(t), t.TempDir()
+	var narrow atomic.Bool
+	one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
+	reads := narrowed(t, s, &narrow, one)
+	s.put("web", one, two)
+	const hidden = "no longer shows 1 of its instances"
+	lifetime(t, dir, s, func(r *running, reload func()) {
+		r.await("both", func() bool { return r.endpoints("web") == 2 })
+		narrow.Store(true)
+		s.put("web", one) // the stream shows less, in silence
+		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
+		require.Equal(t, 2, r.endpoints("web"))
+		before := reads.Load()
+		reload()
+		r.await("it is read anew, twice", func() bool { return reads.Load() > before+1 })
+		require.Equal(t, 2, r.endpoints("web"), "after a reload")
+	})
+	lifetime(t, dir, s, func(r *running, _ func()) {
+		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
+		require.Equal(t, 2, r.endpoints("web"), "after a restart")
+		narrow.Store(false)
+		r.await("the right has come back, and the instance has gone meanwhile", func() bool { return r.endpoints("web") == 1 })
+		r.await("all is well", func() bool { return r.status().State == sources.Healthy })
+	})
+}
+
+// Consul was wiped while we did not run, overtook its index, and has all names again, but of one service not all instances.
+func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
+	s, dir := newServer(t), t.TempDir()
+	s.put("api", on("1", "10.0.0.1", "n1", 5))
+	s.put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
+	lifetime(t, dir, s, func(r *running, _ func()) {
+		r.await("both", func() bool { return r.endpoints("web") == 2 && r.endpoints("api") == 1 })
+	})
+	s.wipe()
+	s.change(func(uint64) { s.index = 500 })
+	s.put("api", on("1", "10.0.0.1", "n1", 400))
+	s.put("web", on("1", "10.0.0.1", "n1", 400))
+	for range 2 {
+		lifetime(t, dir, s, func(r *running, _ func()) {
+			r.await("it is suspected", func() bool { return strings.Contains(r.status().Message, "lost its data") || r.endpoints("web") == 1 })
+			r.await("it is synced", func() bool { return r.status().Synced })
+			require.Equal(t, 2, r.endpoints("web"))
+		})
+	}
+	s.put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
+	lifetime(t, dir, s, func(r *running, _ func()) {
+		r.await("all are back", func() bool { return r.endpoints("web") == 3 })
+	})
+}
+
+// An instance that was deregistered while we did not run has gone, and nothing waits for it.
+func TestAnInstanceThatWasDeregisteredDuringARestartGoes(t *testing.T) {
+	for what, token := range map[string]string{"no ACLs": "", "a token": "x"} {
+		t.Run(what, func(t *testing.T) {
+			s, dir := newServer(t), t.TempDir()
+			one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
+			if token != "" {
+				var narrow atomic.Bool // it is not
+				narrowed(t, s, &narrow, one)
+			}
+			s.put("web", one, two)
+			lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
+			s.put("web", one)
+			lifetime(t, dir, s, func(r *running, _ func()) {
+				r.await("it has gone", func() bool { return r.endpoints("web") == 1 })
+				r.await("all is well", func() bool { return r.status().State == sources.Healthy })
+			})
+		})
+	}
 }

@@ -2,10 +2,12 @@ package consul
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/mapping"
 )
 
 // Consul says when it leaves something out that a token may not see, but not what: that something else is hidden proves
@@ -21,8 +23,12 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 	r.mu.Lock()
 	missing := answer.instances.without(s.instances)
 	listed := s.listed
+	var nodes []string // on which what an earlier run published may be
+	if answer.lost > 0 && s.part.peer == "" {
+		nodes = slices.Sorted(maps.Keys(s.part.nodes.believed))
+	}
 	r.mu.Unlock()
-	if len(missing) == 0 && len(answer.instances.list) > 0 {
+	if len(missing)+answer.lost == 0 && len(answer.instances.list) > 0 {
 		return nil
 	}
 	var rights []dial.Right
@@ -36,7 +42,12 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 			rights = append(rights, n)
 		}
 	}
-	if len(missing) == 0 && listed {
+	for _, node := range nodes {
+		if n := (dial.Right{Resource: "node", Name: node}); !slices.Contains(rights, n) {
+			rights = append(rights, n)
+		}
+	}
+	if len(missing)+len(nodes) == 0 && listed {
 		rights = append(rights, dial.Right{Resource: "node"}) // its instances may be on any
 	}
 	may, err := r.decide(ctx, s.part, answer.anonymous, rights, &answer.Filtered)
@@ -48,15 +59,34 @@ func (r *run) unmask(ctx context.Context, s *service, answer *reading) error {
 		return ctx.Err()
 	}
 	defer done()
-	r.counters.reads.Add(1)
+	r.metrics.reads.Add(1)
 	again, err := r.catalog.service(ctx, s.part.domain, s.name, query{level: certain})
 	if err != nil {
 		return err
 	}
 	// Of what was there when the rights were asked for and is not now nothing is known; the next one will tell.
 	again.Filtered = again.anonymous != answer.anonymous || len(again.instances.without(answer.instances)) > 0
+	r.account(s, &again)
 	*answer = again
 	return nil
+}
+
+// account finds out how much of what an earlier run published of s is missing in an answer, and in what is known of other domains.
+func (r *run) account(s *service, answer *reading) {
+	r.mu.Lock()
+	if !s.restored {
+		r.mu.Unlock()
+		return
+	}
+	in := []mapping.Service{{Entries: answer.instances.list}}
+	for _, p := range r.parts {
+		if other := p.services[s.name]; p != s.part && other != nil {
+			in = append(in, mapping.Service{Entries: other.instances.list})
+		}
+	}
+	before := r.before[s.name]
+	r.mu.Unlock()
+	answer.lost = mapping.Lost(before, in)
 }
 
 // decide makes filtered what the rights of whoever asked say of an answer. If they may see everything, that is so now, and the answer

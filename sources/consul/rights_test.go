@@ -198,7 +198,7 @@ func TestRightsThatComeBackProveNothingAboutAnAnswerBeforeThat(t *testing.T) {
 				w.change(local, func(f *fakeDomain) { f.set("web", made("1", "n0", 50)); f.set("api", made("1", "n1", 51)) })
 				s := Settings{}
 				require.NoError(t, s.complete())
-				r := newRun(s, w, &regains{w}, w, 0, &counters{})
+				r := newRun(s, w, &regains{w}, w, 0, newMetrics())
 				ctx, cancel := context.WithCancel(context.Background())
 				ended := make(chan struct{})
 				go func() { defer close(ended); _ = r.loop(ctx) }()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tributary/internal/worker"
+	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 )
@@ -21,7 +22,7 @@ type run struct {
 	catalog   catalog
 	mapper    Mapper
 	gate      *gate
-	counters  *counters
+	metrics   *metrics
 	parts     []*part
 	witnesses bool            // some places are for queries that notice what changes
 	restored  map[string]bool // what an earlier run published
@@ -33,27 +34,27 @@ type run struct {
 	dirty   map[string]bool // services to publish
 	renamed bool            // the set of all names is another one
 	synced  bool
-	unkept  bool            // there is something to keep for the next run
-	keptAt  time.Time       // when that was last done
-	merged  map[string]bool // services that were published with what an earlier run published of them
+	before  map[string][]*resource.Resource // what an earlier run published, while it is not settled what is left of it
+	unkept  bool                            // there is something to keep for the next run
+	keptAt  time.Time                       // when that was last done
 }
 
 // Run publishes what Consul has until ctx ends.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer s.close()
-	stop, err := s.counters.register(s.settings.Registerer)
+	stop, err := s.metrics.register(s.settings.Registerer)
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.counters)
+	r := newRun(s.settings, sink, s.catalog, s.mapper, s.places(), s.metrics)
 	return r.loop(ctx)
 }
 
-func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places int, counted *counters) *run {
+func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places int, counted *metrics) *run {
 	r := &run{
-		settings: settings, sink: sink, catalog: c, mapper: m, counters: counted,
-		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), merged: make(map[string]bool),
+		settings: settings, sink: sink, catalog: c, mapper: m, metrics: counted,
+		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), before: make(map[string][]*resource.Resource),
 	}
 	for _, d := range settings.domains() {
 		r.parts = append(r.parts, &part{
@@ -75,7 +76,8 @@ func (r *run) loop(ctx context.Context) error {
 	for _, group := range r.sink.Groups() {
 		r.restored[group] = true
 		if recaller != nil {
-			r.mapper.Restore(recaller.Published(group))
+			r.before[group] = recaller.Published(group)
+			r.mapper.Restore(r.before[group])
 		}
 	}
 	if k, ok := r.sink.(sources.Keeper); ok {
@@ -113,10 +115,10 @@ func (r *run) explain(err error) *trouble {
 	case dial.Canceled:
 		return nil
 	case dial.RateLimited:
-		r.counters.limited.Add(1)
+		r.metrics.limited.Add(1)
 		r.gate.refrain(max(f.RetryAfter, time.Second))
 	case dial.Denied:
-		r.counters.denied.Add(1)
+		r.metrics.denied.Add(1)
 	}
 	_, rights := errors.AsType[*rightsError](err)
 	return &trouble{f.State(), err.Error(), ownFault(f) && !rights}

@@ -348,7 +348,7 @@ func TestServicesWithoutAPlaceAreReadInTurn(t *testing.T) {
 		r := w.start(Settings{}, places)
 		pass(time.Minute)
 		require.True(t, w.synced())
-		require.EqualValues(t, places-4, r.counters.watches.Load(), "the names have one of the places")
+		require.EqualValues(t, places-4, r.metrics.watches.Value(), "the names have one of the places")
 		before := map[string]int{}
 		for i := range services {
 			before[fmt.Sprint("s", i)] = w.readsOf(fmt.Sprint("s", i))
@@ -422,7 +422,7 @@ func TestConsulIsLeftAloneWhenItAsksForIt(t *testing.T) {
 		pass(25 * time.Second)
 		require.Equal(t, all, w.allReads(), "nobody asks before the time is over")
 		require.Equal(t, names, w.nameReads())
-		require.NotZero(t, r.counters.limited.Load())
+		require.NotZero(t, r.metrics.limited.Value())
 		w.change(local, func(f *fakeDomain) { f.fails = nil })
 		pass(30 * time.Second)
 		require.Equal(t, sources.Healthy, w.health().State)
@@ -441,8 +441,8 @@ func TestTheFullCompareHeals(t *testing.T) {
 		w.mu.Unlock()
 		pass(12 * time.Minute)
 		require.Equal(t, []string{"/2"}, w.instancesOf("web"))
-		require.EqualValues(t, 1, r.counters.healed.Load())
+		require.EqualValues(t, 1, r.metrics.healed.Value())
 		pass(time.Hour)
-		require.EqualValues(t, 1, r.counters.healed.Load())
+		require.EqualValues(t, 1, r.metrics.healed.Value())
 	})
 }

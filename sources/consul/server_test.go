@@ -213,26 +213,26 @@ func (s *server) acl(w http.ResponseWriter, r *http.Request) {
 
 // answer is what there is at path. The caller holds mu.
 func (s *server) answer(path string) (json.RawMessage, uint64) {
+	names, all := map[string][]string{"consul": {}}, uint64(3)
+	for name, e := range s.services {
+		names[name] = []string{}
+		for _, i := range e.instances {
+			names[name] = append(names[name], i.Service.Tags...)
+		}
+		all = max(all, e.index)
+	}
+	for _, i := range s.gone {
+		all = max(all, i)
+	}
+	all = min(all, s.index)
 	name, one := strings.CutPrefix(path, "/v1/health/service/")
 	if !one {
-		names := map[string][]string{"consul": {}}
-		at := uint64(3)
-		for name, e := range s.services {
-			names[name] = []string{}
-			for _, i := range e.instances {
-				names[name] = append(names[name], i.Service.Tags...)
-			}
-			at = max(at, e.index)
-		}
-		for _, i := range s.gone {
-			at = max(at, i)
-		}
-		return marshal(names), min(at, s.index)
+		return marshal(names), all
 	}
 	if e := s.services[name]; e != nil {
 		return marshal(e.instances), min(e.index, s.index)
 	}
-	return json.RawMessage("[]"), max(s.gone[name], 1)
+	return json.RawMessage("[]"), all // of what it does not know it says the index of all services
 }
 
 func marshal(v any) json.RawMessage {

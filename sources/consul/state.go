@@ -1,9 +1,12 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/hashicorp/consul/api"
 
 	"tributary/sources"
 	"tributary/sources/consul/judge"
@@ -26,7 +29,7 @@ type part struct {
 	certain   int             // the last of them that was good: it vouches for what was so when it began
 	behind    *trouble        // with its servers: no leader, or too long without contact to it
 	suspicion judge.Suspicion // that Consul lost its data
-	carried   bool            // and that it did so before this run, which does not know what instances there were
+	cluster   string          // that was believed last; empty if it is not known
 	based     bool            // the listing is the last one of an earlier run, until the names are known
 	note      note            // of what changed, for those without a place
 	nodes     nodes
@@ -54,7 +57,7 @@ type service struct {
 	healing   bool      // the full compare found a difference
 	index     uint64    // of the last answer
 	answers   int       // so far
-	restored  bool      // an earlier run published it
+	restored  bool      // an earlier run published it, and it is not settled yet whether all of that is there still
 	adopted   bool      // an earlier run published it, and the names have not listed it yet
 	asked     int       // from which certain read of the names on it is not ours, if adopted and still not listed; 0 if not asked
 	vouch     int       // from which certain read of the names on a loss is to be believed, after something was odd
@@ -73,6 +76,12 @@ func (p *part) suspected(now time.Time) bool {
 	return p.suspicion.Holds(now) || p.trouble != nil && p.suspicion.Why != ""
 }
 
+// suspect notes that the domain lost its data. What was made anew by that is no reason to suspect it again.
+func (p *part) suspect(s judge.Suspicion, now time.Time) {
+	p.suspicion = s
+	p.nodes.believe(now)
+}
+
 // notConsul is said of answers without the headers of Consul.
 const notConsul = "something is missing in the answer, and it does not name an index and a leader: it is not Consul's, or a proxy takes headers away"
 
@@ -89,14 +98,11 @@ func unseen(anonymous bool, withToken, without string) string {
 // complete reports whether all that the domain had at the start was read. A service that we may not read does not
 // hold up the others; if it is all of them that can be read, we may not read the domain.
 func (p *part) complete() bool {
-	if !p.known {
+	if !p.known || !p.read() {
 		return false
 	}
 	denied, readable := 0, 0
 	for _, s := range p.services {
-		if !s.settled {
-			return false
-		}
 		if s.refusal != nil {
 			continue
 		}
@@ -108,6 +114,16 @@ func (p *part) complete() bool {
 	return denied == 0 || denied < readable
 }
 
+// read reports whether every service was read, or cannot be.
+func (p *part) read() bool {
+	for _, s := range p.services {
+		if !s.settled {
+			return false
+		}
+	}
+	return true
+}
+
 // take applies what was read of s, and returns what that meant. The caller holds mu of run, and publishes the service
 // anew unless nothing changed.
 func (s *service) take(r reading, now time.Time) meaning {
@@ -115,6 +131,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 	if m == doubtful {
 		return m // the next read will tell
 	}
+	s.part.meet(r.cluster, now)
 	if s.odd(r, m) {
 		s.part.ask()
 		return unvouched
@@ -130,7 +147,7 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.trouble = nil
 		return absent
 	}
-	s.part.nodes.learn(r.instances.nodes())
+	s.part.nodes.learn(r.instances.nodes(), now)
 	missing := r.instances.without(s.instances)
 	switch m {
 	case foreign:
@@ -141,18 +158,18 @@ func (s *service) take(r reading, now time.Time) meaning {
 			"the token does not show its instances (node:read and service:read are needed)",
 			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken)}
 	case partial:
-		s.found(r.instances.with(missing), len(missing))
+		s.found(r.instances, missing, r.lost)
 		s.trouble = &trouble{state: sources.Denied, message: fmt.Sprintf("service %s: ", s.name) + unseen(r.anonymous,
-			fmt.Sprintf("the token no longer shows %d of its instances, which stay", len(missing)),
-			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s", len(missing), setToken))}
+			fmt.Sprintf("the token no longer shows %d of its instances, which stay", s.held),
+			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s", s.held, setToken))}
 	case changed:
-		if len(missing) > 0 {
-			s.compareNodes(r, len(missing), now)
+		if lost := len(missing) + r.lost; lost > 0 {
+			s.compareNodes(r, lost, now)
 		}
 		if !s.part.suspected(now) {
-			missing = nil
+			missing, r.lost = nil, 0
 		}
-		s.found(r.instances.with(missing), len(missing))
+		s.found(r.instances, missing, r.lost)
 		s.trouble = nil
 	case gone:
 		s.trouble = nil
@@ -166,18 +183,18 @@ func (s *service) take(r reading, now time.Time) meaning {
 		s.lost(now)
 	case unchanged:
 		s.trouble = nil
-		s.held = 0
+		s.held, s.restored = 0, false
 	}
 	return m
 }
 
 // compareNodes suspects a Consul that has lost its data if all nodes of the instances that are left were made anew.
 func (s *service) compareNodes(r reading, missing int, now time.Time) {
-	c := judge.Compared{Known: true, Before: len(s.instances.list), Now: len(r.instances.list), Missing: missing}
+	c := judge.Compared{Known: true, Before: len(s.instances.list) + r.lost, Now: len(r.instances.list), Missing: missing}
 	s.part.nodes.believed.Compare(r.instances.nodes(), 0, &c)
 	if !s.part.suspected(now) && judge.Reset(c, r.Answer) {
-		s.part.suspicion = judge.Suspicion{Until: now.Add(s.part.resetHold), Why: fmt.Sprintf(
-			"Consul seems to have lost its data: the nodes of service %s were made anew", s.name)}
+		s.part.suspect(judge.Suspicion{Until: now.Add(s.part.resetHold), Why: fmt.Sprintf(
+			"Consul seems to have lost its data: the nodes of service %s were made anew", s.name)}, now)
 	}
 }
 
@@ -202,9 +219,7 @@ func (s *service) disown(now time.Time) meaning {
 // time, so that the names may not have been read since, or not from before; then the caller has to wait until they are, and read again.
 func (s *service) odd(r reading, m meaning) bool {
 	p := s.part
-	had := len(s.instances.list) > 0 || s.restored && !s.known
-	loss := m == gone && had || m == changed && len(r.instances.without(s.instances)) > 0
-	if !loss {
+	if !s.loses(r, m) {
 		s.vouch = 0
 		return false
 	}
@@ -220,13 +235,21 @@ func (s *service) odd(r reading, m meaning) bool {
 	return false
 }
 
-func (s *service) found(i instances, held int) {
-	s.known, s.instances, s.held, s.gone = true, i, held, time.Time{}
+// loses reports whether something that there was is not there any more, if r, which means m, is to be believed.
+func (s *service) loses(r reading, m meaning) bool {
+	had := len(s.instances.list) > 0 || s.restored
+	return m == gone && had || m == changed && len(r.instances.without(s.instances))+r.lost > 0
+}
+
+// found notes what there is, with what is missing and stays: instances, and endpoints that an earlier run published.
+func (s *service) found(i instances, missing []*api.ServiceEntry, lost int) {
+	s.known, s.instances, s.held, s.gone = true, i.with(missing), len(missing)+lost, time.Time{}
+	s.restored = s.restored && lost > 0
 }
 
 // lost notes that the service has no instances, for certain.
 func (s *service) lost(now time.Time) {
-	s.known, s.instances, s.held = true, instances{}, 0
+	s.known, s.instances, s.held, s.restored = true, instances{}, 0, false
 	if s.gone.IsZero() {
 		s.gone = now
 	}
@@ -234,7 +257,9 @@ func (s *service) lost(now time.Time) {
 
 // compare says how a listing differs from what was believed, by an earlier run if need be.
 func (p *part) compare(l listing) judge.Compared {
-	return l.compare(p.listing, p.known || p.based, p.trouble != nil || !p.known)
+	c := l.compare(p.listing, p.known || p.based, p.trouble != nil || !p.known)
+	c.Other = judge.Other(p.cluster, l.cluster)
+	return c
 }
 
 // takeNames applies a listing of the names of p, and returns what it meant, the names that are new, and those of known
@@ -254,14 +279,16 @@ func (p *part) takeNames(l listing, now time.Time) (m meaning, added []string, c
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)})
 		return m, nil, nil
 	}
-	if wiped {
-		p.suspicion = judge.Suspect(c, l.Answer, "services", now.Add(p.resetHold))
-		p.carried = p.carried || !p.known
+	p.nodes.learn(l.nodes, now)
+	switch {
+	case wiped:
+		p.suspect(judge.Suspect(c, l.Answer, "services", now.Add(p.resetHold)), now)
+	case p.known && p.read(): // else what is read first is compared with what an earlier run knew, whatever was read before it
+		p.nodes.believe(now.Add(-p.resetHold))
+		p.forgetNodes()
 	}
 	p.known, p.listing = true, l
-	p.nodes.learn(l.nodes)
-	p.nodes.believe()
-	p.forgetNodes()
+	p.cluster = cmp.Or(l.cluster, p.cluster)
 	if l.Confirming {
 		p.certain = l.turn
 	}

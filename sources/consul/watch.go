@@ -10,12 +10,9 @@ import (
 	"tributary/sources"
 )
 
-// watch follows one service.
-func (r *run) watch(ctx context.Context, s *service) {
-	w := watcher{
-		run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry),
-		sure: s.restored, // what is missing in a first answer does not show, and so it has to be sure
-	}
+// watch follows one service; sure says that its first read has to be a certain one.
+func (r *run) watch(ctx context.Context, s *service, sure bool) {
+	w := watcher{run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry), sure: sure}
 	defer w.leave()
 	for ctx.Err() == nil {
 		w.step(ctx)
@@ -46,7 +43,11 @@ func (w *watcher) step(ctx context.Context) {
 	started := time.Now()
 	answer, err := w.read(ctx, q, of)
 	if err == nil {
+		w.account(w.service, &answer)
 		err = w.unmask(ctx, w.service, &answer)
+	}
+	if err == nil {
+		err = w.vouchFor(ctx, w.service, &answer)
 	}
 	if err != nil {
 		w.failed(ctx, err)
@@ -59,7 +60,7 @@ func (w *watcher) step(ctx context.Context) {
 	w.sure, w.doubted = m == doubtful, m == doubtful
 	switch m {
 	case doubtful:
-		w.counters.confirmations.Add(1)
+		w.metrics.confirmations.Add(1)
 		return
 	case unvouched, absent:
 		w.sure, w.patient = true, m == absent
@@ -67,7 +68,7 @@ func (w *watcher) step(ctx context.Context) {
 		return
 	case denied, partial, foreign:
 		if m != foreign {
-			w.counters.denied.Add(1)
+			w.metrics.denied.Add(1)
 		}
 		w.sure = true
 		w.wait(ctx, w.retry.NextBackOff())
@@ -107,7 +108,7 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 	case !w.yield && w.gate.enter():
 		w.dequeue()
 		w.place(true)
-		w.counters.watches.Add(1)
+		w.metrics.watches.Add(1)
 		return query{index: w.index, level: usual}, nil
 	}
 	w.yield = false
@@ -142,7 +143,7 @@ func (w *watcher) read(ctx context.Context, q query, of *rate.Limiter) (reading,
 		}
 		defer done()
 	}
-	w.counters.reads.Add(1)
+	w.metrics.reads.Add(1)
 	w.mu.Lock()
 	w.seen = 0
 	if q.level >= leaders { // other servers may not have heard yet of what has moved, and nobody would tell when they have
@@ -157,21 +158,25 @@ func (w *watcher) took(answer reading) meaning {
 	s := w.service
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, settled, refusal := s.trouble, s.settled, s.refusal
+	before, settled, refusal, restored, suspicion := s.trouble, s.settled, s.refusal, s.restored, s.part.suspicion
 	m := s.take(answer, time.Now())
-	if m == changed || m == gone || m == partial || refusal != nil && s.refusal == nil {
+	if m == changed || m == gone || m == partial || restored && !s.restored || refusal != nil && s.refusal == nil {
 		w.dirty[s.name] = true
+	}
+	w.unkept = w.unkept || s.part.suspicion != suspicion
+	if restored && !w.unsettled(s.name) {
+		delete(w.before, s.name)
 	}
 	if m != doubtful && m != unvouched && s.healing {
 		s.healing = false
 		if m == changed || m == gone {
-			w.counters.healed.Add(1)
+			w.metrics.healed.Add(1)
 		}
 	}
 	if (m == denied || m == partial) && before == nil {
 		s.part.again.raise() // it may be about more than this service
 	}
-	if w.dirty[s.name] || before != s.trouble || settled != s.settled {
+	if w.dirty[s.name] || before != s.trouble || settled != s.settled || w.unkept {
 		w.ring()
 	}
 	return m
@@ -225,7 +230,7 @@ func (w *watcher) leave() {
 	if w.placed {
 		w.place(false)
 		w.gate.leave()
-		w.counters.watches.Add(-1)
+		w.metrics.watches.Add(-1)
 	}
 }
 

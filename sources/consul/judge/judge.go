@@ -49,6 +49,8 @@ type Compared struct {
 	Kept, Remade int
 	// Rewritten says that one of them was created before the index believed last, and yet not when we saw that it was.
 	Rewritten bool
+	// Other says that what answers is another cluster than the one that was believed, as a Consul without its data is.
+	Other bool
 	// OneByOne says that such things do not go at the same moment. Services do not: one that goes leaves an empty list
 	// behind. Keys may be deleted together.
 	OneByOne bool
@@ -110,6 +112,8 @@ func Reset(c Compared, a Answer) bool {
 	switch {
 	case !c.Known:
 		return false
+	case c.Other:
+		return true
 	case c.back(a):
 		// That of keys also goes back when Consul forgets deletions, minutes after they were seen. What is left tells, unless something
 		// is missing: a program that sets up all anew may well do so at the same indexes as before.

@@ -33,44 +33,50 @@ func TestPresenceAndAbsence(t *testing.T) {
 	replaced := known // one has gone, and there is another
 	replaced.Missing = 1
 	first := Compared{Now: 3}
+	restart := Compared{Before: 3, Now: 2, Missing: 1} // an earlier run published one more
 	for name, c := range map[string]struct {
 		c     Compared
 		a     Answer
 		want  Verdict
 		reset bool
 	}{
-		"the same, by a watch":                         {c: same, a: watch, want: Same},
-		"the same, to a token that does not show all":  {c: same, a: filtered, want: Same},
-		"the same, without headers":                    {c: same, a: at(9, leaderless), want: Same},
-		"something else, by a watch":                   {c: known, a: watch, want: Believe},
-		"something else, by a server that lags behind": {c: known, a: late, want: Doubt},
-		"the same, by a server that lags behind":       {c: same, a: late, want: Doubt},
-		"the first time, by a server that lags behind": {c: first, a: late, want: Doubt},
-		"one less, by a watch":                         {c: less(1), a: watch, want: Doubt},
-		"one less, for certain":                        {c: less(1), a: certain, want: Believe},
-		"one in the place of another, by a watch":      {c: replaced, a: watch, want: Doubt},
-		"one in the place of another, filtered":        {c: replaced, a: filtered, want: Partial},
-		"one less, filtered":                           {c: less(1), a: filtered, want: Partial},
-		"one less, without a leader":                   {c: less(1), a: leaderless, want: Foreign},
-		"nothing, by a watch":                          {c: less(3), a: watch, want: Doubt},
-		"nothing, for certain":                         {c: less(3), a: certain, want: Believe},
-		"nothing, filtered":                            {c: less(3), a: filtered, want: Denied},
-		"nothing, without a leader":                    {c: less(3), a: leaderless, want: Foreign},
-		"nothing, without an index":                    {c: less(3), a: strange, want: Foreign},
-		"nothing, without an index, by a watch":        {c: less(3), a: Answer{}, want: Foreign},
-		"an older thing, by a watch":                   {c: older, a: watch, want: Doubt},
-		"an older thing, for certain":                  {c: older, a: certain, want: Believe},
-		"at an older index, by a watch":                {c: same, a: at(4, watch), want: Doubt},
-		"at an older index, for certain":               {c: same, a: at(4, certain), want: Same, reset: true},
-		"one less at an older index, for certain":      {c: less(1), a: at(4, certain), want: Believe, reset: true},
-		"one less where indexes cannot be compared":    {c: unordered, a: at(1, certain), want: Believe},
-		"the first time, by a watch":                   {c: first, a: watch, want: Believe},
-		"the first time, filtered":                     {c: first, a: filtered, want: Believe},
-		"the first time, nothing, by a watch":          {c: Compared{}, a: watch, want: Doubt},
-		"the first time, nothing, for certain":         {c: Compared{}, a: certain, want: Believe},
-		"the first time, nothing, filtered":            {c: Compared{}, a: filtered, want: Denied},
-		"the first time, nothing, without a leader":    {c: Compared{}, a: leaderless, want: Foreign},
-		"the first time, nothing, and it has no index": {c: Compared{}, a: strange, want: Foreign},
+		"the same, by a watch":                                    {c: same, a: watch, want: Same},
+		"the same, to a token that does not show all":             {c: same, a: filtered, want: Same},
+		"the same, without headers":                               {c: same, a: at(9, leaderless), want: Same},
+		"something else, by a watch":                              {c: known, a: watch, want: Believe},
+		"something else, by a server that lags behind":            {c: known, a: late, want: Doubt},
+		"the same, by a server that lags behind":                  {c: same, a: late, want: Doubt},
+		"the first time, by a server that lags behind":            {c: first, a: late, want: Doubt},
+		"one less, by a watch":                                    {c: less(1), a: watch, want: Doubt},
+		"one less, for certain":                                   {c: less(1), a: certain, want: Believe},
+		"one in the place of another, by a watch":                 {c: replaced, a: watch, want: Doubt},
+		"one in the place of another, filtered":                   {c: replaced, a: filtered, want: Partial},
+		"one less, filtered":                                      {c: less(1), a: filtered, want: Partial},
+		"one less, without a leader":                              {c: less(1), a: leaderless, want: Foreign},
+		"nothing, by a watch":                                     {c: less(3), a: watch, want: Doubt},
+		"nothing, for certain":                                    {c: less(3), a: certain, want: Believe},
+		"nothing, filtered":                                       {c: less(3), a: filtered, want: Denied},
+		"nothing, without a leader":                               {c: less(3), a: leaderless, want: Foreign},
+		"nothing, without an index":                               {c: less(3), a: strange, want: Foreign},
+		"nothing, without an index, by a watch":                   {c: less(3), a: Answer{}, want: Foreign},
+		"an older thing, by a watch":                              {c: older, a: watch, want: Doubt},
+		"an older thing, for certain":                             {c: older, a: certain, want: Believe},
+		"at an older index, by a watch":                           {c: same, a: at(4, watch), want: Doubt},
+		"at an older index, for certain":                          {c: same, a: at(4, certain), want: Same, reset: true},
+		"one less at an older index, for certain":                 {c: less(1), a: at(4, certain), want: Believe, reset: true},
+		"one less where indexes cannot be compared":               {c: unordered, a: at(1, certain), want: Believe},
+		"the first time, by a watch":                              {c: first, a: watch, want: Believe},
+		"the first time, filtered":                                {c: first, a: filtered, want: Believe},
+		"less than an earlier run published, by a watch":          {c: restart, a: watch, want: Doubt},
+		"less than an earlier run published, for certain":         {c: restart, a: certain, want: Believe},
+		"less than an earlier run published, filtered":            {c: restart, a: filtered, want: Partial},
+		"less than an earlier run published, without a leader":    {c: restart, a: leaderless, want: Foreign},
+		"less than an earlier run published, by one that is late": {c: restart, a: late, want: Doubt},
+		"the first time, nothing, by a watch":                     {c: Compared{}, a: watch, want: Doubt},
+		"the first time, nothing, for certain":                    {c: Compared{}, a: certain, want: Believe},
+		"the first time, nothing, filtered":                       {c: Compared{}, a: filtered, want: Denied},
+		"the first time, nothing, without a leader":               {c: Compared{}, a: leaderless, want: Foreign},
+		"the first time, nothing, and it has no index":            {c: Compared{}, a: strange, want: Foreign},
 	} {
 		assert.Equal(t, c.want, Judge(c.c, c.a), name)
 		if c.want == Same || c.want == Believe || c.want == Partial { // of the others it means nothing
@@ -93,6 +99,7 @@ func TestLossOfData(t *testing.T) {
 	kept := func(c *Compared) { c.Kept = 3 }
 	once := func(c *Compared) { c.Kept = 1 }
 	remade := func(c *Compared) { c.Remade = 3 }
+	other := func(c *Compared) { c.Other = true }
 	rewritten := func(c *Compared) { c.Remade, c.Rewritten = 1, true }
 	for name, c := range map[string]struct {
 		c    Compared
@@ -111,6 +118,8 @@ func TestLossOfData(t *testing.T) {
 		"some, and some others were made anew":               {missing(2, remade, kept), certain, false},
 		"none, and all others were made anew":                {missing(0, remade), certain, false},
 		"some, and another was made when it was not":         {missing(2, kept, rewritten), certain, true},
+		"one, of another cluster":                            {missing(1, kept, other), certain, true},
+		"none, of another cluster":                           {missing(0, kept, other), certain, true},
 		"some, at an older index":                            {missing(2), at(4, certain), true},
 		"some, at an older index, and the rest is as it was": {missing(2, kept), at(4, certain), true},  // it may be made anew at the same index
 		"most, in an outage, and one other is as it was":     {missing(6, outage, once), certain, true}, // the same
@@ -120,6 +129,13 @@ func TestLossOfData(t *testing.T) {
 		assert.Equal(t, c.want, Reset(c.c, c.a), name)
 	}
 	assert.False(t, Reset(Compared{Before: 10, Missing: 10, Outage: true, OneByOne: true}, certain), "of a first answer nothing is known")
+}
+
+func TestOther(t *testing.T) {
+	assert.True(t, Other("a", "b"))
+	assert.False(t, Other("a", "a"))
+	assert.False(t, Other("", "b"), "what it was is not known")
+	assert.False(t, Other("a", ""), "what it is is not known")
 }
 
 func TestMade(t *testing.T) {
@@ -144,7 +160,7 @@ func TestSuspicion(t *testing.T) {
 func TestRecordsAreKept(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	suspicion := Suspicion{now.Add(time.Minute), "why"}
-	all := Records{Of: "these", Parts: map[string]Record{"": {Index: 7, Names: []string{"a"}, Made: Made{"n": 3}, Held: []string{"b"}, Suspicion: suspicion}}}
+	all := Records{Of: "these", Parts: map[string]Record{"": {Index: 7, Cluster: "c", Names: []string{"a"}, Made: Made{"n": 3}, Held: []string{"b"}, Suspicion: suspicion}}}
 	got, err := Decode(all.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, all, got)

@@ -1,5 +1,8 @@
 package judge
 
+// Other reports whether what is now is another cluster than what was before; empty is what is not known.
+func Other(before, now string) bool { return before != "" && now != "" && before != now }
+
 // Made says when things were created: CreateIndex by name. A thing that is changed keeps it; one that is deleted and made
 // again has a new one, higher than all indexes before. So it tells a Consul that went on from one that began anew.
 type Made map[string]uint64

@@ -9,7 +9,8 @@ import (
 // Record is what has to outlive a run, and the process, to judge the first answer after it as any other: without it
 // a restart would take what a Consul that lost its data does not list yet for gone.
 type Record struct {
-	Index uint64 `json:"index"` // of the answer that was believed last
+	Index   uint64 `json:"index"`             // of the answer that was believed last
+	Cluster string `json:"cluster,omitempty"` // that gave it, if it is known
 	// Names are those of the things that there were, and Made when some of them, or of what they are on, were created.
 	Names []string `json:"names,omitempty"`
 	Made  Made     `json:"made,omitempty"`

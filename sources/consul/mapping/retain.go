@@ -13,9 +13,34 @@ import (
 	"tributary/resource"
 )
 
+// Lost returns how many endpoints of what was made of a service, in an earlier run, have no instance in.
+func Lost(before []*resource.Resource, in []Service) int {
+	there, lost := places(in), make(map[string]bool)
+	count := func(e *networking.WorkloadEntry) {
+		if !there.has(e) {
+			lost[fmt.Sprint(e.Address, e.Ports)] = true // an alias has it again
+		}
+	}
+	for _, r := range before {
+		spec, err := r.Spec()
+		if err != nil {
+			continue // what cannot be decoded cannot be kept, either
+		}
+		switch was := spec.(type) {
+		case *networking.WorkloadEntry:
+			count(was)
+		case *networking.ServiceEntry:
+			for _, e := range was.Endpoints {
+				count(e)
+			}
+		}
+	}
+	return len(lost)
+}
+
 // Retain returns what was made of a service with all that an earlier run had made of it and whose instances are not there:
-// objects, and endpoints of ServiceEntries. It is for a Consul that lost its data, while its agents are still telling it
-// anew what they have. What is there, healthy or not, is as now has it.
+// objects, and endpoints of ServiceEntries. It is for what may be hidden from us, or a Consul that lost its data, while its agents
+// are still telling it anew what they have. What is there, healthy or not, is as now has it.
 func Retain(now, before []*resource.Resource, in []Service) ([]*resource.Resource, error) {
 	there := places(in)
 	all := slices.Clone(now)
