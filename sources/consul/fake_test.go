@@ -49,6 +49,7 @@ type world struct {
 	note      []byte             // what it kept
 	blind     bool               // it does not answer the witnesses
 	mute      error              // for questions about rights
+	nameless  error              // for those which cluster it is
 	refused   error              // for every service
 	odd       map[string]error   // the same, for some
 	lags      map[string]reading // what a server that lags behind answers of some, which is asked if any server will do
@@ -149,11 +150,12 @@ func (w *world) services(ctx context.Context, d domain, q query) (l listing, err
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirming: q.level == certain, Filtered: f.hides}}
 		l.anonymous = f.shows != nil
-		for name := range f.services {
-			if !f.hides && name != f.skips && f.visible(name) {
+		for name, i := range f.services {
+			if !f.hides && name != f.skips && f.visible(name) && (len(i.list) == 0 || len(f.shown(i).list) > 0) {
 				l.names[name] = nil
 			}
 		}
+		l.Filtered = l.Filtered || f.nodes != nil
 		return l.Index
 	})
 	w.mu.Lock()
@@ -188,7 +190,7 @@ func (w *world) service(ctx context.Context, d domain, name string, q query) (r 
 		}
 		if f.nodes != nil {
 			r.Filtered = q.index == 0
-			r.instances = newInstances(slices.DeleteFunc(slices.Clone(r.instances.list), func(e *api.ServiceEntry) bool { return !f.nodes[e.Node.Node] }))
+			r.instances = f.shown(r.instances)
 		}
 		if r.anonymous = f.shows != nil; !f.visible(name) {
 			r.instances = instances{}
@@ -239,13 +241,21 @@ func (w *world) nodes(ctx context.Context, d domain, q query) (all marks, at uin
 func (w *world) cluster(_ context.Context, d domain) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.domains[d].cluster, w.domains[d].fails
+	return w.domains[d].cluster, cmp.Or(w.domains[d].fails, w.nameless)
 }
 
 func (w *world) pulse(_ context.Context, d domain) (dial.Pulse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.domains[d].pulse, w.domains[d].fails
+}
+
+// shown are the instances on nodes that the token may see.
+func (f *fakeDomain) shown(i instances) instances {
+	if f.nodes == nil {
+		return i
+	}
+	return newInstances(slices.DeleteFunc(slices.Clone(i.list), func(e *api.ServiceEntry) bool { return !f.nodes[e.Node.Node] }))
 }
 
 func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }

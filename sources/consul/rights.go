@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -121,20 +122,8 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 	if !l.Confirming || l.anonymous == l.Filtered {
 		return nil
 	}
-	var rights []dial.Right
 	r.mu.Lock()
-	for name := range p.listing.names {
-		if _, there := l.names[name]; !there {
-			rights = append(rights, dial.Right{Resource: "service", Name: name})
-		}
-	}
-	for name, s := range p.services { // those that were listed before, and are held, or of which nothing is known
-		if _, there := l.names[name]; !there && !s.delisted && (!s.known || len(s.instances.list) > 0) {
-			if _, there := p.listing.names[name]; !there {
-				rights = append(rights, dial.Right{Resource: "service", Name: name})
-			}
-		}
-	}
+	rights := p.rightsToNames(*l)
 	r.mu.Unlock()
 	switch {
 	case len(rights) == 0 && len(l.names) > 0:
@@ -142,7 +131,6 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 	case len(rights) == 0 || p.peer != "":
 		rights = []dial.Right{{Resource: "service"}}
 	}
-	slices.SortFunc(rights, func(a, b dial.Right) int { return strings.Compare(a.Name, b.Name) })
 	may, err := r.decide(ctx, p, l.anonymous, rights, &l.Filtered)
 	if !may || err != nil {
 		return err
@@ -159,4 +147,33 @@ func (r *run) unmaskNames(ctx context.Context, p *part, l *listing) error {
 	}
 	*l = again
 	return nil
+}
+
+// rightsToNames are those that show the services that are missing in l: to read them, and the nodes that they are on. A service
+// whose nodes are all hidden is not among the names. The caller holds mu of run.
+func (p *part) rightsToNames(l listing) []dial.Right {
+	needed := make(map[dial.Right]bool)
+	need := func(name string) {
+		needed[dial.Right{Resource: "service", Name: name}] = true
+		nodes := p.nodes.believed // on any of them, as far as we know
+		if s := p.services[name]; s != nil && s.known && !s.restored {
+			nodes = s.instances.nodes()
+		}
+		for node := range nodes {
+			needed[dial.Right{Resource: "node", Name: node}] = true
+		}
+	}
+	for name := range p.listing.names {
+		if _, there := l.names[name]; !there {
+			need(name)
+		}
+	}
+	for name, s := range p.services { // those that were listed before, and are held, or of which nothing is known
+		if _, there := l.names[name]; !there && !s.delisted && (!s.known || len(s.instances.list) > 0) {
+			need(name)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(needed), func(a, b dial.Right) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+	})
 }

@@ -121,7 +121,7 @@ func TestAWipedConsulIsNotBelieved(t *testing.T) {
 	c.Set("mesh/a", entryText("a", 80))
 	r := runSource(t, c, Settings{ResetHold: time.Second})
 	r.await("sync", r.table.Synced)
-	c.Wipe()
+	r.wipe()
 	r.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
 	require.True(t, r.has("a"))
 	c.Set("other/x", "") // does not end it
