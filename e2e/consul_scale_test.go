@@ -37,6 +37,10 @@ type costs struct {
 	reads                 []int         // for each flip
 	flips                 []time.Duration
 	limited               int // answers 429
+
+	again                 time.Duration // until everything was read again after a restart
+	againReads            int
+	againTheirs, againOwn time.Duration // CPU for it; its own with that of its start
 }
 
 // TestConsulScale measures what a large catalog costs, and what one check that flips costs; then the same for a loop that
@@ -94,6 +98,18 @@ func TestConsulScale(t *testing.T) {
 		return strings.Join(all, ", ")
 	})
 	row("answers 429", func(c costs) string { return fmt.Sprint(c.limited) })
+	restarted := func(of func(costs) string) func(costs) string {
+		return func(c costs) string {
+			if c.againReads == 0 {
+				return "–"
+			}
+			return of(c)
+		}
+	}
+	row("restart: until all was read", restarted(func(c costs) string { return seconds(c.again) }))
+	row("restart: reads of services", restarted(func(c costs) string { return fmt.Sprint(c.againReads) }))
+	row("restart: CPU, Consul", restarted(func(c costs) string { return seconds(c.againTheirs) }))
+	row("restart: CPU, reader", restarted(func(c costs) string { return seconds(c.againOwn) }))
 	fmt.Println(table.String())
 
 	for _, c := range all {
@@ -201,8 +217,29 @@ func measureTributary(t *testing.T, consul *fixture.Consul, from fixture.ConfigS
 		require.Len(t, stream.NextWithin(t, time.Minute).GetResources(), 1)
 	}
 	c.limited = tributary.Metric(t, "tributary_consul_rate_limited_total", "")
+	measureRestart(t, consul, tributary, &c)
 	tributary.Terminate(t, 20*time.Second)
 	return c
+}
+
+// measureRestart measures a start with what an earlier run has left on disk.
+func measureRestart(t *testing.T, consul *fixture.Consul, tributary *fixture.Tributary, c *costs) {
+	t.Helper()
+	tributary.Terminate(t, 20*time.Second)
+	theirs, began := consul.Usage(t).CPU, time.Now()
+	tributary.Restart(t)
+	tributary.WaitFor(t, time.Minute, func() error {
+		_, _, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
+		return err
+	})
+	tributary.WaitFor(t, 3*time.Minute, func() error {
+		c.againReads = tributary.Metric(t, "tributary_consul_reads_total", "")
+		if s := source(t, tributary, "consul"); s.State != "healthy" || s.Stale || c.againReads < scaleServices {
+			return fmt.Errorf("%d reads, the source is %v", c.againReads, s)
+		}
+		return nil
+	})
+	c.again, c.againTheirs, c.againOwn = time.Since(began), consul.Usage(t).CPU-theirs, tributary.Usage(t).CPU
 }
 
 // awaitRead waits until tributary has made another read, and returns how many it has made a moment later.
