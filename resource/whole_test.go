@@ -97,7 +97,7 @@ func plainComments(text []byte) (plain []byte) {
 	for line := range yamldoc.Lines(text) {
 		if bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")) {
 			line = bytes.Map(func(r rune) rune {
-				if r == utf8.RuneError || unicode.IsControl(r) && !unicode.IsSpace(r) {
+				if r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n\u0085", r) {
 					return '?'
 				}
 				return r

@@ -412,11 +412,16 @@ func TestRootComesAndGoes(t *testing.T) {
 		l.write("a.yaml", entry("a", "a1.example.com"))
 		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
 		l.await("it is synced", l.table.Synced)
-		l.disk.set(func() { l.disk.moved = "rules" })
-		require.NoError(t, os.Rename(l.path("a.yaml"), l.path(".a.yaml")))
+		mount := func(moved, from, to string) { // in one moment
+			l.disk.set(func() {
+				l.disk.moved = moved
+				l.rename(from, to)
+			})
+		}
+		mount("rules", "a.yaml", ".a.yaml")
 		l.awaitHealth(sources.Unreachable, "another file system")
-		l.disk.set(func() { l.disk.moved = "" })
-		l.write("a.yaml", entry("a", "a2.example.com"))
+		l.overwrite(".a.yaml", entry("a", "a2.example.com"))
+		mount("", ".a.yaml", "a.yaml")
 		l.awaitHost("a", "a2.example.com")
 		l.neverDeleted("a")
 	})
