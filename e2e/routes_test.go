@@ -1,15 +1,21 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"tributary/e2e/fixture"
 )
@@ -126,6 +132,39 @@ type answer struct {
 	status int
 	body   string
 	header http.Header
+}
+
+// The same with an unmodified gRPC client, which takes a route into use before its balancer if it is not introduced to the cluster first.
+func TestGRPCSubsetMovesOnTributary(t *testing.T) {
+	t.Parallel()
+	var ports []int
+	for range 2 {
+		_, port, err := net.SplitHostPort(serveGRPC(t, func(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, health.NewServer()) }))
+		require.NoError(t, err)
+		n, err := strconv.Atoi(port)
+		require.NoError(t, err)
+		ports = append(ports, n)
+	}
+	dir := t.TempDir()
+	write(t, dir, "echo.yaml", moved(50051, 0, ports[0]))
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	ask := grpcClient(t, tributary.XDS, "xds:///echo.mesh.internal:50051")
+	require.Eventually(t, func() bool { return ask() == ports[0] }, 10*time.Second, 20*time.Millisecond)
+	l := startLoad(t, func() (string, error) {
+		port := ask()
+		if port == 0 {
+			return "", errors.New("the call failed")
+		}
+		return strconv.Itoa(port), nil
+	})
+	for n := 1; n <= 20; n++ {
+		to := ports[n%2]
+		write(t, dir, "echo.yaml", moved(50051, n, to))
+		l.until(t, strconv.Itoa(to))
+	}
+	require.Zero(t, l.end(), "calls that failed")
+	t.Logf("%d calls answered", l.answered.Load())
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "the client rejected something")
 }
 
 func handler(t *testing.T, serve http.HandlerFunc) (port int) {
