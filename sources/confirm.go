@@ -130,7 +130,9 @@ func (l *ledger) confirm(g *group, source string) {
 	if err := json.Unmarshal([]byte(g.print.Said), &s); err != nil {
 		return // its sum says that it is what was written
 	}
-	g.warnings, g.foreign = s.Warnings, s.Foreign
+	l.warnings += len(s.Warnings) - len(g.warnings)
+	l.foreign += s.Foreign - g.foreign
+	g.warnings, g.foreign, g.excluded = s.Warnings, s.Foreign, nil
 	for _, e := range s.Excluded {
 		g.excluded = append(g.excluded, Excluded{Source: source, Key: e.Key, Place: e.Place})
 	}
@@ -138,6 +140,4 @@ func (l *ledger) confirm(g *group, source string) {
 	for _, w := range s.Warned {
 		g.warned[w.Key] = w.Warnings
 	}
-	l.warnings += len(g.warnings)
-	l.foreign += g.foreign
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidwall/btree"
+
 	"tributary/resource"
 	"tributary/sources/lastgood"
 )
@@ -18,14 +20,23 @@ type ledger struct {
 	// winners has the resource in force for each key, and contenders, for those keys that several groups have, all of
 	// them in order of group. The first contender is the winner. A last good version wins only where no group has the key.
 	winners    map[resource.Key]candidate
-	contenders map[resource.Key][]candidate
-	rejecting  map[resource.Key][]*group // by key, those that have a reject of it, in order
+	contenders map[resource.Key]*btree.BTreeG[candidate]
+	rejecting  map[resource.Key]*btree.BTreeG[*group] // by key, those that have a reject of it, in order
+	held       held                                   // what is served besides
 
 	counts      map[resource.Kind]int // winners by kind
 	quarantined int                   // over all groups
 	repeated    int                   // the same, of group.repeated
 	warnings    int                   // the same
 	foreign     int                   // the same
+	unsure      int                   // last good versions in force of which it is not sure that they are meant
+}
+
+// held is who knows what is served though the source has it no longer: the guard, while it holds a loss. For the ledger that
+// is a last good version like any other.
+type held interface {
+	Gone(key resource.Key) *resource.Resource
+	GoneFrom(group string) []*resource.Resource
 }
 
 // group is what one group has. Its slices are never changed, only replaced, so that they may be read without the lock.
@@ -50,12 +61,13 @@ type candidate struct {
 	kept     bool // it is the last good version, and the group has a reject in its place
 }
 
-func newLedger() *ledger {
+func newLedger(by held) *ledger {
 	return &ledger{
+		held:       by,
 		groups:     make(map[string]*group),
 		winners:    make(map[resource.Key]candidate),
-		contenders: make(map[resource.Key][]candidate),
-		rejecting:  make(map[resource.Key][]*group),
+		contenders: make(map[resource.Key]*btree.BTreeG[candidate]),
+		rejecting:  make(map[resource.Key]*btree.BTreeG[*group]),
 		counts:     make(map[resource.Kind]int),
 	}
 }
@@ -79,7 +91,8 @@ type touched struct {
 
 type standing struct {
 	winner    *resource.Resource // nil for none
-	group     *group             // that had it
+	held      *resource.Resource // what is served though there was no winner; nil for nothing
+	group     string             // that had what is served
 	restored  bool               // it was as an earlier run left it
 	contended bool
 }
@@ -97,17 +110,20 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 		l.groups = make(map[string]*group, len(contents))
 		l.winners = make(map[resource.Key]candidate, n)
 	}
-	var fresh []*group
+	var may suspects
 	for _, content := range contents {
-		known := l.groups[content.Group] != nil
-		if g := l.replaceOne(content, now, before, &c); !known && content.Renamable {
-			fresh = append(fresh, g)
+		g := l.replaceOne(content, now, before, &c)
+		if content.Renamable {
+			may.add(g)
 		}
+	}
+	for _, content := range contents {
+		l.ask(content.Group, before)
 	}
 	for _, key := range before.keys {
 		was := before.was[key]
-		if _, ok := l.winners[key]; !ok && was.winner != nil {
-			l.stand(key, was, fresh)
+		if _, ok := l.winners[key]; !ok {
+			l.stand(key, was, may)
 		}
 		w, ok := l.winners[key]
 		switch {
@@ -122,13 +138,12 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 		case ok && w.resource != was.winner:
 			c.puts = append(c.puts, w.resource)
 		}
-		if all := l.contenders[key]; len(all) > 0 && !was.contended {
-			c.conflicts = append(c.conflicts, conflict(key, w.resource, all[1].resource))
+		if all := l.contenders[key]; all != nil && !was.contended {
+			second, _ := all.GetAt(1)
+			c.conflicts = append(c.conflicts, conflict(key, w.resource, second.resource))
 		}
 	}
-	for i, q := range c.quarantined {
-		c.quarantined[i] = l.told(q)
-	}
+	l.tell(c.quarantined)
 	return c
 }
 
@@ -222,24 +237,25 @@ func (l *ledger) add(g *group, r *resource.Resource, before *touched) *resource.
 	before.touch(key, w, contended)
 	switch {
 	case taken && w.kept: // it is not needed any more
-		delete(w.group.keeps, key)
+		l.unkeep(w.group, key)
 		l.winners[key] = candidate{group: g, resource: r}
 		return r
 	case !taken, w.group == g && !contended:
 		l.winners[key] = candidate{group: g, resource: r}
 		return r
 	case !contended:
-		all = []candidate{w}
+		all = ordered(func(a, b candidate) bool { return a.group.name < b.group.name })
+		all.Set(w)
+		l.contenders[key] = all
 	}
-	i, found := slices.BinarySearchFunc(all, g.name, candidate.compareGroup)
-	if found {
-		all[i].resource = r
-	} else {
-		all = slices.Insert(all, i, candidate{group: g, resource: r})
-	}
-	l.contenders[key] = all
-	l.winners[key] = all[0]
+	all.Set(candidate{group: g, resource: r})
+	l.winners[key], _ = all.Min()
 	return r
+}
+
+// ordered returns a set in that order.
+func ordered[T any](less func(a, b T) bool) *btree.BTreeG[T] {
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: 4}) // most have two
 }
 
 // drop removes the candidate of g for key.
@@ -250,21 +266,25 @@ func (l *ledger) drop(g *group, key resource.Key, before *touched) {
 		delete(l.winners, key)
 		return
 	}
-	if i, found := slices.BinarySearchFunc(all, g.name, candidate.compareGroup); found {
-		all = slices.Delete(all, i, i+1)
-	}
-	l.winners[key] = all[0]
-	if len(all) == 1 {
+	all.Delete(candidate{group: g})
+	l.winners[key], _ = all.Min()
+	if all.Len() == 1 {
 		delete(l.contenders, key)
-	} else {
-		l.contenders[key] = all
 	}
 }
 
 // touch notes how key stands, the first time.
 func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
+	was := standing{winner: winner.resource, contended: contended}
+	if winner.group != nil {
+		was.group, was.restored = winner.group.name, winner.group.restored
+	}
+	t.note(key, was)
+}
+
+func (t *touched) note(key resource.Key, was standing) {
 	if _, noted := t.was[key]; !noted {
-		t.was[key] = standing{winner.resource, winner.group, winner.group != nil && winner.group.restored, contended}
+		t.was[key] = was
 		t.keys = append(t.keys, key)
 	}
 }
@@ -298,11 +318,10 @@ func (l *ledger) quarantineList() []Quarantined {
 	}
 	qs := make([]Quarantined, 0, l.quarantined)
 	for _, g := range l.groups {
-		for _, q := range g.quarantine {
-			qs = append(qs, l.told(q))
-		}
+		qs = append(qs, g.quarantine...)
 	}
 	slices.SortStableFunc(qs, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
+	l.tell(qs)
 	return qs
 }
 
@@ -325,9 +344,12 @@ func (l *ledger) conflictList() []Conflict {
 	}
 	losers := make(map[resource.Key][]string)
 	for key, all := range l.contenders {
-		for _, c := range all[1:] {
-			losers[key] = append(losers[key], c.resource.Origin().Place)
-		}
+		all.Scan(func(c candidate) bool {
+			if c.group != l.winners[key].group {
+				losers[key] = append(losers[key], c.resource.Origin().Place)
+			}
+			return true
+		})
 	}
 	if l.repeated > 0 {
 		for _, name := range l.names() {
@@ -350,12 +372,10 @@ func (l *ledger) conflictList() []Conflict {
 func (l *ledger) conflicts() int {
 	n := l.repeated
 	for _, all := range l.contenders {
-		n += len(all) - 1
+		n += all.Len() - 1
 	}
 	return n
 }
-
-func (c candidate) compareGroup(name string) int { return cmp.Compare(c.group.name, name) }
 
 func compareKeys(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }
 

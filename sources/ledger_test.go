@@ -23,6 +23,12 @@ func keyed(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
 }
 
+// nothing is held.
+type nothing struct{}
+
+func (nothing) Gone(resource.Key) *resource.Resource { return nil }
+func (nothing) GoneFrom(string) []*resource.Resource { return nil }
+
 // TestLedger checks the ledger, through random histories, against a model that works everything out anew each time.
 func TestLedger(t *testing.T) {
 	groups := []string{"a", "b", "c"}
@@ -45,7 +51,7 @@ func TestLedger(t *testing.T) {
 		return c
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLedger()
+		l := newLedger(nothing{})
 		model := newModel(groups)
 		store := make(map[resource.Key]*resource.Resource) // what a table makes of the changes
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
@@ -81,7 +87,8 @@ func TestLedger(t *testing.T) {
 			empty = append(empty, admitted{Content: Content{Group: g}})
 		}
 		l.replace(empty, time.Unix(2, 0))
-		require.Equal(t, newLedger(), l, "nothing is left of what was withdrawn")
+		require.Zero(t, l.unsure)
+		require.Equal(t, newLedger(nothing{}), l, "nothing is left of what was withdrawn")
 	})
 }
 
@@ -93,7 +100,6 @@ type model struct {
 }
 
 type modelGroup struct {
-	known     bool
 	restored  bool // it is as it was found after a restart
 	has       map[resource.Key]*resource.Resource
 	rejected  map[resource.Key]bool
@@ -139,7 +145,6 @@ func (m *model) restart() {
 				next.has[key] = r
 			}
 		}
-		next.known = len(next.has) > 0
 		m.groups[name] = next
 	}
 	clear(m.kept)
@@ -152,13 +157,13 @@ func (m *model) replace(contents []admitted) {
 		owners[key], _ = m.owner(key)
 		restored[key] = m.groups[owners[key]].restored
 	}
-	var fresh []string
+	var may []string // be what has gone elsewhere
 	for _, c := range contents {
 		maps.DeleteFunc(m.kept, func(_ resource.Key, r *resource.Resource) bool { return r.Origin().Group == c.Group })
-		if !m.groups[c.Group].known && c.Renamable {
-			fresh = append(fresh, c.Group)
+		if c.Renamable {
+			may = append(may, c.Group)
 		}
-		next := &modelGroup{known: len(c.Resources)+len(c.Rejects) > 0, has: make(map[resource.Key]*resource.Resource), rejected: make(map[resource.Key]bool)}
+		next := &modelGroup{has: make(map[resource.Key]*resource.Resource), rejected: make(map[resource.Key]bool)}
 		for _, r := range c.Rejects {
 			next.rejected[r.Key] = true
 			next.anonymous = next.anonymous || r.Key == resource.Key{}
@@ -176,13 +181,13 @@ func (m *model) replace(contents []admitted) {
 			continue
 		}
 		keeper := ""
-		for _, name := range slices.Concat(m.names, []string{owners[key]}, fresh) {
+		for _, name := range slices.Concat(m.names, []string{owners[key]}, may) {
 			g := m.groups[name]
 			if keeper == "" && g.rejected[key] {
 				keeper = name
 			}
 		}
-		for _, name := range slices.Concat([]string{owners[key]}, fresh) {
+		for _, name := range slices.Concat([]string{owners[key]}, may) {
 			if keeper == "" && m.groups[name].anonymous && (name == owners[key] || !restored[key]) {
 				keeper = name
 			}
@@ -203,6 +208,15 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 		losers += len(c.Losers)
 	}
 	require.Equal(t, losers, l.conflicts())
+	unsure := 0
+	for _, g := range l.groups {
+		for _, sure := range g.keeps {
+			if !sure {
+				unsure++
+			}
+		}
+	}
+	require.Equal(t, unsure, l.unsure)
 	has, repeated := len(m.kept), 0
 	for name, g := range m.groups {
 		has += len(g.has)
@@ -214,7 +228,7 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 }
 
 func TestQuarantineKeepsItsTime(t *testing.T) {
-	l := newLedger()
+	l := newLedger(nothing{})
 	bad := func(reason string, key resource.Key) []admitted {
 		return []admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New(reason)}}}}}
 	}
@@ -234,7 +248,7 @@ func TestQuarantineKeepsItsTime(t *testing.T) {
 
 func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 	for _, key := range []resource.Key{{}, {Kind: "ServiceEntri", Namespace: "default", Name: "x"}, {Kind: resource.ServiceEntry}} {
-		l := newLedger()
+		l := newLedger(nothing{})
 		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{made("x", "1", "p")}}}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}}}}, time.Unix(2, 0))
 		require.Empty(t, c.deletes, "%+v", key)
@@ -243,7 +257,7 @@ func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 }
 
 func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
-	l := newLedger()
+	l := newLedger(nothing{})
 	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p")}
 	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
@@ -259,7 +273,7 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 			"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %[1]s}\nspec: {hosts: [%[1]s.example]}\n", name)
 	}
 	for _, foreign := range []resource.Foreign{resource.ForeignIgnore, resource.ForeignWarn, resource.ForeignError} {
-		l := newLedger()
+		l := newLedger(nothing{})
 		o := resource.Options{ForeignKinds: foreign}
 		l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
 		c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
@@ -284,7 +298,7 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 
 // TestWhatIsUnreadableSaysWhatItKeeps shows that what is served for want of certainty can be told from what is in the file.
 func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
-	l := newLedger()
+	l := newLedger(nothing{})
 	old := []*resource.Resource{made("x", "1", "p"), made("y", "1", "p"), made("z", "1", "p")}
 	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	l.replace([]admitted{{Content: Content{
@@ -302,7 +316,7 @@ func TestWhatIsUnreadableSaysWhatItKeeps(t *testing.T) {
 func BenchmarkReplaceOne(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
-			l := newLedger()
+			l := newLedger(nothing{})
 			var all []admitted
 			for i := range n {
 				name := fmt.Sprintf("e%d", i)
@@ -373,6 +387,39 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 			map[resource.Key]string{},
 			nil,
 		},
+		"joined with another and too broken to tell in one moment": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a")), group("b", nil, made("y", "1", "b"))},
+				{group("a", nil), group("b", tooBroken, made("y", "1", "b"))},
+			},
+			map[resource.Key]string{x: "a", y: "b"},
+			[]string{x.String()},
+		},
+		"joined with another of which the kind is mistyped": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a"), made("z", "1", "a")), group("b", nil, made("y", "1", "b"))},
+				{group("a", nil), group("b", []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"})}, made("y", "1", "b"))},
+			},
+			map[resource.Key]string{x: "a", y: "b"},
+			[]string{x.String()},
+		},
+		"joined with one that has been too broken to tell for long": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a")), group("b", tooBroken)},
+				{group("a", nil), group("b", tooBroken)},
+			},
+			map[resource.Key]string{x: "a"},
+			[]string{x.String()},
+		},
+		"what was joined is mended": {
+			[][]admitted{
+				{group("a", nil, made("x", "1", "a")), group("b", nil, made("y", "1", "b"))},
+				{group("a", nil), group("b", tooBroken, made("y", "1", "b"))},
+				{group("b", nil, made("y", "1", "b"))},
+			},
+			map[resource.Key]string{y: "b"},
+			nil,
+		},
 		"the last good version is the newest": {
 			[][]admitted{
 				{group("a", nil, made("x", "1", "a"))},
@@ -393,7 +440,7 @@ func TestLastGoodIsOfTheSource(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, store := newLedger(), make(map[resource.Key]string)
+			l, store := newLedger(nothing{}), make(map[resource.Key]string)
 			for i, step := range test.steps {
 				c := l.replace(step, time.Unix(int64(i), 0))
 				for _, key := range c.deletes {

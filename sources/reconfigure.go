@@ -130,11 +130,12 @@ func (s *sink) rename(name string) {
 		return
 	}
 	s.source.set(name)
-	s.guard.Apply(s.ledger.relabel(name), nil)
+	s.ledger.relabel(name)
+	s.guard.Relabel(name)
 }
 
-// relabel makes name the source of all that it has, and returns what is in force.
-func (l *ledger) relabel(name string) (winners []*resource.Resource) {
+// relabel makes name the source of all that it has.
+func (l *ledger) relabel(name string) {
 	for _, g := range l.groups {
 		has := make([]*resource.Resource, len(g.has))
 		for i, r := range g.has {
@@ -150,10 +151,6 @@ func (l *ledger) relabel(name string) (winners []*resource.Resource) {
 			g.excluded[i].Source = name
 		}
 	}
-	for _, w := range l.winners {
-		winners = append(winners, w.resource)
-	}
-	return winners
 }
 
 func relabelled(r *resource.Resource, name string) *resource.Resource {
@@ -167,9 +164,7 @@ func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resour
 	if w, ok := l.winners[key]; ok && w.group == g {
 		l.winners[key] = candidate{group: g, resource: r, kept: w.kept}
 	}
-	for i, c := range l.contenders[key] {
-		if c.group == g {
-			l.contenders[key][i].resource = r
-		}
+	if all := l.contenders[key]; all != nil {
+		all.Set(candidate{group: g, resource: r})
 	}
 }

@@ -51,15 +51,20 @@ func (rs rejects) mayBe(key resource.Key) bool { return rs.anonymous || rs.names
 // reject enters the rejects of g in the place of those it had.
 func (l *ledger) reject(g *group, all []Reject) {
 	for key := range g.rejects.keys {
-		l.rejecting[key] = slices.DeleteFunc(l.rejecting[key], func(o *group) bool { return o == g })
-		if len(l.rejecting[key]) == 0 {
+		if of := l.rejecting[key]; of.Len() == 1 {
 			delete(l.rejecting, key)
+		} else {
+			of.Delete(g)
 		}
 	}
 	g.rejects = sortOut(all)
 	for key := range g.rejects.keys {
-		at, _ := slices.BinarySearchFunc(l.rejecting[key], g.name, func(o *group, name string) int { return cmp.Compare(o.name, name) })
-		l.rejecting[key] = slices.Insert(l.rejecting[key], at, g)
+		of := l.rejecting[key]
+		if of == nil {
+			of = ordered(func(a, b *group) bool { return a.name < b.name })
+			l.rejecting[key] = of
+		}
+		of.Set(g)
 	}
 }
 
@@ -68,19 +73,85 @@ func (l *ledger) letGo(g *group, before *touched) {
 	for key := range g.keeps {
 		before.touch(key, l.winners[key], false)
 		delete(l.winners, key)
+		l.unkeep(g, key)
 	}
 	g.keeps = nil
 }
 
-// stand puts the last good version of a key that no group has any longer in force, if a reject may be what has become of
-// it. fresh are the groups that are new with this change and may have had another name: what such a group
-// rejects, and of which it cannot be told what it is, may be what another group had.
-func (l *ledger) stand(key resource.Key, was standing, fresh []*group) {
-	by, sure := l.standIn(key, was, fresh)
+func (l *ledger) unkeep(g *group, key resource.Key) {
+	if sure, keeps := g.keeps[key]; keeps && !sure {
+		l.unsure--
+	}
+	delete(g.keeps, key)
+}
+
+// suspects are the groups of a call in which anything may be that others no longer have from then on: what they reject cannot be
+// told, and what is renamed or joined is so in one moment.
+type suspects struct {
+	any       *group                  // the first in which any object may be
+	namesakes map[resource.Key]*group // the same of one name
+}
+
+func (s *suspects) add(g *group) {
+	if g.rejects.anonymous && s.any == nil {
+		s.any = g
+	}
+	for name := range g.rejects.namesakes {
+		if s.namesakes == nil {
+			s.namesakes = make(map[resource.Key]*group)
+		}
+		if s.namesakes[name] == nil {
+			s.namesakes[name] = g
+		}
+	}
+}
+
+func (s *suspects) of(key resource.Key) *group {
+	if g := s.namesakes[namesake(key)]; g != nil {
+		return g
+	}
+	return s.any
+}
+
+// ask finds what is held that the rejects of a group may be: the source had said that it is gone, and it is served all the same.
+func (l *ledger) ask(group string, before *touched) {
+	g := l.groups[group]
+	if g == nil {
+		return
+	}
+	note := func(r *resource.Resource) {
+		if _, has := l.winners[r.Key()]; !has {
+			before.note(r.Key(), standing{held: r, group: r.Origin().Group})
+		}
+	}
+	for key := range g.rejects.keys {
+		if r := l.held.Gone(key); r != nil {
+			note(r)
+		}
+	}
+	if !g.rejects.anonymous && len(g.rejects.namesakes) == 0 {
+		return
+	}
+	for _, r := range l.held.GoneFrom(group) {
+		if g.rejects.mayBe(r.Key()) {
+			note(r)
+		}
+	}
+}
+
+// stand puts the last good version of a key that no group has any longer in force, if a reject may be what has become of it.
+func (l *ledger) stand(key resource.Key, was standing, may suspects) {
+	r := cmp.Or(was.winner, was.held)
+	if r == nil {
+		return
+	}
+	by, sure := l.standIn(key, was, may)
 	if by == nil {
 		return
 	}
-	r := was.winner
+	if !sure {
+		l.unsure++
+	}
 	if o := r.Origin(); o.Group != by.name { // so that it is found there after a restart
 		o.Group = by.name
 		r = r.WithOrigin(o)
@@ -92,22 +163,18 @@ func (l *ledger) stand(key resource.Key, was standing, fresh []*group) {
 	l.winners[key] = candidate{group: by, resource: r, kept: true}
 }
 
-func (l *ledger) standIn(key resource.Key, was standing, fresh []*group) (by *group, sure bool) {
-	if all := l.rejecting[key]; len(all) > 0 {
-		return all[0], true
+func (l *ledger) standIn(key resource.Key, was standing, may suspects) (by *group, sure bool) {
+	if of := l.rejecting[key]; of != nil {
+		first, _ := of.Min()
+		return first, true
 	}
-	if g := l.groups[was.group.name]; g != nil && g.rejects.mayBe(key) {
+	if g := l.groups[was.group]; g != nil && g.rejects.mayBe(key) {
 		return g, false
 	}
 	if was.restored {
 		return nil, false // who was there before the restart is not known to be new
 	}
-	for _, g := range fresh {
-		if g.rejects.mayBe(key) {
-			return g, false
-		}
-	}
-	return nil, false
+	return may.of(key), false
 }
 
 // quarantine lists the rejects of content. One that was there before keeps its time.
@@ -135,23 +202,85 @@ func quarantine(content admitted, old []Quarantined, now time.Time) []Quarantine
 	return qs
 }
 
-// told returns q with what is in force in its place. That changes with what other groups have.
-func (l *ledger) told(q Quarantined) Quarantined {
-	g := l.groups[q.Group]
-	if g == nil || q.foreign {
-		return q
-	}
-	r := Reject{Key: q.Key()}
-	if r.identified() {
-		w := l.winners[q.Key()]
-		q.LastGoodServes = w.kept
-		return q
-	}
-	for key, sure := range g.keeps {
-		if !sure && (r.anonymous() || namesake(key) == namesake(q.Key())) {
-			q.Keeps = append(q.Keeps, key.String())
+// listed is how many of the objects that something keeps are named.
+const listed = 10
+
+// tell completes qs, which stand by group, with what is in force in their place. That changes with what other groups have.
+func (l *ledger) tell(qs []Quarantined) {
+	var g *group
+	var any kept
+	var named map[resource.Key]kept
+	for i := range qs {
+		q := &qs[i]
+		if of := l.groups[q.Group]; of != g {
+			g, named = of, nil
+		}
+		r := Reject{Key: q.Key()}
+		switch {
+		case g == nil || q.foreign:
+		case r.identified():
+			q.LastGoodServes = l.winners[q.Key()].kept
+		case len(g.keeps) == 0:
+		default:
+			if named == nil { // once a group: all its rejects share the lists
+				any, named = g.keptUnsure()
+			}
+			of := any
+			if !r.anonymous() {
+				of = named[namesake(q.Key())]
+			}
+			q.Keeps, q.KeepsMore = of.names, of.more
 		}
 	}
-	slices.Sort(q.Keeps)
-	return q
+}
+
+// kept names objects.
+type kept struct {
+	names []string
+	more  int
+}
+
+// keptUnsure lists what g keeps without being sure that it is meant, and the same by namesake.
+func (g *group) keptUnsure() (any kept, named map[resource.Key]kept) {
+	keys := make([]resource.Key, 0, len(g.keeps))
+	for key, sure := range g.keeps {
+		if !sure {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, resource.Key.Compare)
+	named = make(map[resource.Key]kept)
+	enter := func(k kept, key resource.Key) kept {
+		if len(k.names) == listed {
+			k.more++
+			return k
+		}
+		return kept{append(k.names, key.String()), k.more}
+	}
+	for _, key := range keys {
+		any = enter(any, key)
+		if name := namesake(key); g.rejects.namesakes[name] {
+			named[name] = enter(named[name], key)
+		}
+	}
+	return any, named
+}
+
+// keeping returns the first of what keeps a key in force of which it is not sure that it is meant.
+func (l *ledger) keeping(key resource.Key) (qs []Quarantined) {
+	const enough = 5
+	w := l.winners[key]
+	if !w.kept || w.group.keeps[key] {
+		return nil
+	}
+	for _, q := range w.group.quarantine {
+		r := Reject{Key: q.Key(), Foreign: q.foreign}
+		if r.anonymous() || !r.identified() && namesake(q.Key()) == namesake(key) {
+			if qs = append(qs, q); len(qs) == enough {
+				break
+			}
+		}
+	}
+	l.tell(qs)
+	return qs
 }

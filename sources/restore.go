@@ -5,6 +5,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/sources/guard"
 	"tributary/sources/lastgood"
 )
 
@@ -38,6 +39,14 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 	byGroup := make(map[string][]*resource.Resource)
 	for r := range from.All() {
+		if kept != nil {
+			if l, held := kept.Held[r.Key()]; held {
+				r = l.Said
+			}
+		}
+		if r == nil { // a loss of it is held, and the guard knows
+			continue
+		}
 		name := r.Origin().Group
 		byGroup[name] = append(byGroup[name], r)
 	}
@@ -61,7 +70,11 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 
 // resume notes that the source begins with what an earlier run left.
 func (s *sink) resume(kept *lastgood.Kept) {
-	if err := s.guard.Resume(kept.Guard); err != nil {
+	held := make(map[resource.Key]guard.Loss, len(kept.Held))
+	for key, l := range kept.Held {
+		held[key] = guard.Loss(l)
+	}
+	if err := s.guard.Resume(kept.Guard, held); err != nil {
 		s.log.Error("what was held before the restart is not known", "err", err)
 	}
 	s.mu.Lock()

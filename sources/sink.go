@@ -58,15 +58,16 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	log = source.logger(log)
 	guarded := guard.Options{Settings: spec.Guard, Log: log}
 	if spec.Memory != nil {
-		guarded.Changed = spec.Memory.Touch
+		guarded.Changed = spec.Memory.SetHeld
 	}
+	before := guard.New(spec.Table, guarded)
 	s := &sink{
-		source: source, guard: guard.New(spec.Table, guarded), log: log, validate: opts.Validate,
-		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(), since: time.Now(), read: make(chan struct{}),
+		source: source, guard: before, log: log, validate: opts.Validate,
+		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
-		spec.Memory.Guard(s.guard.State)
+		spec.Memory.Guard(s.guard)
 	}
 	s.ledger.restore(spec.Table.Snapshot(), kept)
 	if controller, ok := spec.Table.(interface{ ReportError(err error) }); ok {
@@ -288,7 +289,7 @@ const announced = 20
 // announce logs what a commit brought that people should know.
 func (s *sink) announce(c change) {
 	each(s, c.quarantined, "quarantined", func(q Quarantined) {
-		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "last_good_serves", q.LastGoodServes, "err", q.Reason)
+		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "serves", q.Serves(), "err", q.Reason)
 	})
 	each(s, c.recovered, "recovered", func(q Quarantined) {
 		s.log.Info("quarantine ended", "resource", subject(q), "place", q.Place)
@@ -351,6 +352,7 @@ func (s *sink) describe(st *Status, lists bool) {
 	st.Groups = len(s.ledger.groups)
 	st.Objects = maps.Clone(s.ledger.counts)
 	st.Foreign = s.ledger.foreign
+	st.Unsure = s.ledger.unsure
 	if lists {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()

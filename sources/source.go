@@ -51,14 +51,17 @@ type Content struct {
 	Resources []*resource.Resource
 	Rejects   []Reject
 	Warnings  []string // for people, each naming the place and reason; what they are about was published all the same
-	Renamable bool     // the group may be what another was before it got another name, as a file may
-	Foreign   int      // objects of other APIs that the group has besides, and that were passed over
+	// Renamable says that the group may have what another had before, since it is that one by another name, or both were joined, as
+	// happens with files.
+	Renamable bool
+	Foreign   int // objects of other APIs that the group has besides, and that were passed over
 }
 
 // Reject is something that a source read but could not turn into a resource. As long as no group has
-// its key, the last good version that the source had of it stays, in whichever group that was. If the name is unknown (a
-// document too broken to tell), everything of the group stays that no group has any longer; if the kind does not exist, what
-// has that namespace and name, of whichever kind, since it was mistyped.
+// its key, the last good version that is served of it stays, in whichever group that was. If the name is unknown (a
+// document too broken to tell), everything of the group stays that no group has any longer, and so does what goes from another
+// group in the same commit, if the group is Renamable; if the kind does not exist, what has that namespace and name, of whichever
+// kind, since it was mistyped.
 type Reject struct {
 	Key     resource.Key // zero if unknown
 	Foreign bool         // it is of another API, so that nothing of the group can be meant

@@ -1,6 +1,8 @@
 package sources
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"tributary/resource"
@@ -34,6 +36,7 @@ type Status struct {
 	Groups      int                   `json:"groups"`
 	Objects     map[resource.Kind]int `json:"objects"`           // that the source has in force, by kind; what is held is not of them
 	Foreign     int                   `json:"foreign,omitempty"` // objects of other APIs, which were passed over
+	Unsure      int                   `json:"unsure,omitempty"`  // objects that are in force only because something cannot be read
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
@@ -50,9 +53,10 @@ type Quarantined struct {
 	Reason         string        `json:"reason"`
 	Since          time.Time     `json:"since"`
 	LastGoodServes bool          `json:"lastGoodServes"` // an earlier, valid version is in its place
-	// Keeps are objects ("Kind namespace/name") that the group no longer has, and that are served because it cannot be told
-	// whether this is one of them.
-	Keeps []string `json:"keeps,omitempty"`
+	// Keeps are the first of the objects ("Kind namespace/name") that no group has any longer, and that are served because it
+	// cannot be told whether this is one of them; KeepsMore is how many there are besides.
+	Keeps     []string `json:"keeps,omitempty"`
+	KeepsMore int      `json:"keepsMore,omitempty"`
 
 	foreign bool // nothing of ours is meant
 }
@@ -60,6 +64,19 @@ type Quarantined struct {
 // Key returns the key of what is quarantined, or the zero key.
 func (q Quarantined) Key() resource.Key {
 	return resource.Key{Kind: q.Kind, Namespace: q.Namespace, Name: q.Name}
+}
+
+// Serves says what is served in the place of what is quarantined.
+func (q Quarantined) Serves() string {
+	switch {
+	case q.LastGoodServes:
+		return "its last good version"
+	case q.KeepsMore > 0:
+		return fmt.Sprintf("what it may be: %s and %d more", strings.Join(q.Keeps, ", "), q.KeepsMore)
+	case len(q.Keeps) > 0:
+		return "what it may be: " + strings.Join(q.Keeps, ", ")
+	}
+	return "nothing"
 }
 
 // Excluded is an object that a source has, and that its transforms leave out.

@@ -18,8 +18,9 @@ import (
 type Options struct {
 	Settings
 	Log *slog.Logger // default: none
-	// Changed is called when a hold begins or ends, for whoever keeps State. It must not block.
-	Changed func()
+	// Changed is called when State is another, and with those of which Held is, for whoever keeps them. It must not block, nor
+	// call the guard.
+	Changed func(keys []resource.Key)
 }
 
 // Table is what is guarded: the table of one source, into which nobody else writes.
@@ -40,7 +41,7 @@ type Table interface {
 type Guard struct {
 	table   Table
 	log     *slog.Logger
-	changed func()
+	changed func(keys []resource.Key)
 	now     func() time.Time
 	wake    chan struct{} // for Run; holds one
 
@@ -65,7 +66,7 @@ func New(table Table, opts Options) *Guard {
 		g.log = slog.New(slog.DiscardHandler)
 	}
 	if g.changed == nil {
-		g.changed = func() {}
+		g.changed = func([]resource.Key) {}
 	}
 	for r := range table.Snapshot().All() {
 		g.has.add(r.Key().Kind, 1, endpoints(r))
@@ -90,7 +91,7 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	if g.hold == nil {
 		g.forget(now)
 		if why := g.tooMuch(losses, puts, before); why != "" {
-			g.begin(now, why, &hold{})
+			g.begin(now, why)
 		}
 	}
 	if g.hold == nil {
@@ -98,19 +99,38 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	}
 	puts, deletes = g.hold.take(losses, before, puts, deletes)
 	changes, after := g.commit(puts, deletes, now)
+	if touched := g.hold.touched; len(touched) > 0 {
+		g.hold.touched = nil
+		g.changed(touched)
+	}
 	g.look(now)
 	return changes, after
 }
 
-// MarkSynced says that the source has been read as a whole. What it then lacks of an earlier run's hold is known.
-func (g *Guard) MarkSynced() {
+// MarkSynced says that the source has been read as a whole.
+func (g *Guard) MarkSynced() { g.table.MarkSynced() }
+
+// Relabel gives all that there is another name of its source, be it held or not.
+func (g *Guard) Relabel(source string) {
 	g.mu.Lock()
-	if g.hold != nil {
-		g.hold.resumed = false
-		g.look(g.now())
+	defer g.mu.Unlock()
+	named := func(r *resource.Resource) *resource.Resource {
+		if r == nil {
+			return nil
+		}
+		o := r.Origin()
+		o.Source = source
+		return r.WithOrigin(o)
 	}
-	g.mu.Unlock()
-	g.table.MarkSynced()
+	var puts []*resource.Resource
+	for r := range g.table.Snapshot().All() {
+		puts = append(puts, named(r))
+	}
+	for _, l := range g.hold.first(g.hold.size()) {
+		l.was, l.desired, l.served = named(l.was), named(l.desired), named(l.served)
+		g.hold.held.Set(l)
+	}
+	g.commit(puts, nil, g.now())
 }
 
 // Configure changes the settings. If they are to let everything through, what is held goes, too.
@@ -182,7 +202,6 @@ func (g *Guard) forgive() {
 func (g *Guard) look(now time.Time) {
 	h := g.hold
 	switch {
-	case h.resumed: // nobody knows what is lost
 	case h.size() == 0:
 		g.end("everything has come back")
 	case g.settings.tooMuch(question{now: h.sum, past: g.recent.sum, has: g.base(), most: g.most}) != "":
@@ -194,11 +213,8 @@ func (g *Guard) look(now time.Time) {
 }
 
 // begin starts a hold. The caller holds mu.
-func (g *Guard) begin(since time.Time, why string, h *hold) {
-	h.since, h.why = since, why
-	if h.id == "" {
-		h.id = identify(since, g.last)
-	}
+func (g *Guard) begin(now time.Time, why string) {
+	h := &hold{id: identify(now, g.last), since: now, why: why}
 	g.hold, g.last = h, h.id
 	g.holds++
 	g.tell(news{began: true, id: h.id, why: why})

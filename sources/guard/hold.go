@@ -63,15 +63,16 @@ func lossesOf(puts []*resource.Resource, deletes []resource.Key, before memstore
 
 // hold is what is kept back.
 type hold struct {
-	id      string
-	since   time.Time
-	why     string
-	resumed bool      // the source has not been read since the restart
-	below   time.Time // since when what is held has been below the limits; zero if it is not
+	id    string
+	since time.Time
+	why   string
+	below time.Time // since when what is held has been below the limits; zero if it is not
 
-	held    *btree.BTreeG[loss] // by key; every key is in the table
-	sum     tally               // over held
-	surplus int                 // endpoints of held that are in the table, and were not before the loss
+	held    *btree.BTreeG[loss]                  // by key; every key is in the table
+	gone    map[string]map[resource.Key]struct{} // those of which the source has nothing, by the group that had them
+	sum     tally                                // over held
+	surplus int                                  // endpoints of held that are in the table, and were not before the loss
+	touched []resource.Key                       // of which something else is held, or nothing, and Changed was not called yet
 }
 
 // identify returns the identity of a hold that began at since: short, and the same after a restart. last is that of the
@@ -133,8 +134,27 @@ func (h *hold) cancel(key resource.Key) {
 }
 
 func (h *hold) count(l loss, sign int) {
+	h.touched = append(h.touched, l.key)
 	h.sum.add(l.key.Kind, sign*l.objects(), sign*l.endpoints())
 	h.surplus += sign * (endpoints(l.served) - endpoints(l.was))
+	if l.desired != nil {
+		return
+	}
+	group := l.was.Origin().Group
+	of := h.gone[group]
+	switch {
+	case sign < 0:
+		if delete(of, l.key); len(of) == 0 {
+			delete(h.gone, group)
+		}
+	case of == nil:
+		if h.gone == nil {
+			h.gone = make(map[string]map[resource.Key]struct{})
+		}
+		h.gone[group] = map[resource.Key]struct{}{l.key: {}}
+	default:
+		of[l.key] = struct{}{}
+	}
 }
 
 func (h *hold) get(key resource.Key) (loss, bool) {

@@ -342,15 +342,60 @@ var rules = map[string]func(t *testing.T){
 		b.Apply(nil, keys(10, 20))
 		before := b.Status()
 		b.restart(t)
-		require.NotNil(t, b.Status(), "until the source is read nobody knows")
-		b.Apply(nil, keys(10, 12))
-		b.MarkSynced()
-		b.holds(t, 10, "it was held before the restart")
+		require.Equal(t, before, b.Status())
+		b.Apply(objects(keys(12, 20)), nil)
+		b.holds(t, 10, before.Why)
 		require.Equal(t, before.Since, b.Status().Since)
 		require.Equal(t, before.ID, b.Status().ID)
+		require.Equal(t, 2, b.Status().Objects)
 		b.restart(t)
-		b.MarkSynced()
+		b.Apply(objects(keys(10, 12)), nil)
 		b.passes(t, 10)
+	},
+	"a restart while endpoints are held": func(t *testing.T) {
+		few, many := subnet("10.0.1", 5), subnet("10.0.0", 30)
+		b := newRig(Settings{}, 0, 0)
+		b.Apply([]*resource.Resource{addressed(nil, many...)}, nil)
+		b.Apply([]*resource.Resource{addressed(nil, few...)}, nil)
+		before, both := b.Status(), slices.Concat(few, many)
+		require.Equal(t, both, b.served(t))
+		for generation := range 3 {
+			b.restart(t)
+			require.Equal(t, before, b.Status(), "the union is not what was before")
+			require.Equal(t, both, b.served(t))
+			few = subnet(fmt.Sprint("10.0.", 2+generation), 5)
+			b.Apply([]*resource.Resource{addressed(nil, few...)}, nil)
+			both = slices.Concat(few, many)
+			require.Equal(t, both, b.served(t), "what was between is not served for ever")
+		}
+		b.restart(t)
+		b.Apply([]*resource.Resource{addressed(nil, many...)}, nil)
+		require.Nil(t, b.Status(), "all is as it was before")
+		require.Equal(t, many, b.served(t))
+	},
+	"released before the source is read again": func(t *testing.T) {
+		for name, end := range map[string]func(b *rig){
+			"released": func(b *rig) { _, _, _ = b.Release(b.Status().ID, "me") },
+			"holdFor":  func(b *rig) { b.wait(2 * time.Hour) },
+			"off":      func(b *rig) { b.Configure(Settings{Off: true}) },
+		} {
+			b := newRig(Settings{HoldFor: time.Hour}, 100, 3)
+			b.Apply([]*resource.Resource{entry(99, 1)}, keys(0, 60))
+			b.restart(t)
+			end(b)
+			require.Equal(t, 40, b.size(), name)
+			b.Apply([]*resource.Resource{entry(99, 1)}, keys(0, 60))
+			b.MarkSynced()
+			b.passes(t, 40)
+			require.Equal(t, 1, endpoints(b.table.Snapshot().Get(key(99))))
+		}
+	},
+	"a restart with the guard off": func(t *testing.T) {
+		b := newRig(Settings{}, 100, 0)
+		b.Apply(nil, keys(0, 60))
+		b.settings.Off = true
+		b.restart(t)
+		b.passes(t, 40)
 	},
 	"a restart between losses": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 2)

@@ -9,6 +9,7 @@ import (
 // news is the beginning or the end of a hold, for people.
 type news struct {
 	began              bool
+	resumed            bool // it began before the restart
 	id, why            string
 	objects, endpoints int // that went when it ended
 }
@@ -22,7 +23,7 @@ func (g *Guard) tell(n news) {
 		g.news = append(g.news, n)
 	}
 	g.ring()
-	g.changed()
+	g.changed(nil)
 }
 
 func (g *Guard) ring() {
@@ -69,6 +70,11 @@ func (g *Guard) report() (due <-chan time.Time) {
 }
 
 func (n news) log(log *slog.Logger) {
+	if n.resumed {
+		log.Error("a loss is still held back, as before the restart: it stays in force until the hold ends or is released",
+			"hold", n.id, "why", n.why)
+		return
+	}
 	if n.began {
 		log.Error("a loss is held back: what the source no longer has stays in force until the hold ends or is released",
 			"hold", n.id, "why", n.why)

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"slices"
 	"time"
 
 	"tributary/memstore"
@@ -18,14 +19,14 @@ type simulated struct {
 
 func newSimulated(at time.Time, settings Settings) *simulated {
 	s := &simulated{clock: at, settings: settings}
-	s.begin(nil)
+	s.begin(nil, nil)
 	return s
 }
 
-func (s *simulated) begin(state []byte) {
+func (s *simulated) begin(state []byte, held map[resource.Key]Loss) {
 	s.Guard = New(&s.table, Options{Settings: s.settings})
 	s.now = func() time.Time { return s.clock }
-	if err := s.Resume(state); err != nil {
+	if err := s.Resume(state, held); err != nil {
 		panic(err)
 	}
 }
@@ -33,7 +34,9 @@ func (s *simulated) begin(state []byte) {
 // restart has another one take up where this one leaves off. The source is then read anew: what it says is put, and what it lacks
 // of the table is deleted.
 func (s *simulated) restart(puts []*resource.Resource, deletes []resource.Key) {
-	s.begin(s.State())
+	held := held(s.Guard)
+	s.begin(s.State(), held)
+	deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { l, is := held[k]; return is && l.Said == nil })
 	s.Apply(puts, deletes)
 	s.MarkSynced()
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"tributary/resource"
 )
 
 // steps is how many of a window's parts losses are told apart by over a restart.
@@ -13,15 +15,18 @@ const steps = 60
 type kept struct {
 	Hold   *keptHold  `json:"hold,omitempty"`
 	Recent []departed `json:"recent,omitempty"` // what was let through within the window
+	// Most and MostOf are the objects that there were at one time of the window, in all and by kind.
+	Most   int                   `json:"most,omitempty"`
+	MostOf map[resource.Kind]int `json:"mostOf,omitempty"`
 }
 
 type keptHold struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
 }
 
-// State returns what Resume needs after a restart, or nil if that is nothing. What is held is not part of it: the table has
-// that, and the source will say what it lacks.
+// State returns what Resume needs after a restart besides what is served and Held, or nil if that is nothing.
 func (g *Guard) State() []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -29,8 +34,8 @@ func (g *Guard) State() []byte {
 		return nil
 	}
 	var k kept
-	if g.hold != nil {
-		k.Hold = &keptHold{g.hold.id, g.hold.since}
+	if h := g.hold; h != nil {
+		k.Hold = &keptHold{h.id, h.since, h.why}
 	} else {
 		g.forget(g.now())
 	}
@@ -38,6 +43,7 @@ func (g *Guard) State() []byte {
 	if k.Hold == nil && len(k.Recent) == 0 {
 		return nil
 	}
+	k.Most, k.MostOf = g.most.objects, g.most.kinds
 	state, err := json.Marshal(k)
 	if err != nil {
 		panic(err) // of these types it is none
@@ -45,28 +51,58 @@ func (g *Guard) State() []byte {
 	return state
 }
 
-// Resume takes up the state of an earlier run. Losses of the window count. A hold goes on: what the source turns out to have
-// lost is held, however little it is. It is called before the source is read.
-func (g *Guard) Resume(state []byte) error {
-	if len(state) == 0 {
-		return nil
-	}
+// Loss is one that was held: what was before it, and what the source said, which is nil if the object was gone.
+type Loss struct{ Was, Said *resource.Resource }
+
+// Resume takes up what an earlier run had: its state, and the losses that it held. Losses of the window count. A hold goes on as if there had been no restart, whether the source can be read or not. Where
+// the state cannot be read, what was held is, in a hold that begins now.
+func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
 	var k kept
-	if err := json.Unmarshal(state, &k); err != nil {
-		return fmt.Errorf("read the state of the deletion guard: %w", err)
+	var unread error
+	if len(state) > 0 {
+		if err := json.Unmarshal(state, &k); err != nil {
+			k, unread = kept{}, fmt.Errorf("read the state of the deletion guard: %w", err)
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !g.settings.Off {
+		g.recent.recall(k.Recent, g.now())
+		for kind, n := range k.MostOf {
+			g.most.kinds[kind] = max(g.most.kinds[kind], n)
+		}
+		g.most.objects = max(g.most.objects, k.Most)
+	}
+	if g.hold == nil {
+		g.retain(k.Hold, held)
+	}
+	return unread
+}
+
+// retain begins a hold with what an earlier one held. The caller holds mu.
+func (g *Guard) retain(as *keptHold, held map[resource.Key]Loss) {
+	now, before := g.now(), g.table.Snapshot()
+	h := &hold{id: identify(now, g.last), since: now, why: "it was held before the restart"}
+	if as != nil {
+		h.id, h.since, h.why = as.ID, as.Since, as.Why
+	}
+	var puts []*resource.Resource
+	for key, l := range held {
+		if served := before.Get(key); served != nil {
+			puts = append(puts, h.add(loss{key: key, was: l.Was, desired: l.Said}))
+		}
+	}
+	if h.size() == 0 {
+		return
+	}
+	h.touched = nil
+	g.hold, g.last = h, h.id
 	if g.settings.Off {
-		return nil
+		g.release("the guard was turned off")
+		return
 	}
-	g.recent.recall(k.Recent, g.now())
-	for kind, n := range g.recent.sum.kinds {
-		g.most.kinds[kind] = g.has.kinds[kind] + n
-	}
-	g.most.objects = g.has.objects + g.recent.sum.objects
-	if k.Hold != nil && g.hold == nil {
-		g.begin(k.Hold.Since, "it was held before the restart", &hold{id: k.Hold.ID, resumed: true})
-	}
-	return nil
+	g.holds++
+	g.tell(news{resumed: true, id: h.id, why: h.why})
+	g.commit(puts, nil, now)
+	g.look(now)
 }

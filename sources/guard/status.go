@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"slices"
 	"time"
 
 	"tributary/resource"
@@ -55,6 +56,40 @@ func (g *Guard) Holds(key resource.Key) bool {
 	defer g.mu.Unlock()
 	_, ok := g.hold.get(key)
 	return ok
+}
+
+// Held returns the loss of an object that is held, if there is one: what was before it, and what the source says, which is nil if
+// the object is gone.
+func (g *Guard) Held(key resource.Key) (was, said *resource.Resource, held bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l, held := g.hold.get(key)
+	return l.was, l.desired, held
+}
+
+// Gone returns what is served of an object that the source does not have, or nil.
+func (g *Guard) Gone(key resource.Key) *resource.Resource {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l, held := g.hold.get(key); held && l.desired == nil {
+		return l.served
+	}
+	return nil
+}
+
+// GoneFrom returns what is served of the objects that a group had and the source does not have, by key.
+func (g *Guard) GoneFrom(group string) (served []*resource.Resource) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold == nil {
+		return nil
+	}
+	for key := range g.hold.gone[group] {
+		l, _ := g.hold.get(key)
+		served = append(served, l.served)
+	}
+	slices.SortFunc(served, func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
+	return served
 }
 
 // Counts returns the numbers of what is held, and of the holds begun so far. It costs nothing.

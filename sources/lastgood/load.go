@@ -28,11 +28,12 @@ var errNewer = errors.New("its format is newer than this version of tributary")
 
 // Kept is what a source published last.
 type Kept struct {
-	Resources []*resource.Resource // by key; origins have the group
-	Guard     []byte               // the state of the deletion guard; nil if there was none
-	Note      []byte               // what the source itself wants to know, or nil
-	Prints    map[string]Print     // of groups; they may be those of another state than Resources
-	Stored    time.Time            // when this was written
+	Resources []*resource.Resource  // by key; origins have the group
+	Guard     []byte                // the state of the deletion guard; nil if there was none
+	Held      map[resource.Key]Held // of Resources
+	Note      []byte                // what the source itself wants to know, or nil
+	Prints    map[string]Print      // of groups; they may be those of another state than Resources
+	Stored    time.Time             // when this was written
 
 	state    state
 	reusable bool // the file can be written to as it is
@@ -85,7 +86,7 @@ func parse(data []byte, source string) (*Kept, error) {
 	if objects == nil {
 		return nil, damaged("it has no bucket %s", bucketObjects)
 	}
-	kept := &Kept{Guard: want.guard, Note: note, Stored: want.stored, state: want}
+	kept := &Kept{Guard: want.guard, Held: make(map[resource.Key]Held), Note: note, Stored: want.stored, state: want}
 	if prints := buckets[string(bucketPrints)]; prints != nil {
 		if kept.Prints, err = readPrints(prints); err != nil {
 			return nil, err
@@ -101,9 +102,12 @@ func parse(data []byte, source string) (*Kept, error) {
 		if err != nil {
 			return err
 		}
-		r, err := decode(k, message, source)
+		r, held, err := decode(k, message, source)
 		if err != nil {
 			return err
+		}
+		if held != nil {
+			kept.Held[k] = *held
 		}
 		have.add(record, 1)
 		kept.Resources = append(kept.Resources, r)

@@ -27,8 +27,10 @@ const (
 	fieldPlace      = 5
 	fieldGroup      = 6
 	fieldRules      = 7
-	fieldCreated    = 8 // seconds since 1970: sources may name any time
-	fieldFraction   = 9 // of a second of it, in nanoseconds
+	fieldCreated    = 8  // seconds since 1970: sources may name any time
+	fieldFraction   = 9  // of a second of it, in nanoseconds
+	fieldSaid       = 10 // the message of what the source says, if a loss is held; empty if it is that the object is gone
+	fieldWas        = 11 // the message of what was before the loss, unless that is served
 )
 
 // The fields of the state of the whole.
@@ -97,8 +99,25 @@ func decodeKey(b []byte) (resource.Key, error) {
 	return resource.Key{Kind: resource.Kind(parts[0]), Namespace: string(parts[1]), Name: string(parts[2])}, nil
 }
 
-// encode makes the record of r. It is the same for the same resource.
-func encode(key []byte, r *resource.Resource) []byte {
+// encode makes the record of r, which is served, and if a loss of it is held, of what was before it and of what the source says,
+// which is nil if it is gone. It is the same for the same resources.
+func encode(key []byte, r, was, said *resource.Resource, held bool) []byte {
+	b := messageOf(r)
+	if held {
+		var now []byte
+		if said != nil {
+			now = messageOf(said)
+		}
+		served := b
+		b = protowire.AppendBytes(protowire.AppendTag(b, fieldSaid, protowire.BytesType), now)
+		if before := messageOf(was); !bytes.Equal(before, served) {
+			b = protowire.AppendBytes(protowire.AppendTag(b, fieldWas, protowire.BytesType), before)
+		}
+	}
+	return seal(key, b)
+}
+
+func messageOf(r *resource.Resource) []byte {
 	m := r.Meta()
 	b := make([]byte, 0, len(r.Body())+256)
 	b = appendTime(b, fieldSeen, m.Seen)
@@ -112,15 +131,15 @@ func encode(key []byte, r *resource.Resource) []byte {
 		b = appendNumber(b, fieldCreated, protowire.EncodeZigZag(m.Created.Unix()))
 		b = appendNumber(b, fieldFraction, uint64(m.Created.Nanosecond())) //nolint:gosec // not negative
 	}
-	return seal(key, b)
+	return b
 }
 
-// decode reads the resource of source in a message.
-func decode(key resource.Key, message []byte, source string) (*resource.Resource, error) {
+// decode reads the resource of source in a message, and what is held of it, or nil.
+func decode(key resource.Key, message []byte, source string) (r *resource.Resource, held *Held, err error) {
 	meta := resource.Meta{Key: key, Origin: resource.Origin{Source: source}}
 	var body []byte
 	var created, fraction int64
-	err := fields(message, func(field protowire.Number, number uint64, data []byte) error {
+	err = fields(message, func(field protowire.Number, number uint64, data []byte) error {
 		switch field {
 		case fieldSeen:
 			meta.Seen = timeOf(number)
@@ -140,16 +159,34 @@ func decode(key resource.Key, message []byte, source string) (*resource.Resource
 			meta.Origin.Group = string(data)
 		case fieldRules:
 			meta.Origin.Rules = string(data)
+		case fieldSaid:
+			if held == nil {
+				held = new(Held)
+			}
+			if len(data) > 0 {
+				held.Said, _, err = decode(key, data, source)
+				return err
+			}
+		case fieldWas:
+			if held == nil {
+				held = new(Held)
+			}
+			held.Was, _, err = decode(key, data, source)
+			return err
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if created != 0 || fraction != 0 {
 		meta.Created = time.Unix(created, fraction).UTC()
 	}
-	return resource.FromBody(meta, body), nil
+	r = resource.FromBody(meta, body)
+	if held != nil && held.Was == nil {
+		held.Was = r
+	}
+	return r, held, nil
 }
 
 // state is what is kept of the whole.

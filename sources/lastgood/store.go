@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tributary/memstore"
+	"tributary/resource"
 )
 
 // Delay is how long changes are collected before they are written.
@@ -32,10 +33,11 @@ type Store struct {
 	maxSize int           // of the file in bytes, for tests; 0 for any
 	wake    chan struct{} // for Run; holds one
 	prints  prints
+	held    pending
 
 	mu     sync.Mutex
 	source string // its name
-	guard  func() []byte
+	guard  Guard
 	note   []byte
 	status Status
 	whole  *whole // for Run to begin with, or nil
@@ -64,7 +66,7 @@ func newStore(path, source string, log *slog.Logger) *Store {
 	}
 	return &Store{
 		path: path, source: source, log: log, now: time.Now,
-		wake: make(chan struct{}, 1), guard: func() []byte { return nil }, status: Status{File: path},
+		wake: make(chan struct{}, 1), guard: unguarded{}, status: Status{File: path},
 	}
 }
 
@@ -88,11 +90,19 @@ func (s *Store) name() string {
 	return s.source
 }
 
-// Guard has the store keep, with each write, what state then returns: that of the source's deletion guard.
-func (s *Store) Guard(state func() []byte) {
+// Guard has the store keep what the guard of the source knows.
+func (s *Store) Guard(g Guard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.guard = state
+	s.guard = g
+}
+
+// SetHeld has the store ask its guard what is held of objects, and keep that beside what is served of them. It does not block.
+func (s *Store) SetHeld(keys []resource.Key) {
+	if len(keys) > 0 {
+		s.held.add(keys)
+	}
+	s.Touch()
 }
 
 // Touch has the store look whether there is something to write, though the table is as it was. It does not block.
@@ -139,7 +149,7 @@ func (s *Store) besides() besides {
 	s.mu.Lock()
 	guard, note := s.guard, s.note
 	s.mu.Unlock()
-	return besides{guard: guard(), note: note, prints: &s.prints}
+	return besides{guard: guard, state: guard.State(), note: note, prints: &s.prints, held: &s.held}
 }
 
 // Run has the file follow table, once that is synced, until ctx ends; what changed by then is still written. A disk that

@@ -147,7 +147,7 @@ func TestFollowsInBatches(t *testing.T) {
 		require.Equal(t, memstore.Revision(101), s.Status().Revision)
 		require.Equal(t, stored.Add(Delay), *s.Status().Stored)
 
-		s.Guard(func() []byte { return []byte("guarded") })
+		s.Guard(&guarding{state: []byte("guarded")})
 		s.Touch()
 		time.Sleep(Delay)
 		synctest.Wait()
@@ -162,6 +162,19 @@ func TestFollowsInBatches(t *testing.T) {
 		require.NoError(t, s.Forget())
 		require.NoFileExists(t, path)
 	})
+}
+
+// guarding is a guard as the store sees it.
+type guarding struct {
+	state []byte
+	held  map[resource.Key]Held
+}
+
+func (g *guarding) State() []byte { return g.state }
+
+func (g *guarding) Held(key resource.Key) (was, said *resource.Resource, held bool) {
+	h, held := g.held[key]
+	return h.Was, h.Said, held
 }
 
 // busy is a table that changes while it is looked at, and is stopped at once.
@@ -369,11 +382,13 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		s := newStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)), "rules", nil)
+		guard := &guarding{held: make(map[resource.Key]Held)}
+		s.Guard(guard)
 		table := synced()
 		w := &writer{path: s.path, now: time.Now}
 		defer func() { w.close() }()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "print"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "held", "print"}).Draw(t, "what") {
 			case "change":
 				var puts []*resource.Resource
 				var deletes []resource.Key
@@ -387,7 +402,23 @@ func TestHistories(t *testing.T) {
 				table.Apply(puts, deletes)
 			case "guard":
 				state := rapid.SampledFrom([][]byte{nil, []byte("1"), []byte("2")}).Draw(t, "state")
-				s.Guard(func() []byte { return state })
+				guard.state = state
+			case "held":
+				k := key(rapid.IntRange(0, 99).Draw(t, "held"))
+				text := func(what string) *resource.Resource {
+					return resource.FromBody(resource.Meta{
+						Key: k, Origin: resource.Origin{Source: "rules", Place: "here", Group: "g"},
+					}, []byte(rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, what)))
+				}
+				switch rapid.IntRange(0, 2).Draw(t, "how") {
+				case 0:
+					delete(guard.held, k)
+				case 1:
+					guard.held[k] = Held{Was: text("was")}
+				default:
+					guard.held[k] = Held{Was: text("was"), Said: text("said")}
+				}
+				s.SetHeld([]resource.Key{k})
 			case "print":
 				p := Print{Said: strings.Repeat("y", rapid.IntRange(0, 5000).Draw(t, "said"))}
 				if p.Said != "" {
@@ -399,7 +430,13 @@ func TestHistories(t *testing.T) {
 				kept, err := s.Load()
 				require.NoError(t, err)
 				requireKept(t, table, kept)
-				require.Equal(t, s.guard(), kept.Guard)
+				require.Equal(t, guard.state, kept.Guard)
+				for r := range table.Snapshot().All() {
+					held, ok := guard.held[r.Key()]
+					was, is := kept.Held[r.Key()]
+					require.Equal(t, ok, is)
+					require.Equal(t, held, was)
+				}
 				require.Len(t, kept.Prints, len(s.prints.all))
 				for group, p := range s.prints.all {
 					require.Equal(t, p, kept.Prints[group])
@@ -412,7 +449,7 @@ func TestHistories(t *testing.T) {
 				if kept != nil {
 					_, now := table.Apply(kept.Resources, nil)
 					s.Continue(kept, now.Revision())
-					s.Guard(func() []byte { return kept.Guard })
+					guard.state, guard.held = kept.Guard, kept.Held
 				}
 				w = s.writer()
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -28,11 +29,13 @@ type writer struct {
 	note  []byte // the same
 }
 
-// besides is what is kept besides the table: the state of the deletion guard, what the source wants to know, and by what the
-// groups are known.
+// besides is what is kept besides the table: the state of the deletion guard and what it holds back, what the source wants to
+// know, and by what the groups are known.
 type besides struct {
-	guard, note []byte
+	guard       Guard
+	state, note []byte
 	prints      *prints
+	held        *pending
 }
 
 // rebuildBatch is how many resources one transaction writes while a file is made, which bounds the memory that it takes.
@@ -42,16 +45,19 @@ const rebuildBatch = 10_000
 func (w *writer) follow(table memstore.Reader, read func() besides) (wrote bool, err error) {
 	keys, now, ok := table.Changes(w.at)
 	b := read() // after the table: what that has lost is part of it
+	held := b.held.take()
 	defer func() {
 		if err != nil {
 			b.prints.again()
+			b.held.add(held)
 		}
 	}()
 	if !ok || !w.inPlace() {
 		return true, w.rebuild(now, b)
 	}
+	keys = slices.Concat(keys, held)
 	prints := b.prints.take()
-	news := !bytes.Equal(b.guard, w.state.guard) || !bytes.Equal(b.note, w.note) || len(prints) > 0
+	news := !bytes.Equal(b.state, w.state.guard) || !bytes.Equal(b.note, w.note) || len(prints) > 0
 	if len(keys) == 0 && !news {
 		return false, nil
 	}
@@ -62,12 +68,12 @@ func (w *writer) follow(table memstore.Reader, read func() besides) (wrote bool,
 		}
 	}
 	next := w.state
-	next.guard, next.stored = b.guard, w.now()
+	next.guard, next.stored = b.state, w.now()
 	changed := false
 	err = w.db.Update(func(tx *bbolt.Tx) error {
 		objects := tx.Bucket(bucketObjects)
 		for _, key := range keys {
-			one, err := next.enter(objects, keyOf(key), now.Get(key))
+			one, err := next.enter(objects, key, now.Get(key), b.guard)
 			if err != nil {
 				return err
 			}
@@ -95,12 +101,14 @@ func (w *writer) follow(table memstore.Reader, read func() besides) (wrote bool,
 // errNothing ends a transaction that would change nothing.
 var errNothing = errors.New("nothing to write")
 
-// enter makes r, or nothing if it is nil, the record of key, and reports whether that was a change.
-func (s *state) enter(objects *bbolt.Bucket, key []byte, r *resource.Resource) (changed bool, err error) {
+// enter makes r, and what is held of it, the record of an object, or nothing if r is nil, and reports whether that was a change.
+func (s *state) enter(objects *bbolt.Bucket, of resource.Key, r *resource.Resource, g Guard) (changed bool, err error) {
+	key := keyOf(of)
 	old := objects.Get(key)
 	var record []byte
 	if r != nil {
-		record = encode(key, r)
+		was, said, held := g.Held(of)
+		record = encode(key, r, was, said, held)
 	}
 	if bytes.Equal(old, record) {
 		return false, nil
@@ -132,7 +140,7 @@ func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
 		return err
 	}
-	next := state{guard: b.guard, stored: w.now()}
+	next := state{guard: b.state, stored: w.now()}
 	made := w.path + ".new"
 	if err := w.make(made, now, &next, b); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", made, err), ignoreMissing(os.Remove(made)))
@@ -172,7 +180,7 @@ func (w *writer) make(path string, now memstore.Snapshot, next *state, b besides
 			}
 			objects.FillPercent = 0.9 // the keys come in order
 			for _, r := range rs {
-				if _, err := next.enter(objects, keyOf(r.Key()), r); err != nil {
+				if _, err := next.enter(objects, r.Key(), r, b.guard); err != nil {
 					return err
 				}
 			}

@@ -1,0 +1,294 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources/guard"
+	"tributary/sources/lastgood"
+)
+
+// handing is a source of which the test has the sink.
+func handing(to chan<- Sink) run {
+	return func(ctx context.Context, sink Sink) error {
+		to <- sink
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// sinkOf is a sink as a runner makes it, of a table and what is kept of it.
+func sinkOf(table Table, memory *lastgood.Store) *sink {
+	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
+	spec := Spec{Name: "s", Table: table, Memory: memory}
+	kept, err := restore(spec)
+	if err != nil {
+		panic(err)
+	}
+	s := newSink(spec, opts, kept, opts.Log)
+	if kept != nil {
+		s.resume(kept)
+	}
+	return s
+}
+
+// flapping are n groups of one object each, and the same when their mount is gone for a moment.
+func flapping(n int) (all, none []Content) {
+	for i := range n {
+		name := fmt.Sprintf("x%02d", i)
+		all = append(all, Content{Group: name, Resources: []*resource.Resource{made(name, "1", name)}})
+		none = append(none, Content{Group: name})
+	}
+	return all, none
+}
+
+func broken(group string, key resource.Key) Content {
+	return Content{Group: group, Rejects: []Reject{{Key: key, Origin: resource.Origin{Place: group}, Err: errors.New("bad")}}}
+}
+
+// TestWhatComesBackBrokenKeepsWhatWasHeld has a loss held, and all of it come back, but for one object that somebody is just
+// editing. It was served all the time, and is: whether the source last said that it is gone has no bearing on that.
+func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
+	for what, key := range map[string]resource.Key{
+		"known": keyed("x07"), "too broken to tell": {}, "mistyped": {Kind: "ServiceEntri", Namespace: "default", Name: "x07"},
+	} {
+		for _, ends := range []string{"by itself", "released"} {
+			t.Run(what+", "+ends, func(t *testing.T) {
+				within(t, Options{}, func(t *testing.T, s *Supervisor) {
+					table := new(memstore.Table)
+					all, none := flapping(30)
+					sinks := make(chan Sink, 1)
+					require.NoError(t, s.Add(Spec{Name: "a", Table: table, Source: handing(sinks)}))
+					sink := <-sinks
+					require.NoError(t, sink.ReplaceAll(all))
+					sink.Synced()
+					require.NoError(t, sink.ReplaceAll(none))
+					require.NotNil(t, s.Status()[0].Held)
+					all[7] = broken("x07", key)
+					require.Error(t, sink.ReplaceAll(all[:8]))
+					if ends == "released" { // the others, which did not come back
+						_, _, err := s.Release("a", "", "me")
+						require.NoError(t, err)
+						require.Equal(t, 8, table.Snapshot().Len())
+					} else {
+						require.Error(t, sink.ReplaceAll(all))
+						time.Sleep(2 * time.Minute)
+						require.Equal(t, 30, table.Snapshot().Len())
+					}
+					synctest.Wait()
+					require.Nil(t, s.Status()[0].Held)
+					require.NotNil(t, table.Snapshot().Get(keyed("x07")), "what is not valid keeps its last good version")
+					require.NoError(t, sink.Replace("x07", nil))
+					require.Nil(t, table.Snapshot().Get(keyed("x07")), "now it is gone")
+				})
+			})
+		}
+	}
+}
+
+// TestRestartWhileHeldIsNoOtherHistory has two replicas see the same, and one of them restarted while a loss is held.
+func TestRestartWhileHeldIsNoOtherHistory(t *testing.T) {
+	state, err := lastgood.Open(t.TempDir(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, state.Close()) }()
+	for name, after := range map[string]func(all []Content) []Content{
+		"broken":             func(all []Content) []Content { all[7] = broken("x07", keyed("x07")); return all },
+		"too broken to tell": func(all []Content) []Content { all[7] = broken("x07", resource.Key{}); return all },
+		"others":             func(all []Content) []Content { return all[:8] },
+		"changed": func(all []Content) []Content {
+			all[7].Resources = []*resource.Resource{made("x07", "2", "x07")}
+			return all[5:9]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tables := []*memstore.Table{new(memstore.Table), new(memstore.Table)}
+			memory := state.Source(name)
+			stays, restarts := sinkOf(tables[0], nil), sinkOf(tables[1], memory)
+			all, none := flapping(30)
+			for _, s := range []*sink{stays, restarts} {
+				_ = s.ReplaceAll(all)
+				s.Synced()
+				_ = s.ReplaceAll(none)
+			}
+			stopped, stop := context.WithCancel(t.Context())
+			stop()
+			memory.Run(stopped, tables[1])
+			tables[1] = new(memstore.Table)
+			before := restarts.guard.Status()
+			restarts = sinkOf(tables[1], memory)
+			require.Equal(t, before.Objects, restarts.guard.Status().Objects, "it is known before the source is read")
+			require.Equal(t, before.Why, restarts.guard.Status().Why)
+
+			contents := after(all)
+			for _, s := range []*sink{stays, restarts} {
+				_ = s.ReplaceAll(contents)
+				s.Synced()
+				_, _, _ = s.guard.Release("", "me")
+			}
+			require.Equal(t, keysOf(tables[0]), keysOf(tables[1]))
+			require.Equal(t, len(contents), tables[0].Snapshot().Len())
+		})
+	}
+}
+
+// TestRestartsMakeNoDifference has two replicas see the same, of which one restarts again and again, while losses are held, objects
+// are broken, and groups move.
+func TestRestartsMakeNoDifference(t *testing.T) {
+	state, err := lastgood.Open(t.TempDir(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, state.Close()) }()
+	n, held := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		memory := state.Source(fmt.Sprint("s", n))
+		tables := []*memstore.Table{new(memstore.Table), new(memstore.Table)}
+		replicas := []*sink{sinkOf(tables[0], nil), sinkOf(tables[1], memory)}
+		said := make(map[string]Content)
+		for range rapid.IntRange(1, 15).Draw(t, "steps") {
+			var contents []Content
+			switch rapid.SampledFrom([]string{"some", "some", "nothing", "release", "restart", "restart"}).Draw(t, "what") {
+			case "some":
+				for _, name := range restartGroups {
+					if rapid.Bool().Draw(t, "publish "+name) {
+						contents = append(contents, drawContent(t, name))
+					}
+				}
+			case "nothing":
+				for _, name := range restartGroups {
+					contents = append(contents, Content{Group: name})
+				}
+			case "release":
+				for _, s := range replicas {
+					_, _, _ = s.guard.Release("", "somebody")
+				}
+			case "restart":
+				stopped, stop := context.WithCancel(context.Background())
+				stop()
+				memory.Run(stopped, tables[1])
+				tables[1] = new(memstore.Table)
+				replicas[1] = sinkOf(tables[1], memory)
+				if rapid.Bool().Draw(t, "released before it is read") {
+					for _, s := range replicas {
+						_, _, _ = s.guard.Release("", "somebody")
+					}
+				}
+				for _, name := range restartGroups {
+					c := said[name]
+					c.Group = name
+					contents = append(contents, c)
+				}
+			}
+			for _, s := range replicas {
+				_ = s.ReplaceAll(contents)
+				s.Synced()
+			}
+			for _, c := range contents {
+				said[c.Group] = c
+			}
+			if replicas[0].guard.Status() != nil {
+				held++
+			}
+			a, b := replicas[0].guard.Status(), replicas[1].guard.Status()
+			require.Equal(t, a == nil, b == nil)
+			if a != nil {
+				require.Equal(t, a.Held, b.Held)
+			}
+			require.Equal(t, shown(tables[0]), shown(tables[1]))
+		}
+	})
+	require.Positive(t, held)
+}
+
+func shown(table *memstore.Table) (all []string) {
+	for r := range table.Snapshot().All() {
+		all = append(all, fmt.Sprint(r.Key(), " ", string(r.Body()), " ", r.Origin().Place))
+	}
+	return all
+}
+
+// TestReleasedBeforeTheSourceIsRead has somebody release after a restart what was held before it, while the source cannot be read.
+func TestReleasedBeforeTheSourceIsRead(t *testing.T) {
+	for _, how := range []string{"released", "holdFor"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				settings := guard.Settings{}
+				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 40)}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, table *memstore.Table) {
+					require.Equal(t, 60, s.Status()[0].Held.Objects)
+					require.Equal(t, 100, table.Snapshot().Len())
+					if how == "released" {
+						objects, _, err := s.Release("a", s.Status()[0].Held.ID, "me")
+						require.NoError(t, err)
+						require.Equal(t, 60, objects)
+					} else {
+						settings.HoldFor = time.Minute
+						s.runners[0].sink.guard.Configure(settings)
+						time.Sleep(2 * time.Minute)
+					}
+					synctest.Wait()
+					require.Nil(t, s.Status()[0].Held)
+					require.Equal(t, 40, table.Snapshot().Len())
+				})
+				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 40)}), func(s *Supervisor, table *memstore.Table) {
+					require.Nil(t, s.Status()[0].Held, "it is not held again")
+					require.Equal(t, 40, table.Snapshot().Len())
+				})
+			})
+		})
+	}
+}
+
+// TestRenameWhileHeldRenamesWhatIsHeld has a source renamed while a loss of it is held.
+func TestRenameWhileHeldRenamesWhatIsHeld(t *testing.T) {
+	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		spec.Source = whole(groups{"g": many("g", 3)})
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		spec.Name = "b"
+		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		synctest.Wait()
+		require.Equal(t, 97, s.Status()[0].Held.Objects)
+		require.Equal(t, 100, spec.Table.Snapshot().Len())
+		for r := range spec.Table.Snapshot().All() {
+			require.Equal(t, "b", r.Origin().Source)
+		}
+	})
+}
+
+// TestConfirmedTwiceIsCountedOnce has a source that is reloaded to `validation: warn` and back while it cannot be read.
+func TestConfirmedTwiceIsCountedOnce(t *testing.T) {
+	s := sinkOf(new(memstore.Table), nil)
+	c := Content{Group: "g", Mark: "mark", Resources: []*resource.Resource{made("x", "1", "g:1")}, Warnings: []string{"w"}, Foreign: 1}
+	require.NoError(t, s.ReplaceAll([]Content{c}))
+	s.Synced()
+	s.configure(Spec{Name: "s", Lenient: true})
+	s.configure(Spec{Name: "s"})
+	require.True(t, s.Confirm("g", "mark"))
+	_, _, warnings := s.counts()
+	require.Equal(t, 1, warnings)
+	var st Status
+	s.describe(&st, true)
+	require.Equal(t, 1, st.Foreign)
+}
+
+func keysOf(table *memstore.Table) (keys []resource.Key) {
+	for r := range table.Snapshot().All() {
+		keys = append(keys, r.Key())
+	}
+	return keys
+}
