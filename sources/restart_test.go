@@ -149,8 +149,8 @@ func TestRestartKeepsTheHold(t *testing.T) {
 				require.Equal(t, 100, table.Snapshot().Len())
 				held := s.Status()[0].Held
 				require.Equal(t, 100, held.Objects)
-				require.Equal(t, []string{"a"}, s.Holding(keyed("g099")))
-				require.Empty(t, s.Holding(keyed("x")))
+				require.Equal(t, []Serving{{Source: "a", Held: true}}, s.Serving(keyed("g099")))
+				require.Empty(t, s.Serving(keyed("x")))
 				if since.IsZero() {
 					since = held.Since
 				}

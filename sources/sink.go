@@ -45,6 +45,7 @@ type sink struct {
 	synced      bool          // by the source itself
 	read        chan struct{} // closed when synced turns true
 	restored    *Restored
+	unread      map[string]string                    // see Doubter; never modified
 	note        []byte                               // of the source, for its next run
 	remember    func(note []byte)                    // keeps it on disk; nil if nothing does
 	setPrint    func(group string, p lastgood.Print) // the same of prints
@@ -339,11 +340,7 @@ func (s *sink) describe(st *Status, lists bool) {
 	st.State, st.Message, st.Since = s.health.State, s.health.Message, s.since
 	st.Synced = s.synced
 	st.Restored = s.restored
-	if s.synced {
-		st.Stale = s.health.State == Unreachable || s.health.State == Denied
-	} else {
-		st.Stale = s.restored != nil
-	}
+	st.Stale = s.stale()
 	st.Held = s.guard.Status()
 	st.Publishes = s.publishes
 	if t := s.lastPublish; !t.IsZero() {
@@ -357,6 +354,7 @@ func (s *sink) describe(st *Status, lists bool) {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()
 		st.Warnings = s.ledger.warningList()
+		st.Unread = s.countUnread()
 	}
 }
 

@@ -37,6 +37,7 @@ type Status struct {
 	Objects     map[resource.Kind]int `json:"objects"`           // that the source has in force, by kind; what is held is not of them
 	Foreign     int                   `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	Unsure      int                   `json:"unsure,omitempty"`  // objects that are in force only because something cannot be read
+	Unread      int                   `json:"unread,omitempty"`  // objects in what cannot be read at present, as they were read before
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`

@@ -195,17 +195,6 @@ func (s *Supervisor) AwaitRead(ctx context.Context) {
 	}
 }
 
-// Holding returns the names of the sources that hold a loss of key, in the order in which they were added.
-func (s *Supervisor) Holding(key resource.Key) []string {
-	var names []string
-	for _, r := range s.list() {
-		if r.sink.guard.Holds(key) {
-			names = append(names, r.name())
-		}
-	}
-	return names
-}
-
 // Excluding returns the objects of key that the transforms of their sources leave out.
 func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 	var all []Excluded

@@ -45,8 +45,8 @@ type Sources interface {
 	Status() []sources.Status
 	// Excluding returns the objects of key that the transforms of their sources leave out.
 	Excluding(key resource.Key) []sources.Excluded
-	// Holding returns the names of the sources that hold a loss of key.
-	Holding(key resource.Key) []string
+	// Serving returns what there is to know of key besides that sources have it, of those of which there is something.
+	Serving(key resource.Key) []sources.Serving
 	// Release lets go what is held of a source, on behalf of somebody; hold is the identity of what is meant, or empty. The
 	// error is sources.ErrNotFound, sources.ErrNothingHeld or sources.ErrOtherHold.
 	Release(source, hold, by string) (objects, endpoints int, err error)

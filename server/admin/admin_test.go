@@ -39,24 +39,26 @@ type world struct {
 	sources  []sources.Status
 	clients  []xds.ClientStatus
 	config   fakeConfig
-	holding  []string // the sources that hold a loss of any key
+	serving  map[resource.Key][]sources.Serving
+	merged   *aggregate.Merged // of any key
 	// excluding is what is left out under any key.
 	excluding []sources.Excluded
 }
 
-func (w *world) Status() []sources.Status                  { return w.sources }
-func (w *world) Holding(resource.Key) []string             { return w.holding }
-func (w *world) Excluding(resource.Key) []sources.Excluded { return w.excluding }
-func (w *world) Clients() []xds.ClientStatus               { return w.clients }
-func (w *world) Sources() []aggregate.SourceStatus         { return nil }
-func (w *world) Refusals() []aggregate.Refusal             { return w.refusals }
-func (w *world) Conflicts() []conflicts.Conflict           { return nil }
+func (w *world) Status() []sources.Status                   { return w.sources }
+func (w *world) Serving(key resource.Key) []sources.Serving { return w.serving[key] }
+func (w *world) Excluding(resource.Key) []sources.Excluded  { return w.excluding }
+func (w *world) Clients() []xds.ClientStatus                { return w.clients }
+func (w *world) Sources() []aggregate.SourceStatus          { return nil }
+func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }
+func (w *world) Conflicts() []conflicts.Conflict            { return nil }
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
-	return aggregate.Explanation{Object: conflicts.Ref(key)}
+	return aggregate.Explanation{Object: conflicts.Ref(key), Merged: w.merged}
 }
 
 func (w *world) ExplainHost(host string) aggregate.HostExplanation {
-	return aggregate.HostExplanation{Host: host}
+	merged := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "merged"}
+	return aggregate.HostExplanation{Host: host, Objects: []aggregate.Explanation{w.Explain(merged)}}
 }
 
 func (w *world) Shadows() iter.Seq[aggregate.Shadow] {

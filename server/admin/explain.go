@@ -31,7 +31,10 @@ type Explained struct {
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
 	// Unsure is what keeps the object served though its source has it no longer: it cannot be told whether it is this one.
 	Unsure []Quarantined `json:"unsure,omitempty"`
-	Held   []Held        `json:"held,omitempty"`
+	// NotRead are the sources that cannot read at present what the object is in, and serve what they read before.
+	NotRead  []Remark `json:"notRead,omitempty"`
+	Warnings []Remark `json:"warnings,omitempty"` // of validation, about the object
+	Held     []Held   `json:"held,omitempty"`
 	// WithoutEffect is what Envoys and gRPC clients are not told of the object. It is there if such clients are connected.
 	WithoutEffect []string    `json:"without_effect,omitempty"`
 	Recipients    []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
@@ -48,6 +51,12 @@ type Duplicate struct {
 type Quarantined struct {
 	Source string `json:"source"`
 	sources.Quarantined
+}
+
+// Remark is what is said of an object of a source.
+type Remark struct {
+	Source string `json:"source"`
+	Text   string `json:"text"`
 }
 
 // Held says that the source no longer has the object, or less of it, and that this is held back.
@@ -141,24 +150,52 @@ func (s *Server) explainHost(host string) Explanation {
 
 // explained adds to e what sources and clients have to do with it.
 func (s *Server) explained(e aggregate.Explanation) Explained {
-	key := e.Object.Key()
-	x := Explained{Explanation: e, Recipients: s.recipients(key)}
+	keys := keysOf(e)
+	x := Explained{Explanation: e, Recipients: s.recipients(e.Object.Key())}
 	all := s.opts.Sources.Status()
 	for _, src := range all {
 		for _, c := range src.Conflicts {
-			if c.Key() == key {
+			if slices.Contains(keys, c.Key()) {
 				x.Duplicates = append(x.Duplicates, Duplicate{src.Name, c.Winner, c.Losers})
 			}
 		}
 	}
-	if r := s.opts.View.Snapshot().Get(key); r != nil && s.opts.WithoutEffect != nil {
+	if r := s.opts.View.Snapshot().Get(e.Object.Key()); r != nil && s.opts.WithoutEffect != nil {
 		x.WithoutEffect = s.opts.WithoutEffect(r)
 	}
-	x.Held = held(s.opts.Sources.Holding(key), all)
-	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return q.Key() == key })
-	name := key.String()
-	x.Unsure = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(q.Keeps, name) })
+	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(keys, q.Key()) })
+	for _, key := range keys {
+		for _, one := range s.opts.Sources.Serving(key) {
+			if one.Held {
+				x.Held = append(x.Held, held(one.Source, all)...)
+			}
+			if one.Unread != "" {
+				x.NotRead = append(x.NotRead, Remark{one.Source, one.Unread})
+			}
+			for _, w := range one.Warnings {
+				x.Warnings = append(x.Warnings, Remark{one.Source, w})
+			}
+			for _, q := range one.Unsure {
+				x.Unsure = append(x.Unsure, Quarantined{one.Source, q})
+			}
+		}
+	}
 	return x
+}
+
+// keysOf returns the keys under which sources have what e is about: its own and, if it is merged, those of which it is made.
+func keysOf(e aggregate.Explanation) []resource.Key {
+	key := e.Object.Key()
+	keys := []resource.Key{key}
+	if e.Merged == nil {
+		return keys
+	}
+	for _, m := range slices.Concat(e.Merged.Members, e.Merged.Refused) {
+		if of := (resource.Key{Kind: key.Kind, Namespace: key.Namespace, Name: m.Name}); !slices.Contains(keys, of) {
+			keys = append(keys, of)
+		}
+	}
+	return keys
 }
 
 // quarantinedIf returns what is in quarantine and meets a condition. It is not nil.

@@ -22,6 +22,7 @@ import (
 	"tributary/server/admin"
 	"tributary/server/xds"
 	"tributary/sources"
+	"tributary/sources/guard"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -153,17 +154,41 @@ func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
 
 func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
-	w := &world{sources: []sources.Status{{Name: "rules", Foreign: 2, Quarantined: []sources.Quarantined{broken, broken}}}}
-	_, body := get(t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=gone")
+	hold := &guard.Status{Why: "60 of 100 objects", Since: noon}
+	gone := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
+	w := &world{
+		sources: []sources.Status{
+			{Name: "rules", Foreign: 2, Unsure: 1, Unread: 4, Warnings: []string{"w"}, Held: hold, Quarantined: []sources.Quarantined{broken, broken}},
+		},
+		serving: map[resource.Key][]sources.Serving{gone: {{
+			Source: "rules", Held: true, Unread: "permission denied", Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},
+		}}},
+	}
+	check := func(query string) {
+		_, body := get(t, newServer(w), "/debug/explain?"+query)
+		var e admin.Explanation
+		require.NoError(t, json.Unmarshal([]byte(body), &e))
+		require.Len(t, e.Objects, 1)
+		x := e.Objects[0]
+		require.Len(t, x.Unsure, 1)
+		assert.Equal(t, "a.yaml:7", x.Unsure[0].Place)
+		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
+		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "a.yaml:3: odd"}}, x.Warnings)
+		assert.Equal(t, []admin.Held{{Source: "rules", Why: hold.Why, Since: noon}}, x.Held)
+	}
+	check("kind=se&namespace=shop&name=gone")
+	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}
+	check("host=gone.example") // by what the sources call it
+	w.sources[0].Quarantined[0] = sources.Quarantined{Kind: gone.Kind, Namespace: gone.Namespace, Name: gone.Name, Reason: "bad"}
+	_, body := get(t, newServer(w), "/debug/explain?host=gone.example")
 	var e admin.Explanation
 	require.NoError(t, json.Unmarshal([]byte(body), &e))
-	require.Len(t, e.Objects, 1)
-	assert.Equal(t, "a.yaml:7", e.Objects[0].Unsure[0].Place)
+	assert.Len(t, e.Objects[0].Quarantined, 1)
 
 	_, body = get(t, newServer(w), "/debug/status")
 	var st admin.Status
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	assert.Equal(t, 1, st.Unsure)
+	assert.Equal(t, []int{1, 4, 1}, []int{st.Unsure, st.Unread, st.Warnings})
 	assert.Equal(t, 2, st.Sources[0].Foreign)
 }
 

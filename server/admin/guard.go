@@ -64,13 +64,11 @@ func releaser(r *http.Request) string {
 	return by
 }
 
-// held says which sources hold a loss of an object.
-func held(by []string, all []sources.Status) (losses []Held) {
+// held describes the loss that a source holds.
+func held(source string, all []sources.Status) (losses []Held) {
 	for _, src := range all {
-		for _, name := range by {
-			if h := src.Held; src.Name == name && h != nil {
-				losses = append(losses, Held{Source: name, Why: h.Why, Since: h.Since, Until: h.Until})
-			}
+		if h := src.Held; src.Name == source && h != nil {
+			losses = append(losses, Held{Source: source, Why: h.Why, Since: h.Since, Until: h.Until})
 		}
 	}
 	return losses

@@ -36,7 +36,7 @@ func (w *world) Release(name, hold, by string) (objects, endpoints int, err erro
 func TestGuard(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hold := &guard.Status{ID: "h1", Since: since, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
-	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}, holding: []string{"a"}}
+	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
 	s := newServer(w)
 
 	status, body := get(t, s, "/debug/guard")

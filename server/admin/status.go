@@ -22,7 +22,9 @@ type Status struct {
 	Conflicts   ConflictCounts        `json:"conflicts"`
 	Quarantined int                   `json:"quarantined"`
 	Unsure      int                   `json:"unsure,omitempty"` // objects served only because something cannot be read
-	Holds       int                   `json:"holds"`            // sources of which a loss is held
+	Unread      int                   `json:"unread,omitempty"` // objects in what cannot be read at present, served as they were read before
+	Warnings    int                   `json:"warnings,omitempty"`
+	Holds       int                   `json:"holds"` // sources of which a loss is held
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
@@ -39,7 +41,9 @@ type SourceState struct {
 	Precedence  int       `json:"precedence"`
 	Objects     int       `json:"objects"`
 	Quarantined int       `json:"quarantined"`
-	Unsure      int       `json:"unsure,omitempty"`  // objects that are served only because something cannot be read
+	Unsure      int       `json:"unsure,omitempty"` // objects that are served only because something cannot be read
+	Unread      int       `json:"unread,omitempty"` // objects in what cannot be read at present
+	Warnings    int       `json:"warnings,omitempty"`
 	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	Hold        *Hold     `json:"hold,omitempty"`
 	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
@@ -101,6 +105,8 @@ func (s *Server) status() any {
 	for _, src := range st.Sources {
 		st.Quarantined += src.Quarantined
 		st.Unsure += src.Unsure
+		st.Unread += src.Unread
+		st.Warnings += src.Warnings
 		if src.Hold != nil {
 			st.Holds++
 		}
@@ -131,7 +137,8 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 		state := SourceState{
 			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
-			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: unsure(src),
+			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
+			Unread: src.Unread, Warnings: len(src.Warnings),
 		}
 		if src.Kept != nil {
 			state.NotKept = src.Kept.Error
@@ -149,17 +156,6 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 	}
 	slices.SortStableFunc(states, func(a, b SourceState) int { return position(a.Name) - position(b.Name) })
 	return states
-}
-
-// unsure counts what is served of a source only because something of it cannot be read.
-func unsure(src sources.Status) int {
-	all := make(map[string]bool)
-	for _, q := range src.Quarantined {
-		for _, name := range q.Keeps {
-			all[q.Group+"\x00"+name] = true
-		}
-	}
-	return len(all)
 }
 
 func (s *Server) clientStates() []ClientState {

@@ -335,8 +335,23 @@ func (r *run) unread() (paths []string) {
 	return inOrder(paths)
 }
 
+// inDoubt returns what was read once and cannot be at present, and why.
+func (r *run) inDoubt() map[string]string {
+	all := make(map[string]string)
+	for p := range r.missing {
+		all[p] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; what it had is served meanwhile, for emptyGrace at most", r.loader.in(r.root, p))
+	}
+	for p, t := range r.troubles {
+		all[p] = t.err.Error()
+	}
+	return all
+}
+
 // report reports what can be read but in part.
 func (r *run) report() {
+	if sink, ok := r.sink.(sources.Doubter); ok {
+		sink.Unread(r.inDoubt())
+	}
 	var lines []string
 	if unread := r.unread(); !r.synced && len(unread) > 0 {
 		lines = append(lines, fmt.Sprintf("not synced, because not everything could be read yet (partialStart: true does without): %d missing", len(unread)))

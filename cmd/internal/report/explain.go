@@ -51,6 +51,8 @@ func (t *text) object(o admin.Explained) {
 	t.section("not used", t.losers(o))
 	t.section("quarantined", t.quarantined(o.Quarantined))
 	t.section("not certain", unsure(o.Unsure))
+	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: "))
+	t.section("warning", remarks(o.Warnings, ""))
 	t.section("for Envoys", o.WithoutEffect)
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
@@ -100,8 +102,18 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 		what := "nothing is served in its place"
 		if q.LastGoodServes {
 			what = "its last good version is served"
+		} else if len(q.Keeps) > 0 {
+			what = "served is " + q.Serves()
 		}
 		lines = append(lines, "  since "+t.at(q.Since)+"; "+what)
+	}
+	return lines
+}
+
+// remarks are what is said of an object by its sources.
+func remarks(all []admin.Remark, what string) (lines []string) {
+	for _, r := range all {
+		lines = append(lines, r.Source+": "+what+strings.TrimPrefix(oneLine(r.Text), r.Source+": "))
 	}
 	return lines
 }
@@ -109,7 +121,7 @@ func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 // unsure says why an object is served that its source may have no longer.
 func unsure(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
-		lines = append(lines, q.Source+" no longer has it in "+q.Group+", or it is what cannot be read there; it is served until that can be:",
+		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
 			"  "+reason(q))
 	}
 	return lines

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,6 +24,12 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time) error 
 	t.section("objects", []string{kindsOf(st)})
 	t.section("conflicts", []string{conflictsOf(st.Conflicts)})
 	t.section("quarantine", quarantineOf(st))
+	if st.Unread > 0 {
+		t.section("not read", []string{"what " + count(st.Unread, "object is", "objects are") + " in cannot be read now; what was read before is served"})
+	}
+	if st.Warnings > 0 {
+		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
+	}
 	t.section("holds", t.holds(st.Sources))
 	t.line("")
 	t.clients(st.Clients)

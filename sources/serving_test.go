@@ -1,0 +1,139 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// TestServingSaysWhy has objects served for other reasons than that the source has them, and is asked for the reasons.
+func TestServingSaysWhy(t *testing.T) {
+	odd := func(r *resource.Resource) (resource.Errors, error) {
+		if r.Key().Name == "odd" {
+			return resource.Errors{{Err: errors.New("breaks a rule")}}, nil
+		}
+		return nil, nil
+	}
+	within(t, Options{Validate: odd}, func(t *testing.T, s *Supervisor) {
+		sinks := make(chan Sink, 1)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}))
+		sink := <-sinks
+		require.NoError(t, sink.ReplaceAll([]Content{
+			{Group: "sub/in/a.yaml", Resources: []*resource.Resource{made("below", "1", "")}},
+			{Group: "sub.yaml", Resources: []*resource.Resource{made("beside", "1", "")}},
+			{Group: "l.yaml", Resources: []*resource.Resource{made("linked", "1", ""), made("odd", "1", "")}},
+			{Group: "b.yaml", Resources: []*resource.Resource{made("moved", "1", "")}},
+		}))
+		sink.Synced()
+		require.Error(t, sink.ReplaceAll([]Content{
+			{Group: "b.yaml"}, {Group: "c.yaml", Renamable: true, Rejects: []Reject{{Err: errors.New("too broken to tell")}}},
+		}))
+		sink.(Doubter).Unread(map[string]string{"sub": "permission denied", "l.yaml": "a link that leads nowhere"})
+
+		require.Equal(t, []Serving{{Source: "a", Unread: "permission denied"}}, s.Serving(keyed("below")))
+		require.Empty(t, s.Serving(keyed("beside")))
+		require.Empty(t, s.Serving(keyed("nothing")))
+		require.Equal(t, []Serving{{Source: "a", Unread: "a link that leads nowhere", Warnings: []string{"breaks a rule"}}}, s.Serving(keyed("odd")))
+		moved := s.Serving(keyed("moved"))
+		require.Len(t, moved, 1)
+		require.Equal(t, "too broken to tell", moved[0].Unsure[0].Reason)
+		st := s.Status()[0]
+		require.Equal(t, []int{3, 1, 1}, []int{st.Unread, st.Unsure, len(st.Warnings)})
+
+		sink.(Doubter).Unread(nil)
+		require.Empty(t, s.Serving(keyed("below")))
+		sink.Report(Health{State: Unreachable, Message: "rules does not exist"})
+		require.Equal(t, "rules does not exist", s.Serving(keyed("below"))[0].Unread)
+		require.Equal(t, 5, s.Status()[0].Unread)
+	})
+}
+
+// TestServingBeforeTheSourceIsRead restarts while the source cannot be read.
+func TestServingBeforeTheSourceIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "g")}}), func(*Supervisor, *memstore.Table) {})
+		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, _ *memstore.Table) {
+			require.Equal(t, "it has not been read since the restart: connection refused", s.Serving(keyed("x"))[0].Unread)
+			require.Equal(t, 1, s.Status()[0].Unread)
+		})
+	})
+}
+
+// TestQuarantineSaysWhatServes is what the log and the list of what is quarantined say.
+func TestQuarantineSaysWhatServes(t *testing.T) {
+	var rs []*resource.Resource
+	for i := range 13 {
+		rs = append(rs, made(fmt.Sprintf("x%02d", i), "1", "a"))
+	}
+	bad := func(key resource.Key) Reject { return Reject{Key: key, Err: errors.New("bad")} }
+	for want, content := range map[string]Content{
+		"its last good version": {Rejects: []Reject{bad(keyed("x00"))}},
+		"nothing":               {Rejects: []Reject{bad(keyed("other"))}},
+		"what it may be: ServiceEntry default/x03": {Rejects: []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x03"})}},
+		"what it may be: ServiceEntry default/x12": {Rejects: []Reject{bad(resource.Key{})}, Resources: rs[:12]},
+		"what it may be: ServiceEntry default/x00, ServiceEntry default/x01, ServiceEntry default/x02, ServiceEntry default/x03, " +
+			"ServiceEntry default/x04, ServiceEntry default/x05, ServiceEntry default/x06, ServiceEntry default/x07, " +
+			"ServiceEntry default/x08, ServiceEntry default/x09 and 3 more": {Rejects: []Reject{bad(resource.Key{})}},
+	} {
+		l := newLedger(nothing{})
+		l.replace([]admitted{{Content: Content{Group: "a", Resources: rs}}}, time.Unix(1, 0))
+		content.Group = "a"
+		c := l.replace([]admitted{{Content: content}}, time.Unix(2, 0))
+		require.Equal(t, want, c.quarantined[0].Serves())
+		require.Equal(t, want, l.quarantineList()[0].Serves())
+	}
+}
+
+// TestEveryDocumentBroken has a file of which no document can be read: what it keeps is listed once.
+func TestEveryDocumentBroken(t *testing.T) {
+	used := func(n int) uint64 {
+		l := newLedger(nothing{})
+		var rs []*resource.Resource
+		var rejects []Reject
+		for i := range n {
+			rs = append(rs, made(fmt.Sprintf("name-%05d", i), "1", "a.yaml"))
+			rejects = append(rejects, Reject{Origin: resource.Origin{Place: "a.yaml"}, Err: errors.New("a tab indents this line")})
+		}
+		l.replace([]admitted{{Content: Content{Group: "a.yaml", Resources: rs}}}, time.Unix(1, 0))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c := l.replace([]admitted{{Content: Content{Group: "a.yaml", Rejects: rejects}}}, time.Unix(2, 0))
+		list := l.quarantineList()
+		runtime.ReadMemStats(&after)
+		require.Empty(t, c.deletes)
+		require.Equal(t, n, l.unsure)
+		require.Len(t, list, n)
+		require.Equal(t, listed, strings.Count(list[n-1].Serves(), "ServiceEntry"))
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	require.Less(t, used(4000), 32*used(250), "sixteen times as many documents")
+}
+
+// BenchmarkOneKeyInManyGroups has all groups have one object, and none of them a moment later.
+func BenchmarkOneKeyInManyGroups(b *testing.B) {
+	for _, n := range []int{10_000, 40_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var has, none []admitted
+			for i := range n {
+				g := fmt.Sprintf("g%06d", i)
+				c := Content{Group: g, Resources: []*resource.Resource{made("x", "1", g)}, Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}}}
+				has, none = append(has, admitted{Content: c}), append(none, admitted{Content: Content{Group: g}})
+			}
+			for b.Loop() {
+				l := newLedger(nothing{})
+				l.replace(has, time.Time{})
+				l.replace(none, time.Time{})
+			}
+		})
+	}
+}
