@@ -34,6 +34,7 @@ type follower struct {
 	marks   view.Marks // of the view before the next reading of everything; nil for those of view
 	changes *client.Reply
 	silent  bool // the server does not tell changes
+	mute    int  // how often, in a row, it told everything and failed to tell changes
 	outage  bool // no server has answered since the last reading
 	readAll time.Time
 }
@@ -53,6 +54,9 @@ type reading struct {
 	nameless  int
 	why       error
 }
+
+// mutes is how often that is taken for an accident.
+const mutes = 3
 
 // next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is known, and when all
 // says so; then the servers are compared, and the first one is followed that lists about as much as any.
@@ -153,8 +157,13 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 		switch {
 		case errors.Is(err, client.ErrNoChanges):
 			f.silent = true
-		case err == nil: // else the next one tells
+		case err != nil && f.mute < mutes:
+			// What was read may be older than changes that are known already. Perhaps they can be had the next time.
+			f.mute++
+			return reading{}, fmt.Errorf("%w: %w", errUnreachable, err)
+		case err == nil:
 			f.counts.changes.Add(1)
+			f.mute = 0
 			f.changes = changes
 			if after := v.Change(changes.Answer); after.Whole() || !v.Whole() {
 				v = after

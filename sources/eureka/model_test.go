@@ -1,0 +1,315 @@
+package eureka
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/eureka/client"
+	"tributary/sources/eureka/mapping"
+	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
+)
+
+// The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed and come back
+// empty, cannot be reached by us, answer from caches, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
+// lives and was believed is believed at each moment, and after a rest what is believed is who lives.
+
+const (
+	modelBeat  = 3  // seconds, after which a lease is renewed
+	modelLease = 9  // after which it is over
+	modelCache = 4  // for which servers answer the same
+	modelHold  = 12 // longer than that, and what it takes to register anew
+)
+
+// modelServer is one server.
+type modelServer struct {
+	name    string
+	up      bool
+	cut     bool // for us
+	silent  bool // it tells no changes
+	has     map[string]wire.Instance
+	renewed map[string]int
+	changes map[string]wire.Instance
+	version int64
+	answers [2]*client.Reply // cached: all, changes
+	asked   [2]int           // when they were made
+}
+
+func (s *modelServer) start() {
+	s.up, s.version = true, 0
+	s.has, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
+	s.answers = [2]*client.Reply{}
+}
+
+// model is the world. It is the asker.
+type model struct {
+	t       *testing.T
+	r       *rand.Rand
+	now     int // in seconds
+	ms      int64
+	servers []*modelServer
+	living  map[string]bool // and whether they are in service
+
+	settings Settings
+	follower *follower
+	state    *state
+	born     map[string]int
+	known    map[string]bool // who was believed, and has been living since
+	history  []string
+}
+
+func (m *model) at() time.Time { return start.Add(time.Duration(m.now) * time.Second) }
+
+func (m *model) note(format string, args ...any) {
+	m.history = append(m.history, fmt.Sprintf("%d: ", m.now)+fmt.Sprintf(format, args...))
+}
+
+// tick is the next millisecond in which something happens.
+func (m *model) tick() int64 {
+	m.ms = max(m.ms+1, m.at().UnixMilli())
+	return m.ms
+}
+
+func (m *model) instance(ip string) wire.Instance {
+	i := up(ip)[0]
+	if i.Registered, i.Updated, i.Action = m.tick(), m.ms, "ADDED"; !m.living[ip] {
+		i.Status, i.Overridden = wire.OutOfService, wire.OutOfService
+	}
+	return i
+}
+
+func (m *model) register(s *modelServer, ip string) {
+	i := m.instance(ip)
+	s.has[ip], s.changes[ip], s.renewed[ip] = i, i, m.now
+	s.version++
+}
+
+func (m *model) remove(s *modelServer, ip string) {
+	i, there := s.has[ip]
+	if !there {
+		return
+	}
+	i.Action, i.Evicted, i.Updated = wire.Deleted, m.tick(), m.ms
+	s.changes[ip] = i
+	delete(s.has, ip)
+	s.version++
+}
+
+// each calls f with every server that is up.
+func (m *model) each(f func(*modelServer)) {
+	for _, s := range m.servers {
+		if s.up {
+			f(s)
+		}
+	}
+}
+
+// beat is what happens in a second by itself: leases are renewed, of whoever is not known anew, and are over.
+func (m *model) beat() {
+	m.each(func(s *modelServer) {
+		for _, ip := range slices.Sorted(maps.Keys(m.living)) {
+			if (m.now+int(ip[len(ip)-1]))%modelBeat != 0 {
+				continue
+			}
+			if _, there := s.has[ip]; !there {
+				m.register(s, ip)
+			}
+			s.renewed[ip] = m.now
+		}
+		for _, ip := range slices.Sorted(maps.Keys(s.has)) {
+			if m.now-s.renewed[ip] > modelLease {
+				m.remove(s, ip)
+			}
+		}
+		for ip, i := range s.changes { // they are told for a while
+			if m.at().UnixMilli()-i.Updated > 20_000 {
+				delete(s.changes, ip)
+			}
+		}
+	})
+}
+
+func (m *model) Servers() []string { return []string{"a", "b"} }
+
+var errModel = errors.New("away")
+
+func (m *model) All(_ context.Context, name string) (*client.Reply, error) { return m.ask(name, 0) }
+
+func (m *model) Changes(_ context.Context, name string) (*client.Reply, error) { return m.ask(name, 1) }
+
+func (m *model) ask(name string, what int) (*client.Reply, error) {
+	s := m.servers[slices.Index(m.Servers(), name)]
+	switch {
+	case !s.up || s.cut:
+		return nil, errModel
+	case what == 1 && s.silent:
+		return nil, client.ErrNoChanges
+	case s.answers[what] != nil && m.now-s.asked[what] < modelCache:
+		return s.answers[what], nil
+	}
+	a, from, counts := &wire.Answer{Version: 1}, s.has, map[string]int{}
+	if what == 1 {
+		a.Version, from = s.version, s.changes
+	}
+	for _, ip := range slices.Sorted(maps.Keys(from)) {
+		a.Instances = append(a.Instances, from[ip])
+	}
+	for _, i := range s.has {
+		counts[i.Status]++
+	}
+	for _, status := range slices.Sorted(maps.Keys(counts)) {
+		a.Hash += fmt.Sprintf("%s_%d_", status, counts[status])
+	}
+	s.answers[what], s.asked[what] = &client.Reply{Answer: a, Sum: sha256.Sum256(fmt.Append(nil, *a))}, m.now
+	return s.answers[what], nil
+}
+
+// begin is a start of tributary, with what an earlier run left.
+func (m *model) begin() {
+	marks, doubts := view.Marks{}, map[string]time.Time{}
+	var held []mapping.Service
+	mapper, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(m.t, err)
+	if m.state != nil {
+		if m.follower.marks == nil { // something was read
+			marks = m.follower.view.Marks().Oldest()
+		} else {
+			marks = m.follower.marks
+		}
+		doubts = m.state.doubts()
+		if of := m.state.services[orders]; of != nil {
+			one := mapping.Service{ID: orders.ID, Apps: of.apps, Port: of.port}
+			for _, k := range of.endpoints {
+				one.Endpoints = append(one.Endpoints, k.Of.Endpoint)
+			}
+			held = append(held, one)
+		}
+	}
+	m.follower = newFollower(m, newCounts(), 0, marks)
+	m.state = newState(mapper, m.settings)
+	if held != nil {
+		m.state.restore(orders.ID, held, doubts)
+	}
+}
+
+// read is one turn of tributary, and what must be true after it.
+func (m *model) read(all bool) {
+	r, err := m.follower.next(m.t.Context(), all)
+	switch {
+	case err != nil:
+		require.ErrorIs(m.t, err, errUnreachable)
+	case r.unchanged:
+		m.state.confirm(m.at())
+	default:
+		m.state.take(r, m.at())
+	}
+	believed := map[string]bool{}
+	if of := m.state.services[orders]; of != nil {
+		for _, k := range of.endpoints {
+			believed[k.Of.Address] = true
+		}
+	}
+	m.note("read from %q, %v: %v", m.follower.server, err, slices.Sorted(maps.Keys(believed)))
+	for ip := range m.known {
+		if !m.living[ip] {
+			delete(m.known, ip)
+		} else if !believed[ip] {
+			require.Fail(m.t, ip+" lives and is believed no more", "%v", m.history[max(0, len(m.history)-60):])
+		}
+	}
+	for ip := range believed {
+		if m.living[ip] && m.now-m.born[ip] > modelCache { // else an older answer need not have it
+			m.known[ip] = true
+		}
+	}
+}
+
+// change is something that happens.
+func (m *model) change() {
+	ip := fmt.Sprintf("10.0.0.%d", 1+m.r.IntN(6))
+	_, lives := m.living[ip]
+	s := m.servers[m.r.IntN(2)]
+	switch n := m.r.IntN(16); {
+	case n < 4 && !lives:
+		m.living[ip], m.born[ip] = true, m.now
+		m.note("%s starts", ip)
+		m.each(func(s *modelServer) { m.register(s, ip) })
+	case n == 4 && lives:
+		delete(m.living, ip)
+		m.note("%s deregisters", ip)
+		m.each(func(s *modelServer) { m.remove(s, ip) })
+	case n == 5 && lives:
+		delete(m.living, ip)
+		m.note("%s is killed", ip)
+	case n == 6 && lives:
+		m.living[ip] = !m.living[ip]
+		m.note("%s is in service: %t", ip, m.living[ip])
+		m.each(func(s *modelServer) { m.register(s, ip) })
+	case n == 7 && s.up:
+		s.up = false
+		m.note("%s is killed", s.name)
+	case n == 8 && !s.up:
+		s.start()
+		s.silent = m.r.IntN(4) == 0
+		m.note("%s starts, and tells changes: %t", s.name, !s.silent)
+	case n == 9:
+		s.cut = !s.cut
+		m.note("%s is cut off: %t", s.name, s.cut)
+	case n == 11:
+		m.note("tributary starts")
+		m.begin()
+	}
+}
+
+func TestModel(t *testing.T) {
+	for seed := range uint64(400) {
+		m := &model{
+			t: t, r: rand.New(rand.NewPCG(seed, 1)), living: map[string]bool{}, born: map[string]int{}, known: map[string]bool{},
+			settings: Settings{Hold: modelHold * time.Second, KeepEmpty: time.Hour},
+			servers:  []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
+		}
+		for _, s := range m.servers {
+			s.start()
+		}
+		m.begin()
+		for range 200 {
+			m.now++
+			m.change()
+			m.beat()
+			m.read(m.r.IntN(20) == 0)
+		}
+		for _, s := range m.servers { // a rest
+			if s.cut = false; !s.up {
+				s.start()
+			}
+		}
+		for range modelHold + 2*modelCache + modelLease + 2 {
+			m.now++
+			m.beat()
+			m.read(false)
+		}
+		want := []string{}
+		for ip, serves := range m.living {
+			if serves {
+				want = append(want, ip)
+			}
+		}
+		slices.Sort(want)
+		got := []string{}
+		if of := m.state.services[orders]; of != nil {
+			for _, k := range of.endpoints {
+				got = append(got, k.Of.Address)
+			}
+		}
+		require.Equal(t, want, got, "%v", m.history)
+	}
+}
