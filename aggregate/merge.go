@@ -56,24 +56,26 @@ func (v *View) reconcile() []resource.Key {
 	}
 	v.configured, v.alone = wanted, new(sync.Once)
 
-	removed := v.formers
-	for _, s := range v.sources {
-		removed = append(removed, s.said)
+	var keys []resource.Key
+	for _, s := range v.voices() {
+		keys = append(keys, s.keys()...)
 	}
+	old, left := v.sources, v.told()
 	v.sources = nil
 	for _, s := range wanted.sources {
 		next := &followed{said: &said{Source: s}}
-		if i := slices.IndexFunc(removed, func(o *said) bool { return o.Reader == s.Reader }); i >= 0 {
-			next.snapshot = removed[i].snapshot
-			removed = slices.Delete(removed, i, i+1)
+		if i := slices.IndexFunc(left, func(o *said) bool { return o.Reader == s.Reader }); i >= 0 {
+			next.snapshot = left[i].snapshot
+			left = slices.Delete(left, i, i+1)
 		}
 		next.synced = s.Reader.Synced() // before it is read, as always
 		v.sources = append(v.sources, next)
 	}
-	v.formers = removed
-	keys := append(v.remember(), keysOf(v.pool.snapshot)...) // the place of the pool may be another
+	v.retire(left, old)
+	keys = append(keys, v.remember()...)
+	keys = append(keys, keysOf(v.pool.snapshot)...) // the place of the pool may be another
 	v.pool.restart(v.voices())
-	for _, s := range v.voices() {
+	for _, s := range v.sources {
 		keys = append(keys, s.keys()...)
 	}
 	return keys
@@ -149,31 +151,6 @@ func (v *View) forgetEarlier() (keys []resource.Key) {
 	}
 	v.formers = nil
 	return keys
-}
-
-// voice is a source that has a say.
-type voice struct {
-	*said
-	former bool
-}
-
-// voices returns the sources and the former ones in order of precedence. A former one lies behind the one that replaces it,
-// which has its name, or else last.
-func (v *View) voices() (all []voice) {
-	unreplaced := slices.Clone(v.formers)
-	for _, s := range v.sources {
-		all = append(all, voice{s.said, false})
-		unreplaced = slices.DeleteFunc(unreplaced, func(f *said) bool {
-			if f.Name == s.Name {
-				all = append(all, voice{f, true})
-			}
-			return f.Name == s.Name
-		})
-	}
-	for _, f := range unreplaced {
-		all = append(all, voice{f, true})
-	}
-	return all
 }
 
 // complete reports whether every required source is synced.

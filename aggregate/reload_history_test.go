@@ -1,0 +1,186 @@
+package aggregate_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/memstore/storetest"
+	"tributary/resource"
+)
+
+// version is a source as one configuration has it: a reload that changes its settings makes another one.
+type version struct {
+	name  string
+	store *memstore.Store
+	read  bool
+	want  content
+}
+
+func (v *version) source() aggregate.Source { return aggregate.Source{Name: v.name, Reader: v.store} }
+
+// reloads is the model of a view in which sources are replaced while others are not read.
+type reloads struct {
+	view       *aggregate.View
+	made       int
+	configured []*version
+	served     content            // when the sources were last switched
+	lost       content            // of that, what no configured source said
+	last       map[string]content // what a source that was replaced or removed said last, by name: as a whole, if it ever was read
+}
+
+// draw makes a version, in which everything is told from all that other versions have.
+func (m *reloads) draw(t *rapid.T, name string) *version {
+	m.made++
+	v := &version{name: name, store: memstore.New(), want: make(content)}
+	m.change(t, v)
+	if v.read = rapid.Bool().Draw(t, "read"); v.read {
+		v.store.MarkSynced()
+	}
+	return v
+}
+
+func (m *reloads) change(t *rapid.T, v *version) {
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"i", "j", "k"}), 0, 3, rapid.ID).Draw(t, "names") {
+		r := storetest.New(resource.Gateway, "n", name, fmt.Sprint(v.name, m.made))
+		if _, there := v.want[r.Key()]; there && rapid.Bool().Draw(t, "delete") {
+			v.store.Apply(nil, []resource.Key{r.Key()})
+			delete(v.want, r.Key())
+			continue
+		}
+		put(v.store, r)
+		v.want[r.Key()] = storetest.Content(r)
+	}
+	m.made++
+}
+
+// configure switches to other sources.
+func (m *reloads) configure(next []*version) {
+	synctest.Wait()
+	m.served, m.lost = contentOf(m.view.Snapshot()), make(content)
+	for _, v := range m.configured {
+		_, before := m.last[v.name]
+		if v.read {
+			delete(m.last, v.name)
+		}
+		if (v.read || !before) && !slices.Contains(next, v) {
+			m.last[v.name] = maps.Clone(v.want)
+		}
+	}
+	for key, c := range m.served {
+		if !slices.ContainsFunc(next, func(v *version) bool { return v.want[key] == c }) {
+			m.lost[key] = c
+		}
+	}
+	m.configured = next
+	var sources []aggregate.Source
+	for _, v := range next {
+		sources = append(sources, v.source())
+	}
+	m.view.SetSources(sources...)
+}
+
+// check holds that what is served is said by somebody, or was when it was last read; that nothing goes while somebody may still
+// say it; and that nothing of the past is left once all is read.
+func (m *reloads) check(t *rapid.T) {
+	synctest.Wait()
+	got := contentOf(m.view.Snapshot())
+	if !slices.ContainsFunc(m.configured, func(v *version) bool { return !v.read }) {
+		clear(m.last)
+		want := make(content)
+		for _, v := range slices.Backward(m.configured) {
+			maps.Copy(want, v.want)
+		}
+		require.Equal(t, want, got, "all is read")
+		require.Len(t, m.view.Sources(), len(m.configured))
+		m.served, m.lost = nil, nil
+		return
+	}
+	for key, c := range got {
+		said := []string{m.served[key]}
+		for _, v := range m.configured {
+			said = append(said, v.want[key])
+		}
+		for _, last := range m.last {
+			said = append(said, last[key])
+		}
+		require.Contains(t, said, c, "%s: nobody says so any more", key)
+	}
+	for key := range m.lost {
+		require.Contains(t, got, key, "it may still be said")
+	}
+	require.LessOrEqual(t, len(m.view.Sources()), len(m.configured)+len(names), "former sources do not pile up")
+}
+
+var names = []string{"a", "b", "c"}
+
+// TestHistoriesOfReloads replaces, adds, removes and reorders sources in random histories, in which some are not read for long.
+func TestHistoriesOfReloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			m := &reloads{view: aggregate.New(), last: make(map[string]content)}
+			ctx, cancel := context.WithCancel(context.Background())
+			var running sync.WaitGroup
+			running.Go(func() { _ = m.view.Run(ctx) })
+			defer running.Wait()
+			defer cancel()
+			some := func(t *rapid.T) *version {
+				if len(m.configured) == 0 {
+					t.Skip("no source")
+				}
+				return rapid.SampledFrom(m.configured).Draw(t, "source")
+			}
+			t.Repeat(map[string]func(*rapid.T){
+				"reload": func(t *rapid.T) {
+					var next []*version
+					for _, name := range rapid.Permutation(names).Draw(t, "order")[:rapid.IntRange(1, len(names)).Draw(t, "number")] {
+						i := slices.IndexFunc(m.configured, func(v *version) bool { return v.name == name })
+						if i >= 0 && rapid.Bool().Draw(t, "as it was") {
+							next = append(next, m.configured[i])
+						} else {
+							next = append(next, m.draw(t, name))
+						}
+					}
+					m.configure(next)
+				},
+				"change": func(t *rapid.T) { m.change(t, some(t)) },
+				"read": func(t *rapid.T) {
+					v := some(t)
+					v.store.MarkSynced()
+					v.read = true
+				},
+				"": m.check,
+			})
+		})
+	})
+}
+
+// TestFormerSourcesDoNotPileUp changes a source time and again, also its name, while another one is not read.
+func TestFormerSourcesDoNotPileUp(t *testing.T) {
+	for _, named := range []func(int) string{func(int) string { return "a" }, func(i int) string { return fmt.Sprint("a", i) }} {
+		synctest.Test(t, func(t *testing.T) {
+			high, down := aggregate.Source{Name: "high", Reader: synced(gateway("k", "high"))}, aggregate.Source{Name: "down", Reader: memstore.New()}
+			view := aggregate.New(high)
+			run(t, view)
+			for i := range 20 {
+				view.SetSources(high, aggregate.Source{Name: named(i), Reader: synced(gateway("k", fmt.Sprint("v", i)))}, down)
+				synctest.Wait()
+			}
+			require.LessOrEqual(t, len(view.Sources()), 4)
+			view.SetSources(high, aggregate.Source{Name: named(20), Reader: memstore.New()}, down)
+			synctest.Wait()
+			high.Reader.(*memstore.Store).Apply(nil, []resource.Key{gateway("k", "").Key()})
+			synctest.Wait()
+			require.Equal(t, map[string]string{"ns/k": "v19"}, contents(view.Snapshot()), "what was said last")
+		})
+	}
+}
