@@ -59,3 +59,28 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &st))
 	assert.Equal(t, 1, st.Objects)
 }
+
+// TestTheOtherPort holds that who takes one port for the other is told so.
+func TestTheOtherPort(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80))
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	for _, args := range [][]string{{"status", "--admin", s.xds}, {"explain", "a.example", "--admin", s.xds}} {
+		got := command(t, args...)
+		assert.Equal(t, 1, got.code)
+		assert.Contains(t, got.stderr, s.xds+" does not speak HTTP/1.1: it may be the port for xDS (listen.xds)", "%v", args)
+	}
+	for _, args := range [][]string{
+		{"get", "se", "--server", s.admin}, {"get", "clusters", "--server", s.admin}, {"diff", dir, "--server", s.admin}, {"watch", "se", "--server", s.admin},
+	} {
+		got := command(t, args...)
+		assert.Equal(t, 1, got.code)
+		assert.Contains(t, got.stderr, s.admin+" does not speak gRPC: it may be the admin port (listen.admin)", "%v", args)
+	}
+	for _, args := range [][]string{{"shop/reviews"}, {"shop/reviews", "-A"}, {"reviews", "-n", "shop"}} {
+		got := command(t, append([]string{"get", "se", "--server", s.xds}, args...)...)
+		assert.Zero(t, got.code, got.stderr)
+		assert.Contains(t, got.stdout, "reviews")
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ func newDiff() *cobra.Command {
 		Short: "Compare files with a server, servers, or files, object by object",
 		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or directory, and
 prints how they differ as YAML. Lines with - are of the first side, lines with + of the second. Servers come before paths,
-so that files are shown as what they would change. A path alone is compared with the server at ` + config.DefaultXDS + `.
+so that files are shown as what they would change. The path - is standard input. A path alone is compared with the server at ` + config.DefaultXDS + `.
 
 What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
 from what would be deleted: while an object is quarantined, its last good version is served.
@@ -49,7 +50,8 @@ It exits with 3 if there is a difference.`,
 		Example: `  tributary diff rules/
   tributary diff rules/ --server istiod.example:15010 --kind vs --kind dr -n shop
   tributary diff --server replica-1:16010 --server replica-2:16010
-  tributary diff rules.old/ rules/`,
+  tributary diff rules.old/ rules/
+  helm template . | tributary diff -`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			servers, err := flags.check(args)
@@ -73,7 +75,7 @@ It exits with 3 if there is a difference.`,
 				sides = append(sides, side)
 			}
 			for _, path := range args {
-				side, err := flags.read(ctx, path, warn)
+				side, err := flags.read(ctx, path, cmd.InOrStdin(), warn)
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
@@ -115,6 +117,9 @@ func (f *diffFlags) check(paths []string) (servers []string, err error) {
 	servers = f.servers
 	if len(paths) == 1 && len(servers) == 0 {
 		servers = []string{config.DefaultXDS}
+	}
+	if len(paths) == 2 && paths[0] == "-" && paths[1] == "-" {
+		return nil, usage("standard input can be one side only")
 	}
 	if n := len(paths) + len(servers); n != 2 {
 		return nil, usage("want two sides to compare, got %d", n)
@@ -169,9 +174,9 @@ func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func
 	return side, nil
 }
 
-// read returns what a file or directory has.
-func (f *diffFlags) read(ctx context.Context, path string, warn func(error)) (*compare.Side, error) {
-	contents, degraded, err := firstread.Files(ctx, firstread.Address(path), file.Settings{})
+// read returns what a file or directory has, or standard input.
+func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn func(error)) (*compare.Side, error) {
+	contents, degraded, err := contentsOf(ctx, path, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +184,9 @@ func (f *diffFlags) read(ctx context.Context, path string, warn func(error)) (*c
 		warn(fmt.Errorf("%s: %s", path, degraded))
 	}
 	slices.SortFunc(contents, func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
+	if path == "-" {
+		path = stdinName
+	}
 	side := &compare.Side{Name: path, Undated: true}
 	for _, c := range contents {
 		for _, reject := range c.Rejects {
@@ -201,4 +209,24 @@ func (f *diffFlags) read(ctx context.Context, path string, warn func(error)) (*c
 		}
 	}
 	return side, nil
+}
+
+// stdinName is what standard input is called.
+const stdinName = "stdin"
+
+// contentsOf reads a path as the file source does, or standard input. It returns also what the source says if not everything could be
+// read.
+func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string, err error) {
+	if path != "-" {
+		return firstread.Files(ctx, firstread.Address(path), file.Settings{})
+	}
+	text, err := io.ReadAll(stdin)
+	if err != nil {
+		return nil, "", err
+	}
+	options, err := sources.Texts{}.Options()
+	if err != nil {
+		return nil, "", err
+	}
+	return []sources.Content{sources.Decode(stdinName, stdinName, text, options)}, "", nil
 }

@@ -87,6 +87,21 @@ func (f *clientFlags) selects(r *resource.Resource) bool {
 	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
 }
 
+// narrow has the flags ask for one object, by NAME or NAMESPACE/NAME. It returns its name.
+func (f *clientFlags) narrow(object string) (name string, err error) {
+	namespace, name, ok := strings.Cut(object, "/")
+	switch {
+	case !ok && f.everywhere:
+		return "", usage("a NAME is of one namespace: give it with -n, not -A")
+	case !ok:
+		return object, nil
+	case namespace == "" || name == "":
+		return "", usage("want NAMESPACE/NAME, got %q", object)
+	}
+	f.namespace, f.everywhere = namespace, false
+	return name, nil
+}
+
 // schemaNamed returns the schema that a person means by name.
 func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
@@ -148,7 +163,7 @@ func newGet() *cobra.Command {
 	var ages ageFlags
 	output := outputs("table", "yaml", "json")
 	cmd := &cobra.Command{
-		Use:   "get {KIND | TYPE} [NAME]",
+		Use:   "get {KIND | TYPE} [[NAMESPACE/]NAME]",
 		Short: "Show the objects that a server has",
 		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind. With -o yaml it prints what
 kubectl apply takes. AGE is since its creation if an object names a time, else since the server first saw it, if its admin
@@ -162,6 +177,7 @@ routes the listeners. What they refer to and the server does not send is waited 
 
 Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		Example: `  tributary get se -A
+  tributary get se shop/reviews
   tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010
   tributary get vs -A --store consul-kv://127.0.0.1:8500/mesh
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
@@ -175,8 +191,10 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			if err != nil {
 				return err
 			}
-			if len(args) == 2 && flags.everywhere {
-				return usage("a NAME is of one namespace: give it with -n, not -A")
+			if len(args) == 2 {
+				if args[1], err = flags.narrow(args[1]); err != nil {
+					return err
+				}
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()

@@ -15,6 +15,9 @@ func TestExitCodes(t *testing.T) {
 	write(t, dir+"/good/good.yaml", entry("good", 80))
 	write(t, dir+"/tributary.yaml", "configSources: [{address: 'fs://./good'}]\n")
 	write(t, dir+"/empty.yaml", "# nothing\n")
+	write(t, dir+"/none/a.txt", "")
+	write(t, dir+"/foreign.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+	write(t, dir+"/mistyped.yaml", strings.Replace(entry("a", 80), "networking.istio.io", "network.istio.io", 1))
 	write(t, dir+"/away.yaml", "configSources: [{address: 'fs://./away'}, {address: 'fs://./good'}]\n")
 	write(t, dir+"/broken.yaml", "configSources: [{address: 'ftp://x'}]\n")
 	for _, c := range []struct {
@@ -46,6 +49,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"explain", "se"}, 2, "tributary explain serviceentry shop/reviews"},
 		{[]string{"explain", "shop/reviews"}, 2, "want a kind and a name, or a host"},
 		{[]string{"explain", "cheese", "shop/reviews"}, 2, `unknown kind "cheese"`},
+		{[]string{"get", "se", "shop/"}, 2, `want NAMESPACE/NAME, got "shop/"`},
+		{[]string{"diff", "-", "-"}, 2, "standard input can be one side only"},
 		{[]string{"diff"}, 2, "want two sides to compare, got 0"},
 		{[]string{"diff", "a", "b", "--server", "c:1"}, 2, "want two sides to compare, got 3"},
 		{[]string{"diff", "a", "b", "--kind", "cheese"}, 2, `unknown kind "cheese"`},
@@ -72,6 +77,11 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", "-o", "sarif", dir + "/bad.yaml"}, 3, `"ruleId": "invalid"`},
 		{[]string{"validate", dir + "/empty.yaml"}, 0, "warning: nothing is in it"},
 		{[]string{"validate", "--strict", dir + "/empty.yaml"}, 3, "0 errors, 1 warnings"},
+		{[]string{"validate", dir + "/none"}, 0, "0 objects valid, 0 errors, 1 warnings; 1 files not read by their names"},
+		{[]string{"validate", "--strict", "--verbose", dir + "/none"}, 3, "not read, as its name does not end in .yaml, .yml or .json: " + dir + "/none/a.txt"},
+		{[]string{"validate", "--strict", dir + "/foreign.yaml"}, 0, "0 objects valid, 0 errors, 0 warnings; 1 of other APIs passed over"},
+		{[]string{"validate", "-o", "json", dir + "/foreign.yaml"}, 0, `"severity": "note"`},
+		{[]string{"validate", "--strict", dir + "/mistyped.yaml"}, 3, "did you mean networking.istio.io/v1?"},
 		{[]string{"validate", dir + "/away.yaml"}, 3, "source away (fs://" + dir + "/away): "},
 		{[]string{"validate", "--offline", dir + "/away.yaml"}, 0, "not checked: source away"},
 		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
@@ -96,4 +106,18 @@ func TestValidateStdin(t *testing.T) {
 	root.SetArgs([]string{"validate", "-"})
 	require.Error(t, root.ExecuteContext(t.Context()))
 	assert.Contains(t, out.String(), "stdin:4:47: ServiceEntry mall/bad: port number 80000")
+}
+
+func TestDiffStdin(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80))
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetIn(strings.NewReader(entry("reviews", 81)))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs([]string{"diff", dir + "/a.yaml", "-"})
+	require.Error(t, root.ExecuteContext(t.Context()))
+	assert.Contains(t, out.String(), "+++ stdin:1 ServiceEntry shop/reviews\n")
+	assert.Contains(t, out.String(), "1 objects differ, 0 are only in "+dir+"/a.yaml, 0 only in stdin\n")
 }

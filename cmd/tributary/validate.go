@@ -16,6 +16,7 @@ import (
 type validateFlags struct {
 	offline bool
 	strict  bool
+	verbose bool
 	output  *choice
 }
 
@@ -28,6 +29,9 @@ func newValidate() *cobra.Command {
 files together with the files that they name as sources, each with the settings of its source. All that is given is looked
 at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
 one host, with what istiod makes of them. The path - is standard input.
+
+Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. Files
+whose names do not end in .yaml, .yml or .json are counted, and named with --verbose.
 
 It exits with 3 if something would not be served; with --strict also if there is a warning.`,
 		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml
@@ -55,6 +59,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 	}
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "sources of files that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
+	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
 	flags.output.add(cmd)
 	return cmd
 }
@@ -67,7 +72,7 @@ func (f *validateFlags) validate(ctx context.Context, l *lint.Linter, path strin
 		if err != nil {
 			return nil, err
 		}
-		return l.Text(ctx, "stdin", text, f.offline)
+		return l.Text(ctx, stdinName, text, f.offline)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -101,18 +106,24 @@ func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
 	if err != nil {
 		return err
 	}
-	errs := 0
+	count := make(map[lint.Severity]int)
 	for _, found := range findings {
-		if found.Severity == lint.Error {
-			errs++
+		count[found.Severity]++
+	}
+	if f.verbose {
+		for _, path := range l.Skipped {
+			cmd.PrintErrf("not read, as its name does not end in .yaml, .yml or .json: %s\n", path)
 		}
 	}
-	cmd.PrintErrf("%d objects valid, %d errors, %d warnings", l.Objects, errs, len(findings)-errs)
+	cmd.PrintErrf("%d objects valid, %d errors, %d warnings", l.Objects, count[lint.Error], count[lint.Warning])
 	if l.Foreign > 0 {
 		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)
 	}
+	if n := len(l.Skipped); n > 0 {
+		cmd.PrintErrf("; %d files not read by their names", n)
+	}
 	cmd.PrintErrf("\n")
-	if errs > 0 || f.strict && len(findings) > 0 {
+	if count[lint.Error] > 0 || f.strict && count[lint.Warning] > 0 {
 		return &failure{code: exitFindings}
 	}
 	return nil

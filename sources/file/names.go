@@ -25,6 +25,12 @@ func counts(name string) bool {
 	return false
 }
 
+// Reads reports whether the source reads a file of this name.
+func Reads(name string) bool { return counts(name) }
+
+// Hidden reports whether the source passes over a file or directory of this name whatever it is.
+func Hidden(name string) bool { return hidden(name) }
+
 // Paths within the root are slash-separated and relative to it; the root itself is the empty one.
 
 // join returns the path of name in directory dir.

@@ -80,5 +80,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
+	if strings.Contains(err.Error(), "malformed HTTP response") { // of net/http, to the frames of HTTP/2
+		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin", c.Address)
+	}
 	return fmt.Errorf("admin server %s: %w", c.Address, err)
 }

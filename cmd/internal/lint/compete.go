@@ -66,4 +66,4 @@ func (l *Linter) named(key resource.Key) string {
 }
 
 // placeOf returns where an object was seen first. One that is merged of several has no place of its own.
-func (l *Linter) placeOf(key resource.Key) string { return l.seen[key].place }
+func (l *Linter) placeOf(key resource.Key) string { return l.seen[key] }

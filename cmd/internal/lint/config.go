@@ -18,7 +18,7 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 	if config.Recognize(text) {
 		return l.configuration(ctx, name, text, offline)
 	}
-	options, err := sources.Texts{}.Options()
+	options, err := sources.Texts{ForeignKinds: foreignNamed}.Options()
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +59,15 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 		if terms.Transform, err = s.Rules(); err != nil {
 			return nil, fmt.Errorf("source %s: %w", s.Name, err)
 		}
-		switch err := l.Address(ctx, s.Address, settings.Source(), terms); {
+		switch read, err := l.Address(ctx, s.Address, settings.Source(), terms); {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil && offline:
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Address, err))
 		case err != nil:
 			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Address, err)})
+		case !read:
+			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Address), 0)
 		}
 	}
 	return skipped, nil

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"tributary/aggregate"
@@ -36,6 +38,7 @@ type Severity string
 const (
 	Error   Severity = "error"   // the object is not served
 	Warning Severity = "warning" // it is
+	Note    Severity = "note"    // it is none of ours, and nothing is wrong with that
 )
 
 // Rule is the sort of a finding. That of objects that compete is the one of package conflicts.
@@ -49,6 +52,7 @@ const (
 	Duplicate     Rule = "duplicate"     // more than one object of a key
 	Configuration Rule = "configuration" // of tributary itself
 	Empty         Rule = "empty"         // nothing is there
+	Foreign       Rule = "foreign"       // of another API
 )
 
 // String returns the finding as one line: "file:line: Kind ns/name: message".
@@ -59,8 +63,8 @@ func (f Finding) String() string {
 		key := resource.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}
 		b.WriteString(strings.TrimSpace(key.String()) + ": ")
 	}
-	if f.Severity == Warning {
-		b.WriteString("warning: ")
+	if f.Severity != Error {
+		b.WriteString(string(f.Severity) + ": ")
 	}
 	b.WriteString(strings.ReplaceAll(f.Message, "\n", "; "))
 	return b.String()
@@ -70,17 +74,12 @@ func (f Finding) String() string {
 // one source can serve it but once, and a warning if another path has it, since sources may shadow each other on purpose.
 type Linter struct {
 	Findings []Finding
-	Objects  int // looked at and found right, but for warnings
-	Foreign  int // objects of other APIs, which were passed over
+	Objects  int      // looked at and found right, but for warnings
+	Foreign  int      // objects of other APIs, which were passed over
+	Skipped  []string // files that are not read, as their names do not end in what is
 
 	looks []*look
-	seen  map[resource.Key]sight
-}
-
-// sight is where an object was seen first.
-type sight struct {
-	place string
-	look  *look
+	seen  map[resource.Key]string // where an object was seen first
 }
 
 // Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.
@@ -88,6 +87,7 @@ type Terms struct {
 	Name       string
 	Transform  *transform.Rules
 	Lenient    bool
+	Foreign    Severity // of objects of other APIs; Note if empty
 	Precedence int
 	Merge      *aggregate.Merge
 }
@@ -95,25 +95,61 @@ type Terms struct {
 // look is what was found right in one path.
 type look struct {
 	terms Terms
+	seen  map[resource.Key]string // where
 	table memstore.Table
 }
 
 // Path looks at a file or a directory tree.
 func (l *Linter) Path(ctx context.Context, path string) error {
-	return l.Address(ctx, firstread.Address(path), file.Settings{}, Terms{})
-}
-
-// Address looks at what the file source of an address and settings reads.
-func (l *Linter) Address(ctx context.Context, address string, settings file.Settings, terms Terms) error {
-	contents, degraded, err := firstread.Files(ctx, address, settings)
+	read, err := l.Address(ctx, firstread.Address(path), file.Settings{}, Terms{})
 	if err != nil {
 		return err
+	}
+	skipped := notRead(path)
+	l.Skipped = append(l.Skipped, skipped...)
+	if !read {
+		l.nothing(path, "nothing is read from it", len(skipped))
+	}
+	return nil
+}
+
+// nothing says that a place has nothing.
+func (l *Linter) nothing(place, what string, skipped int) {
+	if skipped > 0 {
+		what += fmt.Sprintf(": the names of %d files do not end in .yaml, .yml or .json", skipped)
+	}
+	l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Empty, Message: what})
+}
+
+// notRead returns the files of a tree that have other names than those that are read. What is hidden is meant to be.
+func notRead(root string) (all []string) {
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { // what cannot be walked was told of
+		if err == nil && path != root && d.IsDir() && file.Hidden(d.Name()) {
+			return fs.SkipDir
+		}
+		if err == nil && d.Type().IsRegular() && !file.Hidden(d.Name()) && !file.Reads(d.Name()) {
+			all = append(all, path)
+		}
+		return nil //nolint:nilerr // the rest can be walked
+	})
+	return all
+}
+
+// Address looks at what the file source of an address and settings reads. It reports whether that is anything.
+func (l *Linter) Address(ctx context.Context, address string, settings file.Settings, terms Terms) (read bool, err error) {
+	terms.Foreign = foreignSeverity(settings.ForeignKinds)
+	settings.ForeignKinds = foreignNamed
+	contents, degraded, err := firstread.Files(ctx, address, settings)
+	if err != nil {
+		return false, err
 	}
 	if degraded != "" {
 		l.Findings = append(l.Findings, Finding{Place: address, Severity: Error, Rule: Unreadable, Message: degraded})
 	}
 	l.Source(terms, contents...)
-	return nil
+	return degraded != "" || slices.ContainsFunc(contents, func(c sources.Content) bool {
+		return len(c.Resources)+len(c.Rejects)+len(c.Warnings)+c.Foreign > 0
+	}), nil
 }
 
 // Contents looks at what was read from one path.
@@ -121,7 +157,7 @@ func (l *Linter) Contents(contents ...sources.Content) { l.Source(Terms{}, conte
 
 // Source looks at what was read from one source.
 func (l *Linter) Source(terms Terms, contents ...sources.Content) {
-	at := &look{terms: terms}
+	at := &look{terms: terms, seen: make(map[resource.Key]string)}
 	l.looks = append(l.looks, at)
 	for _, c := range contents {
 		l.content(at, c)
@@ -136,8 +172,14 @@ func (l *Linter) content(at *look, c sources.Content) {
 		l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Malformed, Message: message})
 	}
 	for _, r := range c.Rejects {
-		if key, taken := at.terms.Transform.Key(r.Key); taken || r.Key.Name == "" {
-			l.add(Error, key, r.Origin.Place, r.Err)
+		if r.Foreign && len(resource.ErrorsIn(r.Err)) == 1 { // which says no more than that
+			l.foreign(at.terms, r)
+			continue
+		}
+		// What is not identified may be an object that is taken.
+		_, known := resource.SchemaOf(r.Key.Kind)
+		if key, taken := at.terms.Transform.Key(r.Key); taken || !known || r.Key.Name == "" {
+			l.add(Error, key, r.Origin.Place, "", r.Err)
 		}
 	}
 	for _, r := range c.Resources {
@@ -148,31 +190,37 @@ func (l *Linter) content(at *look, c sources.Content) {
 		if at.terms.Lenient {
 			warnings, err = resource.Lenient(warnings, err)
 		}
-		l.add(Error, r.Key(), r.Origin().Place, err)
-		l.add(Warning, r.Key(), r.Origin().Place, warnings.Err())
+		note := ""
+		if applied := r.Origin().Rules; applied != "" {
+			note = fmt.Sprintf(" (as it is after the transforms: %s)", applied)
+		}
+		l.add(Error, r.Key(), r.Origin().Place, note, err)
+		l.add(Warning, r.Key(), r.Origin().Place, note, warnings.Err())
 		if err == nil && l.unique(at, r) {
 			at.table.Apply([]*resource.Resource{r}, nil)
 		}
 	}
 }
 
-// unique notes whether the object of r's key was seen before, and reports whether it is the first of its source.
+// unique notes where the object of r's key was seen, and reports whether it is the first of its source.
 func (l *Linter) unique(at *look, r *resource.Resource) bool {
 	key, place := r.Key(), r.Origin().Place
+	if first, seen := at.seen[key]; seen {
+		l.find(Error, Duplicate, key, place, fmt.Sprintf("already defined at %s, which wins", first))
+		return false
+	}
+	at.seen[key] = place
 	switch first, seen := l.seen[key]; {
 	case !seen:
 		if l.seen == nil {
-			l.seen = make(map[resource.Key]sight)
+			l.seen = make(map[resource.Key]string)
 		}
-		l.seen[key] = sight{place, at}
+		l.seen[key] = place
 		l.Objects++
-	case first.look == at:
-		l.find(Error, Duplicate, key, place, fmt.Sprintf("already defined at %s, which wins", first.place))
-		return false
-	case !samePlace(first.place, place):
-		l.find(Warning, Duplicate, key, place, fmt.Sprintf("also defined at %s", first.place))
+	case !samePlace(first, place):
+		l.find(Warning, Duplicate, key, place, fmt.Sprintf("also defined at %s", first))
 	}
-	return at.table.Snapshot().Get(key) == nil
+	return true
 }
 
 // samePlace reports whether two places are one, looked at under different names.
@@ -182,8 +230,8 @@ func samePlace(a, b string) bool {
 	return errA == nil && errB == nil && absA == absB
 }
 
-// add notes err, which is about the object of key at place unless it says so better itself.
-func (l *Linter) add(severity Severity, key resource.Key, place string, err error) {
+// add notes err, which is about the object of key at place unless it says so better itself, each with a note.
+func (l *Linter) add(severity Severity, key resource.Key, place, note string, err error) {
 	if err == nil {
 		return
 	}
@@ -197,7 +245,7 @@ func (l *Linter) add(severity Severity, key resource.Key, place string, err erro
 		if e.Rule {
 			rule = Invalid
 		}
-		l.find(severity, rule, e.Key, e.Origin.Place, e.Err.Error())
+		l.find(severity, rule, e.Key, e.Origin.Place, e.Err.Error()+note)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -118,7 +119,11 @@ func (c *Client) until(ctx context.Context, config func(answered func()) adsc.Co
 func (c *Client) explain(err error) error {
 	var s interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &s) && s.GRPCStatus().Code() == codes.Unavailable {
-		return fmt.Errorf("%s is unavailable: %s", c.Server, s.GRPCStatus().Message())
+		said := s.GRPCStatus().Message()
+		if strings.Contains(said, "frame too large") || strings.Contains(said, "HTTP/1.1") { // an answer in text, taken for a frame
+			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
+		}
+		return fmt.Errorf("%s is unavailable: %s", c.Server, said)
 	}
 	return err
 }

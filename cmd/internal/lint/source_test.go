@@ -1,0 +1,99 @@
+package lint_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/cmd/internal/lint"
+)
+
+// TestDuplicateInAnyPath holds that a key which one path has twice is an error, whether or not another path has it, too.
+func TestDuplicateInAnyPath(t *testing.T) {
+	tree(t, map[string]string{"a/x.yaml": good, "b/x.yaml": good + "---\n" + good})
+	for _, paths := range [][]string{{"b"}, {"b", "a"}, {"a", "b"}} {
+		var l lint.Linter
+		for _, p := range paths {
+			require.NoError(t, l.Path(t.Context(), p))
+		}
+		errs := 0
+		for _, f := range l.Findings {
+			if f.Severity == lint.Error && f.Rule == lint.Duplicate {
+				errs++
+			}
+		}
+		require.Equal(t, 1, errs, "%v: %v", paths, l.Findings)
+		require.Len(t, l.Findings, len(paths), "%v: %v", paths, l.Findings)
+	}
+}
+
+// TestTransforms holds that what validate says of a source with transforms is what the server says.
+func TestTransforms(t *testing.T) {
+	tree(t, map[string]string{
+		"tributary.yaml": `configSources:
+- {name: left, address: "fs://./left", transform: {include: [{namespaces: [other]}]}}
+- {name: wrong, address: "fs://./wrong", transform: {hosts: [{match: "*.example", to: "{1}{1}.example"}]}}
+`,
+		"left/a.yaml":  strings.Replace(good, "ServiceEntry", "ServiceEntri", 1),
+		"wrong/a.yaml": route("long", strings.Repeat("a", 40)+".example"),
+	})
+	var l lint.Linter
+	text(t, &l, "tributary.yaml", false)
+	found := strings.Join(lines(&l), "\n")
+	assert.Contains(t, found, `left/a.yaml:2:7: ServiceEntri shop/good: unknown kind "ServiceEntri"`, "it is quarantined, whatever is taken")
+	assert.Contains(t, found, "wrong/a.yaml:1: VirtualService shop/long: ")
+	assert.Contains(t, found, " (as it is after the transforms: hosts: ")
+}
+
+// TestForeign holds that what is passed over is named, and that a kind which only Istio has was hardly meant to be.
+func TestForeign(t *testing.T) {
+	service := "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: shop}\n"
+	mistyped := strings.Replace(good, "networking.istio.io", "network.istio.io", 1)
+	tree(t, map[string]string{
+		"rules/a.yaml": good + "---\n" + service, "typo/a.yaml": "\n" + mistyped,
+		"tributary.yaml": "configSources:\n- {name: rules, address: \"fs://./rules\", foreignKinds: error}\n",
+	})
+	var l lint.Linter
+	require.NoError(t, l.Path(t.Context(), "rules"))
+	require.Len(t, l.Findings, 1)
+	assert.Equal(t, lint.Finding{
+		Place: "rules/a.yaml:6:13", Kind: "Service", Namespace: "shop", Name: "s", Severity: lint.Note, Rule: lint.Foreign,
+		Message: "Service of v1 is not of Istio's API, and is not served",
+	}, l.Findings[0])
+	assert.Equal(t, 1, l.Objects)
+	assert.Equal(t, 1, l.Foreign)
+
+	l = lint.Linter{}
+	require.NoError(t, l.Path(t.Context(), "typo"))
+	require.Len(t, l.Findings, 1)
+	assert.Equal(t, lint.Warning, l.Findings[0].Severity)
+	assert.Contains(t, l.Findings[0].String(), "typo/a.yaml:2:13: ServiceEntry shop/good: warning: ServiceEntry of network.istio.io/v1 is not of Istio's API, and is not served; did you mean networking.istio.io/v1?")
+
+	l = lint.Linter{}
+	text(t, &l, "tributary.yaml", false)
+	require.Len(t, l.Findings, 1)
+	assert.Equal(t, lint.Error, l.Findings[0].Severity, "as the source has it")
+}
+
+// TestNothingIsRead holds that a directory in which nothing is read is told of, and what is passed over by name.
+func TestNothingIsRead(t *testing.T) {
+	tree(t, map[string]string{
+		"empty/rules.yaml.j2": good, "empty/.git/a.txt": "", "full/a.yaml": good, "full/readme.md": "",
+		"tributary.yaml": "configSources:\n- {name: none, address: \"fs://./empty\"}\n",
+	})
+	var l lint.Linter
+	require.NoError(t, l.Path(t.Context(), "empty"))
+	assert.Equal(t, []string{"empty: warning: nothing is read from it: the names of 1 files do not end in .yaml, .yml or .json"}, lines(&l))
+	assert.Equal(t, []string{"empty/rules.yaml.j2"}, l.Skipped)
+
+	l = lint.Linter{}
+	require.NoError(t, l.Path(t.Context(), "full"))
+	assert.Empty(t, l.Findings)
+	assert.Equal(t, []string{"full/readme.md"}, l.Skipped)
+
+	l = lint.Linter{}
+	text(t, &l, "tributary.yaml", false)
+	assert.Equal(t, []string{"tributary.yaml: warning: source none (fs://./empty): nothing is read from it"}, lines(&l))
+}
