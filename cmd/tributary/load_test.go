@@ -34,9 +34,9 @@ changes   0, 0.0 a second; 0.0 messages and 0 B a second
 lag       nothing measured
 $`, got.stdout)
 
-	got = command(t, "load", "--server", s.xds, "--clients", "2", "--types", "secrets", "--duration", "0")
+	got = command(t, "load", "--server", s.admin, "--clients", "2", "--duration", "0")
 	assert.Equal(t, 1, got.code)
-	assert.Contains(t, got.stderr, "2 of 2 streams to "+s.xds+" failed; the first: ")
+	assert.Contains(t, got.stderr, "2 of 2 streams to "+s.admin+" failed; the first: ")
 }
 
 func TestSize(t *testing.T) {
