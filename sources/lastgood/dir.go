@@ -87,7 +87,8 @@ func (d *Dir) Kept() ([]string, error) {
 	return ids, nil
 }
 
-// Unused removes what is kept of sources that are none of those with ids, if it was last written before a time.
+// Unused removes what is kept of sources that are none of those with ids, if it was last written before a time; and, of whichever
+// source, what was set aside before it, and what a crash left half made.
 func (d *Dir) Unused(ids []string, before time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(d.path, "sources"))
 	if err != nil {
@@ -95,15 +96,41 @@ func (d *Dir) Unused(ids []string, before time.Time) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		id, kept := strings.CutSuffix(e.Name(), ".db")
-		if !kept || slices.Contains(ids, id) {
+		id, rest, kept := strings.Cut(e.Name(), ".db")
+		info, err := e.Info()
+		if !kept || err != nil {
 			continue
 		}
-		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+		at := info.ModTime()
+		switch aside, isAside := setAside(rest); {
+		case rest == "" && slices.Contains(ids, id):
+			continue
+		case isAside:
+			at = aside // it keeps the time at which it was written, which may have been long before
+		case rest != "" && rest != unfinished:
+			continue // it is not of ours
+		}
+		if at.Before(before) {
 			errs = append(errs, ignoreMissing(os.Remove(filepath.Join(d.path, "sources", e.Name()))))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unfinished is what the name of a file ends with while it is made.
+const unfinished = ".new"
+
+// asideTime is how the time at which a file was set aside stands in its name.
+const asideTime = "20060102T150405.000000000Z"
+
+// setAside returns when a file was set aside of which the name has suffix behind that of its source.
+func setAside(suffix string) (at time.Time, ok bool) {
+	why, when, dashed := strings.Cut(suffix, "-")
+	if !dashed || why != ".damaged" && why != ".newer" {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(asideTime, when)
+	return at, err == nil
 }
 
 // Close lets go of the directory. Nothing runs on its stores any more.

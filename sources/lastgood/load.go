@@ -58,7 +58,7 @@ func (s *Store) Load() (*Kept, error) {
 	if errors.Is(err, errNewer) {
 		suffix = "newer"
 	}
-	aside := fmt.Sprintf("%s.%s-%s", s.path, suffix, s.now().UTC().Format("20060102T150405.000000000Z"))
+	aside := fmt.Sprintf("%s.%s-%s", s.path, suffix, s.now().UTC().Format(asideTime))
 	if moved := os.Rename(s.path, aside); moved != nil {
 		return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, moved)
 	}

@@ -141,7 +141,7 @@ func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 		return err
 	}
 	next := state{guard: b.state, stored: w.now()}
-	made := w.path + ".new"
+	made := w.path + unfinished
 	if err := w.make(made, now, &next, b); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", made, err), ignoreMissing(os.Remove(made)))
 	}

@@ -1,0 +1,42 @@
+package lastgood
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLeftovers has what a removed source, a crash, a damage and an upgrade leave, and what is not ours.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	d, err := Open(dir, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	now := time.Now().UTC()
+	long, lately := now.Add(-365*24*time.Hour), now.Add(-time.Hour)
+	gone := []string{
+		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(asideTime), "used.db.newer-" + long.Format(asideTime),
+	}
+	stays := []string{"used.db", "used.db.damaged-" + lately.Format(asideTime), "used.db.damaged-byhand", "used.db.backup", "notes"}
+	for _, name := range slices.Concat(gone, stays) {
+		p := filepath.Join(dir, "sources", name)
+		require.NoError(t, os.WriteFile(p, make([]byte, 100), 0o600))
+		require.NoError(t, os.Chtimes(p, long, long))
+	}
+	p := filepath.Join(dir, "sources", "making.db.new")
+	require.NoError(t, os.WriteFile(p, nil, 0o600))
+	stays = append(stays, "making.db.new")
+
+	require.NoError(t, d.Unused([]string{"used"}, now.Add(-7*24*time.Hour)))
+	var left []string
+	entries, err := os.ReadDir(filepath.Join(dir, "sources"))
+	require.NoError(t, err)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	require.ElementsMatch(t, stays, left)
+}
