@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,69 +8,33 @@ import (
 	"strings"
 	"time"
 
+	"tributary/internal/publisher"
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/registry"
 )
 
-// quiet is how long a change waits for others that belong to it: a provider that goes does so at two levels.
-const quiet = 50 * time.Millisecond
-
 // patience is how long a start waits for instances of which is not known what they serve, after all else was read.
 const patience = 5 * time.Second
 
-// publish hands the sink what changed, until ctx ends. What comes alone is published at once; while there is more, every delay.
-func (r *run) publish(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now := r.gather(time.Now())
-		if len(now.contents) > 0 {
-			_ = r.sink.ReplaceAll(now.contents) // what is refused is shown by the status, and not ours to mend
-		}
-		if now.synced {
-			r.sink.Synced()
-		}
-		r.sink.Report(now.health)
-		if len(now.contents) > 0 {
-			sleep(ctx, r.settings.Delay)
-		}
-		timer.Reset(now.next)
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.bell:
-			sleep(ctx, min(quiet, r.settings.Delay))
-		case <-timer.C:
-		}
-	}
-}
-
-// gathered is what there is to hand on at one moment.
-type gathered struct {
-	contents []sources.Content
-	synced   bool // with these, the first full read is in
-	health   sources.Health
-	next     time.Duration // there is nothing more before, unless somebody rings
-}
-
-func (r *run) gather(now time.Time) (g gathered) {
+// gather returns what there is to hand on.
+func (r *run) gather(now time.Time) (g publisher.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g.next = time.Hour
+	g.Next = time.Hour
 	if !r.started {
 		if wait, ok := r.ready(now); !ok {
-			g.health, g.next = r.health(now), wait
+			g.Health, g.Next = r.health(now), wait
 			return g
 		}
-		r.started, g.synced = true, true
+		r.started, g.Synced = true, true
 		for name := range r.state.restored {
 			r.state.dirty[name] = true
 		}
 	}
-	g.contents = r.contents(now)
-	g.next = r.expire(now)
-	g.health = r.health(now)
+	g.Contents = r.contents(now)
+	g.Next = r.expire(now)
+	g.Health = r.health(now)
 	return g
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"tributary/internal/publisher"
 	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
@@ -164,7 +165,7 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 			<-ctx.Done() // until nobody needs it
 			return
 		}
-		sleep(ctx, retry.NextBackOff())
+		publisher.Sleep(ctx, retry.NextBackOff())
 	}
 }
 
@@ -245,13 +246,4 @@ func (s *state) knows(i *instance) bool {
 		}
 	}
 	return len(i.providers) > 0
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/internal/publisher"
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/absence"
@@ -70,7 +71,7 @@ func (r *run) loop(ctx context.Context) error {
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
 	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r)) }) // which ends all, though it only gave up
-	r.publish(ctx)
+	publisher.Run(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 

@@ -1,7 +1,6 @@
 package nacos
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,71 +8,26 @@ import (
 	"strings"
 	"time"
 
+	"tributary/internal/publisher"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/nacos/client"
 )
 
-// quiet is how long a change waits for others.
-const quiet = 50 * time.Millisecond
-
-// publish hands the sink what changed, until ctx ends. What comes alone is published at once; while there is more, every delay.
-func (r *run) publish(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now := r.gather(time.Now())
-		if len(now.contents) > 0 {
-			_ = r.sink.ReplaceAll(now.contents) // what is refused is shown by the status, and not ours to mend
-		}
-		if now.synced {
-			r.sink.Synced()
-		}
-		r.sink.Report(now.health)
-		if len(now.contents) > 0 {
-			sleep(ctx, r.settings.Delay)
-		}
-		timer.Reset(now.next)
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.bell:
-			sleep(ctx, min(quiet, r.settings.Delay))
-		case <-timer.C:
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
-// gathered is what there is to hand on at one moment.
-type gathered struct {
-	contents []sources.Content
-	synced   bool // with these, the first full read is in
-	health   sources.Health
-	next     time.Duration // there is nothing more before, unless somebody rings
-}
-
-func (r *run) gather(now time.Time) (g gathered) {
+// gather returns what there is to hand on.
+func (r *run) gather(now time.Time) (g publisher.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.started {
 		if r.down != nil || !r.state.settled() {
-			return gathered{health: r.health(now), next: time.Hour}
+			return publisher.Batch{Health: r.health(now), Next: time.Hour}
 		}
-		r.started, g.synced = true, true
+		r.started, g.Synced = true, true
 	}
-	g.contents = r.contents(now)
-	g.next = r.expire(now)
-	g.health = r.health(now)
+	g.Contents = r.contents(now)
+	g.Next = r.expire(now)
+	g.Health = r.health(now)
 	return g
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/internal/publisher"
 	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/nacos/client"
@@ -56,7 +57,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
 		}, r))
 	})
-	r.publish(ctx)
+	publisher.Run(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 

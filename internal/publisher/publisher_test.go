@@ -1,0 +1,67 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// sink remembers when it was told what.
+type sink struct {
+	sources.Sink
+	begun time.Time
+	told  []string
+}
+
+func (s *sink) say(what string) {
+	s.told = append(s.told, fmt.Sprintf("%s %s", time.Since(s.begun).Round(time.Millisecond), what))
+}
+
+func (s *sink) ReplaceAll(all []sources.Content) error { s.say(all[0].Group); return nil }
+func (s *sink) Synced()                                { s.say("synced") }
+func (s *sink) Report(sources.Health)                  {}
+
+// TestRun shows that what comes alone is published at once, what comes with it waits for it, and that what follows waits for the delay.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s, bell, ended := &sink{begun: time.Now()}, make(chan struct{}, 1), make(chan struct{})
+		waiting, synced := []string{"first"}, true
+		go func() {
+			defer close(ended)
+			Run(ctx, s, bell, time.Second, func(time.Time) (b Batch) {
+				for _, group := range waiting {
+					b.Contents = append(b.Contents, sources.Content{Group: group})
+				}
+				b.Synced, b.Next = synced, time.Hour
+				waiting, synced = nil, false
+				return b
+			})
+		}()
+		change := func(what string) {
+			waiting = append(waiting, what)
+			select {
+			case bell <- struct{}{}:
+			default:
+			}
+		}
+		time.Sleep(10 * time.Second)
+		change("alone")
+		time.Sleep(20 * time.Millisecond)
+		change("with it")
+		time.Sleep(100 * time.Millisecond)
+		change("later")
+		time.Sleep(10 * time.Second)
+		waiting = []string{"by itself"}
+		time.Sleep(2 * time.Hour)
+		cancel()
+		<-ended
+		require.Equal(t, []string{"0s first", "0s synced", "10.05s alone", "11.1s later", "1h0m12.1s by itself"}, s.told)
+	})
+}
