@@ -39,7 +39,7 @@ func TestDubboFuzz(t *testing.T) {
 	}
 	rounds, seed := int(number("FUZZ_ROUNDS", 100)), number("FUZZ_SEED", rand.Uint64())
 	t.Logf("FUZZ_ROUNDS=%d FUZZ_SEED=%d", rounds, seed)
-	w := &fuzzWorld{rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[string]string{}, unlisted: map[*fuzzProvider]time.Time{}}
+	w := &fuzzWorld{rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[string]string{}, listed: map[*fuzzProvider]time.Time{}}
 	w.ours, w.theirs = fixture.StartGate(t, w.zookeeper.Addr), fixture.StartGate(t, w.zookeeper.Addr)
 	w.admin = w.zookeeper.Client(t)
 	w.tributary = fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + w.ours.Addr + "?session=2000"}.
@@ -75,8 +75,8 @@ type fuzzWorld struct {
 	made      int
 	log       []string // of the round
 
-	mu       sync.Mutex
-	unlisted map[*fuzzProvider]time.Time // since when ZooKeeper does not list it
+	mu     sync.Mutex
+	listed map[*fuzzProvider]time.Time // when ZooKeeper listed it last
 }
 
 // fuzzProvider is a provider that lives.
@@ -320,25 +320,22 @@ func (w *fuzzWorld) alive() []*fuzzProvider {
 	return slices.Clone(w.providers)
 }
 
-// look notes whether ZooKeeper lists a provider. While that does not answer it is as it was.
+// look notes when ZooKeeper listed a provider last. While that does not answer, nobody knows.
 func (w *fuzzWorld) look(p *fuzzProvider) {
-	listed, err := p.player.Listed(w.admin)
+	begun := time.Now()
+	if listed, err := p.player.Listed(w.admin); err != nil || !listed {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case err != nil:
-	case listed:
-		delete(w.unlisted, p)
-	case w.unlisted[p].IsZero():
-		w.unlisted[p] = time.Now()
-	}
+	w.listed[p] = begun
 }
 
-// unlistedSince says since when ZooKeeper does not list a provider; zero if it does.
-func (w *fuzzWorld) unlistedSince(p *fuzzProvider) time.Time {
+// lately reports whether ZooKeeper listed a provider less than a hold ago.
+func (w *fuzzWorld) lately(p *fuzzProvider) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unlisted[p]
+	return time.Since(w.listed[p]) < fuzzHold
 }
 
 // watch looks at what is served until the result is called, which returns what was missing although it lived all the time.
@@ -369,7 +366,7 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 			text := "\n" + strings.Join(got, "\n")
 			for _, p := range before {
 				// One that has not registered anew when the hold ends is rightly gone.
-				if since := w.unlistedSince(p); (since.IsZero() || time.Since(since) < fuzzHold) && !strings.Contains(text, "\n"+p.host()+" "+p.address+" ") {
+				if w.lately(p) && !strings.Contains(text, "\n"+p.host()+" "+p.address+" ") {
 					missing[p.address] = true
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -154,4 +155,29 @@ func plainServices(t *testing.T, version string) {
 	want["orders.default-group"], want["orders.shop"] = []string{}, []string{}
 	want["beating-one.default-group"] = []string{}
 	holds("the last ones stop, and one that beats is killed", 30*time.Second+nacosTime)
+}
+
+// TestNacosLogin shows that a Nacos that wants to know who asks is read by a user, and that who is not one is told so, without a password in it.
+func TestNacosLogin(t *testing.T) {
+	t.Parallel()
+	n := fixture.StartNacosWithLogin(t, "3.1.0", "s3cret-of-e2e")
+	fixture.NacosInstance{Service: "orders", IP: "10.0.0.5", Port: 9000}.Beat(t, n)
+	address := func(user string) string { return fmt.Sprintf("nacos://%s127.0.0.1:%d?kind=services", user, n.Port) }
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(fixture.NacosUser + ":s3cret-of-e2e@")})
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod.WaitFor(t, nacosTime, func() error {
+		return sameHeld(t.Context(), istiod, "nacos", "a service", map[string][]string{"orders.default-group": {"10.0.0.5:9000 100"}})
+	})
+	require.NotContains(t, tributary.Ask(t, "status"), "s3cret")
+	for user, what := range map[string]string{"": "denied", fixture.NacosUser + ":wr0ng@": "log in as nacos"} { // of which 3.1.0 says 500
+		other := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(user)})
+		other.WaitFor(t, nacosTime, func() error {
+			status := other.Ask(t, "status")
+			if !strings.Contains(status, what) || strings.Contains(status, "wr0ng") {
+				return fmt.Errorf("want %s: %s", what, status)
+			}
+			return nil
+		})
+		other.Kill()
+	}
 }
