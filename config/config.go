@@ -29,7 +29,7 @@ const StateOff = "off"
 // The tags named jsonschema are the descriptions in docs/config.schema.json.
 type Config struct {
 	Listen           Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
-	StateDir         string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else tributary in $XDG_STATE_HOME, else ~/.local/state/tributary."`
+	StateDir         string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state."`
 	Limits           Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
 	Debounce         Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
 	Pacing           Pacing   `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`

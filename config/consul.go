@@ -44,7 +44,8 @@ func (s *ConsulReading) source() consul.Settings {
 // selecting returns those of them that have a bearing on what is published.
 func (s ConsulReading) selecting() ConsulReading {
 	return ConsulReading{
-		Datacenters: s.Datacenters, Namespaces: s.Namespaces, Partitions: s.Partitions, Peers: s.Peers, Filter: s.Filter, HealthFilter: s.HealthFilter,
+		Datacenters: sorted(s.Datacenters), Namespaces: sorted(s.Namespaces), Partitions: sorted(s.Partitions), Peers: sorted(s.Peers),
+		Filter: s.Filter, HealthFilter: s.HealthFilter,
 	}
 }
 
@@ -89,11 +90,17 @@ func (s *Consul) Source() consul.Settings {
 	return made
 }
 
-func (s *Consul) content() any {
+func (s *Consul) reading() any { return nil }
+
+func (s *Consul) where(address string) where {
 	made := *s
-	made.ConsulReading = s.selecting()
-	made.Grace = 0
-	return made
+	made.ConsulReading, made.Grace = s.selecting(), 0
+	made.Services, made.Skip, made.Tags = sorted(s.Services), sorted(s.Skip), sorted(s.Tags)
+	o := s.Source().Mapping.WithDefaults()
+	made.HostTemplate, made.Aliases, made.Namespace, made.ProtocolMeta, made.DefaultProtocol = o.HostTemplate, o.Aliases, o.Namespace, o.ProtocolMeta, o.DefaultProtocol
+	made.ServicePortMeta, made.Endpoints, made.VIPs = o.ServicePortMeta, o.Endpoints, o.VIPs
+	made.TagSeparators, made.LocalityFrom, made.StrictChecks = o.TagSeparators, o.LocalityFrom, o.StrictChecks
+	return where{address, made}
 }
 
 func (s *Consul) check(address string) error {

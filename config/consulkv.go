@@ -25,7 +25,7 @@ func (s *ConsulKV) Source() consulkv.Settings {
 	}
 }
 
-func (s *ConsulKV) content() any { return s.Documents }
+func (s *ConsulKV) where(address string) where { return where{Address: address} }
 
 func (s *ConsulKV) check(address string) error {
 	_, err := consulkv.New(address, s.Source())

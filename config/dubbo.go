@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"tributary/sources/dubbo"
@@ -22,6 +23,12 @@ func (s *DubboMapping) options() mapping.Options {
 		ports[protocol] = int(n)
 	}
 	return mapping.Options{HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs}
+}
+
+// complete fills in the defaults.
+func (s *DubboMapping) complete() {
+	o := s.options().WithDefaults()
+	s.HostTemplate, s.Namespace, s.VIPs = o.HostTemplate, o.Namespace, o.VIPs
 }
 
 // Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
@@ -65,11 +72,20 @@ func (s *Dubbo) check(address string) error {
 	return err
 }
 
-func (s *Dubbo) content() any {
+func (s *Dubbo) reading() any { return nil }
+
+func (s *Dubbo) where(address string) where {
 	made := *s
 	made.TLSSettings = nil
+	made.RegisterMode = cmp.Or(s.RegisterMode, "all")
+	if made.AskProviders != nil && *made.AskProviders {
+		made.AskProviders = nil // the default
+	}
+	made.Interfaces, made.SkipInterfaces = sorted(s.Interfaces), sorted(s.SkipInterfaces)
+	made.Applications, made.SkipApplications = sorted(s.Applications), sorted(s.SkipApplications)
+	made.complete()
 	made.Delay, made.Resync, made.Hold, made.KeepEmpty, made.Grace = 0, 0, 0, 0, 0
-	return made
+	return where{address, made}
 }
 
 // DubboConsul has the settings of sources of Dubbo's services in a Consul. What is zero has the default of package dubbo.
@@ -95,9 +111,12 @@ func (s *DubboConsul) check(address string) error {
 	return err
 }
 
-func (s *DubboConsul) content() any {
+func (s *DubboConsul) reading() any { return nil }
+
+func (s *DubboConsul) where(address string) where {
 	made := *s
-	made.ConsulReading = s.selecting()
-	made.KeepEmpty = 0
-	return made
+	made.ConsulReading, made.KeepEmpty = s.selecting(), 0
+	made.Interfaces, made.SkipInterfaces = sorted(s.Interfaces), sorted(s.SkipInterfaces)
+	made.complete()
+	return where{address, made}
 }

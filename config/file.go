@@ -1,6 +1,9 @@
 package config
 
 import (
+	"cmp"
+	"net/url"
+	"path/filepath"
 	"time"
 
 	"tributary/sources"
@@ -19,6 +22,14 @@ func (s *Documents) texts() sources.Texts {
 	return sources.Texts{
 		DefaultNamespace: s.DefaultNamespace, UnknownFields: s.UnknownFields, ForeignKinds: s.ForeignKinds, DomainSuffix: s.DomainSuffix,
 	}
+}
+
+// reading leaves out ForeignKinds, by which more or less is said of objects that are not served.
+func (s *Documents) reading() any {
+	made := *s
+	made.DefaultNamespace, made.UnknownFields = cmp.Or(s.DefaultNamespace, "default"), cmp.Or(s.UnknownFields, "error")
+	made.ForeignKinds = ""
+	return made
 }
 
 // File has the settings of fs sources. What is zero has the default of package file.
@@ -47,7 +58,12 @@ func (s *File) Source() file.Settings {
 
 func (s *File) locate(dir, address string) string { return under(dir, address) }
 
-func (s *File) content() any { return s.Documents }
+func (s *File) where(address string) where {
+	if root, err := file.Root(address); err == nil {
+		address = file.Scheme + "://" + (&url.URL{Path: filepath.ToSlash(root)}).EscapedPath()
+	}
+	return where{Address: address}
+}
 
 func (s *File) check(address string) error {
 	_, err := file.New(address, s.Source())

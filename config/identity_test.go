@@ -1,6 +1,8 @@
 package config_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,56 +10,109 @@ import (
 	"tributary/config"
 )
 
-// TestIdentity holds what makes another source of one, and what does not.
+// TestIdentity holds what makes another source of one, what makes another reading of it, and what neither.
 func TestIdentity(t *testing.T) {
-	identity := func(source string) string {
-		c, err := config.Parse("/etc/tributary/t.yaml", []byte("configSources: [{"+source+"}]"))
-		require.NoError(t, err, source)
-		return c.ConfigSources[0].Identity()
+	source := func(text string) config.Source {
+		c, err := config.Parse("/etc/tributary/t.yaml", []byte("configSources: [{"+text+"}]"))
+		require.NoError(t, err, text)
+		return c.ConfigSources[0]
 	}
 	for _, scheme := range []struct {
-		base          string
-		same, differs []string
+		base                    string
+		same, readings, another []string
 	}{
 		{
 			"address: fs:///srv/rules",
 			[]string{
 				"name: other", "precedence: 5", "guard: off", "merge: endpoints", "quietDelay: 1s, maxDelay: 2s, rescanInterval: 1m",
-				"maxFileBytes: 5",
+				"maxFileBytes: 5", "defaultNamespace: default", "unknownFields: error", "foreignKinds: warn", "foreignKinds: error",
+				"validation: enforce", "transform: {}", "partialStart: true", "emptyGrace: 5s",
 			},
-			[]string{"defaultNamespace: mesh", "unknownFields: warn", "transform: {namespaces: {a: b}}"},
+			[]string{
+				"defaultNamespace: mesh", "unknownFields: warn", "domainSuffix: cluster.local", "validation: warn",
+				"transform: {namespaces: {a: b}}", "transform: {labels: {add: {a: b}}}",
+			},
+			nil,
 		},
 		{
 			"address: 'xds://a:1'",
-			[]string{"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "cacheDir: /c", "resync: 2h", "maxMessageBytes: 5", "resync: 2h", "locality: a/b"},
-			[]string{"subscribedResources: [Gateway]", "revision: blue", "nodeMetadata: {a: b}", "nodeID: me", "transform: {namespaces: {a: b}}"},
+			[]string{
+				"tlsSettings: {mode: SIMPLE}, tokenFile: t", "mode: sotw", "cacheDir: /c", "resync: 2h", "maxMessageBytes: 5", "resync: 2h",
+				"locality: a/b",
+			},
+			[]string{"transform: {namespaces: {a: b}}", "validation: warn"},
+			[]string{"subscribedResources: [Gateway]", "revision: blue", "nodeMetadata: {a: b}", "nodeID: me"},
 		},
 		{
 			"address: 'consul://a:1'",
-			[]string{"stale: false", "wait: 1m", "resync: 1h", "grace: 1m", "resetHold: 1m", "rampRate: 3", "maxConcurrentWatches: 3", "requireConsistent: true, stale: false", "tokenFile: /t"},
+			[]string{
+				"stale: false", "wait: 1m", "resync: 1h", "grace: 1m", "resetHold: 1m", "rampRate: 3", "maxConcurrentWatches: 3",
+				"requireConsistent: true, stale: false", "tokenFile: /t", "maxStale: 20s", "hostTemplate: '{service}.service.consul'", "aliases: datacenter",
+				"namespace: consul", "vips: tcp", "strictChecks: [passing, warning]",
+			},
+			[]string{"transform: {namespaces: {a: b}}"},
 			[]string{"hostTemplate: '{service}.x'", "datacenters: [dc1]", "tags: [mesh]", "vips: none"},
 		},
 		{
 			"address: 'zookeeper://a:1'",
-			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m"},
-			[]string{"interfaces: [a.B]", "namespace: mesh", "vips: none"},
+			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all", "askProviders: true"},
+			[]string{"transform: {namespaces: {a: b}}"},
+			[]string{"interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false"},
+		},
+		{
+			"address: 'nacos://a:1?kind=services'",
+			[]string{"delay: 2s", "interval: 3s", "keepEmpty: 1h", "namespace: nacos", "vips: tcp", "labelMeta: [version]"},
+			nil,
+			[]string{"groups: [A]", "namespace: mesh", "vips: none"},
 		},
 		{
 			"address: 'consul-kv://a:1/b'",
-			[]string{"wait: 1m", "tokenFile: /t"},
+			[]string{"wait: 1m", "tokenFile: /t", "defaultNamespace: default"},
 			[]string{"defaultNamespace: mesh"},
+			nil,
 		},
 	} {
-		seen := map[string]string{identity(scheme.base): ""}
+		base := source(scheme.base)
+		places, readings := map[string]bool{base.Identity(): true}, map[string]bool{base.Reading(): true}
 		for _, more := range scheme.same {
-			require.Contains(t, seen, identity(scheme.base+", "+more), more)
+			s := source(scheme.base + ", " + more)
+			require.Equal(t, base.Identity(), s.Identity(), more)
+			require.Equal(t, base.Reading(), s.Reading(), more)
 		}
-		for _, more := range scheme.differs {
-			id := identity(scheme.base + ", " + more)
-			require.NotContains(t, seen, id, more)
-			seen[id] = more
+		for _, more := range scheme.readings {
+			s := source(scheme.base + ", " + more)
+			require.Equal(t, base.Identity(), s.Identity(), more)
+			require.False(t, readings[s.Reading()], more)
+			readings[s.Reading()] = true
+		}
+		for _, more := range scheme.another {
+			s := source(scheme.base + ", " + more)
+			require.False(t, places[s.Identity()], more)
+			places[s.Identity()] = true
 		}
 	}
-	require.NotEqual(t, identity("address: fs:///a/rules"), identity("address: fs:///b/rules"))
-	require.Regexp(t, `^rules-[0-9a-f]{16}$`, identity("address: fs:///srv/rules"))
+	a, b := source("address: fs:///a/rules"), source("address: fs:///b/rules")
+	require.NotEqual(t, a.Identity(), b.Identity())
+	require.Regexp(t, `^rules-[0-9a-f]{16}$`, a.Identity())
+	require.Regexp(t, `^[0-9a-f]{8}$`, a.Reading())
+}
+
+// TestIdentityOfPaths: a directory is one and the same however its path is written, and the same words are two directories where they
+// mean two.
+func TestIdentityOfPaths(t *testing.T) {
+	identity := func(file, address string) string {
+		c, err := config.Parse(file, []byte("configSources: [{name: rules, address: '"+address+"'}]"))
+		require.NoError(t, err)
+		return c.ConfigSources[0].Identity()
+	}
+	staging, prod := filepath.Join(t.TempDir(), "staging"), filepath.Join(t.TempDir(), "prod")
+	require.NoError(t, os.Mkdir(staging, 0o700))
+	require.NoError(t, os.Mkdir(prod, 0o700))
+	t.Chdir(staging)
+	atStaging := identity("tributary.yaml", "fs://./rules")
+	require.Equal(t, atStaging, identity(staging+"/tributary.yaml", "fs://./rules"))
+	require.Equal(t, atStaging, identity("/etc/tributary.yaml", "fs://"+staging+"/x/../rules/"))
+	require.Equal(t, atStaging, identity("../staging/tributary.yaml", "fs://./rules"))
+	t.Chdir(prod)
+	require.NotEqual(t, atStaging, identity("tributary.yaml", "fs://./rules"))
 }

@@ -49,8 +49,11 @@ const (
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
-	// content returns those of the settings that have a bearing on what is published, and not only on when and how it is read.
-	content() any
+	// where returns where the source at address reads, and those of the settings that say what it asks for there: what its system is to
+	// be made of, and not when and how it is read.
+	where(address string) where
+	// reading returns those of the settings that say what is made of what was read, with defaults filled in.
+	reading() any
 	// check tells why no source can be made of address and the settings. The error begins with the key at fault.
 	check(address string) error
 }

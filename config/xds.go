@@ -34,10 +34,13 @@ func (s *XDS) locate(dir, address string) string {
 	return s.Connection.locate(dir, address)
 }
 
-func (s *XDS) content() any {
+func (s *XDS) reading() any { return nil }
+
+func (s *XDS) where(address string) where {
 	made := *s
+	made.SubscribedResources = sorted(s.SubscribedResources)
 	made.Connection, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, "", "", "", 0, 0
-	return made
+	return where{address, made}
 }
 
 func (s *XDS) check(address string) error {

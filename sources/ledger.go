@@ -53,12 +53,14 @@ type group struct {
 	foreign    int                       // objects that were passed over
 	print      lastgood.Print            // by which it can be confirmed, or none
 	restored   bool                      // it was not found valid yet, as an earlier run left it or by the rules that count now
+	outdated   bool                      // it was made by other settings of the source
 }
 
 type candidate struct {
 	group    *group
 	resource *resource.Resource
 	kept     bool // it is the last good version, and the group has a reject in its place
+	moved    bool // the same, but other settings had given it another namespace
 }
 
 func newLedger(by held) *ledger {
@@ -94,6 +96,7 @@ type standing struct {
 	held      *resource.Resource // what is served though there was no winner; nil for nothing
 	group     string             // that had what is served
 	restored  bool               // it was as an earlier run left it
+	outdated  bool               // it was as other settings of the source had made it
 	contended bool
 }
 
@@ -120,10 +123,11 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	for _, content := range contents {
 		l.ask(content.Group, before)
 	}
+	said := make(kindred)
 	for _, key := range before.keys {
 		was := before.was[key]
 		if _, ok := l.winners[key]; !ok {
-			l.stand(key, was, may)
+			l.stand(key, was, may, said)
 		}
 		w, ok := l.winners[key]
 		switch {
@@ -160,7 +164,7 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	g.foreign, g.print = content.Foreign, content.print
 	g.quarantine = quarantine(content, old.quarantine, now)
 	g.has = l.take(g, old.has, has, before)
-	g.restored = false
+	g.restored, g.outdated = false, false
 
 	l.quarantined += len(g.quarantine) - len(old.quarantine)
 	l.repeated += len(g.repeated) - len(old.repeated)
@@ -278,6 +282,7 @@ func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 	was := standing{winner: winner.resource, contended: contended}
 	if winner.group != nil {
 		was.group, was.restored = winner.group.name, winner.group.restored
+		was.outdated = winner.group.outdated || winner.moved
 	}
 	t.note(key, was)
 }
@@ -293,6 +298,13 @@ func (t *touched) note(key resource.Key, was standing) {
 func (l *ledger) doubt() {
 	for _, g := range l.groups {
 		g.restored = true
+	}
+}
+
+// outdate notes that all of it was made by other settings of the source, which is about to be read anew.
+func (l *ledger) outdate() {
+	for _, g := range l.groups {
+		g.restored, g.outdated, g.print = true, true, lastgood.Print{}
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 // back and keeps on disk. It is not disturbed unless its Source is another, which then takes its place as with Swap, and it
 // takes the name that is given to it. A source of which the table is not in specs ends; what it published stays in its table and
 // on disk, for the caller to forget. When Reconfigure returns, what was to end has ended.
+//
+// What ends and is the Before of a new source goes on as that: what it holds, keeps for what is not valid, and has of what cannot be read
+// stays as it was until it can be said otherwise. The table of the new source has it at once, and counts as synced when it was read by its own settings.
 func (s *Supervisor) Reconfigure(specs []Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -34,12 +37,17 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	if err := ended.Wait(); err != nil {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
+	heirs := s.heirs(next, added, specs)
 	for _, r := range leaving {
-		r.depart()
+		r.depart(heirs[r] != nil)
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for from, r := range heirs {
+		r.rereading = true
+		r.sink.inherit(from.sink)
+	}
 	s.runners = next
 	for i, r := range next {
 		again := added[r] || !identical(r.source, specs[i].Source) //nolint:gosec // next has one for each
@@ -71,6 +79,19 @@ func (s *Supervisor) plan(specs []Spec) (next []*runner, added map[*runner]bool,
 		next = append(next, r)
 	}
 	return next, added, nil
+}
+
+// heirs returns, for each source that goes on as another one, that one.
+func (s *Supervisor) heirs(next []*runner, added map[*runner]bool, specs []Spec) map[*runner]*runner {
+	heirs := make(map[*runner]*runner)
+	for i, r := range next {
+		if before := specs[i].Before; added[r] && before != nil { //nolint:gosec // next has one for each
+			if from := s.of(before); from != nil {
+				heirs[from] = r
+			}
+		}
+	}
+	return heirs
 }
 
 // of returns the source with a table, or nil.
@@ -113,9 +134,9 @@ func identical(a, b Source) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// depart ends what looks after a source that has ended and is no more.
-func (r *runner) depart() {
-	if held := r.sink.guard.Status(); held != nil { // who edits the configuration means it, but may not have known
+// depart ends what looks after a source that has ended and is no more, or goes on as another one.
+func (r *runner) depart(goesOn bool) {
+	if held := r.sink.guard.Status(); held != nil && !goesOn { // who edits the configuration means it, but may not have known
 		r.log.Warn("the source is removed, and what was held of it is let go",
 			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
 	}

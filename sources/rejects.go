@@ -17,9 +17,34 @@ func namesake(key resource.Key) resource.Key {
 	return resource.Key{Namespace: key.Namespace, Name: key.Name}
 }
 
+// relative is the part of a key that is the same in whatever namespace an object is.
+func relative(key resource.Key) resource.Key {
+	return resource.Key{Kind: key.Kind, Name: key.Name}
+}
+
+// kindred are the objects of groups, as they are now, in whatever namespace. It is filled as needed.
+type kindred map[*group]map[resource.Key]bool
+
+// has reports whether a group has an object of this kind and name in whatever namespace, or leaves one out.
+func (k kindred) has(g *group, key resource.Key) bool {
+	known, ok := k[g]
+	if !ok {
+		known = make(map[resource.Key]bool, len(g.has))
+		for _, r := range g.has {
+			known[relative(r.Key())] = true
+		}
+		for _, e := range g.excluded {
+			known[relative(e.Key)] = true
+		}
+		k[g] = known
+	}
+	return known[relative(key)]
+}
+
 // rejects are those of a group, by what may have become of an object.
 type rejects struct {
 	keys      map[resource.Key]bool // those that can be told
+	relatives map[resource.Key]bool // the same, in whatever namespace
 	namesakes map[resource.Key]bool // of whichever kind
 	anonymous bool                  // any object may be meant
 }
@@ -32,9 +57,10 @@ func sortOut(all []Reject) (rs rejects) {
 			rs.anonymous = true
 		case r.identified():
 			if rs.keys == nil {
-				rs.keys = make(map[resource.Key]bool)
+				rs.keys, rs.relatives = make(map[resource.Key]bool), make(map[resource.Key]bool)
 			}
 			rs.keys[r.Key] = true
+			rs.relatives[relative(r.Key)] = true
 		default:
 			if rs.namesakes == nil {
 				rs.namesakes = make(map[resource.Key]bool)
@@ -140,12 +166,12 @@ func (l *ledger) ask(group string, before *touched) {
 }
 
 // stand puts the last good version of a key that no group has any longer in force, if a reject may be what has become of it.
-func (l *ledger) stand(key resource.Key, was standing, may suspects) {
+func (l *ledger) stand(key resource.Key, was standing, may suspects, now kindred) {
 	r := cmp.Or(was.winner, was.held)
 	if r == nil {
 		return
 	}
-	by, sure := l.standIn(key, was, may)
+	by, sure := l.standIn(key, was, may, now)
 	if by == nil {
 		return
 	}
@@ -160,16 +186,24 @@ func (l *ledger) stand(key resource.Key, was standing, may suspects) {
 		by.keeps = make(map[resource.Key]bool)
 	}
 	by.keeps[key] = sure
-	l.winners[key] = candidate{group: by, resource: r, kept: true}
+	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: was.outdated}
 }
 
-func (l *ledger) standIn(key resource.Key, was standing, may suspects) (by *group, sure bool) {
+// standIn returns the group with a reject that is what has become of key, and whether that is sure; nil for none. Where other settings had made what
+// key was, it may have had another namespace by them: then a reject in whatever namespace may be it, and so nothing is that the group now has, or
+// leaves out, in another. After a restart that is not known.
+func (l *ledger) standIn(key resource.Key, was standing, may suspects, now kindred) (by *group, sure bool) {
 	if of := l.rejecting[key]; of != nil {
 		first, _ := of.Min()
 		return first, true
 	}
-	if g := l.groups[was.group]; g != nil && g.rejects.mayBe(key) {
-		return g, false
+	if g := l.groups[was.group]; g != nil {
+		if was.outdated && now.has(g, key) {
+			return nil, false
+		}
+		if g.rejects.mayBe(key) || (was.outdated || was.restored) && g.rejects.relatives[relative(key)] {
+			return g, false
+		}
 	}
 	if was.restored {
 		return nil, false // who was there before the restart is not known to be new

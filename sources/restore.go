@@ -21,11 +21,11 @@ func restore(spec Spec) (kept *lastgood.Kept, err error) {
 	if spec.Memory == nil || spec.Anew {
 		return nil, nil
 	}
-	kept, err = spec.Memory.Load()
+	kept, err = loaded(spec)
 	if kept != nil {
 		spec.Memory.SetNote(kept.Note)
 		empty := spec.Table.Snapshot().Len() == 0
-		if _, now := spec.Table.Apply(kept.Resources, nil); empty {
+		if _, now := spec.Table.Apply(kept.Resources, nil); empty && spec.Former == nil {
 			spec.Memory.Continue(kept, now.Revision())
 		}
 		spec.Table.MarkSynced()

@@ -20,6 +20,7 @@ type runner struct {
 	memory     *lastgood.Store // or nil
 	log        *slog.Logger
 	newBackOff func() backoff.BackOff
+	rereading  bool // it began with what other settings had made; read-only once it runs
 
 	// Guarded by the supervisor's mu. The loop reads source, which changes only while there is no loop.
 	source  Source
@@ -45,10 +46,14 @@ func newRunner(spec Spec, opts Options) *runner {
 	r := &runner{
 		address: spec.Address, source: spec.Source, table: spec.Table, memory: spec.Memory,
 		sink: newSink(spec, opts, kept, opts.Log), newBackOff: opts.NewBackOff,
+		rereading: spec.Former != nil,
 	}
 	r.log = r.sink.log
 	if kept != nil {
 		r.sink.resume(kept)
+		if spec.Former != nil {
+			r.sink.reread()
+		}
 		log.Info("what the source published last is served until it has been read", "objects", len(kept.Resources), "stored", kept.Stored)
 	}
 	return r
@@ -78,8 +83,20 @@ func (r *runner) attend(ctx context.Context) {
 	r.keepers, ctx = worker.New(ctx)
 	r.keepers.Go(func() { r.again(ctx, "guard", func() { r.sink.guard.Run(ctx) }) })
 	if r.memory != nil {
-		r.keepers.Go(func() { r.again(ctx, "memory", func() { r.memory.Run(ctx, r.table) }) })
+		r.keepers.Go(func() { r.again(ctx, "memory", func() { r.remember(ctx) }) })
 	}
+}
+
+// remember keeps what the source publishes. What other settings had made is kept where it is, until it was read by these.
+func (r *runner) remember(ctx context.Context) {
+	if r.rereading {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.sink.read:
+		}
+	}
+	r.memory.Run(ctx, r.table)
 }
 
 // again runs what looks after the source until ctx ends, also if it panics.

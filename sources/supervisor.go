@@ -39,6 +39,12 @@ type Spec struct {
 	Memory  *lastgood.Store // keeps what is published across restarts; nil if nothing does
 	// Anew says that what the memory has is of another time, when the source was not configured: it is not used.
 	Anew bool
+	// Before is the table of a source of which this one is another reading: what it reads is the same, what it makes of that is not. That one
+	// is not among the sources any more. This one begins with all that it has, and holds; see Supervisor.Reconfigure.
+	Before Table
+	// Former is the memory from which to begin, if that is another than Memory: an earlier run made of the same something else. It is only
+	// read.
+	Former *lastgood.Store
 	// Transform changes what is published, before it is validated; nil for not at all.
 	Transform *transform.Rules
 	// Lenient says that what breaks a rule of Istio's validation is served, with a warning.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -57,13 +56,18 @@ type switched struct {
 // feed is a source as it was configured, and its store. It never changes.
 type feed struct {
 	config config.Source
-	made   string // its identity, by which it is known from one configuration to the next
-	id     string // the same, told from other feeds of that identity
+	made   string // its identity, by which it is known from one configuration to the next, and
+	read   string // its reading, by which it is the same as before or is read anew
+	id     string // both, told from other feeds of which they are the same
 	source sources.Source
 	rules  *transform.Rules // or nil
 	table  *memstore.Table
 	memory *lastgood.Store // or nil
 	anew   bool            // it was added by a reload
+
+	// What it begins with that was of another reading, at most one of these. Only who puts it in force looks at them.
+	before *memstore.Table // of a feed until now
+	former *lastgood.Store // of a feed of an earlier run
 }
 
 func newFeeds(p parts) *feeds {
@@ -72,11 +76,15 @@ func newFeeds(p parts) *feeds {
 
 // spec is the feed as the supervisor takes it.
 func (f *feed) spec() sources.Spec {
-	return sources.Spec{
+	spec := sources.Spec{
 		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
-		Guard: f.config.Guard.Settings(), Memory: f.memory, Transform: f.rules, Anew: f.anew,
+		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.former, Transform: f.rules, Anew: f.anew,
 		Lenient: f.config.Validation == config.ValidationWarn,
 	}
+	if f.before != nil {
+		spec.Before = f.before
+	}
+	return spec
 }
 
 // input is the feed as the view takes it.
@@ -89,8 +97,9 @@ func (f *feed) input() aggregate.Source {
 }
 
 // configure puts want in force as a whole and says what it changed, or leaves all as it is. A source whose configuration stays
-// is not disturbed. One that is made of the same, under another name or with other settings of reading, goes on with all that it
-// has. All others begin with nothing, and for as long as they have not been read, the view leaves what they may have as it was.
+// is not disturbed. One that is made of the same, under another name or with other times and credentials, goes on with all that it
+// has. One of which something else is to be made is read anew: it begins with what it had, and what of that cannot be read stays.
+// All others begin with nothing. For as long as these two sorts have not been read, the view leaves what they may have as it was.
 func (f *feeds) configure(want []config.Source) (changes, error) {
 	next, err := f.prepare(want)
 	if err != nil {
@@ -118,53 +127,65 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 
 // prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing.
 func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
-	from := f.match(want)
-	var taken []string
-	for _, old := range from {
-		if old != nil {
-			taken = append(taken, old.id)
-		}
-	}
-	kept, err := f.kept()
-	if err != nil {
-		return nil, err
-	}
 	next := make([]*feed, len(want))
 	for i, s := range want {
+		next[i] = &feed{config: s, made: s.Identity(), read: s.Reading(), anew: f.all != nil}
+	}
+	from := match(f.all, next)
+	ids := &ids{}
+	for _, old := range from {
+		if old != nil {
+			ids.taken = append(ids.taken, old.id)
+		}
+	}
+	if err := f.recall(ids, next); err != nil {
+		return nil, err
+	}
+	for i, n := range next {
 		old := from[i]
-		if old == nil {
-			old = &feed{made: s.Identity(), table: new(memstore.Table), anew: f.all != nil}
-			old.id = free(old.made, taken, kept)
-			taken = append(taken, old.id)
+		if old != nil && old.read == n.read {
+			n.id, n.table, n.memory, n.anew = old.id, old.table, old.memory, old.anew
+		} else {
+			n.table = new(memstore.Table)
+			if n.id == "" {
+				n.id = ids.free(n)
+			}
 			if f.state != nil {
-				old.memory = f.state.Source(old.id)
+				n.memory = f.state.Source(n.id)
 			}
 		}
-		n := *old
-		n.config = s
-		if !readsAlike(old.config, s) {
+		switch {
+		case old == nil || !readsAlike(old.config, n.config):
 			var err error
-			if n.source, err = newSource(s, f.hops, f.metrics, f.vips); err != nil {
-				return nil, fmt.Errorf("source %s: %w", s.Name, err)
+			if n.source, err = newSource(n.config, f.hops, f.metrics, f.vips); err != nil {
+				return nil, fmt.Errorf("source %s: %w", n.config.Name, err)
 			}
-			if n.rules, err = s.Rules(); err != nil {
-				return nil, fmt.Errorf("source %s: %w", s.Name, err)
+			if n.rules, err = n.config.Rules(); err != nil {
+				return nil, fmt.Errorf("source %s: %w", n.config.Name, err)
 			}
+		default:
+			n.source, n.rules = old.source, old.rules
 		}
-		next[i] = &n
+		if old != nil && old.read != n.read {
+			n.before = old.table
+		}
 	}
 	return next, nil
 }
 
-// match returns for each of want the feed that goes on as that: one of the same identity, and the same name if there is one.
-func (f *feeds) match(want []config.Source) []*feed {
-	left := slices.Clone(f.all)
-	from := make([]*feed, len(want))
-	for _, named := range []bool{true, false} {
-		for i, s := range want {
-			j := slices.IndexFunc(left, func(o *feed) bool {
-				return o.made == s.Identity() && (!named || o.config.Name == s.Name)
-			})
+// match returns for each of next the one of all that goes on as that: one of the same identity, and if there is one, of the same reading and of
+// the same name, which counts in this order.
+func match(all, next []*feed) []*feed {
+	left := slices.Clone(all)
+	from := make([]*feed, len(next))
+	for _, like := range []func(a, b *feed) bool{
+		func(a, b *feed) bool { return a.read == b.read && a.config.Name == b.config.Name },
+		func(a, b *feed) bool { return a.read == b.read },
+		func(a, b *feed) bool { return a.config.Name == b.config.Name },
+		func(*feed, *feed) bool { return true },
+	} {
+		for i, n := range next {
+			j := slices.IndexFunc(left, func(o *feed) bool { return o.made == n.made && like(o, n) })
 			if from[i] == nil && j >= 0 {
 				from[i] = left[j]
 				left = slices.Delete(left, j, j+1)
@@ -174,37 +195,28 @@ func (f *feeds) match(want []config.Source) []*feed {
 	return from
 }
 
-// kept returns the ids of which an earlier run has left something, the newest first. A source that is added to a running one
-// has no claim to that.
-func (f *feeds) kept() ([]string, error) {
+// recall finds for feeds of the start what an earlier run has kept of them, or of another reading of the same. A source that is added to a
+// running one has no claim to that.
+func (f *feeds) recall(ids *ids, next []*feed) error {
 	if f.state == nil || f.all != nil {
-		return nil, nil
+		return nil
 	}
-	return f.state.Kept()
-}
-
-// free returns an id of an identity that is not taken: one of which something is kept, or else the first. Of several sources of one identity any may
-// be the one that is left, so what is kept is not always that of the first.
-func free(made string, taken, kept []string) string {
-	numbered := func(n int) string {
-		if n == 1 {
-			return made
+	var err error
+	if ids.kept, err = f.state.Kept(); err != nil {
+		return err
+	}
+	for _, n := range next {
+		n.id = ids.claim(func(id string) bool { return isNumbered(id, n.made+"-"+n.read) })
+	}
+	for _, n := range next {
+		if n.id != "" {
+			continue
 		}
-		return fmt.Sprintf("%s-%d", made, n)
-	}
-	for _, id := range kept {
-		n, err := strconv.Atoi(strings.TrimPrefix(id, made+"-"))
-		if id == made || err == nil && id == numbered(n) {
-			if !slices.Contains(taken, id) {
-				return id
-			}
+		if former := ids.claim(func(id string) bool { return strings.HasPrefix(id, n.made+"-") }); former != "" {
+			n.former = f.state.Source(former)
 		}
 	}
-	n := 1
-	for slices.Contains(taken, numbered(n)) {
-		n++
-	}
-	return numbered(n)
+	return nil
 }
 
 // readsAlike reports whether the source that reads as one configuration says also reads as the other does.
@@ -228,6 +240,9 @@ func (f *feeds) replace(next []*feed) {
 	for _, n := range next {
 		f.inUse = append(f.inUse, n.id)
 		delete(f.ended, n.id)
+		if n.former != nil {
+			f.ended[n.former.ID()] = n.former
+		}
 	}
 }
 

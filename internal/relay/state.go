@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,7 +29,7 @@ func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir
 	if from.Load == nil {
 		return nil, nil
 	}
-	path, err := userStateDir()
+	path, err := userStateDir(from.File)
 	if err == nil {
 		var d *lastgood.Dir
 		if d, err = lastgood.Open(path, log); err == nil {
@@ -39,8 +40,9 @@ func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir
 	return nil, nil
 }
 
-// userStateDir is the place for state that the XDG base directory specification gives a user's programs.
-func userStateDir() (string, error) {
+// userStateDir is the place for state that the XDG base directory specification gives a user's programs, and in it that of a configuration
+// file: all that one user runs shares the former, and is not to take each other's state.
+func userStateDir(file string) (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
 	if base == "" {
 		home, err := os.UserHomeDir()
@@ -49,5 +51,11 @@ func userStateDir() (string, error) {
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
-	return filepath.Join(base, "tributary"), nil
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	of := sha256.Sum256([]byte(file))
+	return filepath.Join(base, "tributary", fmt.Sprintf("%.40s-%x", name, of[:8])), nil
 }

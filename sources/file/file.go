@@ -136,3 +136,12 @@ func parse(address string) (string, error) {
 	}
 	return filepath.Clean(filepath.FromSlash(name)), nil
 }
+
+// Root returns the path at address, absolute: one that is relative is so to the working directory.
+func Root(address string) (string, error) {
+	shown, err := parse(address)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(shown)
+}

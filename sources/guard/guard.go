@@ -54,6 +54,8 @@ type Guard struct {
 	last     string // the identity of the hold that began last
 	holds    int    // begun so far
 	news     []news // for Run
+	// rereading says that the source is read by other settings than what is in the table: that it lacks something is no loss of its own.
+	rereading bool
 }
 
 // New returns a guard of table and what it has already.
@@ -88,7 +90,10 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 		return g.commit(puts, deletes, now)
 	}
 	losses := lossesOf(puts, deletes, before, g.hold)
-	if g.hold == nil {
+	switch {
+	case g.rereading:
+		losses = g.hold.known(losses)
+	case g.hold == nil:
 		g.forget(now)
 		if why := g.tooMuch(losses, puts, before); why != "" {
 			g.begin(now, why)
@@ -108,7 +113,12 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 }
 
 // MarkSynced says that the source has been read as a whole.
-func (g *Guard) MarkSynced() { g.table.MarkSynced() }
+func (g *Guard) MarkSynced() {
+	g.mu.Lock()
+	g.rereading = false
+	g.mu.Unlock()
+	g.table.MarkSynced()
+}
 
 // Relabel gives all that there is another name of its source, be it held or not.
 func (g *Guard) Relabel(source string) {
@@ -240,7 +250,7 @@ func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now ti
 			objects = -1
 		}
 		g.has.add(c.Key().Kind, objects, is-was)
-		if !g.settings.Off && (g.hold == nil || is >= was && c.New != nil) {
+		if !g.settings.Off && (g.hold == nil && !g.rereading || is >= was && c.New != nil) {
 			g.recent.note(c.Key(), c.New == nil, was, is, now)
 		}
 	}

@@ -107,6 +107,14 @@ func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Re
 	return puts, deletes
 }
 
+// known returns those of losses that are held already.
+func (h *hold) known(losses []loss) []loss {
+	return slices.DeleteFunc(losses, func(l loss) bool {
+		_, held := h.get(l.key)
+		return !held
+	})
+}
+
 // add holds l, in the place of what was held of its key, and returns what is served of it: what was, or as much of what is
 // as does not take away from that.
 func (h *hold) add(l loss) *resource.Resource {

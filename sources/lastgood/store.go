@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +71,9 @@ func newStore(path, source string, log *slog.Logger) *Store {
 		wake: make(chan struct{}, 1), guard: unguarded{}, status: Status{File: path},
 	}
 }
+
+// ID returns what the store was made for; see Dir.Source.
+func (s *Store) ID() string { return strings.TrimSuffix(filepath.Base(s.path), ".db") }
 
 // Status returns how the store is doing.
 func (s *Store) Status() Status {

@@ -66,6 +66,9 @@ func (r *Rules) Identity() string {
 	return r.identity
 }
 
+// Empty reports whether the rules change nothing, whatever they are applied to.
+func (r *Rules) Empty() bool { return r == nil || r.identity == "{}" }
+
 // Mistake is what is wrong with settings: what they say cannot be done, or no object could come of it that is valid.
 type Mistake struct {
 	Key string // such as labels.add.a

@@ -57,7 +57,7 @@ func New(o Options, vips VIPs) (*Mapper, error) {
 		return nil, err
 	}
 	return &Mapper{
-		o: o.withDefaults(), vips: vips,
+		o: o.WithDefaults(), vips: vips,
 		shapes: map[string]shape{}, hosts: map[string][]string{}, claims: map[string][]string{},
 	}, nil
 }

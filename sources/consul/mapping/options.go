@@ -73,7 +73,8 @@ const (
 	defaultHostTemplate = "{service}.service.consul"
 )
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with the defaults in the place of what is not set.
+func (o Options) WithDefaults() Options {
 	o.HostTemplate = cmp.Or(o.HostTemplate, defaultHostTemplate)
 	o.Aliases = cmp.Or(o.Aliases, aliasesDatacenter)
 	o.Namespace = cmp.Or(o.Namespace, "consul")
@@ -98,7 +99,7 @@ var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
 // Validate checks the options. The error names the option at fault.
 func (o Options) Validate() error {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	if err := checkTemplate(o.HostTemplate); err != nil {
 		return fmt.Errorf("hostTemplate: %w", err)
 	}

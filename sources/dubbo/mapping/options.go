@@ -41,7 +41,8 @@ const (
 
 var placeholder = regexp.MustCompile(`[-.]?\{[^}]*\}`)
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with the defaults in the place of what is not set.
+func (o Options) WithDefaults() Options {
 	if o.HostTemplate == "" {
 		o.HostTemplate = defaultTemplate
 	}

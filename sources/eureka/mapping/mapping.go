@@ -30,7 +30,7 @@ type Mapper struct {
 
 // New returns a mapper. Without vips no service gets a virtual address. An error begins with the key at fault.
 func New(o Options, vips VIPs) (*Mapper, error) {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}

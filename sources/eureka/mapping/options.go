@@ -57,7 +57,8 @@ const defaultTemplate = "{vip}.eureka"
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with the defaults in the place of what is not set.
+func (o Options) WithDefaults() Options {
 	o.HostTemplate = cmp.Or(o.HostTemplate, defaultTemplate)
 	o.Namespace = cmp.Or(o.Namespace, "eureka")
 	o.AddressFrom = cmp.Or(o.AddressFrom, fromIP)

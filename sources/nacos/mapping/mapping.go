@@ -35,7 +35,7 @@ type Mapper struct {
 
 // New returns a mapper for a namespace of Nacos. Without vips no service gets a virtual address. An error begins with the key at fault.
 func New(o Options, namespace string, vips VIPs) (*Mapper, error) {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}

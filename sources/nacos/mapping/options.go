@@ -43,7 +43,8 @@ const defaultTemplate = "{service}.{group}.{namespace}.nacos"
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with the defaults in the place of what is not set.
+func (o Options) WithDefaults() Options {
 	o.HostTemplate = cmp.Or(o.HostTemplate, defaultTemplate)
 	o.Namespace = cmp.Or(o.Namespace, "nacos")
 	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")

@@ -1,0 +1,200 @@
+package relay
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// troubled makes a place of which nearly everything is served though it is not there: an object that has become invalid, one whose file
+// cannot be read, and 40 that are held. It returns the names of them all.
+func troubled(t *testing.T, dir, settings string) (*rig, []string) {
+	t.Helper()
+	write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
+	for _, name := range []string{"well", "broken"} {
+		write(t, dir+"/one/"+name+".yaml", entry("shop", name, 80))
+	}
+	write(t, dir+"/away/gone.yaml", entry("shop", "gone", 80))
+	require.NoError(t, os.Symlink("../away/gone.yaml", dir+"/one/gone.yaml"))
+	configured(t, dir, "name: a, address: 'fs://./one'"+settings)
+	r := start(t, dir)
+	r.awaitReady(t)
+	write(t, dir+"/one/broken.yaml", strings.Replace(entry("shop", "broken", 80), "hosts", "host", 1))
+	require.NoError(t, os.Remove(dir+"/away/gone.yaml"))
+	eventually(t, func() error {
+		if st := r.supervisor.Status()[0]; len(st.Quarantined) != 1 || st.State != sources.Degraded {
+			return errNot
+		}
+		return nil
+	})
+	require.NoError(t, os.Remove(dir+"/one/many.yaml"))
+	r.awaitHeld(t, 40)
+	return r, append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/broken", "ServiceEntry shop/gone")
+}
+
+// awaitHeld waits until so many objects of the only source are held.
+func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
+	t.Helper()
+	eventually(t, func() error {
+		held := r.supervisor.Status()[0].Held
+		if held == nil || held.Objects != objects {
+			return errNot
+		}
+		why = held.Why
+		return nil
+	})
+	return why
+}
+
+// TestSettingsThatChangeNothing: neither a default that is written out, nor what is only reported, nor another way to write a path makes
+// another source or another reading.
+func TestSettingsThatChangeNothing(t *testing.T) {
+	dir := t.TempDir()
+	r, all := troubled(t, dir, quick)
+	clients := both(t, r, never(t, all...))
+	see(t, clients, all...)
+	table := r.feeds.all[0].table
+	for _, settings := range []string{
+		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn", ", foreignKinds: error",
+	} {
+		r.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
+		require.Same(t, table, r.feeds.all[0].table, settings)
+	}
+	r.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
+	require.Same(t, table, r.feeds.all[0].table)
+	r.awaitHeld(t, 40)
+	see(t, clients, all...)
+}
+
+// TestReread: a setting that changes what is made of a source has that read anew. What then cannot be read, is not valid or is held is as
+// it was, also after a restart, and also if that comes before everything was read.
+func TestReread(t *testing.T) {
+	for _, settings := range []string{
+		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: error, defaultNamespace: mesh", ", domainSuffix: cluster.local",
+	} {
+		t.Run(settings, func(t *testing.T) {
+			dir := t.TempDir()
+			r, all := troubled(t, dir, quick)
+			clients := both(t, r, never(t, all...))
+			see(t, clients, all...)
+			why := r.awaitHeld(t, 40)
+			r.reload(t, "name: b, address: 'fs://./one'"+quick+settings)
+			eventually(t, func() error {
+				if s := r.view.Sources()[0]; s.Name != "b" || !s.Synced {
+					return errNot
+				}
+				return nil
+			})
+			assert.Equal(t, why, r.awaitHeld(t, 40))
+			see(t, clients, all...)
+			labelled := 0
+			for res := range r.view.Snapshot().All() {
+				if res.Meta().Labels["team"] == "x" {
+					labelled++
+				}
+			}
+			assert.Equal(t, strings.Contains(settings, "team"), labelled == 1, "what can be read")
+			for range 2 {
+				r.stop()
+				r = start(t, dir)
+				see(t, both(t, r, nil), all...)
+				r.awaitHeld(t, 40)
+			}
+			write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
+			write(t, dir+"/one/broken.yaml", entry("shop", "broken", 80))
+			write(t, dir+"/away/gone.yaml", entry("shop", "gone", 80))
+			eventually(t, func() error {
+				if st := r.supervisor.Status()[0]; len(st.Quarantined) > 0 || st.Held != nil {
+					return errNot
+				}
+				return nil
+			})
+			require.NoError(t, os.Remove(dir+"/one/broken.yaml"))
+			see(t, both(t, r, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
+		})
+	}
+}
+
+// TestRereadByARestart is the same where the configuration was edited while nothing ran.
+func TestRereadByARestart(t *testing.T) {
+	dir := t.TempDir()
+	r, all := troubled(t, dir, quick)
+	r.stop()
+	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}"+quick)
+	for range 2 {
+		r = start(t, dir)
+		r.awaitReady(t)
+		clients := both(t, r, never(t, all...))
+		see(t, clients, all...)
+		r.awaitHeld(t, 40)
+		r.stop()
+	}
+	eventually(t, func() error { // what the former reading left is forgotten, by and by
+		r = start(t, dir)
+		defer r.stop()
+		r.awaitReady(t)
+		if kept, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(kept) != 1 {
+			return errNot
+		}
+		return nil
+	})
+}
+
+// TestRereadThatMoves: a transform that gives everything another namespace does so with all that can be read. What cannot be stays under the
+// name that it has, for as long as it cannot.
+func TestRereadThatMoves(t *testing.T) {
+	dir := t.TempDir()
+	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)
+	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
+	write(t, dir+"/one/rest.yaml", entries("shop", "s", 40))
+	moving := "name: a, address: 'fs://./one', transform: {namespaces: {shop: other}}" + quick
+	staying := "name: a, address: 'fs://./one'" + quick
+	at := func(namespace string) (names []string) {
+		for _, name := range numbered(40) {
+			names = append(names, strings.Replace(name, "shop", namespace, 1))
+		}
+		return names
+	}
+	configured(t, dir, staying)
+	r := start(t, dir)
+	clients := both(t, r, nil)
+	see(t, clients, append(at("shop"), x)...)
+	write(t, dir+"/one/x.yaml", broken)
+	eventually(t, func() error {
+		if len(r.supervisor.Status()[0].Quarantined) != 1 {
+			return errNot
+		}
+		return nil
+	})
+	r.reload(t, moving)
+	see(t, clients, append(at("other"), x)...)
+	write(t, dir+"/one/x.yaml", "# still\n"+broken)
+	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39))
+	see(t, clients, append(at("other")[:39], x)...)
+	r.stop()
+	r = start(t, dir)
+	clients = both(t, r, nil)
+	see(t, clients, append(at("other")[:39], x)...)
+	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
+	see(t, clients, append(at("other")[:39], "ServiceEntry other/x")...)
+
+	// A document that cannot be told may be anything, but not what is there under another name.
+	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39)+"a: [\n")
+	eventually(t, func() error {
+		if len(r.supervisor.Status()[0].Quarantined) != 1 {
+			return errNot
+		}
+		return nil
+	})
+	r.reload(t, staying)
+	see(t, clients, append(at("shop")[:39], x)...)
+	r.stop()
+	r = start(t, dir)
+	see(t, both(t, r, nil), append(at("shop")[:39], x)...)
+}
