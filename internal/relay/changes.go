@@ -8,7 +8,10 @@ import (
 
 // changes are the names of the sources that a new configuration adds, changes and removes, and "old → new" for each that it
 // gives a name that no source had before.
-type changes struct{ added, changed, renamed, removed []string }
+type changes struct {
+	added, changed, renamed, removed []string
+	reordered                        bool // those that both have stand in another order
+}
 
 // changesOf says how next differs from old.
 func changesOf(old, next []*feed) (c changes) {
@@ -41,7 +44,18 @@ func changesOf(old, next []*feed) (c changes) {
 			c.removed = append(c.removed, name)
 		}
 	}
+	c.reordered = !slices.Equal(shared(old, next), shared(next, old))
 	return c
+}
+
+// shared returns the names of those of some that others have too, in order.
+func shared(some, others []*feed) (names []string) {
+	for _, f := range some {
+		if slices.ContainsFunc(others, func(o *feed) bool { return o.config.Name == f.config.Name }) {
+			names = append(names, f.config.Name)
+		}
+	}
+	return names
 }
 
 // lines say what was changed, for people.
@@ -54,6 +68,9 @@ func (c changes) lines(file string) []string {
 		if len(did.names) > 0 {
 			lines = append(lines, did.what+": "+strings.Join(did.names, ", "))
 		}
+	}
+	if c.reordered {
+		lines = append(lines, "the order of the sources is another: of what several have with the same precedence, that of the first is served")
 	}
 	if len(lines) == 1 {
 		lines = append(lines, "no source is added, changed or removed")

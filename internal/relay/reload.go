@@ -121,7 +121,7 @@ func (r *reloader) reload() outcome {
 	r.inForce = &inForce
 	r.status.Store(&status)
 	r.good.Set(1)
-	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed)
+	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed, "reordered", done.reordered)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}

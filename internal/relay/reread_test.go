@@ -198,3 +198,19 @@ func TestRereadThatMoves(t *testing.T) {
 	r = start(t, dir)
 	see(t, both(t, r, nil), append(at("shop")[:39], x)...)
 }
+
+// TestReloadSaysThatTheOrderChanged: by the order of sources it is decided which of them wins.
+func TestReloadSaysThatTheOrderChanged(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))
+	one, two := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick
+	configured(t, dir, one, two)
+	r := start(t, dir)
+	r.awaitReady(t)
+	configured(t, dir, two, one)
+	said, err := r.Reload(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, said, "the order of the sources is another")
+	require.Contains(t, r.log.String(), "reordered=true")
+}
