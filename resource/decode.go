@@ -137,11 +137,22 @@ func (f file) decodeAll(chunks []chunk, processors int) []Document {
 		}
 	}
 	var others sync.WaitGroup
+	var panicked atomic.Pointer[any]
 	for range min(processors, len(batches)) - 1 {
-		others.Go(work)
+		others.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					panicked.Store(&v)
+				}
+			}()
+			work()
+		})
 	}
 	work()
 	others.Wait()
+	if v := panicked.Load(); v != nil {
+		panic(*v) // where the caller can recover
+	}
 	return slices.Concat(docs...)
 }
 

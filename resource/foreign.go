@@ -33,8 +33,11 @@ var groups = func() (all []string) {
 	return all
 }()
 
+// alsoOfOthers are kinds of Istio whose names other APIs use as well.
+var alsoOfOthers = []Kind{Gateway, Sidecar, AuthorizationPolicy, Telemetry, ProxyConfig, WasmPlugin}
+
 // isForeign reports whether apiVersion and kind are of another API, rather than Istio's and mistyped. A group that is
-// nearly one of Istio's is mistyped, and so is none at all before one of its kinds.
+// nearly one of Istio's is mistyped, and so is none at all before one of its kinds, and any before one that only Istio has.
 func isForeign(apiVersion, kind string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
 	if !grouped && !slices.Contains(groups, apiVersion) {
@@ -44,7 +47,7 @@ func isForeign(apiVersion, kind string) bool {
 	switch {
 	case slices.Contains(groups, group), nearest.Name(group, groups) != "":
 		return false
-	case known && !strings.Contains(group, "."):
+	case known && (!strings.Contains(group, ".") || !slices.Contains(alsoOfOthers, Kind(kind))):
 		return false
 	}
 	return true

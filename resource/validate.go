@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"google.golang.org/protobuf/proto"
 	mesh "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 	"istio.io/istio/pkg/config"
 	meshdefaults "istio.io/istio/pkg/config/mesh"
 	"istio.io/istio/pkg/config/validation"
@@ -126,6 +127,9 @@ func rules(r *Resource, err error) (errs Errors) {
 	return errs
 }
 
+// maxHosts is how many hosts a VirtualService may have: Istio's validator compares each with each.
+const maxHosts = 10_000
+
 // validateSpec runs Istio's validator. A panic of it, as bad input has caused in the past, is an error of the object.
 func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 	defer func() {
@@ -133,6 +137,9 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 			err = fmt.Errorf("Istio's validation panics: %v", p) //nolint:staticcheck // a proper name
 		}
 	}()
+	if v, ok := spec.(*networking.VirtualService); ok && len(v.GetHosts()) > maxHosts {
+		return nil, fmt.Errorf("hosts: there are %d, and at most %d are validated", len(v.GetHosts()), maxHosts)
+	}
 	return validators[r.key.Kind](config.Config{
 		Meta: config.Meta{
 			Name: r.key.Name, Namespace: r.key.Namespace,

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -311,6 +312,23 @@ func TestLinks(t *testing.T) {
 
 // TestEmptiedFile is "generate > a.yaml": the file is empty for as long as the program runs.
 func TestEmptiedFile(t *testing.T) {
+	t.Run("between the look and the read", func(t *testing.T) {
+		l := prepare(t)
+		l.write("a.yaml", entry("a", "a1.example.com"))
+		l.startWith(Settings{EmptyGrace: time.Hour})
+		l.await("it is synced", l.table.Synced)
+		var emptied atomic.Bool
+		l.disk.plan(&l.disk.before, "a.yaml", func() {
+			if !emptied.Swap(true) {
+				_ = os.WriteFile(l.path("a.yaml"), nil, 0o600) // generate > a.yaml
+			}
+		})
+		l.overwrite("a.yaml", entry("a", "a2.example.com"))
+		l.await("it was emptied", emptied.Load)
+		l.write("b.yaml", entry("b", "b1.example.com"))
+		l.awaitHost("b", "b1.example.com")
+		l.neverDeleted("a")
+	})
 	t.Run("is waited for", func(t *testing.T) {
 		l := prepare(t)
 		l.write("a.yaml", entry("a", "a1.example.com"))

@@ -58,6 +58,7 @@ const doubt = 2 * time.Second
 var (
 	errTooLarge   = errors.New("file too large")
 	errNotRegular = errors.New("not a regular file")
+	errEmptied    = errors.New("emptied since the look")
 )
 
 // loadOne reads one file into buf, which it returns to be used again.
@@ -77,6 +78,9 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 		return buf
 	case err != nil:
 		f.err = err
+		return buf
+	case len(data) == 0: // empty files are not read: somebody begins to write it
+		f.err = errEmptied
 		return buf
 	}
 	f.changed = changed

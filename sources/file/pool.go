@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -21,8 +22,15 @@ type pool struct {
 	left int // files that were left to themselves and are not done
 }
 
-// maxLeft is how many files may be left to themselves at a time. Each has a processor as often as any other worker has.
-const maxLeft = 16
+const (
+	// maxLeft is how many files may be left to themselves at a time with another worker in the place of each. Each has a processor as often
+	// as any other worker has. Beyond that a batch ends when its workers are gone, and the files that nobody began are read another time.
+	maxLeft = 16
+	// mostLeft is with how many files left to themselves no more are begun: all files hang when a mount does.
+	mostLeft = 4 * maxLeft
+)
+
+var errBusy = errors.New("too many files take too long at once: it is read when some of them are done")
 
 func newPool() *pool {
 	workers, _ := worker.New(context.Background())
@@ -42,16 +50,21 @@ type batch struct {
 	files   []loaded
 	next    int               // the first that was not begun
 	running map[int]time.Time // when those were begun that are being read, but for those that were left to themselves
+	workers int               // that will begin another one
 }
 
 // readAll reads files. It returns them when all are done or have taken longer than their patience; those are marked as late,
-// and handed over when they are done. If ctx ends, it returns the error when those that were begun are done or late.
+// and handed over when they are done. Files that nobody is left to read have errBusy. If ctx ends, it returns the error when those that
+// were begun are done or late.
 func (p *pool) readAll(ctx context.Context, files []loaded, read reader, patience func(f *loaded) time.Duration) ([]loaded, error) {
 	b := &batch{
 		read: read, patience: patience, news: make(chan struct{}, 1),
 		files: files, running: make(map[int]time.Time),
 	}
-	for range min(runtime.GOMAXPROCS(0), len(files)) {
+	if !p.tooMany() {
+		b.workers = min(runtime.GOMAXPROCS(0), len(files))
+	}
+	for range b.workers {
 		p.workers.Go(func() { p.work(ctx, b) })
 	}
 	for {
@@ -76,26 +89,38 @@ func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.D
 	wait = time.Hour
 	for i, begun := range b.running {
 		rest := b.patience(&b.files[i]) - time.Since(begun)
-		if rest <= 0 && p.leave() {
-			delete(b.running, i)
-			b.files[i] = loaded{path: b.files[i].path, late: true}
-			p.workers.Go(func() { p.work(ctx, b) })
+		if rest > 0 {
+			wait = min(wait, rest)
 			continue
 		}
-		wait = min(wait, max(rest, time.Millisecond))
+		delete(b.running, i)
+		b.files[i] = loaded{path: b.files[i].path, late: true}
+		if p.leave() {
+			p.workers.Go(func() { p.work(ctx, b) })
+		} else {
+			b.workers--
+		}
+	}
+	if b.workers == 0 {
+		for ; b.next < len(b.files); b.next++ {
+			b.files[b.next].err = errBusy
+		}
 	}
 	return len(b.running) > 0 || b.next < len(b.files) && ctx.Err() == nil, wait
 }
 
-// leave counts one more file that is left to itself, unless there are too many.
+// leave counts one more file that is left to itself, and reports whether its worker may be replaced.
 func (p *pool) leave() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left == maxLeft {
-		return false
-	}
 	p.left++
-	return true
+	return p.left <= maxLeft
+}
+
+func (p *pool) tooMany() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left >= mostLeft
 }
 
 // work reads one file after another, until there is none, ctx ends, or one was left to itself.
@@ -105,6 +130,7 @@ func (p *pool) work(ctx context.Context, b *batch) {
 	for {
 		b.mu.Lock()
 		if b.next == len(b.files) || ctx.Err() != nil {
+			b.workers--
 			b.mu.Unlock()
 			return
 		}

@@ -251,7 +251,7 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 	case f.late:
 		r.busy[f.path] = false
 		return r.refuse(f, fmt.Errorf("%s takes long to read, and is still being read", r.loader.in(r.root, f.path)), before)
-	case errors.Is(f.err, fs.ErrNotExist): // removed since the look; the next one will tell
+	case errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, errEmptied): // since the look; the next one will tell
 		r.ask(f.path, false)
 		return nil
 	case f.err != nil:

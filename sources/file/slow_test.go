@@ -1,6 +1,7 @@
 package file
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,44 @@ func TestManyFilesThatTakeLong(t *testing.T) {
 	release()
 	l.awaitQuarantined(0)
 	require.Equal(t, maxLeft+1, l.table.Snapshot().Len())
+}
+
+// A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload waits for them, others are
+// read, and when the mount is back so are they.
+func TestAMountThatHangs(t *testing.T) {
+	hang := func(l *live) (release func()) {
+		l.patience = 20 * time.Millisecond
+		release = l.hampered("slow")
+		for i := range maxLeft + 4 {
+			l.write(fmt.Sprintf("f%02d.yaml", i), "# slow\n"+entry(fmt.Sprintf("f%02d", i), "f.example.com"))
+		}
+		l.write("z.yaml", entry("z", "z.example.com"))
+		return release
+	}
+	t.Run("holds up nobody for good", func(t *testing.T) {
+		l := prepare(t)
+		release := hang(l)
+		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
+		l.awaitHost("z", "z.example.com")
+		release()
+		l.await("all are served", func() bool { return l.table.Snapshot().Len() == maxLeft+5 })
+	})
+	t.Run("does not hold up the end", func(t *testing.T) {
+		l := prepare(t)
+		release := hang(l)
+		l.start()
+		l.await("some are late", func() bool { return len(l.supervisor.Status()[0].Quarantined) > 0 })
+		l.stop()
+		release()
+	})
+	t.Run("does not hold up a reload", func(t *testing.T) {
+		l := prepare(t)
+		release := hang(l)
+		l.start()
+		l.await("some are late", func() bool { return len(l.supervisor.Status()[0].Quarantined) > 0 })
+		require.NoError(t, l.supervisor.Reconfigure(nil))
+		release()
+	})
 }
 
 // A file whose content makes a part of the program panic is at fault, and alone.

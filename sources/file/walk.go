@@ -34,8 +34,8 @@ type dir struct {
 var errDangling = errors.New("is a link that leads nowhere")
 
 // maxLinked is how many links to directories a path within the root may go through. Directories full of links to each
-// other have exponentially many paths.
-const maxLinked = 8
+// other have as many paths as there are ways to go through that many of them: thousands for ten directories.
+const maxLinked = 3
 
 // look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, or that
 // ctx ended, and then nothing is known.

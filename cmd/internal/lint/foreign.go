@@ -1,8 +1,6 @@
 package lint
 
 import (
-	"slices"
-
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -22,20 +20,9 @@ func foreignSeverity(setting string) Severity {
 	}
 }
 
-// alsoOfOthers are kinds of Istio whose names others use as well.
-var alsoOfOthers = []resource.Kind{
-	resource.Gateway, resource.Sidecar, resource.AuthorizationPolicy, resource.Telemetry, resource.ProxyConfig, resource.WasmPlugin,
-}
-
-// foreign notes an object of another API. One whose kind only Istio has was hardly meant to be passed over.
+// foreign notes an object of another API.
 func (l *Linter) foreign(terms Terms, r sources.Reject) {
-	severity, meant := terms.Foreign, ""
-	if schema, ok := resource.SchemaOf(r.Key.Kind); ok && !slices.Contains(alsoOfOthers, r.Key.Kind) {
-		meant = "; did you mean " + schema.APIVersion() + "?"
-		if severity != Error {
-			severity = Warning
-		}
-	}
+	severity := terms.Foreign
 	if severity == "" {
 		severity = Note
 	}
@@ -43,6 +30,6 @@ func (l *Linter) foreign(terms Terms, r sources.Reject) {
 		l.Foreign++
 	}
 	for _, e := range resource.ErrorsIn(r.Err) {
-		l.find(severity, Foreign, r.Key, e.Origin.Place, e.Err.Error()+meant)
+		l.find(severity, Foreign, r.Key, e.Origin.Place, e.Err.Error())
 	}
 }

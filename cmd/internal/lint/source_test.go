@@ -68,8 +68,8 @@ func TestForeign(t *testing.T) {
 	l = lint.Linter{}
 	require.NoError(t, l.Path(t.Context(), "typo"))
 	require.Len(t, l.Findings, 1)
-	assert.Equal(t, lint.Warning, l.Findings[0].Severity)
-	assert.Contains(t, l.Findings[0].String(), "typo/a.yaml:2:13: ServiceEntry shop/good: warning: ServiceEntry of network.istio.io/v1 is not of Istio's API, and is not served; did you mean networking.istio.io/v1?")
+	assert.Equal(t, lint.Error, l.Findings[0].Severity)
+	assert.Contains(t, l.Findings[0].String(), `typo/a.yaml:2:13: ServiceEntry shop/good: unknown kind "ServiceEntry" of network.istio.io/v1: Istio's is of networking.istio.io/v1`)
 
 	l = lint.Linter{}
 	text(t, &l, "tributary.yaml", false)
