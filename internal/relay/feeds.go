@@ -125,7 +125,8 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	return done, nil
 }
 
-// prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing.
+// prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing, but for what is on disk of
+// sources that are not configured.
 func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 	next := make([]*feed, len(want))
 	for i, s := range want {
@@ -168,6 +169,14 @@ func (f *feeds) prepare(want []config.Source) ([]*feed, error) {
 		}
 		if old != nil && old.read != n.read {
 			n.before = old.table
+		}
+	}
+	for i, n := range next {
+		// What an earlier run kept of a source that is added now is of another time. It must not be there if the program ends before anything is read.
+		if from[i] == nil && n.anew && n.memory != nil {
+			if err := n.memory.Forget(); err != nil {
+				f.log.Warn("what an earlier run kept of a source that is added anew cannot be removed: a restart before it is read would serve that", "source", n.config.Name, "err", err)
+			}
 		}
 	}
 	return next, nil
