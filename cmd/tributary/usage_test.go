@@ -81,7 +81,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", "--strict", "--verbose", dir + "/none"}, 3, "not read, as its name does not end in .yaml, .yml or .json: " + dir + "/none/a.txt"},
 		{[]string{"validate", "--strict", dir + "/foreign.yaml"}, 0, "0 objects valid, 0 errors, 0 warnings; 1 of other APIs passed over"},
 		{[]string{"validate", "-o", "json", dir + "/foreign.yaml"}, 0, `"severity": "note"`},
-		{[]string{"validate", "--strict", dir + "/mistyped.yaml"}, 3, "did you mean networking.istio.io/v1?"},
+		{[]string{"validate", "--strict", dir + "/mistyped.yaml"}, 3, "Istio's is of networking.istio.io/v1"},
 		{[]string{"validate", dir + "/away.yaml"}, 3, "source away (fs://" + dir + "/away): "},
 		{[]string{"validate", "--offline", dir + "/away.yaml"}, 0, "not checked: source away"},
 		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},

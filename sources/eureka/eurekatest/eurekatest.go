@@ -239,7 +239,8 @@ func (s *Server) listing(changes bool) map[string]any {
 		app, _, _ := strings.Cut(k, "/")
 		apps[app] = append(apps[app], i)
 	}
-	for k, i := range s.instances {
+	for _, k := range slices.Sorted(maps.Keys(s.instances)) { // in the same order each time, as a server that nothing happens to
+		i := s.instances[k]
 		status := fmt.Sprint(i["status"])
 		if counts[status]++; counts[status] == 1 {
 			statuses = append(statuses, status)
@@ -251,8 +252,8 @@ func (s *Server) listing(changes bool) map[string]any {
 	version := 1
 	if changes {
 		version = s.version
-		for k, i := range s.gone {
-			add(k, i)
+		for _, k := range slices.Sorted(maps.Keys(s.gone)) {
+			add(k, s.gone[k])
 		}
 	}
 	hash := ""
@@ -264,8 +265,8 @@ func (s *Server) listing(changes bool) map[string]any {
 		hash = s.hash
 	}
 	list := []any{}
-	for app, all := range apps {
-		list = append(list, map[string]any{"name": app, "instance": all})
+	for _, app := range slices.Sorted(maps.Keys(apps)) {
+		list = append(list, map[string]any{"name": app, "instance": apps[app]})
 	}
 	return map[string]any{"applications": map[string]any{"versions__delta": fmt.Sprint(version), "apps__hashcode": hash, "application": list}}
 }
