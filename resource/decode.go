@@ -138,17 +138,18 @@ func (f file) decodeAll(chunks []chunk, processors int) []Document {
 	}
 	var others sync.WaitGroup
 	var panicked atomic.Pointer[any]
-	for range min(processors, len(batches)) - 1 {
-		others.Go(func() {
-			defer func() {
-				if v := recover(); v != nil {
-					panicked.Store(&v)
-				}
-			}()
-			work()
-		})
+	guarded := func() {
+		defer func() {
+			if v := recover(); v != nil {
+				panicked.Store(&v)
+			}
+		}()
+		work()
 	}
-	work()
+	for range min(processors, len(batches)) - 1 {
+		others.Go(guarded)
+	}
+	guarded()
 	others.Wait()
 	if v := panicked.Load(); v != nil {
 		panic(*v) // where the caller can recover

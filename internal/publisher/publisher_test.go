@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,10 +33,13 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, bell, ended := &sink{begun: time.Now()}, make(chan struct{}, 1), make(chan struct{})
+		var mu sync.Mutex // of what waits
 		waiting, synced := []string{"first"}, true
 		go func() {
 			defer close(ended)
 			Run(ctx, s, bell, time.Second, func(time.Time) (b Batch) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, group := range waiting {
 					b.Contents = append(b.Contents, sources.Content{Group: group})
 				}
@@ -44,8 +48,13 @@ func TestRun(t *testing.T) {
 				return b
 			})
 		}()
-		change := func(what string) {
+		add := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
 			waiting = append(waiting, what)
+		}
+		change := func(what string) {
+			add(what)
 			select {
 			case bell <- struct{}{}:
 			default:
@@ -58,7 +67,7 @@ func TestRun(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		change("later")
 		time.Sleep(10 * time.Second)
-		waiting = []string{"by itself"}
+		add("by itself")
 		time.Sleep(2 * time.Hour)
 		cancel()
 		<-ended
