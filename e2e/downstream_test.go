@@ -58,10 +58,11 @@ func TestEnvoyOnTributary(t *testing.T) {
 
 	write(t, dir, "tls.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {tls: {mode: SIMPLE}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {
-		if told := tributary.Ask(t, "explain", "dr", "default/echo"); !strings.Contains(told, "spec.trafficPolicy.tls has no effect on Envoys") {
-			return fmt.Errorf("explain: %s", told)
+		_, told, err := fixture.Get(t.Context(), tributary.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
+		if err == nil && !strings.Contains(told, "spec.trafficPolicy.tls has no effect on Envoys") {
+			err = fmt.Errorf("explain: %s", told)
 		}
-		return nil
+		return err
 	})
 	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
 }
