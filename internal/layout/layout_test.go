@@ -35,8 +35,9 @@ var arrows = map[string][]string{
 	"aggregate":           {"resource", "memstore", "aggregate/conflicts"},
 	"server/xds":          {},
 	"aggregate/conflicts": {"resource", "memstore"},
-	"server/mcp":          {"resource", "memstore", "aggregate", "server/xds"},
-	"server/envoy":        {"resource", "memstore", "aggregate", "server/xds"},
+	"server/families":     {},
+	"server/mcp":          {"resource", "memstore", "aggregate", "server/families", "server/xds"},
+	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds"},
 	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/xds"},
 
 	"sources/consul/mapping": {"resource", "sources"},

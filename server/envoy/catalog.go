@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,6 +16,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/families"
 	"tributary/server/xds"
 )
 
@@ -22,57 +26,58 @@ type Options struct {
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// maxScopes is how many profiles clients may have at once: they make them up.
-const maxScopes = 1000
+// Profiles are made up by clients, so what they cost is bounded.
+const (
+	maxScopes    = 1000 // in use at once
+	maxOfHost    = 100
+	maxIdleCost  = 200_000 // of the scopes without clients that are kept, in entries
+	scopeCost    = 1000    // of one, besides its entries
+	maxProfile   = 64 << 10
+	hostsAtATime = 100 // are translated before a commit of the view may come in between
+)
 
 // Catalog keeps what Envoys and gRPC clients are told in step with a view.
 type Catalog struct {
 	// read-only
-	view memstore.Reader
-	opts Options
-	log  *slog.Logger
+	view   memstore.Reader
+	opts   Options
+	log    *slog.Logger
+	scopes *families.Set[profile, *scope]
 
-	mu     sync.Mutex
-	mesh   *mesh
-	units  map[string]map[unit]*told // by host: what is known already of what profiles are told of it
-	scopes map[profile]*scope
-	synced bool
-}
+	mu        sync.RWMutex // who reads the mesh translates; who changes it is quick
+	mesh      *mesh
+	following map[*scope]struct{} // the view
+	synced    bool
 
-// unit is all that a translation of a host depends on.
-type unit struct {
-	from     string // of the view
-	role     role
-	captures bool
+	units units
 }
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	return &Catalog{
-		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
-		mesh: newMesh(), units: make(map[string]map[unit]*told), scopes: make(map[profile]*scope),
-	}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), mesh: newMesh(), following: make(map[*scope]struct{})}
+	c.scopes = families.New[profile]("profiles of clients", families.Limits{Max: maxScopes, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*scope).cost, c.drop)
+	return c
 }
 
 // Run follows the view until ctx ends.
-func (c *Catalog) Run(ctx context.Context) error {
-	var since memstore.Revision
-	for first := true; ; first = false {
-		changed := c.view.Changed()
-		synced := c.view.Synced() // before the changes, which are then all that it speaks of
-		keys, snap, ok := c.view.Changes(since)
-		c.update(keys, snap, ok && !first, synced)
-		since = snap.Revision()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
-}
+func (c *Catalog) Run(ctx context.Context) error { return memstore.Follow(ctx, c.view, c.update) }
 
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+	var workers sync.WaitGroup
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, s := range c.change(keys, snap, incremental, synced) {
+		turns <- struct{}{}
+		workers.Go(func() {
+			c.catchUp(s)
+			<-turns
+		})
+	}
+	workers.Wait()
+}
+
+// change brings the mesh to snap, and returns the scopes that follow it.
+func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) []*scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !incremental {
@@ -86,29 +91,48 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 		}
 	}
 	c.mesh.touchOthers(touched)
-	for host := range touched {
-		delete(c.units, host)
+	c.units.forget(touched)
+	c.synced = c.synced || synced
+	for s := range c.following {
+		maps.Copy(s.stale, touched)
 	}
-	for _, s := range c.scopes {
-		c.bring(s, touched)
-	}
-	if synced && !c.synced {
-		c.synced = true
-		for _, s := range c.scopes {
+	return slices.Collect(maps.Keys(c.following))
+}
+
+// catchUp brings a scope up to date, in one commit. Commits of the view that come meanwhile are not held up, and are part of it.
+func (c *Catalog) catchUp(s *scope) {
+	s.catching.Lock()
+	defer s.catching.Unlock()
+	translated := make(map[string]*told)
+	for {
+		more, synced := c.translateSome(s, translated)
+		if more {
+			continue
+		}
+		if len(translated) > 0 {
+			s.update(translated)
+		}
+		if synced {
 			s.markSynced()
 		}
+		return
 	}
 }
 
-// bring brings a scope up to date with what is said of hosts; c.mu is held.
-func (c *Catalog) bring(s *scope, hosts map[string]struct{}) {
-	translated := make(map[string]*told, len(hosts))
-	for host := range hosts {
+// translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, whether
+// what is said is complete.
+func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more, synced bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := 0
+	for host := range s.stale {
+		if n++; n > hostsAtATime {
+			return true, false
+		}
 		translated[host] = c.translate(host, s.profile)
+		delete(s.stale, host)
 	}
-	if len(translated) > 0 {
-		s.update(translated)
-	}
+	return false, c.synced
 }
 
 // translate returns what clients of a profile are told of a host, or nil; c.mu is held.
@@ -117,52 +141,41 @@ func (c *Catalog) translate(host string, p profile) *told {
 	if v == nil {
 		return nil
 	}
-	u := unit{from: v.from, role: p.role, captures: p.captures}
-	if t := c.units[host][u]; t != nil {
-		return t
-	}
-	t := translate(v, p)
-	if c.units[host] == nil {
-		c.units[host] = make(map[unit]*told)
-	}
-	c.units[host][u] = t
-	return t
+	return c.units.get(host, unit{from: v.from, role: p.role, captures: p.captures}, func() *told { return translate(v, p) })
 }
 
 // Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.
-func (c *Catalog) Collection(_ context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	p := profileOf(node)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.scopes[p]
-	if s == nil {
-		if len(c.scopes) >= maxScopes {
-			return nil, nil, status.Errorf(codes.ResourceExhausted, "too many different profiles of clients in use: the limit is %d", maxScopes)
-		}
-		s = newScope(p, c.opts.Debounce)
-	}
-	coll := s.collection(typeURL)
-	if coll == nil {
+func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	if !isServed(typeURL) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	if c.scopes[p] == nil {
-		c.scopes[p] = s
-		c.bring(s, c.mesh.allHosts())
-		if c.synced {
-			s.markSynced()
-		}
+	p := profileOf(node)
+	if len(p.labels) > maxProfile {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "labels of %d bytes: the limit is %d", len(p.labels), maxProfile)
 	}
-	s.users++
-	return coll, func() { c.release(s) }, nil
+	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.collection(typeURL), release, nil
 }
 
-// release ends a use of a scope, which is forgotten with the last one.
-func (c *Catalog) release(s *scope) {
+// newScope makes a scope that follows the view.
+func (c *Catalog) newScope(p profile) *scope {
+	s := newScope(p, c.opts.Debounce)
+	c.mu.Lock()
+	s.stale = c.mesh.allHosts()
+	c.following[s] = struct{}{}
+	c.mu.Unlock()
+	c.catchUp(s)
+	return s
+}
+
+// drop ends that a scope follows the view.
+func (c *Catalog) drop(s *scope) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.users--; s.users == 0 {
-		delete(c.scopes, s.profile)
-	}
+	delete(c.following, s)
 }
 
 // Serves says whether a type is one of Envoy's.

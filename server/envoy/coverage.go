@@ -121,11 +121,11 @@ var declared = map[protoreflect.FullName]declaration{
 }
 
 // WithoutEffect returns which fields of r have no effect on the clients of the catalog although they are set, each with its path and with what happens
-// instead. It is empty while there are no such clients.
+// instead. It is empty if nobody has asked for Envoy's types.
 func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
-	c.mu.Lock()
-	served := len(c.scopes) > 0
-	c.mu.Unlock()
+	c.mu.RLock()
+	served := len(c.following) > 0
+	c.mu.RUnlock()
 	if !served {
 		return nil
 	}

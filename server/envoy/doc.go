@@ -10,10 +10,13 @@
 //		                               together what
 //		                               they share
 //
-//	  - mesh.go keeps the objects, decoded, and knows of which hosts a changed one speaks.
-//	  - service.go says what a host is to the clients of a namespace.
-//	  - translate.go makes of a service what Envoy is told of it: cluster.go, endpoints.go, route.go and listener.go. It is pure.
-//	  - scope.go keeps what clients of one profile are told: of each host, and what hosts share, such as the listener of a port.
-//	  - profile.go reads from a client's node what decides what it is told.
+//	  - mesh.go keeps the objects, decoded, and knows of which hosts a changed one speaks; rules.go does so for those that are rules for hosts.
+//	  - view.go says what a host is to the clients of a namespace: service.go the service, policy.go what DestinationRules say of it.
+//	  - translate.go makes of a view what clients are told of it. It is pure, as are cluster.go and traffic.go (clusters), endpoint.go, listener.go,
+//	    route.go with http.go, match.go and action.go (routes). names.go and protocol.go are what all of these say alike; encode.go encodes.
+//	  - shared.go puts together what hosts share, such as the listener of a port.
+//	  - scope.go keeps what clients of one profile are told, and units.go what profiles share; profile.go reads from a client's node what
+//	    decides what it is told.
 //	  - catalog.go connects these with the view and the engine.
+//	  - coverage.go declares which fields have an effect.
 package envoy

@@ -7,13 +7,16 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -41,7 +44,7 @@ func node(namespace, interception, agent string) *corev3.Node {
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and it is something that
 // can be told: names that are known lead somewhere, and no domain, server name or address stands twice where it must not.
 func TestHistory(t *testing.T) {
-	for seed := range uint64(15) {
+	for seed := range uint64(10) {
 		h := &history{rand: rand.New(rand.NewPCG(seed, 0)), objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
 		c := New(&h.table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.table.Snapshot(), false, true)
@@ -70,6 +73,38 @@ func TestHistory(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Scopes that are made while the view changes, and while others are made, come to what the view is in the end.
+func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
+	h := &history{rand: rand.New(rand.NewPCG(1, 0)), objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
+	c := New(&h.table, Options{Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { _ = c.Run(ctx) })
+	defer all.Wait()
+	defer stop()
+	h.table.MarkSynced()
+	var clients sync.WaitGroup
+	for i := range 8 {
+		clients.Go(func() {
+			for j := range 5 {
+				_, _, err := c.Collection(t.Context(), node(fmt.Sprint("n", i%4, j), "", ""), xds.ClusterURL)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	for range 200 {
+		h.change()
+	}
+	clients.Wait()
+	fresh := New(&h.table, Options{Log: slog.New(slog.DiscardHandler)})
+	fresh.update(nil, h.table.Snapshot(), false, true)
+	n := node("n00", "", "")
+	require.Eventually(t, func() bool {
+		want, got := dump(t, fresh, n), dump(t, c, n)
+		return maps.EqualFunc(want, got, func(a, b proto.Message) bool { return proto.Equal(a, b) })
+	}, 10*time.Second, 10*time.Millisecond)
 }
 
 // dump returns all that a client would be told, by type and name.

@@ -1,18 +1,22 @@
 package envoy
 
 import (
+	"sync"
+
 	"tributary/server/xds"
 )
 
-// scope is what the clients of a profile are told, as collections of the engine. It is not safe for concurrent use; what the engine
-// reads of the collections is.
+// scope is what the clients of a profile are told, as collections of the engine.
 type scope struct {
-	profile profile
-	users   int
-
+	// read-only
+	profile                                profile
 	group                                  *xds.Group // a commit of the view is one of all types
 	clusters, endpoints, listeners, routes *xds.Collection
 
+	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
+	stale map[string]struct{}
+
+	catching sync.Mutex       // held while it is brought up to date, which guards what follows
 	told     map[string]*told // by host
 	ports    map[uint32]*portRoutes
 	bindings map[binding]*claimants
@@ -54,6 +58,15 @@ func (s *scope) collection(typeURL string) *xds.Collection {
 		return s.routes
 	}
 	return nil
+}
+
+func isServed(typeURL string) bool {
+	return typeURL == xds.ClusterURL || typeURL == xds.EndpointURL || typeURL == xds.ListenerURL || typeURL == xds.RouteURL
+}
+
+// cost is what it costs to keep the scope.
+func (s *scope) cost() int {
+	return scopeCost + s.clusters.Len() + s.endpoints.Len() + s.listeners.Len() + s.routes.Len()
 }
 
 func (s *scope) markSynced() {

@@ -18,6 +18,7 @@ import (
 	"tributary/internal/hops"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/families"
 	"tributary/server/xds"
 )
 
@@ -38,42 +39,27 @@ type Catalog struct {
 	all  *family         // without a filter; it is the source of the others
 	none *xds.Collection // for types that nobody knows: empty
 
-	building chan struct{} // holds one token while a family is made
+	families *families.Set[string, *family] // but the one of all, by the filter's key
 
-	mu       sync.Mutex
-	clock    uint64                    // counts the uses of families
-	families map[string]*family        // by the filter's key
-	hosts    map[string]map[string]int // how often clients use which families but the one of all: by IP address, then by key
-	snap     memstore.Snapshot         // what the collections show
-	synced   bool
+	mu        sync.Mutex
+	following map[*family]struct{} // the view; the one of all among them
+	snap      memstore.Snapshot    // what the collections show
+	synced    bool
 }
 
 // New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), building: make(chan struct{}, 1), families: make(map[string]*family), hosts: make(map[string]map[string]int)}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), following: make(map[*family]struct{})}
+	c.families = families.New[string]("filters", families.Limits{Max: maxFamilies, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*family).cost, c.drop)
 	c.all = c.newFamily(filter{})
-	c.families[c.all.filter.key()] = c.all
+	c.following[c.all] = struct{}{}
 	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
 	c.none.MarkSynced()
 	return c
 }
 
 // Run follows the view until ctx ends.
-func (c *Catalog) Run(ctx context.Context) error {
-	var since memstore.Revision
-	for first := true; ; first = false {
-		changed := c.view.Changed()
-		synced := c.view.Synced() // before the changes, which are then all that it speaks of
-		keys, snap, ok := c.view.Changes(since)
-		c.update(keys, snap, ok && !first, synced)
-		since = snap.Revision()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
-	}
-}
+func (c *Catalog) Run(ctx context.Context) error { return memstore.Follow(ctx, c.view, c.update) }
 
 // update brings all collections to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
@@ -95,7 +81,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 			c.log.Error("resource cannot be served", "key", r.Key().String(), "origin", r.Origin().String(), "err", err)
 			return
 		}
-		for _, fam := range c.families {
+		for fam := range c.following {
 			coll := fam.kinds[r.Key().Kind]
 			if coll == nil {
 				continue
@@ -113,14 +99,14 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 				put(r)
 				continue
 			}
-			for _, fam := range c.families {
+			for fam := range c.following {
 				if coll := fam.kinds[key.Kind]; coll != nil {
 					commit(fam, coll).Remove = append(commit(fam, coll).Remove, key.FullName())
 				}
 			}
 		}
 	} else {
-		for _, fam := range c.families {
+		for fam := range c.following {
 			for _, coll := range fam.kinds {
 				commit(fam, coll) // what has become empty is reset too
 			}
@@ -135,7 +121,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.snap = snap
 	if synced && !c.synced {
 		c.synced = true
-		for _, fam := range c.families {
+		for fam := range c.following {
 			fam.markSynced()
 		}
 		c.log.Info("serving", "resources", snap.Len())
@@ -172,10 +158,9 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if !ok || schema.Group != parts[0] {
 		return c.none, nil, nil
 	}
-	host := xds.HostOf(ctx)
-	fam, err := c.acquire(ctx, filterOf(node), host)
+	fam, release, err := c.acquire(ctx, filterOf(node), xds.HostOf(ctx))
 	if err != nil {
 		return nil, nil, err
 	}
-	return fam.kinds[schema.Kind], func() { c.release(fam, host) }, nil
+	return fam.kinds[schema.Kind], release, nil
 }

@@ -1,9 +1,7 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,21 +17,13 @@ type family struct {
 	key    string
 	group  *xds.Group // a commit of the view is one of all kinds
 	kinds  map[resource.Kind]*xds.Collection
-
-	// guarded by Catalog.mu
-	users int
-	used  uint64 // when it was last used, by Catalog.clock
-	cost  int    // when it was last used
 }
 
 // Filters are made up by clients, so what they cost is bounded.
 const (
-	// maxFamilies is how many filters may be in use at once.
-	maxFamilies = 1000
-	// maxOfHost is how many of them, besides the one of all, the clients of one IP address may use at once, so that others find some.
-	maxOfHost = 100
-	// maxIdleCost bounds the families without clients that are kept for clients that come back: the least recently used go
-	// first. Each costs what it holds, and something besides.
+	maxFamilies = 1000 // in use at once, besides that of all
+	maxOfHost   = 100
+	// maxIdleCost bounds the families without clients that are kept. Each costs what it holds, and something besides.
 	maxIdleCost = 1_000_000
 	familyCost  = 10_000
 	// maxTries is how often a family is made anew, if the view changes too much meanwhile, before the view has to wait.
@@ -93,30 +83,25 @@ func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, all *family
 	f.group.Apply(commits)
 }
 
-// acquire returns the family of f for one more user, on a host. One that is not there is made, one at a time, and without holding up the
-// commits of the view.
-func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, error) {
+// acquire returns the family of f for one more user, on a host, and what ends that use.
+func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, func(), error) {
 	key := f.key()
+	if key == c.all.key {
+		return c.all, func() {}, nil
+	}
 	if len(key) > maxFilter {
-		return nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", len(key), maxFilter)
+		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", len(key), maxFilter)
 	}
-	if fam, err := c.join(key, host); fam != nil || err != nil {
-		return fam, err
-	}
-	select {
-	case c.building <- struct{}{}:
-		defer func() { <-c.building }()
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
-	if fam, err := c.join(key, host); fam != nil || err != nil { // somebody else made it
-		return fam, err
-	}
+	return c.families.Acquire(ctx, key, host, func() *family { return c.make(f) })
+}
+
+// make makes a family, without holding up the commits of the view.
+func (c *Catalog) make(f filter) *family {
 	fam := c.newFamily(f)
 	for tries := 0; ; tries++ {
 		snap := c.snapshot()
-		if fam.fill(snap, c.all); c.adopt(fam, host, snap, tries == maxTries) {
-			return fam, nil
+		if fam.fill(snap, c.all); c.adopt(fam, snap, tries == maxTries) {
+			return fam
 		}
 	}
 }
@@ -127,31 +112,9 @@ func (c *Catalog) snapshot() memstore.Snapshot {
 	return c.snap
 }
 
-// join returns the family of key for one more user, nil if there is none, or an error if there may be no more.
-func (c *Catalog) join(key, host string) (*family, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fam, uses := c.families[key], c.hosts[host]
-	if host != "" && fam != c.all && uses[key] == 0 && len(uses) >= maxOfHost {
-		return nil, status.Errorf(codes.ResourceExhausted, "too many different filters in use by %s: the limit is %d", host, maxOfHost)
-	}
-	if fam != nil {
-		c.use(fam, host)
-		return fam, nil
-	}
-	inUse := 0
-	for _, fam := range c.families {
-		inUse += min(fam.users, 1)
-	}
-	if inUse >= maxFamilies {
-		return nil, status.Errorf(codes.ResourceExhausted, "too many different filters in use: the limit is %d", maxFamilies)
-	}
-	return nil, nil //nolint:nilnil // see above
-}
-
 // adopt adds a family that shows snap to those that follow the view, and reports whether it could be brought up to date: the
 // view may have changed too much. If it must, it is.
-func (c *Catalog) adopt(fam *family, host string, snap memstore.Snapshot, must bool) bool {
+func (c *Catalog) adopt(fam *family, snap memstore.Snapshot, must bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if snap.Revision() != c.snap.Revision() {
@@ -168,67 +131,22 @@ func (c *Catalog) adopt(fam *family, host string, snap memstore.Snapshot, must b
 	if c.synced {
 		fam.markSynced()
 	}
-	c.families[fam.key] = fam
-	c.use(fam, host)
+	c.following[fam] = struct{}{}
 	return true
 }
 
-// use notes a user of a family, on a host; c.mu is held.
-func (c *Catalog) use(fam *family, host string) {
-	fam.users++
-	if fam != c.all {
-		if c.hosts[host] == nil {
-			c.hosts[host] = make(map[string]int)
-		}
-		c.hosts[host][fam.key]++
-	}
-	c.clock++
-	fam.used = c.clock
-}
-
-// unuse undoes use; c.mu is held.
-func (c *Catalog) unuse(fam *family, host string) {
-	fam.users--
-	if fam == c.all {
-		return
-	}
-	uses := c.hosts[host]
-	if uses[fam.key]--; uses[fam.key] <= 0 {
-		delete(uses, fam.key)
-	}
-	if len(uses) == 0 {
-		delete(c.hosts, host)
-	}
-}
-
-// release ends a use. Families without users go when they cost too much, the least recently used first.
-func (c *Catalog) release(fam *family, host string) {
+// drop ends that a family follows the view.
+func (c *Catalog) drop(fam *family) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.unuse(fam, host); fam.users > 0 {
-		return
+	delete(c.following, fam)
+}
+
+// cost is what it costs to keep a family.
+func (f *family) cost() int {
+	cost := familyCost
+	for _, coll := range f.kinds {
+		cost += coll.Len()
 	}
-	c.clock++
-	fam.used, fam.cost = c.clock, familyCost
-	for _, coll := range fam.kinds {
-		fam.cost += coll.Len()
-	}
-	var idle []*family
-	cost := 0
-	for _, f := range c.families {
-		if f.users == 0 && f != c.all {
-			idle = append(idle, f)
-			cost += f.cost
-		}
-	}
-	if cost <= maxIdleCost {
-		return
-	}
-	slices.SortFunc(idle, func(a, b *family) int { return cmp.Compare(a.used, b.used) })
-	for _, f := range idle {
-		if cost > maxIdleCost {
-			cost -= f.cost
-			delete(c.families, f.key)
-		}
-	}
+	return cost
 }

@@ -1,0 +1,106 @@
+package families
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func newSet(limits Limits) (*Set[string, *string], *[]string) {
+	var dropped []string
+	return New[string]("tastes", limits, func(*string) int { return 10 }, func(s *string) { dropped = append(dropped, *s) }), &dropped
+}
+
+func use(t *testing.T, s *Set[string, *string], key, host string) (*string, func()) {
+	t.Helper()
+	f, release, err := s.Acquire(t.Context(), key, host, func() *string { return &key })
+	require.NoError(t, err)
+	return f, release
+}
+
+// What takes long to make holds up those who want it, and nobody else; who does not want to wait any more goes.
+func TestASlowFamilyHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newSet(Limits{Max: 10, MaxOfHost: 10})
+		slow, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			_, release, err := s.Acquire(t.Context(), "slow", "h", func() *string { <-slow; return new(string) })
+			assert.NoError(t, err)
+			release()
+		}()
+		synctest.Wait()
+		use(t, s, "other", "h")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, _, err := s.Acquire(ctx, "slow", "h", nil)
+			gone <- err
+		}()
+		synctest.Wait()
+		cancel()
+		require.Equal(t, codes.Canceled, status.Code(<-gone))
+		close(slow)
+		<-done
+		require.Equal(t, map[string]map[string]int{"h": {"other": 1}}, s.hosts)
+	})
+}
+
+// If making it fails, the next one tries again, and nothing counts any more.
+func TestAFamilyThatIsNotMade(t *testing.T) {
+	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10})
+	require.Panics(t, func() { _, _, _ = s.Acquire(t.Context(), "a", "h", func() *string { panic("no") }) })
+	require.Empty(t, s.hosts)
+	_, release := use(t, s, "a", "h")
+	release()
+}
+
+// Who makes families up does not use up those of others.
+func TestLimits(t *testing.T) {
+	s, _ := newSet(Limits{Max: 5, MaxOfHost: 3})
+	fails := func(key, host, why string) {
+		t.Helper()
+		_, _, err := s.Acquire(t.Context(), key, host, func() *string { return &key })
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		require.ErrorContains(t, err, why)
+	}
+	var releases []func()
+	for i := range 3 {
+		_, release := use(t, s, strconv.Itoa(i), "greedy")
+		releases = append(releases, release)
+	}
+	fails("3", "greedy", "too many different tastes in use by greedy: the limit is 3")
+	use(t, s, "3", "other")
+	fails("3", "greedy", "by greedy") // though another host made it
+	_, again := use(t, s, "0", "greedy")
+	releases[0]()
+	fails("3", "greedy", "by greedy") // it is used still
+	again()
+	use(t, s, "3", "greedy")
+	use(t, s, "4", "")
+	use(t, s, "5", "")
+	fails("6", "", "in use: the limit is 5")
+	use(t, s, "5", "third")
+}
+
+// What nobody uses is kept while it is cheap; the least recently used goes first.
+func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
+	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
+	good, release := use(t, s, "good", "h")
+	release()
+	for i := range 4 {
+		_, release := use(t, s, strconv.Itoa(i), "h")
+		release()
+		same, release := use(t, s, "good", "h")
+		require.Same(t, good, same)
+		release()
+	}
+	require.Equal(t, []string{"0", "1"}, *dropped)
+	require.Empty(t, s.hosts)
+}
