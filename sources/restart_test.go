@@ -155,6 +155,7 @@ func TestRestartKeepsTheHold(t *testing.T) {
 					since = held.Since
 				}
 				require.True(t, since.Equal(held.Since), "the hold goes on")
+				require.Equal(t, "all 100 objects of kind ServiceEntry would go within 1m0s", held.Why)
 			})
 		}
 		lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
@@ -185,10 +186,12 @@ func TestRestartKeepsTheLastGoodVersionOfWhatIsBad(t *testing.T) {
 				dir := t.TempDir()
 				lifetime(t, dir, Options{}, whole(groups{"g": {made("x", "1", "p")}}), func(*Supervisor, *memstore.Table) {})
 				for range 2 {
+					time.Sleep(time.Hour)
 					lifetime(t, dir, Options{}, whole(groups{"g": nil}, reject), func(s *Supervisor, table *memstore.Table) {
 						require.NotNil(t, table.Snapshot().Get(keyed("x")))
 						q := s.Status()[0].Quarantined
 						require.Len(t, q, 1)
+						require.Equal(t, time.Now().UTC(), q[0].Since, "that of this run")
 						require.Equal(t, reject.Key != resource.Key{}, q[0].LastGoodServes)
 					})
 				}

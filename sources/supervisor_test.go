@@ -371,6 +371,7 @@ func TestInvalidResourcesAreQuarantined(t *testing.T) {
 	})
 	require.Equal(t, 3, strings.Count(log.String(), "resource quarantined"))
 	require.Equal(t, 3, strings.Count(log.String(), "quarantine ended"))
+	require.Equal(t, 1, strings.Count(log.String(), `msg="resource read with a warning" source=a warning="a: g:2: ServiceEntry default/y: spec: odd"`), log.String())
 }
 
 func TestReplaceAllMovesWithoutAGap(t *testing.T) {
@@ -445,6 +446,56 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		require.Empty(t, gather(t, registry))
 	})
 	require.NoError(t, registry.Register(&collector{supervisor: NewSupervisor(Options{})}), "unregistered when Run ends")
+}
+
+// TestMetricsSayWhatIsWrong has a source in all sorts of trouble, and one that has fallen silent since.
+func TestMetricsSayWhatIsWrong(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
+		runs := 0
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
+			if runs++; runs == 1 {
+				_ = sink.Replace("g", many("g", 30)) // nothing of it is wrong
+				_ = sink.ReplaceAll([]Content{
+					{Group: "g"},
+					{Group: "h", Foreign: 3, Warnings: []string{"w"}, Rejects: []Reject{{Err: errors.New("bad")}, {Key: keyed("x"), Err: errors.New("bad")}}},
+				})
+				sink.Synced()
+				return errors.New("fails")
+			}
+			sink.Report(Health{State: Denied, Message: "403"})
+			<-ctx.Done()
+			return ctx.Err()
+		})}))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		values := gather(t, registry)
+		for name, want := range map[string]float64{
+			"tributary_source_up": 0, "tributary_source_stale": 1, "tributary_source_synced": 1, "tributary_source_restarts_total": 1,
+			"tributary_source_quarantined": 2, "tributary_source_foreign_objects": 3, "tributary_source_warnings": 1,
+			"tributary_guard_held_objects": 30, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 1,
+		} {
+			require.InDelta(t, want, values[name], 0, name)
+		}
+		require.Equal(t, "fails", s.Status()[0].LastError)
+		require.Equal(t, 1, s.Status()[0].Restarts)
+	})
+}
+
+// TestAChangeOfStateIsOneLine has a source that cannot be reached say so time and again, in other words each time.
+func TestAChangeOfStateIsOneLine(t *testing.T) {
+	var log bytes.Buffer
+	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+		sinks := make(chan Sink, 1)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}))
+		sink := <-sinks
+		for i := range 10 {
+			sink.Report(Health{State: Unreachable, Message: fmt.Sprint("connection refused ", i)})
+		}
+		require.Equal(t, "connection refused 9", s.Status()[0].Message)
+	})
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), `level=WARN msg="source state changed" source=a from=starting to=unreachable message="connection refused 0"`)
 }
 
 // TestAPanicOfAWorkerIsAFailureOfItsSource has a rule of validation panic where it is applied on all processors, and a worker

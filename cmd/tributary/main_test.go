@@ -136,7 +136,10 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 }
 
 // server is a running `tributary serve`.
-type server struct{ xds, admin string }
+type server struct {
+	xds, admin string
+	log        interface{ String() string }
+}
 
 // listening waits for the line of the log (in JSON) that names the ports.
 func listening(t *testing.T, log interface{ String() string }) server {
@@ -146,7 +149,7 @@ func listening(t *testing.T, log interface{ String() string }) server {
 		for line := range strings.Lines(log.String()) {
 			var entry struct{ Msg, XDS, Admin string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
-				s = server{entry.XDS, entry.Admin}
+				s = server{entry.XDS, entry.Admin, log}
 				return nil
 			}
 		}

@@ -173,6 +173,8 @@ func TestWhereStateIsKept(t *testing.T) {
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
 	write(t, dir+"/t.yaml", "configSources: [{address: 'fs://./rules'}]")
 	file := append([]string{"-c", dir + "/t.yaml"}, freely...)
+	write(t, dir+"/named/t.yaml", "stateDir: ../state\nconfigSources: [{address: 'fs://"+dir+"/rules'}]")
+	naming := append([]string{"-c", dir + "/named/t.yaml"}, freely...)
 	state := dir + "/state"
 	kept := func() bool {
 		files, err := filepath.Glob(filepath.Join(state, "sources", "rules-*.db"))
@@ -189,6 +191,8 @@ func TestWhereStateIsKept(t *testing.T) {
 		"systemd":                  {map[string]string{"STATE_DIRECTORY": state + ":/nonexistent"}, file, true},
 		"off":                      {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", "off"}, file...), false},
 		"by flag":                  {nil, append([]string{"--state-dir", state}, file...), true},
+		"by configuration":         {map[string]string{"STATE_DIRECTORY": "/nonexistent"}, naming, true},
+		"flag before the rest":     {map[string]string{"STATE_DIRECTORY": state}, append([]string{"--state-dir", dir + "/other"}, naming...), false},
 		"user's directory":         {map[string]string{"XDG_STATE_HOME": dir}, file, true},
 		"without a file":           {map[string]string{"XDG_STATE_HOME": dir}, served(dir + "/rules"), false},
 		"by default, and unusable": {nil, file, false},
@@ -201,12 +205,25 @@ func TestWhereStateIsKept(t *testing.T) {
 			if c.env["XDG_STATE_HOME"] != "" {
 				state = dir + "/tributary"
 			}
-			t.Run("serving", func(t *testing.T) { serving(t, c.args...).awaitReady(t) })
+			t.Run("serving", func(t *testing.T) {
+				s := serving(t, c.args...)
+				s.awaitReady(t)
+				const warned = `"level":"WARN","msg":"nothing is kept across restarts; set stateDir, or stateDir: off if that is as it should be"`
+				assert.Equal(t, name == "by default, and unusable", strings.Contains(s.log.String(), warned))
+			})
 			assert.Equal(t, c.kept, kept())
 			require.NoError(t, os.RemoveAll(state))
 		})
 	}
-	got := command(t, append([]string{"serve", "--state-dir", dir + "/t.yaml"}, file...)...)
-	assert.Equal(t, 1, got.code)
-	assert.Contains(t, got.stderr, "state directory: mkdir "+dir+"/t.yaml: not a directory")
+	refused := func(args ...string) {
+		t.Helper()
+		got := command(t, append([]string{"serve"}, args...)...)
+		assert.Equal(t, 1, got.code)
+		assert.Contains(t, got.stderr, "state directory: mkdir "+dir+"/t.yaml: not a directory")
+	}
+	refused(append([]string{"--state-dir", dir + "/t.yaml"}, file...)...)
+	write(t, dir+"/named/t.yaml", "stateDir: ../t.yaml\nconfigSources: [{address: 'fs://"+dir+"/rules'}]")
+	refused(naming...)
+	t.Setenv("STATE_DIRECTORY", dir+"/t.yaml")
+	refused(file...)
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/sources"
 )
@@ -76,7 +78,7 @@ func TestSettingsThatChangeNothing(t *testing.T) {
 // it was, also after a restart, and also if that comes before everything was read.
 func TestReread(t *testing.T) {
 	for _, settings := range []string{
-		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: error, defaultNamespace: mesh", ", domainSuffix: cluster.local",
+		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh", ", domainSuffix: cluster.local",
 	} {
 		t.Run(settings, func(t *testing.T) {
 			dir := t.TempDir()
@@ -119,6 +121,63 @@ func TestReread(t *testing.T) {
 			see(t, both(t, r, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
 		})
 	}
+}
+
+// TestReadAnewBySettings: what is served after such a change is what the source says by the new settings, whether it comes by a reload or by
+// a restart.
+func TestReadAnewBySettings(t *testing.T) {
+	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
+		"spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}\n"
+	for settings, c := range map[string]struct{ text, before, after string }{
+		"transform: {namespaces: {shop: other}}": {entry("shop", "x", 80), x, "ServiceEntry other/x"},
+		"transform: {exclude: [{names: [x]}]}":   {entry("shop", "x", 80), x, ""},
+		"validation: warn":                       {entry("shop", "x", 80000), "", x},
+		"defaultNamespace: mesh":                 {strings.Replace(entry("shop", "x", 80), ", namespace: shop", "", 1), "ServiceEntry default/x", "ServiceEntry mesh/x"},
+		"unknownFields: warn":                    {strings.Replace(entry("shop", "x", 80), "resolution", "fromTheFuture: 1, resolution", 1), "", x},
+		"domainSuffix: cluster.local":            {short, "VirtualService shop/x details", "VirtualService shop/x details.shop.svc.cluster.local"},
+	} {
+		for _, how := range []string{"reload", "restart"} {
+			t.Run(settings+", by a "+how, func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, dir+"/one/f.yaml", c.text)
+				configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+				r := start(t, dir)
+				serves := func(want string) {
+					t.Helper()
+					eventually(t, func() error {
+						if got := described(t, r); got != want || !r.view.Synced() || !r.supervisor.Status()[0].Synced {
+							return fmt.Errorf("got %q, want %q", got, want)
+						}
+						return nil
+					})
+				}
+				serves(c.before)
+				if how == "reload" {
+					r.reload(t, "name: a, address: 'fs://./one', "+settings+quick)
+				} else {
+					r.stop()
+					configured(t, dir, "name: a, address: 'fs://./one', "+settings+quick)
+					r = start(t, dir)
+				}
+				serves(c.after)
+			})
+		}
+	}
+}
+
+// described names the objects that a relay's view has, VirtualServices with their first host.
+func described(t *testing.T, r *rig) string {
+	var all []string
+	for res := range r.view.Snapshot().All() {
+		name := keyOf(res)
+		spec, err := res.Spec()
+		require.NoError(t, err)
+		if vs, ok := spec.(*networking.VirtualService); ok {
+			name += " " + vs.GetHosts()[0]
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, ", ")
 }
 
 // TestRereadByARestart is the same where the configuration was edited while nothing ran.

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/adsc"
+	"tributary/config"
+	"tributary/sources"
 )
 
 // both looks by both variants of the protocol.
@@ -131,6 +133,64 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 		}
 		return nil
 	})
+	see(t, clients, x, w)
+}
+
+// TestRestartBeforeAnAddedSourceWasRead adds a source that cannot be reached, and restarts: nothing at all is known of it then.
+func TestRestartBeforeAnAddedSourceWasRead(t *testing.T) {
+	above, dir := t.TempDir(), t.TempDir()
+	write(t, above+"/one/f.yaml", entry("shop", "w", 80))
+	configured(t, above, "name: up, address: 'fs://./one'"+quick)
+	write(t, dir+"/all/f.yaml", entry("shop", "x", 80))
+	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
+	r := start(t, dir)
+	r.awaitReady(t)
+	at := down(t)
+	r.reload(t, "name: a, address: 'fs://./all'"+quick, "name: up, address: 'xds://"+at+"'")
+	require.Equal(t, http.StatusOK, r.ready(t))
+	r.stop()
+
+	r = start(t, dir)
+	clients := both(t, r, nil)
+	eventually(t, func() error {
+		for _, s := range r.supervisor.Status() {
+			if s.Synced != (s.Name == "a") || s.Name == "up" && s.State != sources.Unreachable {
+				return errNot
+			}
+		}
+		return nil
+	})
+	require.Equal(t, http.StatusServiceUnavailable, r.ready(t))
+	for _, c := range clients {
+		require.Empty(t, c.now(), "nothing, of any source")
+	}
+	startAt(t, above, at)
+	see(t, clients, x, w)
+	require.Equal(t, http.StatusOK, r.ready(t))
+}
+
+// TestASourceThatCannotBeMade has a configuration that is right as far as can be told, and of which a source cannot be made all the same:
+// nothing of it happens.
+func TestASourceThatCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
+	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
+	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	r := start(t, dir)
+	clients := both(t, r, never(t, x))
+	see(t, clients, x)
+	before := r.feeds.all
+	configured(t, dir, "name: b, address: 'fs://./two'"+quick)
+	next, err := config.Load(dir + "/tributary.yaml")
+	require.NoError(t, err)
+	odd := next.ConfigSources[0]
+	odd.Name, odd.Address = "odd", "fs://odd"
+	_, err = r.feeds.configure([]config.Source{next.ConfigSources[0], odd})
+	require.ErrorContains(t, err, `source odd: address: "fs://odd"`)
+	require.Equal(t, before, r.feeds.all)
+	require.Len(t, r.supervisor.Status(), 1)
+	require.Equal(t, "a", r.supervisor.Status()[0].Name)
+	r.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
 	see(t, clients, x, w)
 }
 

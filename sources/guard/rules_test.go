@@ -130,9 +130,17 @@ var rules = map[string]func(t *testing.T){
 		require.Equal(t, 1, b.size())
 		b.Apply(nil, keys(0, 1))
 		b.holds(t, 1, "all 3 objects would go within 1m0s")
+		b = newRig(Settings{}, 1, 1)
+		b.Apply(objects(policies(ap, 1)), nil)
+		b.Apply(nil, slices.Concat(policies(ap, 1), keys(0, 1)))
+		b.holds(t, 2, "all 2 objects would go within 1m0s")
 	},
 	"the only one of its kind": func(t *testing.T) {
-		b := newRig(Settings{}, 1, 3)
+		b := newRig(Settings{}, 20, 0)
+		b.Apply(objects(policies(ap, 1)), nil)
+		b.Apply(nil, policies(ap, 1))
+		b.passes(t, 20)
+		b = newRig(Settings{}, 1, 3)
 		b.Apply(nil, keys(0, 1))
 		b.passes(t, 0)
 		b.Apply(entries(1, 3), nil)
@@ -180,6 +188,11 @@ var rules = map[string]func(t *testing.T){
 			}
 		}
 		b.holds(t, 1, "all 7 objects of kind ServiceEntry would go within 1m0s")
+		b = newRig(Settings{}, 2, 0)
+		b.Apply(nil, keys(0, 1))
+		b.wait(61 * time.Second)
+		b.Apply(nil, keys(1, 2))
+		b.passes(t, 0)
 	},
 	"there and back": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 3)
@@ -195,6 +208,9 @@ var rules = map[string]func(t *testing.T){
 		b.Apply([]*resource.Resource{addressed(nil, subnet("10.1.0", 40)...)}, nil)
 		b.passes(t, 1)
 		require.Equal(t, subnet("10.1.0", 40), b.served(t))
+		b.Apply([]*resource.Resource{entry(1, 0)}, nil)
+		b.Apply([]*resource.Resource{addressed(nil), entry(1, 40)}, nil)
+		b.holds(t, 2, "40 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %") // others of another service are no substitute
 	},
 	"renamed": func(t *testing.T) {
 		b := newRig(Settings{}, 2, 1)
@@ -251,6 +267,12 @@ var rules = map[string]func(t *testing.T){
 		b.Apply([]*resource.Resource{addressed(dns, "b.example")}, nil)
 		require.Equal(t, subnet("10.0.0", 40), b.served(t))
 		require.Equal(t, 39, b.Status().Endpoints)
+		selecting := func(se *networking.ServiceEntry) {
+			se.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}
+		}
+		b.Apply([]*resource.Resource{addressed(selecting)}, nil)
+		require.Equal(t, subnet("10.0.0", 40), b.served(t))
+		require.Equal(t, 40, b.Status().Endpoints)
 	},
 	"everything is back": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 1)
@@ -293,6 +315,11 @@ var rules = map[string]func(t *testing.T){
 		b.Apply(entries(5, 0), nil)
 		b.wait(time.Minute)
 		b.passes(t, 5)
+		b = newRig(Settings{}, 100, 0)
+		b.Apply(nil, keys(0, 40))
+		b.Apply(nil, keys(40, 55)) // a quarter of what there is by now
+		b.wait(time.Hour)
+		b.holds(t, 60, "55 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %")
 	},
 	"released": func(t *testing.T) {
 		b := newRig(Settings{}, 100, 2)

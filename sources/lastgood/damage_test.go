@@ -20,6 +20,12 @@ import (
 
 // written returns a file after n transactions, and the tables that it had after the last and the one before.
 func written(t *testing.T, n, objects, size int) (data []byte, tables []*memstore.Table) {
+	files, tables := versions(t, n, objects, size)
+	return files[n-1], tables[max(0, n-2):]
+}
+
+// versions returns a file after each of n transactions, and the tables that it had then.
+func versions(t *testing.T, n, objects, size int) (files [][]byte, tables []*memstore.Table) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	s := newStore(path, "rules", nil)
 	w := &writer{path: path, now: time.Now}
@@ -36,11 +42,12 @@ func written(t *testing.T, n, objects, size int) (data []byte, tables []*memstor
 			rs = append(rs, r)
 		}
 		tables = append(tables, synced(rs...))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		files = append(files, data)
 	}
 	w.close()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return data, tables[max(0, len(tables)-2):]
+	return files, tables
 }
 
 // requireWhole checks that data, which was tampered with, is either refused or has the whole of one of tables.
@@ -125,7 +132,6 @@ func TestBitsFlippedInALargeFile(t *testing.T) {
 	}
 }
 
-// TestPagesInEachOthersPlace has what a disk that loses writes makes of a file.
 // TestDamagedFilesAreNotGoneOnWith goes on with a file in which a byte is another one, if it is believed all the same, and
 // checks that this is as good as any.
 func TestDamagedFilesAreNotGoneOnWith(t *testing.T) {
@@ -162,6 +168,39 @@ func TestDamagedFilesAreNotGoneOnWith(t *testing.T) {
 	require.Positive(t, wentOn)
 }
 
+// TestPagesOfAnotherTime has what a disk that loses writes makes of a file: pages, one or several, that are as they were after an earlier
+// transaction.
+func TestPagesOfAnotherTime(t *testing.T) {
+	const n = 6
+	files, tables := versions(t, n, 60, 100)
+	newest := files[n-1]
+	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a test
+	refused, believed := 0, 0
+	for _, old := range files[:n-1] {
+		pages := min(len(old), len(newest)) / pageSize
+		for id := range pages {
+			for _, more := range []int{0, 1 + random.IntN(4)} { // but not both beginnings, which are a whole file of another time
+				mixed := bytes.Clone(newest)
+				copy(mixed[id*pageSize:(id+1)*pageSize], old[id*pageSize:])
+				for range more {
+					at := 2 + random.IntN(pages-2)
+					copy(mixed[at*pageSize:(at+1)*pageSize], old[at*pageSize:])
+				}
+				switch {
+				case bytes.Equal(mixed, newest):
+				case requireWhole(t, mixed, tables[n-2:]):
+					believed++
+				default:
+					refused++
+				}
+			}
+		}
+	}
+	require.Positive(t, refused)
+	require.Positive(t, believed, "the last but one, or the last if these pages are not in use")
+}
+
+// TestPagesInEachOthersPlace has pages that were written to another place.
 func TestPagesInEachOthersPlace(t *testing.T) {
 	data, tables := written(t, 4, 60, 100)
 	n := len(data) / pageSize

@@ -188,7 +188,6 @@ func (b busy) Changes(since memstore.Revision) ([]resource.Key, memstore.Snapsho
 	return b.Table.Changes(since)
 }
 
-// TestLastChangesAreWritten stops a store as it is told of a change, often enough for it to notice either first.
 // What is unchanged at a restart costs the disk nothing, and what changes is written to the same file.
 func TestAWholeFileIsGoneOnWith(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
@@ -247,6 +246,7 @@ func TestFilesDoNotGrowForEver(t *testing.T) {
 	require.Less(t, after.Size(), before.Size())
 }
 
+// TestLastChangesAreWritten stops a store as it is told of a change, often enough for it to notice either first.
 func TestLastChangesAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	for i := range 20 {
@@ -262,6 +262,17 @@ func TestLastChangesAreWritten(t *testing.T) {
 	}
 }
 
+// timed is a table that notes when somebody looks whether it has changed, which a store does before it writes.
+type timed struct {
+	*memstore.Table
+	at []time.Time
+}
+
+func (t *timed) Changed() <-chan struct{} {
+	t.at = append(t.at, time.Now())
+	return t.Table.Changed()
+}
+
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
@@ -269,12 +280,17 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory, so that nothing can be made in it
 		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
 		table := synced(made(1, "one"))
+		tries := &timed{Table: table}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { s.Run(ctx, table); close(ended) }()
+		go func() { s.Run(ctx, tries); close(ended) }()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Contains(t, s.Status().Error, "not a directory")
+		for i, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			require.Equal(t, wait, tries.at[i+1].Sub(tries.at[i]))
+		}
+		require.Equal(t, time.Minute, tries.at[20].Sub(tries.at[19]))
 		require.Zero(t, s.Status().Revision)
 		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 
