@@ -183,7 +183,8 @@ func relabelled(r *resource.Resource, name string) *resource.Resource {
 // replaceCandidate makes r what g has of a key.
 func (l *ledger) replaceCandidate(g *group, key resource.Key, r *resource.Resource) {
 	if w, ok := l.winners[key]; ok && w.group == g {
-		l.winners[key] = candidate{group: g, resource: r, kept: w.kept}
+		w.resource = r
+		l.winners[key] = w
 	}
 	if all := l.contenders[key]; all != nil {
 		all.Set(candidate{group: g, resource: r})

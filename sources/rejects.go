@@ -186,7 +186,9 @@ func (l *ledger) stand(key resource.Key, was standing, may suspects, now kindred
 		by.keeps = make(map[resource.Key]bool)
 	}
 	by.keeps[key] = sure
-	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: was.outdated}
+	// What a restart had it forget it knows again: a reject in another namespace is why it stands, and is still there the next time.
+	moved := was.outdated || was.restored && !sure && by.rejects.relatives[relative(key)]
+	l.winners[key] = candidate{group: by, resource: r, kept: true, moved: moved}
 }
 
 // standIn returns the group with a reject that is what has become of key, and whether that is sure; nil for none. Where other settings had made what

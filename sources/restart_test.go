@@ -3,6 +3,7 @@ package sources
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -238,6 +239,31 @@ func TestDamagedMemoryIsSetAside(t *testing.T) {
 		require.NoFileExists(t, file)
 		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
 		require.FileExists(t, file)
+	})
+}
+
+// TestStateThatCannotBeWritten has nothing to write to for a while: all is served, and that a restart would serve less is shown.
+func TestStateThatCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, registry := t.TempDir(), prometheus.NewPedanticRegistry()
+		at := filepath.Join(dir, "sources")
+		lifetime(t, dir, Options{Metrics: registry}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, table *memstore.Table) {
+			require.InDelta(t, 1, gather(t, registry)["tributary_source_stored"], 0)
+			require.NoError(t, os.RemoveAll(at))
+			require.NoError(t, os.WriteFile(at, nil, 0o600)) // no directory, so that nothing can be made in it
+			table.Apply([]*resource.Resource{made("x", "1", "g")}, nil)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.InDelta(t, 0, gather(t, registry)["tributary_source_stored"], 0)
+			shown, err := json.Marshal(s.Status())
+			require.NoError(t, err)
+			require.Regexp(t, `"kept":\{.*"error":"[^"]*not a directory"`, string(shown))
+			require.Equal(t, 101, table.Snapshot().Len())
+			require.NoError(t, os.Remove(at))
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			require.InDelta(t, 1, gather(t, registry)["tributary_source_stored"], 0)
+		})
 	})
 }
 

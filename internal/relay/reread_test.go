@@ -233,6 +233,9 @@ func TestRereadThatMoves(t *testing.T) {
 	})
 	r.reload(t, moving)
 	see(t, clients, append(at("other"), x)...)
+	moving = strings.Replace(moving, "name: a", "name: b", 1) // and its name
+	r.reload(t, moving)
+	see(t, clients, append(at("other"), x)...)
 	write(t, dir+"/one/x.yaml", "# still\n"+broken)
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39))
 	see(t, clients, append(at("other")[:39], x)...)
@@ -240,6 +243,11 @@ func TestRereadThatMoves(t *testing.T) {
 	r = start(t, dir)
 	clients = both(t, r, nil)
 	see(t, clients, append(at("other")[:39], x)...)
+	for _, n := range []int{38, 37, 39} { // after a restart, time and again
+		write(t, dir+"/one/x.yaml", fmt.Sprintf("# still, beside %d\n%s", n, broken))
+		write(t, dir+"/one/rest.yaml", entries("shop", "s", n))
+		see(t, clients, append(at("other")[:n], x)...)
+	}
 	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
 	see(t, clients, append(at("other")[:39], "ServiceEntry other/x")...)
 

@@ -240,6 +240,23 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, 1, l.table.Snapshot().Len())
 		l.awaitHealth(sources.Degraded, "me.yaml", "sub/root", "sub/self", "sub/up", "a directory that it is in")
 	})
+	t.Run("turned into a circle has what it led to for a while", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../out/a.yaml", entry("a", "a.example.com"))
+		l.write("keep.yaml", entry("keep", "keep1.example.com"))
+		l.write("gone.yaml", entry("gone", "gone.example.com"))
+		l.link("../out", "sub")
+		l.startWith(Settings{EmptyGrace: time.Hour})
+		l.await("it is synced", l.table.Synced)
+		l.link(".", "next.tmp")
+		l.rename("next.tmp", "sub")
+		l.remove("gone.yaml")
+		l.awaitHealth(sources.Degraded, l.path("sub")+" is a link to a directory that it is in")
+		l.awaitHost("gone", "") // so what had been missing for the quiet delay was withdrawn
+		l.write("keep.yaml", entry("keep", "keep2.example.com"))
+		l.awaitHost("keep", "keep2.example.com")
+		l.neverDeleted("a", "keep")
+	})
 	t.Run("turned into a circle has nothing any more", func(t *testing.T) {
 		l := prepare(t)
 		l.write("../out/a.yaml", entry("a", "a.example.com"))

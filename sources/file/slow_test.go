@@ -172,4 +172,5 @@ func TestFileThatMakesTheProgramPanic(t *testing.T) {
 	l.awaitHost("b", "b2.example.com")
 	require.Contains(t, l.awaitQuarantined(1)[0].Reason, "panic: as wanted")
 	require.Equal(t, "a1.example.com", l.host("a"))
+	l.awaitHealth(sources.Degraded, "a.yaml: panic: as wanted")
 }
