@@ -70,6 +70,8 @@ var arrows = map[string][]string{
 	"sources/eureka/mapping":    {"resource", "sources/eureka/wire"},
 	"sources/eureka/eurekatest": {},
 
+	"server/envoy/envoytest": {"resource", "memstore"},
+
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},
 }

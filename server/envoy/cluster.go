@@ -72,6 +72,9 @@ func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Sub
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		c.LoadAssignment = p.assignment(role, c.GetName(), subset, kind)
+		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
+		}
 		if role == sidecar {
 			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
 			c.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does

@@ -155,8 +155,8 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			found(path, why)
 			return true
 		}
-		if m.Descriptor().FullName() == "istio.networking.v1alpha3.HTTPMatchRequest" && f.IsMap() {
-			claims(v.Map(), path, found)
+		if check := checks[string(m.Descriptor().Name())+"."+f.JSONName()]; check != nil {
+			check(v, path, found)
 		}
 		switch {
 		case f.IsMap():
@@ -178,12 +178,40 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	})
 }
 
+// checks find values that are left out, by message and field: Envoy would refuse them, and all else with them, or make something else of them.
+var checks = map[string]func(v protoreflect.Value, at string, found func(path, why string)){
+	"HTTPMatchRequest.headers": claims, "HTTPMatchRequest.withoutHeaders": claims,
+	"HeaderOperations.set": formats, "HeaderOperations.add": formats,
+	"WorkloadEntry.address": func(v protoreflect.Value, at string, found func(path, why string)) {
+		if path, ok := strings.CutPrefix(v.String(), unixPrefix); ok && !fitsSocket(path) {
+			found(at, fmt.Sprintf("the path of a socket has %d bytes at most", maxSocketPath))
+		}
+	},
+	"ConsistentHashLB.minimumRingSize": ringSize, "RingHash.minimumRingSize": ringSize,
+}
+
 // claims finds headers that are not headers: what a token says.
-func claims(headers protoreflect.Map, at string, found func(path, why string)) {
-	headers.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+func claims(v protoreflect.Value, at string, found func(path, why string)) {
+	v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
 		if name := k.String(); strings.HasPrefix(strings.ToLower(name), "@request.auth.claims") {
 			found(at+"["+name+"]", "it is taken for a header, which no request has")
 		}
 		return true
 	})
+}
+
+// formats finds headers whose values have commands that Envoy does not know.
+func formats(v protoreflect.Value, at string, found func(path, why string)) {
+	v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		if !isFormat(v.String()) {
+			found(at+"["+k.String()+"]", "Envoy does not know what is between the percent signs; one that is meant as such is written twice")
+		}
+		return true
+	})
+}
+
+func ringSize(v protoreflect.Value, at string, found func(path, why string)) {
+	if v.Uint() > maxRing {
+		found(at, fmt.Sprintf("it is %d at most", maxRing))
+	}
 }

@@ -70,11 +70,13 @@ func TestWithout(t *testing.T) {
 		{},
 		{
 			Delegate: &networking.Delegate{Name: "x"},
+			Headers:  &networking.Headers{Request: &networking.Headers_HeaderOperations{Set: map[string]string{"x-a": "50%", "x-b": "%REQ(x-c)%"}}},
 			Match:    []*networking.HTTPMatchRequest{{Headers: map[string]*networking.StringMatch{"@request.auth.claims.sub": {}}}},
 		},
 	}}
 	require.Equal(t, []string{
 		"spec.http[1].delegate has no effect on Envoys: a route with one has no destination: requests get 503",
+		"spec.http[1].headers.request.set[x-a] has no effect on Envoys: Envoy does not know what is between the percent signs; one that is meant as such is written twice",
 		"spec.http[1].match[0].headers[@request.auth.claims.sub] has no effect on Envoys: it is taken for a header, which no request has",
 	}, without(v))
 	require.Empty(t, without(&networking.ServiceEntry{Hosts: []string{"a.internal"}, Endpoints: []*networking.WorkloadEntry{{Address: "10.0.0.1"}}}))

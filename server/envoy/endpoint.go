@@ -56,12 +56,20 @@ func (p *port) assignment(role role, cluster string, subset *networking.Subset, 
 // address is wanted.
 func (e *endpoint) fits(kind clusterv3.Cluster_DiscoveryType) bool {
 	address := e.spec.GetAddress()
-	if strings.HasPrefix(address, unixPrefix) || kind == clusterv3.Cluster_STRICT_DNS || kind == clusterv3.Cluster_LOGICAL_DNS {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		return fitsSocket(path)
+	}
+	if kind == clusterv3.Cluster_STRICT_DNS || kind == clusterv3.Cluster_LOGICAL_DNS {
 		return address != ""
 	}
 	_, err := netip.ParseAddr(address)
 	return err == nil
 }
+
+// maxSocketPath is how long the path of a Unix socket may be.
+const maxSocketPath = 107
+
+func fitsSocket(path string) bool { return path != "" && len(path) <= maxSocketPath }
 
 func (e *endpoint) translate(p *port, kind clusterv3.Cluster_DiscoveryType) *endpointv3.LbEndpoint {
 	address := &corev3.Address{}

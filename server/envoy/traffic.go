@@ -161,9 +161,12 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 		}
 	}
 	if size != 0 {
-		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(size)}}
+		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(min(size, maxRing))}}
 	}
 }
+
+// maxRing is the size of a ring of hashes that Envoy makes at most.
+const maxRing = 8 << 20
 
 // slowStart is how new endpoints warm up, or nil.
 func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/e2e/fixture"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy"
+	"tributary/server/envoy/envoytest"
+	"tributary/server/xds"
+)
+
+// A real Envoy accepts what it is told of any mesh: of the quickstart, of Istio's own samples, and of random valid ones, 1,000 in
+// the nightly run.
+func TestEnvoyAccepts(t *testing.T) {
+	t.Parallel()
+	t.Run("quickstart", func(t *testing.T) { require.NoError(t, accepts(t, quickstart(t))) })
+	t.Run("samples", func(t *testing.T) {
+		for _, s := range samples(t) {
+			require.NoError(t, accepts(t, meshOf(t, s.objects)), s.file)
+		}
+	})
+	t.Run("random", func(t *testing.T) {
+		meshes := 40
+		if os.Getenv("E2E_NIGHTLY") != "" {
+			meshes = 1000
+		}
+		for from := 0; from < meshes; from += 20 {
+			var batch []*memstore.Table
+			for seed := from; seed < min(meshes, from+20); seed++ {
+				m := envoytest.New(uint64(seed)) //nolint:gosec // small
+				for range 20 {
+					m.Change()
+				}
+				batch = append(batch, &m.Table)
+			}
+			if accepts(t, batch...) == nil {
+				continue
+			}
+			for i, m := range batch { // which one it is
+				assert.NoError(t, accepts(t, m), "seed %d", from+i)
+			}
+		}
+	})
+}
+
+// accepts returns what Envoy says if it refuses something that it is told of the meshes.
+func accepts(t *testing.T, meshes ...*memstore.Table) error {
+	t.Helper()
+	static := fixture.NewStatic()
+	for _, m := range meshes {
+		add(t, static, m)
+	}
+	return static.Validate(t)
+}
+
+// add adds what Envoys of each kind are told of a mesh.
+func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
+	t.Helper()
+	c := envoy.New(mesh, envoy.Options{Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	mesh.MarkSynced()
+	go func() { _ = c.Run(ctx) }()
+	for _, metadata := range envoytest.Nodes {
+		fields, err := structpb.NewStruct(metadata)
+		require.NoError(t, err)
+		var told []proto.Message
+		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
+			coll, _, err := c.Collection(t.Context(), &corev3.Node{Id: "n", Metadata: fields}, url)
+			require.NoError(t, err)
+			require.Eventually(t, coll.Synced, 10*time.Second, time.Millisecond)
+			for e := range coll.All() {
+				var body anypb.Any
+				require.NoError(t, proto.Unmarshal(e.Any, &body))
+				m, err := body.UnmarshalNew()
+				require.NoError(t, err)
+				told = append(told, m)
+			}
+		}
+		static.Add(t, told)
+	}
+}
+
+func meshOf(t *testing.T, objects []*resource.Resource) *memstore.Table {
+	t.Helper()
+	require.NotEmpty(t, objects)
+	table := new(memstore.Table)
+	table.Apply(objects, nil)
+	return table
+}
+
+func quickstart(t *testing.T) *memstore.Table {
+	t.Helper()
+	var objects []*resource.Resource
+	dir := fixture.Testdata("quickstart")
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, f := range files {
+		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		require.NoError(t, err)
+		for _, d := range resource.Decode(f.Name(), content, resource.Options{}) {
+			require.Empty(t, d.Errors)
+			if d.Resource != nil {
+				objects = append(objects, d.Resource)
+			}
+		}
+	}
+	return meshOf(t, objects)
+}

@@ -1,0 +1,200 @@
+package envoytest
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// texts are what fields hold, by message and name, or by name; what Istio takes and Envoy might not is among them.
+var texts = map[string][]string{
+	"StringMatch.exact":               {"/a", "one"},
+	"StringMatch.prefix":              {"/", "/a", "/a/"},
+	"StringMatch.regex":               {"/a.*", "[a-z]+", ".*", "(a|b)*"},
+	"RegexRewrite.match":              {"/a/(.*)", "/(a)/(b)"},
+	"RegexRewrite.rewrite":            {"/b/\\1", "/b", "/\\2", "\\0"},
+	"HTTPRewrite.uri":                 {"/", "/b"},
+	"authority":                       {"a.internal", "a.internal:80"},
+	"scheme":                          {"http", "https"},
+	"uri":                             {"/b", "/b?c=d"},
+	"retryOn":                         {"5xx", "gateway-error,reset", "503, connect-failure", "retriable-4xx", "cancelled"},
+	"grpcStatus":                      {"UNAVAILABLE", "NOT_FOUND"},
+	"ConsistentHashLB.httpHeaderName": {"x-a"},
+	"ConsistentHashLB.httpQueryParameterName": {"q"},
+	"HTTPCookie.name":                         {"c"},
+	"HTTPCookie.path":                         {"/", ""},
+	"allowMethods":                            {"GET", "POST"},
+	"allowHeaders":                            {"x-a", "x-b"},
+	"exposeHeaders":                           {"x-a"},
+	"gateways":                                {"mesh", "gateway"},
+	"remove":                                  {"x-a", "x-b", "host"},
+	"sourceNamespace":                         {"shop", "other"},
+	"statPrefix":                              {"stats"},
+	"protocol":                                {"CONNECT", "POST"},
+	"targetHost":                              {"tunnel.internal"},
+	"HTTPBody.string":                         {"short and stout", ""},
+	"host":                                    {"one.internal", "two.internal"},
+	"subset":                                  {"", "v1"},
+	"subjectAltNames":                         {"one.internal", "spiffe://a/b"},
+	"sni":                                     {"one.internal"},
+	"clientCertificate":                       {"/etc/certs/client.pem"},
+	"privateKey":                              {"/etc/certs/key.pem"},
+	"caCertificates":                          {"/etc/certs/ca.pem"},
+	"from":                                    {"eu", "eu/a", "eu/a/*"},
+	"to":                                      {"us", "us/b"},
+	"failoverPriority":                        {"topology.istio.io/network", "version"},
+	"HTTPFaultInjection.Abort.http2Error":     {"x"},
+	"HTTPMatchRequest.name":                   {"m"},
+	"HTTPRoute.name":                          {"r"},
+	"LocalityLoadBalancerSetting.Distribute.from":     {"eu/*", "eu/a/*"},
+	"LoadBalancerSettings.ConsistentHashLB.attribute": {"x"},
+}
+
+// keys are those of maps.
+var keys = map[string][]string{
+	"headers":        {"x-a", "x-b", "User-Agent"},
+	"withoutHeaders": {"x-a", "x-c"},
+	"queryParams":    {"q", "r"},
+	"sourceLabels":   {"app"},
+	"set":            {"x-a", "Host", "x-c"},
+	"add":            {"x-a", ":authority", "x-d"},
+	"to":             {"eu/*", "us/b/*"},
+}
+
+// values are those of maps that hold texts.
+var values = map[string][]string{
+	"sourceLabels": {"one", "two"},
+	"set":          {"v", "%REQ(x-a)%", "100%", "50%%", ""},
+	"add":          {"v", "%DOWNSTREAM_REMOTE_ADDRESS%", "%NOTHING%", "%REQ%", "%START_TIME(%Y)%", "%RESPONSE_CODE(1)%"},
+}
+
+// numbers that are special to Envoy, by message and name, or by name.
+var numbers = map[string][]uint64{
+	"tableSize":           {7, 101, 100, 65537, 5000011, 6000000},
+	"minimumRingSize":     {1, 1024, 9000000},
+	"HTTPRoute.status":    {418},
+	"httpStatus":          {400, 503},
+	"redirectCode":        {301, 302, 303, 307, 308},
+	"port":                {80, 443, 8080},
+	"number":              {80, 443, 8080},
+	"percent":             {0, 50, 100},
+	"mirrorPercent":       {0, 50, 100},
+	"maxEjectionPercent":  {0, 50, 100},
+	"minHealthPercent":    {0, 50, 100},
+	"attempts":            {0, 1, 3},
+	"value":               {0, 1, 50, 100},
+	"maxRetries":          {0, 5, 1000000},
+	"maxConnections":      {0, 1, 2147483647},
+	"minRetryConcurrency": {0, 3},
+}
+
+var durations = []time.Duration{time.Millisecond, 500 * time.Millisecond, time.Second, 90 * time.Second, time.Hour}
+
+// fill sets fields of a message, and what is in them, at random.
+func (m *Mesh) fill(msg proto.Message) { m.fillIn(msg.ProtoReflect(), 0) }
+
+func (m *Mesh) fillIn(msg protoreflect.Message, depth int) {
+	switch out := msg.Interface().(type) {
+	case *durationpb.Duration:
+		proto.Merge(out, durationpb.New(durations[m.rand.IntN(len(durations))]))
+		return
+	case *wrapperspb.BoolValue:
+		out.Value = m.one(2)
+		return
+	case *wrapperspb.DoubleValue:
+		out.Value = []float64{0, 0.5, 1, 10, 100}[m.rand.IntN(5)]
+		return
+	case *wrapperspb.UInt32Value:
+		out.Value = []uint32{0, 1, 5}[m.rand.IntN(3)]
+		return
+	}
+	d := msg.Descriptor()
+	for i := range d.Oneofs().Len() {
+		if o := d.Oneofs().Get(i); !o.IsSynthetic() && !m.one(4) {
+			m.set(msg, o.Fields().Get(m.rand.IntN(o.Fields().Len())), depth)
+		}
+	}
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		if (f.ContainingOneof() == nil || f.ContainingOneof().IsSynthetic()) && m.one(3) {
+			m.set(msg, f, depth)
+		}
+	}
+}
+
+func (m *Mesh) set(msg protoreflect.Message, f protoreflect.FieldDescriptor, depth int) {
+	if depth > 5 {
+		return
+	}
+	switch {
+	case f.IsMap():
+		out := msg.Mutable(f).Map()
+		for range 1 + m.rand.IntN(2) {
+			key := protoreflect.ValueOfString(m.pick(known(keys, f, []string{"a", "b"})...)).MapKey()
+			switch {
+			case f.MapValue().Message() != nil:
+				v := out.NewValue()
+				m.fillIn(v.Message(), depth+1)
+				out.Set(key, v)
+			case f.MapValue().Kind() == protoreflect.StringKind:
+				out.Set(key, protoreflect.ValueOfString(m.pick(known(values, f, []string{"v"})...)))
+			default:
+				out.Set(key, m.scalar(f.MapValue()))
+			}
+		}
+	case f.IsList():
+		out := msg.Mutable(f).List()
+		for range 1 + m.rand.IntN(2) {
+			if f.Message() == nil {
+				out.Append(m.scalar(f))
+				continue
+			}
+			v := out.NewElement()
+			m.fillIn(v.Message(), depth+1)
+			out.Append(v)
+		}
+	case f.Message() != nil:
+		m.fillIn(msg.Mutable(f).Message(), depth+1)
+	default:
+		msg.Set(f, m.scalar(f))
+	}
+}
+
+// known returns what is known of a field, by its message and name or by its name.
+func known[T any](of map[string]T, f protoreflect.FieldDescriptor, otherwise T) T {
+	if v, ok := of[string(f.ContainingMessage().Name())+"."+f.JSONName()]; ok {
+		return v
+	}
+	if v, ok := of[f.JSONName()]; ok {
+		return v
+	}
+	return otherwise
+}
+
+func (m *Mesh) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
+	all := known(numbers, f, []uint64{0, 1, 2})
+	n := all[m.rand.IntN(len(all))]
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(m.one(2))
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(f.Enum().Values().Get(m.rand.IntN(f.Enum().Values().Len())).Number())
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(m.pick(known(texts, f, []string{"x"})...))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte("bytes"))
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(float64(n))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n)) //nolint:gosec // small
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(int64(n)) //nolint:gosec // small
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(n)
+	default:
+		return protoreflect.ValueOfUint32(uint32(n)) //nolint:gosec // small
+	}
+}

@@ -1,0 +1,229 @@
+// Package envoytest makes random meshes: valid objects that speak of each other, with everything set that can be set, for tests of what
+// Envoys are told of them.
+package envoytest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// Nodes are the metadata of one Envoy of each kind.
+var Nodes = []map[string]any{
+	{"NAMESPACE": "default"},
+	{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}},
+}
+
+// Mesh is a mesh that changes at random, the same for equal seeds.
+type Mesh struct {
+	Table memstore.Table
+
+	rand    *rand.Rand
+	objects map[resource.Key]*resource.Resource
+}
+
+// New returns an empty mesh.
+func New(seed uint64) *Mesh {
+	return &Mesh{rand: rand.New(rand.NewPCG(seed, 0)), objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
+}
+
+// Change makes a commit that adds, changes or removes some objects.
+func (m *Mesh) Change() {
+	var puts []*resource.Resource
+	var deletes []resource.Key
+	for range 1 + m.rand.IntN(3) {
+		switch key := m.key(); {
+		case m.objects[key] != nil && m.rand.IntN(3) == 0:
+			delete(m.objects, key)
+			deletes = append(deletes, key)
+			puts = slices.DeleteFunc(puts, func(r *resource.Resource) bool { return r.Key() == key })
+		default:
+			r := m.object(key)
+			if r == nil {
+				continue
+			}
+			m.objects[key] = r
+			puts = append(slices.DeleteFunc(puts, func(r *resource.Resource) bool { return r.Key() == key }), r)
+			deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { return k == key })
+		}
+	}
+	m.Table.Apply(puts, deletes)
+}
+
+func (m *Mesh) key() resource.Key {
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
+	switch m.rand.IntN(8) {
+	case 0, 1:
+		key.Kind = resource.WorkloadEntry
+	case 2:
+		key.Kind = resource.DestinationRule
+	case 3, 4:
+		key.Kind = resource.VirtualService
+	}
+	return key
+}
+
+// object returns an object that is valid, or nil if none was found.
+func (m *Mesh) object(key resource.Key) *resource.Resource {
+	for range 20 {
+		var spec proto.Message
+		switch key.Kind {
+		case resource.WorkloadEntry:
+			spec = m.workload()
+		case resource.DestinationRule:
+			spec = m.policy()
+		case resource.VirtualService:
+			spec = m.routes()
+		default:
+			spec = m.service()
+		}
+		r, err := resource.New(resource.Meta{Key: key, Labels: m.labels()}, spec)
+		if err != nil {
+			panic(err)
+		}
+		if _, err := resource.Validate(r); err == nil {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *Mesh) pick(of ...string) string { return of[m.rand.IntN(len(of))] }
+
+// one says yes once in n times.
+func (m *Mesh) one(in int) bool { return m.rand.IntN(in) == 0 }
+
+func (m *Mesh) labels() map[string]string {
+	if m.one(2) {
+		return nil
+	}
+	return map[string]string{"app": m.pick("one", "two"), "version": m.pick("v1", "v2", "latest")}
+}
+
+func (m *Mesh) workload() *networking.WorkloadEntry {
+	w := &networking.WorkloadEntry{
+		Address: m.pick("10.0.0.1", "10.0.0.2", "fd00::1", "name.internal", "unix:///run/one.sock", "unix://"+longPath), Labels: m.labels(), Weight: m.rand.Uint32N(3),
+		Locality: m.pick("", "eu", "eu/a", "eu/a/1", "us/b"),
+	}
+	if m.one(2) {
+		w.Ports = map[string]uint32{"http0": 8000 + m.rand.Uint32N(3)}
+	}
+	return w
+}
+
+// longPath is longer than the path of a socket may be.
+const longPath = "/run/a-path-that-is-longer-than-the-hundred-and-eight-bytes-that-the-address-of-a-unix-socket-has-room-for/one.sock"
+
+func (m *Mesh) service() *networking.ServiceEntry {
+	s := &networking.ServiceEntry{
+		Hosts:      []string{m.pick("one.internal", "Two.internal", "three.internal", "*.wild.internal", "one.wild.internal")},
+		Resolution: networking.ServiceEntry_Resolution(m.rand.IntN(4)), //nolint:gosec // there are four
+		Location:   networking.ServiceEntry_Location(m.rand.IntN(2)),   //nolint:gosec // there are two
+	}
+	if m.one(3) {
+		s.Hosts = append(s.Hosts, m.pick("four.internal", "five.internal"))
+	}
+	if m.one(2) {
+		s.Addresses = []string{m.pick("240.0.0.1", "240.0.0.2", "240.1.0.0/16", "fd00::9")}
+	}
+	if m.one(3) {
+		s.ExportTo = []string{m.pick(".", "*", "shop", "~")}
+	}
+	for i, number := range []uint32{80, 443, 8080}[:1+m.rand.IntN(3)] {
+		s.Ports = append(s.Ports, &networking.ServicePort{
+			Number: number, Name: m.pick("http", "x") + fmt.Sprint(i), Protocol: m.pick("HTTP", "GRPC", "TCP", "TLS", "HTTPS", "UDP", "MONGO", ""),
+			TargetPort: m.rand.Uint32N(2) * 9000,
+		})
+	}
+	if m.one(2) {
+		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
+		return s
+	}
+	for range m.rand.IntN(3) {
+		s.Endpoints = append(s.Endpoints, m.workload())
+	}
+	return s
+}
+
+func (m *Mesh) policy() *networking.DestinationRule {
+	d := &networking.DestinationRule{Host: m.pick("one.internal", "two.internal", "*.internal", "*", "*.wild.internal"), TrafficPolicy: m.traffic()}
+	for _, name := range []string{"v1", "v2"} {
+		if m.one(2) {
+			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name}, TrafficPolicy: m.traffic()})
+		}
+	}
+	if m.one(3) {
+		d.ExportTo = []string{m.pick(".", "*", "shop")}
+	}
+	return d
+}
+
+func (m *Mesh) traffic() *networking.TrafficPolicy {
+	if m.one(4) {
+		return nil
+	}
+	p := &networking.TrafficPolicy{}
+	m.fill(p)
+	for i, of := range p.GetPortLevelSettings() {
+		of.Port = &networking.PortSelector{Number: []uint32{80, 443, 8080}[i]}
+	}
+	return p
+}
+
+func (m *Mesh) routes() *networking.VirtualService {
+	v := &networking.VirtualService{Hosts: []string{m.pick("one.internal", "two.internal", "none.internal", "*.internal", "*")}}
+	if m.one(4) {
+		v.Gateways = []string{m.pick("mesh", "gateway")}
+	}
+	if m.one(4) {
+		v.ExportTo = []string{m.pick(".", "*", "shop")}
+	}
+	for range 1 + m.rand.IntN(2) {
+		v.Http = append(v.Http, m.route())
+	}
+	return v
+}
+
+func (m *Mesh) route() *networking.HTTPRoute {
+	r := &networking.HTTPRoute{}
+	m.fill(r)
+	r.Delegate, r.Route = nil, nil
+	switch m.rand.IntN(5) {
+	case 0:
+		r.Redirect = &networking.HTTPRedirect{Uri: "/other"}
+		m.fill(r.GetRedirect())
+		r.DirectResponse, r.Rewrite, r.Fault, r.Mirror, r.Mirrors = nil, nil, nil, nil, nil
+	case 1:
+		r.DirectResponse = &networking.HTTPDirectResponse{Status: 418}
+		m.fill(r.GetDirectResponse().ProtoReflect().Interface())
+		r.DirectResponse.Status = 418
+		r.Redirect, r.Rewrite, r.Fault, r.Mirror, r.Mirrors, r.Retries, r.Timeout = nil, nil, nil, nil, nil, nil, nil
+	default:
+		r.Redirect, r.DirectResponse = nil, nil
+		for i := range 1 + m.rand.IntN(2) {
+			to := &networking.HTTPRouteDestination{Destination: m.destination(), Weight: int32(i + 1)}
+			if m.one(3) {
+				to.Headers = &networking.Headers{}
+				m.fill(to.GetHeaders())
+			}
+			r.Route = append(r.Route, to)
+		}
+	}
+	return r
+}
+
+func (m *Mesh) destination() *networking.Destination {
+	d := &networking.Destination{
+		Host: m.pick("one.internal", "two.internal", "three.internal", "short", "nowhere.internal"), Subset: m.pick("", "v1", "v2"),
+	}
+	if m.one(2) {
+		d.Port = &networking.PortSelector{Number: 80}
+	}
+	return d
+}
