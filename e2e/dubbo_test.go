@@ -162,43 +162,49 @@ func TestDubboGo(t *testing.T) {
 	awaitGreeters(t, istiod, "their sessions have ended", 9*dubboTime, want)
 }
 
-// lifeOf is a kind of provider, of which TestDubboLifecycle follows two.
-type lifeOf struct {
+// life is that of two providers of a kind, which are a service of their own.
+type life struct {
+	kind         string // which is their group
 	entry, iface string // the name of its ServiceEntry, and of what it serves
-	start        func(t *testing.T, app, registry string, port int) *fixture.Process
+	start        func(t *testing.T, group, app, registry string, port int) *fixture.Process
+
+	ports    [2]int
+	one, two *fixture.Process
 }
 
+// at is what istiod holds of a provider, the first or the second one.
+func (l *life) at(n, weight int) string {
+	return fmt.Sprintf(":%d %d %s", l.ports[n], weight, l.app(n))
+}
+
+func (l *life) app(n int) string { return []string{"one", "two"}[n] + "-" + l.kind }
+
 // TestDubboLifecycle shows that istiod holds what is right at each step of the life of providers and of their registry, and that nothing
-// is lost meanwhile. By night all kinds of providers are followed, and the registry is away for a minute.
+// is lost meanwhile. By night all kinds of providers are followed, at the same time, and the registry is away for a minute.
 func TestDubboLifecycle(t *testing.T) {
 	t.Parallel()
-	java := func(version string) lifeOf {
-		return lifeOf{"demo-greetservice", "demo.GreetService", func(t *testing.T, app, registry string, port int) *fixture.Process {
-			d := fixture.DubboJava{Version: version, App: app, Mode: "all", Metadata: "local", Registry: registry, Ports: []string{strconv.Itoa(port)}}
+	java := func(version string) *life {
+		kind := "v" + strings.ReplaceAll(version, ".", "-")
+		return &life{kind: kind, entry: "demo-greetservice-" + kind, iface: "demo.GreetService", start: func(t *testing.T, group, app, registry string, port int) *fixture.Process {
+			d := fixture.DubboJava{Version: version, App: app, Mode: "all", Metadata: "local", Group: group, Registry: registry, Ports: []string{strconv.Itoa(port)}}
 			return d.Start(t)
 		}}
 	}
-	golang := lifeOf{"com-acme-greeter", "com.acme.Greeter", func(t *testing.T, app, registry string, port int) *fixture.Process {
-		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Registry: registry, Port: port}.Start(t)
+	golang := &life{kind: "go", entry: "com-acme-greeter-go", iface: "com.acme.Greeter", start: func(t *testing.T, group, app, registry string, port int) *fixture.Process {
+		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Group: group, Registry: registry, Port: port}.Start(t)
 	}}
-	for _, c := range []struct {
-		name string
-		lifeOf
-	}{{"java 3.3.6", java("3.3.6")}, {"java 3.2.19", java("3.2.19")}, {"java 2.7.23", java("2.7.23")}, {"dubbo-go 3.3.2", golang}} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.name != "java 3.3.6" && os.Getenv("E2E_NIGHTLY") == "" {
-				t.Skip("E2E_NIGHTLY=1 runs it")
-			}
-			t.Parallel()
-			dubboLife(t, c.lifeOf)
-		})
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		dubboLives(t, java("3.3.6"))
+		return
 	}
+	dubboLives(t, java("3.3.6"), java("3.2.19"), java("2.7.23"), golang)
 }
 
-func dubboLife(t *testing.T, of lifeOf) {
+// dubboLives leads all of them through the same steps.
+func dubboLives(t *testing.T, all ...*life) {
 	const (
 		session = 8 * time.Second // of all, whatever they ask for
-		start   = 2 * time.Minute // of a JVM on a machine on which much else starts
+		start   = 2 * time.Minute // of JVMs on a machine on which much else starts
 	)
 	hold := 10 * time.Second
 	if os.Getenv("E2E_NIGHTLY") != "" {
@@ -208,41 +214,59 @@ func dubboLife(t *testing.T, of lifeOf) {
 	ours, theirs := fixture.StartGate(t, zookeeper.Addr), fixture.StartGate(t, zookeeper.Addr)
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + ours.Addr + "?session=4000"}.With("hold", hold.String()))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	port1, port2 := fixture.FreePort(t), fixture.FreePort(t)
-	at := func(port, weight int, app string) string { return fmt.Sprintf(":%d %d %s", port, weight, app) }
-	want := func(endpoints ...string) map[string][]string {
-		if endpoints == nil {
-			endpoints = []string{}
+
+	want := func(of func(*life) []string) map[string][]string {
+		entries := map[string][]string{}
+		for _, l := range all {
+			endpoints := append([]string{}, of(l)...)
+			slices.Sort(endpoints)
+			entries[l.entry] = endpoints
 		}
-		slices.Sort(endpoints)
-		return map[string][]string{of.entry: endpoints}
+		return entries
 	}
-	holds := func(what string, within time.Duration, endpoints ...string) {
+	holds := func(what string, within time.Duration, of func(*life) []string) {
 		t.Helper()
-		awaitGreeters(t, istiod, what, within, want(endpoints...))
+		began := time.Now()
+		awaitGreeters(t, istiod, what, within, want(of))
+		t.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
 	}
-	both := []string{at(port1, 100, "one"), at(port2, 100, "two")}
+	both := func(l *life) []string { return []string{l.at(0, 100), l.at(1, 100)} }
+	first := func(l *life) []string { return []string{l.at(0, 100)} }
+	none := func(*life) []string { return nil }
 	keeps := func(what string, f func()) {
 		t.Helper()
-		stays(t, func() error { return sameGreeters(t.Context(), istiod, what, want(both...)) }, f)
+		stays(t, func() error { return sameGreeters(t.Context(), istiod, what, want(both)) }, f)
+	}
+	each := func(f func(*life)) {
+		for _, l := range all {
+			f(l)
+		}
 	}
 
-	one := of.start(t, "one", theirs.Addr, port1)
-	holds("one provider", start, at(port1, 100, "one"))
-	two := of.start(t, "two", theirs.Addr, port2)
-	holds("two providers", start, both...)
+	each(func(l *life) {
+		l.ports = [2]int{fixture.FreePort(t), fixture.FreePort(t)}
+		l.one = l.start(t, l.kind, l.app(0), theirs.Addr, l.ports[0])
+	})
+	holds("one provider", start, first)
+	each(func(l *life) { l.two = l.start(t, l.kind, l.app(1), theirs.Addr, l.ports[1]) })
+	holds("two providers", start, both)
 
 	admin := zookeeper.Client(t)
-	rule := admin.Configurator(t, of.iface, "override://0.0.0.0/"+of.iface+"?category=configurators&dynamic=false&enabled=true&weight=33")
-	holds("a configurator sets the weight", dubboTime, at(port1, 33, "one"), at(port2, 33, "two"))
-	admin.Delete(t, rule)
-	holds("it is deleted", dubboTime, both...)
+	rules := map[string]string{}
+	each(func(l *life) {
+		rules[l.iface] = admin.Configurator(t, l.iface, "override://0.0.0.0/"+l.iface+"?category=configurators&dynamic=false&enabled=true&weight=33")
+	})
+	holds("a configurator sets the weight", dubboTime, func(l *life) []string { return []string{l.at(0, 33), l.at(1, 33)} })
+	for _, rule := range rules {
+		admin.Delete(t, rule)
+	}
+	holds("it is deleted", dubboTime, both)
 
 	time.Sleep(hold) // so that nothing is in doubt any more: what is killed goes at once
-	two.Kill()
-	holds("one is killed", session+dubboTime, at(port1, 100, "one"))
-	two.Restart(t)
-	holds("it is back", start, both...)
+	each(func(l *life) { l.two.Kill() })
+	holds("one is killed", session+dubboTime, first)
+	each(func(l *life) { l.two.Restart(t) })
+	holds("it is back", start, both)
 
 	time.Sleep(hold) // some end if they cannot register at both levels, and the first one shows already
 	keeps("ZooKeeper is killed", func() {
@@ -255,22 +279,27 @@ func dubboLife(t *testing.T, of lifeOf) {
 	keeps("all sessions expire in a partition", func() {
 		ours.Shut()
 		theirs.Shut()
-		providers := "/dubbo/" + of.iface + "/providers"
+		registered := func() (left []string) {
+			for iface := range rules {
+				left = append(left, admin.Children(t, "/dubbo/"+iface+"/providers")...)
+			}
+			return left
+		}
 		zookeeper.WaitFor(t, 30*time.Second, func() error {
-			if left := admin.Children(t, providers); len(left) > 0 {
+			if left := registered(); len(left) > 0 {
 				return fmt.Errorf("sessions have not ended: %v", left)
 			}
 			return nil
 		})
 		ours.Open()
 		time.Sleep(2 * time.Second)
-		require.Empty(t, admin.Children(t, providers))
+		require.Empty(t, registered())
 		theirs.Open()
 		time.Sleep(hold + 3*time.Second)
 	})
 
-	two.Terminate(t, 20*time.Second)
-	holds("one stops", session+hold+dubboTime, at(port1, 100, "one"))
-	one.Terminate(t, 20*time.Second)
-	holds("the last one stops", session+hold+dubboTime)
+	each(func(l *life) { l.two.Terminate(t, 20*time.Second) })
+	holds("one stops", session+hold+dubboTime, first)
+	each(func(l *life) { l.one.Terminate(t, 20*time.Second) })
+	holds("the last one stops", session+hold+dubboTime, none)
 }
