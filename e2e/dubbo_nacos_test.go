@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tributary/e2e/fixture"
 )
 
@@ -31,13 +33,14 @@ func dubboInNacos(t *testing.T, version string) {
 
 	want := map[string][]string{}
 	var java, golang []*fixture.Process
+	var ports []string
 	for _, d := range []fixture.DubboJava{
 		{App: "all-local", Mode: "all", Metadata: "local"},
 		{App: "instance-local", Mode: "instance", Metadata: "local", Protocol: "tri"},
 		{App: "all-remote", Mode: "all", Metadata: "remote", Group: "g1", Service: "1.0.0", Weight: "30"},
 	} {
 		d.Version, d.Nacos, d.Ports = "3.3.6", n, []string{fmt.Sprint(fixture.FreePort(t))}
-		java = append(java, d.Start(t))
+		java, ports = append(java, d.Start(t)), append(ports, d.Ports[0])
 		entry, weight := "demo-greetservice", "100"
 		if d.Group != "" {
 			entry, weight = "demo-greetservice-g1-1-0-0", d.Weight
@@ -72,6 +75,30 @@ func dubboInNacos(t *testing.T, version string) {
 		awaitGreeters(t, istiod, "a provider in Go", 4*nacosTime, want)
 	}
 
+	weighted := func(weight string) {
+		t.Helper()
+		want["demo-greetservice"] = []string{fmt.Sprintf(":%s %s all-local", ports[0], weight)}
+		want["demo-greetservice.tri"] = []string{fmt.Sprintf(":%s %s instance-local", ports[1], weight)}
+	}
+	// Dubbo 3 registers in a Nacos what has a side, and nothing else but providers.
+	admin := fixture.DubboJava{
+		Version: "3.3.6", App: "admin", Nacos: n, Rule: "override://0.0.0.0/demo.GreetService?category=configurators&side=provider&dynamic=false&enabled=true&weight=33",
+	}.Start(t)
+	weighted("33")
+	awaitGreeters(t, istiod, "a configurator sets the weight", 4*nacosTime, want)
+
+	// What instances serve is not found out, and there is the mapping: of dubbo-go, as this Nacos may refuse that of Java.
+	mapped := fixture.StartTributary(t, n.Source("dubbo").With("registerMode", "instance").With("applications", []string{"go-instance-local"}).With("askProviders", false))
+	mapped.WaitFor(t, 2*nacosTime, func() error {
+		entries, err := servedEntries(t.Context(), mapped)
+		if err == nil && (len(entries) != 1 || len(entries["dubbo/com-acme-greeter.tri"].GetEndpoints()) != 1) {
+			err = fmt.Errorf("by the mapping alone: %v: %s", entries, mapped.Ask(t, "status"))
+		}
+		return err
+	})
+	require.Contains(t, mapped.Ask(t, "status"), "go-instance-local by the interfaces mapped to them")
+	mapped.Kill()
+
 	first := want["demo-greetservice"]
 	java[0].Kill()
 	want["demo-greetservice"] = []string{}
@@ -88,6 +115,9 @@ func dubboInNacos(t *testing.T, version string) {
 		time.Sleep(hold + 5*time.Second)
 	})
 
+	admin.Terminate(t, 20*time.Second)
+	weighted("100")
+	awaitGreeters(t, istiod, "the configurator goes", 2*nacosTime, want)
 	for _, p := range slices.Concat(java, golang) {
 		p.Kill()
 	}

@@ -252,9 +252,9 @@ func dubboLives(t *testing.T, all ...*life) {
 	holds("two providers", start, both)
 
 	admin := zookeeper.Client(t)
-	rules := map[string]string{}
+	var rules []string
 	each(func(l *life) {
-		rules[l.iface] = admin.Configurator(t, l.iface, "override://0.0.0.0/"+l.iface+"?category=configurators&dynamic=false&enabled=true&weight=33")
+		rules = append(rules, admin.Configurator(t, l.iface, "override://0.0.0.0/"+l.iface+"?category=configurators&dynamic=false&enabled=true&group="+l.kind+"&weight=33"))
 	})
 	holds("a configurator sets the weight", dubboTime, func(l *life) []string { return []string{l.at(0, 33), l.at(1, 33)} })
 	for _, rule := range rules {
@@ -280,8 +280,8 @@ func dubboLives(t *testing.T, all ...*life) {
 		ours.Shut()
 		theirs.Shut()
 		registered := func() (left []string) {
-			for iface := range rules {
-				left = append(left, admin.Children(t, "/dubbo/"+iface+"/providers")...)
+			for _, l := range all {
+				left = append(left, admin.Children(t, "/dubbo/"+l.iface+"/providers")...)
 			}
 			return left
 		}

@@ -148,7 +148,8 @@ func (m *consulMapper) registeredIn(name string, in []consulmapping.Service) (se
 	for _, part := range in {
 		for _, e := range part.Entries {
 			r, state := registered.Registered(name, e), registered.StateOf(e)
-			if state == registered.Serving {
+			_, rule := r.Configurator()
+			if state == registered.Serving || state == registered.Silent && rule {
 				serving = append(serving, r)
 			}
 			if p, ok, err := r.Provider(); state == registered.Silent && r.Err == nil && ok && err == nil {

@@ -131,9 +131,13 @@ func TestProvidersThatAreSilentInConsul(t *testing.T) {
 func TestConfiguratorsInConsul(t *testing.T) {
 	c := newInConsul(t)
 	rule := inService("com.acme.Demo", "0.0.0.0", "", "passing")
-	rule.Service.Meta["url"] = "override://0.0.0.0/com.acme.Demo?category=configurators&dynamic=false&enabled=true&weight=33"
+	rule.Service.Meta["url"] = "override://0.0.0.0/com.acme.Demo?category=configurators&dynamic=false&enabled=true&version=1.0.0&weight=33"
 	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), rule}})
 	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*33"}, c.holds("com.acme.Demo"))
+	silent := inService("com.acme.Demo", "0.0.0.0", "", "critical")
+	silent.Service.Meta["url"], silent.Checks[0].Type = rule.Service.Meta["url"], "ttl"
+	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), silent}})
+	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*33"}, c.holds("com.acme.Demo"), "its agent began anew")
 }
 
 func TestWhatCannotBeReadInConsulHoldsUpNobody(t *testing.T) {

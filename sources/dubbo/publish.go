@@ -160,19 +160,7 @@ func (r *run) health(now time.Time) sources.Health {
 		}
 	}
 	problems, denied := r.problems()
-	held := 0
-	for _, services := range s.records {
-		for _, record := range services {
-			held += record.held
-		}
-	}
-	if held > 0 {
-		text := fmt.Sprintf("%d endpoints are not listed and stay", held)
-		if now.Before(s.suspicion.Until) {
-			text += ", those of before the connection was made until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
-		}
-		problems = append(problems, text)
-	}
+	problems = append(problems, s.held(now)...)
 	ways := r.ways()
 	switch {
 	case r.refused() && denied:
@@ -183,6 +171,30 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: sources.Starting, Message: "reading the registry"}
 	}
 	return sources.Health{State: sources.Healthy, Message: strings.Join(ways, "; ")}
+}
+
+// held says what is not listed and stays.
+func (s *state) held(now time.Time) (all []string) {
+	endpoints, rules := 0, 0
+	for _, services := range s.records {
+		for _, record := range services {
+			endpoints += record.held
+		}
+	}
+	for _, i := range s.interfaces {
+		rules += i.held
+	}
+	until := ""
+	if now.Before(s.suspicion.Until) {
+		until = ", those of before the connection was made until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
+	}
+	if endpoints > 0 {
+		all = append(all, fmt.Sprintf("%d endpoints are not listed and stay%s", endpoints, until))
+	}
+	if rules > 0 {
+		all = append(all, fmt.Sprintf("%d configurators are not listed and stay%s", rules, until))
+	}
+	return all
 }
 
 func stateOf(err error) sources.State {

@@ -37,7 +37,7 @@ type resolver struct {
 
 	mu     sync.Mutex // for the mapping
 	mapped map[string][]string
-	asOf   time.Time
+	due    time.Time // when it is read again
 }
 
 // resolution is what is found out about one revision. The mu of run guards it.
@@ -61,8 +61,10 @@ const (
 	firstTry = 500 * time.Millisecond
 	lastTry  = 10 * time.Second
 	perTry   = 8 * time.Second // for all that is done at one try
-
 )
+
+// mappingShare is how many times as long as the mapping takes to read it is at least until it is read again: it is a read for each interface.
+const mappingShare = 20
 
 // takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
 func (r *run) takeInstance(application string, i *instance, now *provider.Instance, err error) {
@@ -206,11 +208,11 @@ func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how
 func (r *run) guess(ctx context.Context, application string) []string {
 	r.resolver.mu.Lock()
 	defer r.resolver.mu.Unlock()
-	if time.Since(r.resolver.asOf) > lastTry {
+	if began := time.Now(); began.After(r.resolver.due) {
 		if all, err := r.registry.Mapped(ctx); err == nil {
 			r.resolver.mapped = all
 		}
-		r.resolver.asOf = time.Now()
+		r.resolver.due = began.Add(max(lastTry, mappingShare*time.Since(began)))
 	}
 	return slices.Clone(r.resolver.mapped[application])
 }

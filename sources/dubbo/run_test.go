@@ -142,9 +142,14 @@ func TestLastProviderLeavesNoEndpoints(t *testing.T) {
 
 func TestRule2OnlyWhatHasProvidersIsAnInterface(t *testing.T) {
 	s := zktest.New()
-	s.Put("/dubbo/config/dubbo", "x")
-	s.Put("/dubbo/metadata/a/provider/app", "{}")
-	s.Put("/dubbo/mapping/a", "app")
+	// What Java 3.3.6 and dubbo-go 3.3.2 make besides.
+	s.Put("/dubbo/config/dubbo", "")
+	s.Put("/dubbo/config/DUBBO_SERVICEDISCOVERY_MIGRATION", "")
+	s.Put("/dubbo/metadata/demo.GreetService/1.0.0/g1/provider/rich-app", `{"annotations":[],"canonicalName":"demo.GreetService"}`)
+	s.Put("/dubbo/mapping/demo.GreetService", "s1")
+	s.Put("/dubbo/mapping/com.acme.Greeter", "go-all,go-remote,go-local")
+	s.Put("/dubbo/go-remote/6c47ce485ec3b58a6b18b8d0561efcff94e7a4490f747630dcbaba7d1d65fdb1d5bf644cc03d19d9a932ca586e3ad084b83d2714779d7ce8f8c36c6f7a917084", `{"app":"go-remote","services":{}}`)
+	s.Put("/dubbo/demo.GreetService/consumers/consumer%3A%2F%2F192.0.2.2%2Fdemo.GreetService%3Fapplication%3Dc-3.3.6-0%26interface%3Ddemo.GreetService%26side%3Dconsumer", leaf)
 	s.Put("/dubbo/later/configurators", leaf)
 	b := start(t, s, patiently())
 	b.awaitSync()
@@ -179,6 +184,48 @@ func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
 		s.Delete(node("a", "10.0.0.3:20880", "", 9)) // new since then: not in doubt
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	}
+}
+
+func TestWhatIsSwitchedOffGoesAtOnce(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
+	s.Put(node("a", "10.0.0.3:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
+	b.restart(patiently(), func() { // after which what is not listed stays
+		s.Delete(node("a", "10.0.0.3:20880", "", 1))
+		s.Put(node("a", "10.0.0.2:20880", "weight=0", 2), leaf)
+	})
+	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.3:20880*100")
+	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
+	b.awaitAll("a 10.0.0.3:20880*100")
+}
+
+func TestRulesStayWhileTheyAreInDoubt(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&dynamic=false&enabled=true&weight=7")
+	s.Put(rule, leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*7")
+	s.Expire()
+	s.Delete(rule) // with all that ZooKeeper had
+	s.Mend()
+	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurators are not listed and stay") })
+	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
+	s.Put(rule, leaf)
+	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+
+	settings := patiently()
+	settings.Hold = 50 * time.Millisecond
+	quick := start(t, s, settings)
+	quick.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
+	s.Expire()
+	s.Delete(rule)
+	s.Mend()
+	quick.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
 func TestAConnectionThatNoServerTakesIsMadeAnew(t *testing.T) {

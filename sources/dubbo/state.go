@@ -54,8 +54,18 @@ type iface struct {
 	ruled     bool // its rules were read, or cannot be
 	trouble   error
 	providers []provider.Provider
-	rules     []provider.Configurator
+	told      []provider.Configurator // the rules that are listed
+	rules     []absence.Known[provider.Configurator]
+	held      int // rules that are not listed and stay for now
 	warnings  []string
+}
+
+// settle decides what rules count. One that is not listed after the registry was away is in doubt as providers are: without it they would have
+// another weight, or take calls that they must not.
+func (i *iface) settle(s absence.Suspicion, at time.Time) {
+	i.rules, i.held = absence.Settle(i.rules, i.told, provider.Configurator.Compare, func(k absence.Known[provider.Configurator]) bool {
+		return s.Covers(k.Since, at)
+	}, at)
 }
 
 // application is what is known of one.
@@ -147,12 +157,14 @@ func (s *state) takeRules(name string, all []registry.Registered) {
 		return
 	}
 	i.ruled = true
-	i.rules = nil
+	i.told = nil
 	for _, one := range all {
 		if rule, ok := one.Configurator(); one.Err == nil && ok {
-			i.rules = append(i.rules, rule)
+			i.told = append(i.told, rule)
 		}
 	}
+	slices.SortFunc(i.told, provider.Configurator.Compare)
+	i.told = slices.CompactFunc(i.told, func(a, b provider.Configurator) bool { return a.Compare(b) == 0 })
 	s.dirty[name] = true
 }
 
@@ -169,7 +181,7 @@ func (s *state) takeInterfaces(names []string) {
 	for name, i := range s.interfaces {
 		if !there[name] && !i.removed {
 			i.settled, i.read, i.ruled, i.removed, i.there, i.trouble = true, true, true, true, false, nil
-			i.providers, i.rules, i.warnings = nil, nil, nil
+			i.providers, i.told, i.warnings = nil, nil, nil
 			s.dirty[name] = true
 		}
 	}
@@ -247,7 +259,10 @@ func (s *state) providersOf(name string) []provider.Provider {
 	var levels [][]provider.Provider
 	var rules []provider.Configurator
 	if i := s.interfaces[name]; i != nil {
-		levels, rules = append(levels, i.providers), i.rules
+		levels = append(levels, i.providers)
+		for _, r := range i.rules {
+			rules = append(rules, r.Of)
+		}
 	}
 	// Instances come in no order, and which of two that are equally old counts must not depend on that.
 	for _, i := range slices.SortedFunc(maps.Keys(s.served[name]), func(a, b *instance) int {
@@ -269,7 +284,12 @@ func (s *state) certain(name string) bool {
 func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep func(removed bool) time.Duration) (warnings []string) {
 	type listed struct {
 		endpoints []mapping.Endpoint
+		off       []mapping.Endpoint // by those who run them: they are listed, and take no calls
 		protocols []string
+	}
+	i := s.interfaces[name]
+	if i != nil {
+		i.settle(s.suspicion, at)
 	}
 	now := map[provider.ID]*listed{}
 	for _, p := range s.providersOf(name) {
@@ -284,15 +304,20 @@ func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep 
 		if problem != "" {
 			warnings = append(warnings, s.place+name+": "+problem)
 		}
-		if ok {
+		switch {
+		case ok:
 			l.endpoints = append(l.endpoints, e)
+		case problem == "":
+			l.off = append(l.off, e)
 		}
 	}
-	i := s.interfaces[name]
 	if i != nil {
 		warnings = append(warnings, i.warnings...)
 	}
-	stays := func(k known) bool {
+	stays := func(k known, off []mapping.Endpoint) bool {
+		if slices.ContainsFunc(off, func(e mapping.Endpoint) bool { return e.Compare(k.Of) == 0 }) {
+			return false
+		}
 		return s.suspicion.Covers(k.Since, at) || unknown[whose{k.Of.Labels["application"], k.Of.Address}]
 	}
 	before, after := s.records[name], map[provider.ID]record{}
@@ -304,7 +329,7 @@ func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep 
 	for id, l := range now {
 		slices.SortStableFunc(l.endpoints, mapping.Endpoint.Compare)
 		l.endpoints = slices.CompactFunc(l.endpoints, func(a, b mapping.Endpoint) bool { return a.Compare(b) == 0 })
-		r := believe(before[id], l.endpoints, l.protocols, stays, at, keep(i != nil && i.removed && len(s.served[name]) == 0))
+		r := believe(before[id], l.endpoints, l.protocols, func(k known) bool { return stays(k, l.off) }, at, keep(i != nil && i.removed && len(s.served[name]) == 0))
 		if len(r.empty) > 0 {
 			after[id] = r
 		}
@@ -318,6 +343,11 @@ func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep 
 
 // reconsider has looked at anew what is not listed and stays.
 func (s *state) reconsider() {
+	for name, i := range s.interfaces {
+		if i.held > 0 {
+			s.dirty[name] = true
+		}
+	}
 	for name, services := range s.records {
 		for _, r := range services {
 			if r.held > 0 {

@@ -55,24 +55,30 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
-			iface, is := interfaceOf(name)
-			return !is || iface != ""
+			category, iface := partOf(name)
+			return category == "" || read(category) && iface != ""
 		},
 	}, l)
 }
 
-// interfaceOf returns the interface of a service that is registered at interface level, as providers:interface:version:group. is is true and the
-// interface empty for what others register there: consumers:…, routers:….
-func interfaceOf(name string) (iface string, is bool) {
+// The categories of what is registered at interface level, of which others are not read: consumers, routers.
+const (
+	providers     = "providers"
+	configurators = "configurators"
+)
+
+func read(category string) bool { return category == providers || category == configurators }
+
+// partOf returns of what interface a service is a part that is registered at interface level, as category:interface:version:group. Others, which are
+// those of applications, have no category.
+func partOf(name string) (category, iface string) {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
-	case "providers":
+	case providers, configurators, "consumers", "routers":
 		iface, _, _ = strings.Cut(rest, ":")
-		return iface, true
-	case "consumers", "routers", "configurators":
-		return "", true
+		return category, iface
 	}
-	return "", false
+	return "", ""
 }
 
 // Metadata implements registry.Registry. dubbo-go has it under another name as well.
@@ -89,8 +95,25 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 	return nil, registry.ErrAbsent
 }
 
-// Mapped implements registry.Registry. Nacos has the mapping by interface, and no way to list it by this protocol.
-func (r *Registry) Mapped(context.Context) (map[string][]string, error) { return nil, nil }
+// mapping is the group of the configuration in which each interface has the applications that serve it.
+const mapping = "mapping"
+
+// Mapped implements registry.Registry.
+func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
+	names, err := r.client.Configs(ctx, mapping)
+	if err != nil {
+		return nil, explain(err)
+	}
+	all := registry.Mapping{}
+	for _, name := range names {
+		applications, err := r.client.Config(ctx, name, mapping)
+		if err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrDenied) {
+			return nil, err
+		}
+		all.Add(name, applications)
+	}
+	return all, nil
+}
 
 // explain says what an error of the client means.
 func explain(err error) error {
@@ -115,9 +138,10 @@ func newListener(to registry.Listener) *listener {
 	return &listener{to: to, services: map[string]*service{}, interfaces: map[string]time.Time{}}
 }
 
-// service is one of an interface, for one version and group.
+// service is what is registered for one version and group of an interface, in one category.
 type service struct {
-	iface   string
+	category, iface string
+
 	session int // in which it was read
 	read    bool
 	all     []registry.Registered
@@ -147,11 +171,9 @@ func (l *listener) Services(_ string, names []string, err error) {
 	interfaces, applications := l.note(names, time.Now())
 	l.to.Interfaces(interfaces, nil)
 	l.to.Applications(applications, nil)
-	for _, name := range interfaces {
-		l.to.Rules(name, nil, nil)
-	}
 	for _, name := range interfaces { // one may have a service less, or none
-		l.tell(name)
+		l.tell(configurators, name)
+		l.tell(providers, name)
 	}
 }
 
@@ -161,15 +183,15 @@ func (l *listener) note(names []string, now time.Time) (interfaces, applications
 	defer l.mu.Unlock()
 	there := map[string]bool{}
 	for _, name := range names {
-		iface, is := interfaceOf(name)
-		if !is {
+		category, iface := partOf(name)
+		if category == "" {
 			applications = append(applications, name)
 			continue
 		}
 		there[name] = true
 		l.interfaces[iface] = now
 		if l.services[name] == nil {
-			l.services[name] = &service{iface: iface}
+			l.services[name] = &service{category: category, iface: iface}
 		}
 	}
 	for name, listed := range l.interfaces {
@@ -189,13 +211,13 @@ func (l *listener) note(names []string, now time.Time) (interfaces, applications
 	return interfaces, applications
 }
 
-// tell tells of the providers of an interface, if all of it is known by this connection.
-func (l *listener) tell(iface string) {
+// tell tells of a category of an interface, if all of it is known by this connection.
+func (l *listener) tell(category, iface string) {
 	l.mu.Lock()
 	var all []registry.Registered
 	for _, name := range slices.Sorted(maps.Keys(l.services)) {
 		of := l.services[name]
-		if of.iface != iface {
+		if of.category != category || of.iface != iface {
 			continue
 		}
 		if !of.read || of.session != l.session {
@@ -205,23 +227,33 @@ func (l *listener) tell(iface string) {
 		all = append(all, of.all...)
 	}
 	l.mu.Unlock()
-	l.to.Providers(iface, all, nil)
+	l.hand(category, iface, all, nil)
+}
+
+// hand hands on what there is of a category of an interface.
+func (l *listener) hand(category, iface string, all []registry.Registered, err error) {
+	switch category {
+	case providers:
+		l.to.Providers(iface, all, err)
+	case configurators:
+		l.to.Rules(iface, all, err)
+	}
 }
 
 // Instances implements client.Listener.
 func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
-	all = slices.DeleteFunc(all, func(i client.Instance) bool { return !i.Healthy || !i.Enabled || i.Weight <= 0 })
-	iface, is := interfaceOf(name)
+	category, iface := partOf(name)
+	all = slices.DeleteFunc(all, func(i client.Instance) bool { return !i.Healthy || category != providers && off(i) })
 	switch {
-	case !is:
+	case category == "":
 		l.application(name, all, err)
 	case err != nil:
-		l.to.Providers(iface, nil, explain(err))
+		l.hand(category, iface, nil, explain(err))
 	default:
 		l.mu.Lock()
 		of := l.services[name]
 		if of == nil {
-			of = &service{iface: iface}
+			of = &service{category: category, iface: iface}
 			l.services[name] = of
 		}
 		of.read, of.session, of.all = true, l.session, registered(iface, all)
@@ -229,9 +261,12 @@ func (l *listener) Instances(_, name string, all []client.Instance, warnings []s
 			of.all = append(of.all, registry.Registered{Err: errors.New(w)})
 		}
 		l.mu.Unlock()
-		l.tell(iface)
+		l.tell(category, iface)
 	}
 }
+
+// off reports whether somebody has an instance take no calls, in Nacos itself.
+func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 
 // registered returns what instances of a service of an interface register: URLs, whose parameters are the metadata.
 func registered(iface string, all []client.Instance) (urls []registry.Registered) {
@@ -244,6 +279,9 @@ func registered(iface string, all []client.Instance) (urls []registry.Registered
 			u.Params = map[string]string{}
 		}
 		u.Params["interface"] = cmp.Or(u.Params["interface"], iface)
+		if off(i) {
+			u.Params["disabled"] = "true"
+		}
 		urls = append(urls, registry.Registered{URL: u})
 	}
 	return urls

@@ -19,11 +19,12 @@ type heard struct {
 	registry.Listener
 	told      []string
 	providers map[string][]registry.Registered
+	rules     map[string][]registry.Registered
 	instances map[string]*provider.Instance
 }
 
 func newHeard() *heard {
-	return &heard{providers: map[string][]registry.Registered{}, instances: map[string]*provider.Instance{}}
+	return &heard{providers: map[string][]registry.Registered{}, rules: map[string][]registry.Registered{}, instances: map[string]*provider.Instance{}}
 }
 
 func (h *heard) say(format string, args ...any) {
@@ -36,7 +37,14 @@ func (h *heard) Providers(iface string, all []registry.Registered, err error) {
 	h.say("providers %s %d %v", iface, len(all), err)
 	h.providers[iface] = all
 }
-func (h *heard) Rules(string, []registry.Registered, error) {}
+
+func (h *heard) Rules(iface string, all []registry.Registered, err error) {
+	h.rules[iface] = all
+	if len(all) > 0 || err != nil {
+		h.say("rules %s %d %v", iface, len(all), err)
+	}
+}
+
 func (h *heard) Instances(application string, ids []string, err error) {
 	h.say("instances %s %v %v", application, ids, err)
 }
@@ -150,6 +158,33 @@ func TestAnInterfaceIsToldWhole(t *testing.T) {
 	require.Equal(t, []string{"interfaces [a.B] <nil>", "applications [] <nil>", "providers a.B 0 <nil>"}, h.since(), "an interface stays when its last provider has gone")
 }
 
+// TestRulesAreRead has what an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real Nacos 2.3.2 has it.
+func TestRulesAreRead(t *testing.T) {
+	l, h := follow()
+	l.Connection(nil)
+	everywhere, rules := captured(t, "java-2.7.23-override.json")
+	one, more := captured(t, "java-3.3.6-override.json")
+	l.Services("", []string{"providers:demo.Seven::", everywhere, one}, nil)
+	require.Equal(t, []string{"connection true false", "interfaces [demo.Seven demo.Three] <nil>", "applications [] <nil>", "providers demo.Three 0 <nil>"}, h.since())
+	l.Instances("", everywhere, rules, nil, nil)
+	l.Instances("", one, more, nil, nil)
+	require.Equal(t, []string{"rules demo.Seven 1 <nil>", "rules demo.Three 1 <nil>"}, h.since())
+	rule, ok := h.rules["demo.Seven"][0].Configurator()
+	require.True(t, ok)
+	of := provider.Provider{ID: provider.ID{Interface: "demo.Seven"}, Host: "10.0.0.5", Port: 20880}
+	require.EqualValues(t, 33, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight())
+	rule, ok = h.rules["demo.Three"][0].Configurator()
+	require.True(t, ok)
+	of.Group, of.Version = "g1", "1.0.0"
+	require.Zero(t, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight(), "it is disabled")
+	of.Group = "g2"
+	require.EqualValues(t, 100, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight())
+
+	l.Services("", []string{"providers:demo.Seven::", one}, nil)
+	l.Instances("", everywhere, nil, nil, nil)
+	require.Empty(t, h.rules["demo.Seven"])
+}
+
 func TestTroubleIsTold(t *testing.T) {
 	l, h := follow()
 	denied := fmt.Errorf("%w: no", client.ErrDenied)
@@ -175,11 +210,11 @@ func TestOthersAreNotDubbos(t *testing.T) {
 	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.5:20880] <nil>", told[0])
 	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", told[1])
 	require.Contains(t, told[2], "instance orders 10.0.0.5:20880 true instance 10.0.0.5:20880 of orders: dubbo.endpoints")
-	for name, want := range map[string]string{"providers:a.B:1.0:g": "a.B", "providers:a.B": "a.B", "consumers:a.B::": "", "routers:x": "", "providers:": ""} {
-		iface, is := interfaceOf(name)
-		require.Equal(t, want, iface)
-		require.True(t, is)
+	for name, want := range map[string][2]string{
+		"providers:a.B:1.0:g": {"providers", "a.B"}, "providers:a.B": {"providers", "a.B"}, "providers:": {"providers", ""},
+		"configurators:a.B::": {"configurators", "a.B"}, "consumers:a.B::": {"consumers", "a.B"}, "routers:x": {"routers", "x"}, "orders": {},
+	} {
+		category, iface := partOf(name)
+		require.Equal(t, want, [2]string{category, iface}, name)
 	}
-	_, is := interfaceOf("orders")
-	require.False(t, is)
 }

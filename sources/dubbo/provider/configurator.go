@@ -19,6 +19,18 @@ func (u URL) Configurator() (Configurator, bool) {
 	return Configurator{u}, rule && u.Params["enabled"] != "false" && cmp.Or(u.Params["category"], "configurators") == "configurators"
 }
 
+// Compare orders rules. Those that compare equal are the same rule.
+func (c Configurator) Compare(o Configurator) int { return cmp.Compare(c.text(), o.text()) }
+
+// text is all that a rule says.
+func (c Configurator) text() string {
+	all := []string{c.Protocol, c.Host, strconv.Itoa(c.Port), c.Path}
+	for _, key := range slices.Sorted(maps.Keys(c.Params)) {
+		all = append(all, key, c.Params[key])
+	}
+	return strings.Join(all, "\x00")
+}
+
 // everywhere reports whether the rule is for all addresses.
 func (c Configurator) everywhere() bool { return c.Host == "" || c.Host == "0.0.0.0" || c.Host == "*" }
 
@@ -28,7 +40,8 @@ func (c Configurator) matches(p Provider) bool {
 		want, ok := c.Params[key]
 		return !ok || want == "" || want == "*" || slices.Contains(strings.Split(want, ","), value)
 	}
-	if v, ok := c.Params["version"]; ok && v != "" && v != "*" && newID("", "", v).Version != p.Version {
+	// Dubbo has a rule without a group or version be of services without one, and knows no * here (UrlUtils.isMatch of 2.7.23 and 3.3.6).
+	if id := newID(p.Interface, c.Params["group"], c.Params["version"]); id != p.ID {
 		return false
 	}
 	if side := c.Params["side"]; side == "consumer" {
@@ -44,7 +57,7 @@ func (c Configurator) matches(p Provider) bool {
 	if want := c.Params["providerAddresses"]; want != "" && !slices.Contains(strings.Split(want, ","), address) {
 		return false
 	}
-	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) && is("group", p.Group) && is("application", p.Application)
+	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) && is("application", p.Application)
 }
 
 // Configure applies rules to providers. Those that name an address count more than those for all, and of these the ones of

@@ -64,10 +64,10 @@ func TestRule3TheNewestRegistrationCounts(t *testing.T) {
 		require.Len(t, merged, 1)
 		require.EqualValues(t, 70, merged[0].Weight())
 	}
-	goBefore, goAfter := after, after
-	goBefore.Timestamp, goAfter.Timestamp = milliseconds("1795246404"), milliseconds("1795246409")
-	require.EqualValues(t, 1795246404000, goBefore.Timestamp, "dubbo-go counts seconds")
-	require.Equal(t, goAfter.Timestamp, Merge([]Provider{goBefore, goAfter})[0].Timestamp)
+	golang := nodesOf(t, "go") // the first two are of one that was killed and started again at once
+	require.EqualValues(t, 1795348532000, golang[0].Timestamp, "dubbo-go counts seconds")
+	require.Equal(t, golang[1].Timestamp, Merge([]Provider{golang[1], golang[0]})[0].Timestamp)
+	require.Len(t, Merge(golang), 2)
 	other := after
 	other.Group = "g2"
 	require.Len(t, Merge([]Provider{after, other}), 2, "the group is part of what a provider is")
@@ -87,6 +87,16 @@ func TestRule4WhatIsNoProviderIsIgnored(t *testing.T) {
 		_, ok, err := u.Provider()
 		require.NoError(t, err)
 		require.False(t, ok, node)
+	}
+	for _, file := range []string{"testdata/consumers-java.txt", "testdata/consumers-go.txt"} {
+		for _, node := range lines(t, file) {
+			u, err := ParseNode(node)
+			require.NoError(t, err)
+			require.Equal(t, "consumer", u.Protocol)
+			_, ok, err := u.Provider()
+			require.NoError(t, err)
+			require.False(t, ok, node)
+		}
 	}
 }
 
@@ -112,10 +122,13 @@ func TestRule5Weight(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, weight, p.Weight(), params)
 	}
+	require.EqualValues(t, 250, providerOf(t, richJava).Weight())
+	require.EqualValues(t, 100, nodesOf(t, "java")[0].Weight(), "Java writes none where nothing was set")
+	require.EqualValues(t, 100, nodesOf(t, "go")[0].Weight(), "and dubbo-go a zero")
 }
 
 func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
-	a := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fapplication%3Dapp%26interface%3Dcom.acme.Demo%26version%3D1.0.0`)
+	a := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fapplication%3Dapp%26interface%3Dcom.acme.Demo`)
 	b := a
 	b.Host = "192.0.2.3"
 	for _, c := range []struct {
@@ -134,6 +147,9 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 		{"disabled", []string{"override://192.0.2.3:20880/com.acme.Demo?category=configurators&disabled=true"}, 100, 0},
 		{"switched off", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&enabled=false&weight=200"}, 100, 100},
 		{"of another version", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&version=2.0.0&weight=200"}, 100, 100},
+		{"of another group", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&group=g1&weight=200"}, 100, 100},
+		{"of the version that none is", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&version=0.0.0&weight=200"}, 200, 200},
+		{"of all groups, which Dubbo does not have", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&group=*&version=*&weight=200"}, 100, 100},
 		{"of another application", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&application=other&weight=200"}, 100, 100},
 		{"for consumers", []string{"override://0.0.0.0/com.acme.Demo?category=configurators&side=consumer&weight=200"}, 100, 100},
 		{"where nothing is set", []string{"absent://0.0.0.0/com.acme.Demo?category=configurators&weight=200"}, 200, 200},
@@ -154,8 +170,16 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 			require.EqualValues(t, 100, a.Weight(), "what was given is not changed")
 		})
 	}
+	of := a
+	of.Group, of.Version = "g1", "1.0.0"
+	for params, weight := range map[string]uint32{"": 100, "&group=g1": 100, "&version=1.0.0": 100, "&group=g1&version=1.0.0": 200, "&group=*&version=*": 100} {
+		u, err := ParseURL("override://0.0.0.0/com.acme.Demo?category=configurators&weight=200" + params)
+		require.NoError(t, err)
+		rule, _ := u.Configurator()
+		require.Equal(t, weight, Configure([]Provider{of}, []Configurator{rule})[0].Weight(), "of a group and version: %s", params)
+	}
 	golang := providerOf(t, plainGo)
-	u, err := ParseURL("override://0.0.0.0/com.acme.Greeter?category=configurators&weight=0")
+	u, err := ParseURL("override://0.0.0.0/com.acme.Greeter?category=configurators&group=g1&version=1.0.0&weight=0")
 	require.NoError(t, err)
 	zero, _ := u.Configurator()
 	require.EqualValues(t, 100, golang.Weight())
@@ -167,6 +191,9 @@ func TestRule6NoVersionIsZero(t *testing.T) {
 	without := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo`)
 	require.Equal(t, with.ID, without.ID)
 	require.Equal(t, "com.acme.Demo", without.Interface, "the path is the interface where nothing else is said")
+	require.Equal(t, ID{Interface: "demo.GreetService"}, nodesOf(t, "java")[0].ID)
+	require.Equal(t, ID{Interface: "com.acme.Greeter"}, nodesOf(t, "go")[0].ID)
+	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g1", Version: "1.0.0"}, nodesOf(t, "go")[2].ID)
 }
 
 func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
@@ -181,6 +208,11 @@ func TestRule7EveryProtocolOfAnInstance(t *testing.T) {
 	require.Len(t, guess, 2)
 	require.Equal(t, 28027, guess[0].Port)
 	require.Equal(t, 28037, guess[1].Port)
+
+	golang := instancesOf(t, "go")[0]
+	require.Equal(t, []Endpoint{{"tri", 29001}}, golang.Endpoints)
+	require.Equal(t, &MetadataService{Protocol: "dubbo", Port: 29011, Version: "1.0.0"}, golang.Service, "it tells of its services by another protocol")
+	require.Equal(t, "tri", golang.Guess([]string{"com.acme.Greeter"})[0].Protocol)
 }
 
 func TestRule8SpringCloudsInstancesAreNotDubbos(t *testing.T) {
@@ -188,11 +220,15 @@ func TestRule8SpringCloudsInstancesAreNotDubbos(t *testing.T) {
 	_, ok, err := ParseInstance("orders", []byte(content))
 	require.NoError(t, err)
 	require.False(t, ok)
+	require.Len(t, instancesOf(t, "go"), 2)
+	require.NotEmpty(t, instancesOf(t, "java"))
 }
 
 func TestRule9ParentsCarryDataOfTheirOwn(t *testing.T) {
-	_, _, err := ParseInstance("demo", []byte("127.0.0.1"))
-	require.Error(t, err)
+	for by, content := range map[string]string{"Java": "127.0.0.1", "dubbo-go": ""} {
+		_, _, err := ParseInstance("demo", []byte(content))
+		require.Error(t, err, by)
+	}
 }
 
 func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
@@ -209,6 +245,18 @@ func TestRule11HostOfTheInstancePortOfTheService(t *testing.T) {
 	require.EqualValues(t, 250, all[1].Weight())
 	_, _, err = ParseMetadata([]byte("null"))
 	require.ErrorIs(t, err, ErrNoMetadata)
+
+	golang := instancesOf(t, "go")[1]
+	key, doc, _ := strings.Cut(lines(t, "testdata/metadata-go.txt")[0], " ")
+	require.Equal(t, key, golang.Application+"/"+golang.Revision)
+	m, skipped, err = ParseMetadata([]byte(doc))
+	require.NoError(t, err)
+	require.Empty(t, skipped)
+	golang.Host = "192.0.2.9" // another one with the same metadata
+	one := golang.Providers(m)
+	require.Len(t, one, 1)
+	require.Equal(t, []any{"192.0.2.9", 29003, "dubbo", uint32(100)}, []any{one[0].Host, one[0].Port, one[0].Protocol, one[0].Weight()})
+	require.Equal(t, ID{Interface: "com.acme.Greeter", Group: "g2"}, one[0].ID)
 }
 
 func TestBothLevelsAreOneEndpoint(t *testing.T) {
@@ -248,6 +296,29 @@ func TestBothLevelsAreOneEndpoint(t *testing.T) {
 	}
 	require.Equal(t, 3, rich(Merge(levels[1])))
 	require.Equal(t, rich(Merge(levels[0])), rich(Merge(levels[0], levels[1])))
+}
+
+// nodesOf are the providers that real ones wrote, in java or go.
+func nodesOf(t *testing.T, language string) (all []Provider) {
+	t.Helper()
+	for _, node := range lines(t, "testdata/nodes-"+language+".txt") {
+		all = append(all, providerOf(t, node))
+	}
+	return all
+}
+
+// instancesOf are the instances that real ones wrote.
+func instancesOf(t *testing.T, language string) (all []Instance) {
+	t.Helper()
+	for _, l := range lines(t, "testdata/instances-"+language+".txt") {
+		path, content, _ := strings.Cut(l, " ")
+		app, _, _ := strings.Cut(path, "/")
+		i, ok, err := ParseInstance(app, []byte(content))
+		require.NoError(t, err)
+		require.True(t, ok)
+		all = append(all, i)
+	}
+	return all
 }
 
 func lines(t *testing.T, file string) (all []string) {

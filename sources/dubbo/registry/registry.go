@@ -4,6 +4,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"tributary/sources/dubbo/provider"
 )
@@ -58,4 +59,16 @@ type Connection struct {
 	Fresh   bool   // Up, and nothing that was known of earlier holds: the session is a new one
 	Denied  bool   // not Up, as the registry does not take us for who we say
 	Message string // for people, of one that is not up
+}
+
+// Mapping is the interfaces that applications are said to serve.
+type Mapping map[string][]string
+
+// Add adds what Dubbo writes for an interface: the names of applications, with commas.
+func (m Mapping) Add(iface, applications string) {
+	for app := range strings.SplitSeq(applications, ",") {
+		if app = strings.TrimSpace(app); app != "" {
+			m[app] = append(m[app], iface)
+		}
+	}
 }

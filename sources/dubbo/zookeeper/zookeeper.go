@@ -369,7 +369,7 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err = explain(path, err); err != nil {
 		return nil, err
 	}
-	all := map[string][]string{}
+	all := registry.Mapping{}
 	for _, node := range nodes[:min(len(nodes), maxMapping)] {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -378,10 +378,8 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 		if err = explain(path+"/"+node, err); errors.Is(err, errConnection) {
 			return nil, err
 		}
-		for app := range strings.SplitSeq(string(content), ",") {
-			if app = strings.TrimSpace(app); err == nil && app != "" {
-				all[app] = append(all[app], decode(node))
-			}
+		if err == nil {
+			all.Add(decode(node), string(content))
 		}
 	}
 	return all, nil

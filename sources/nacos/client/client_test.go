@@ -1,13 +1,11 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -241,16 +239,7 @@ func TestLogin(t *testing.T) {
 		}
 	}))
 	t.Cleanup(web.Close)
-	at := func(address string) string {
-		_, grpc, _ := strings.Cut(strings.TrimSuffix(s.Address(), "?grpcOffset=0"), "://127.0.0.1:")
-		_, port, _ := strings.Cut(strings.TrimPrefix(web.URL, "http://"), ":")
-		a, err := strconv.Atoi(grpc)
-		require.NoError(t, err)
-		b, err := strconv.Atoi(port)
-		require.NoError(t, err)
-		return fmt.Sprintf("nacos://%s127.0.0.1:%d?grpcOffset=%d", address, b, a-b)
-	}
-	_, l := follow(t, at("me:p%40ss@"), client.Watched{})
+	_, l := follow(t, s.Beside(web, "me:p%40ss@"), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 
 	mu.Lock()
@@ -260,25 +249,78 @@ func TestLogin(t *testing.T) {
 	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	l.await(t, "it goes on with another token", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
 
-	_, stranger := follow(t, at("you:x@"), client.Watched{})
+	_, stranger := follow(t, s.Beside(web, "you:x@"), client.Watched{})
 	stranger.await(t, "it is denied", func() bool { return len(stranger.conn) > 0 && errors.Is(stranger.conn[0], client.ErrDenied) })
-	// 2.3.2 refuses with a status that is none.
-	odd, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, odd.Close()) })
-	go func() {
-		for c, err := odd.Accept(); err == nil; c, err = odd.Accept() {
-			request, err := http.ReadRequest(bufio.NewReader(c))
-			if assert.NoError(t, err) {
-				_, _ = io.Copy(io.Discard, request.Body)
-			}
-			_, _ = io.WriteString(c, "HTTP/1.1 0 \r\nContent-Length: 0\r\n\r\n")
-			_ = c.Close()
-		}
-	}()
-	web.URL = "http://" + odd.Addr().String()
-	_, refused := follow(t, at("you:x@"), client.Watched{})
-	refused.await(t, "it is denied", func() bool { return len(refused.conn) > 0 && errors.Is(refused.conn[0], client.ErrDenied) })
 	_, nobody := follow(t, s.Address(), client.Watched{})
 	nobody.await(t, "it is denied", func() bool { return errors.Is(nobody.errs["DEFAULT_GROUP"], client.ErrDenied) })
+}
+
+// TestRefusedLogins has what servers were seen to answer to the wrong password of a user that they know.
+func TestRefusedLogins(t *testing.T) {
+	s := nacostest.Start(t)
+	t.Run("2.3.2, with a status that is none", func(t *testing.T) {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			c, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_, _ = io.WriteString(c, "HTTP/1.1 0 \r\nContent-Length: 0\r\n\r\n")
+				_ = c.Close()
+			}
+		}))
+		t.Cleanup(web.Close)
+		_, l := follow(t, s.Beside(web, "you:x@"), client.Watched{})
+		l.await(t, "it is denied", func() bool { return len(l.conn) > 0 && errors.Is(l.conn[0], client.ErrDenied) })
+	})
+	for what, ready := range map[string]bool{"3.1.0, with an error of its own": true, "3.1.0 that has such an error": false} {
+		t.Run(what, func(t *testing.T) {
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/nacos/v3/admin/core/state/readiness" && ready {
+					_, _ = io.WriteString(w, `{"code":0,"message":"success","data":"ok"}`)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = fmt.Fprintf(w, `{"timestamp":"2026-11-22T11:31:52.060+00:00","status":500,"error":"Internal Server Error","path":%q}`, r.URL.Path)
+			}))
+			t.Cleanup(web.Close)
+			_, l := follow(t, s.Beside(web, "you:x@"), client.Watched{})
+			l.await(t, "it says why not", func() bool { return len(l.conn) > 0 })
+			require.ErrorContains(t, l.conn[0], "log in as you: ")
+			require.Equal(t, ready, errors.Is(l.conn[0], client.ErrDenied), "%v", l.conn[0])
+		})
+	}
+}
+
+// TestConfigs lists texts of configuration, as Nacos 2.3.2 and 3.1.0 were seen to answer.
+func TestConfigs(t *testing.T) {
+	s := nacostest.Start(t)
+	for version, c := range map[string]struct{ path, group, page string }{
+		"2.3.2": {"/nacos/v1/cs/configs", "group", `{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098562598263066624","dataId":"demo.GreetService%[1]s","group":"mapping","content":"inst-app","md5":null,"encryptedDataKey":"","tenant":"","appName":"","type":null}]}`},
+		"3.1.0": {"/nacos/v3/admin/cs/config/list", "groupName", `{"code":0,"message":"success","data":{"totalCount":2,"pageNumber":%[1]s,"pagesAvailable":2,"pageItems":[{"id":"1098563185444655104","namespaceId":"public","groupName":"mapping","dataId":"demo.GreetService%[1]s","md5":"f92ea1839dc16d7396db358365da7066","type":"text","appName":"","createTime":0,"modifyTime":0}]}}`},
+	} {
+		t.Run(version, func(t *testing.T) {
+			status := http.StatusOK
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if q := r.URL.Query(); r.URL.Path != c.path || q.Get(c.group) != "mapping" || q.Get("search") != "blur" {
+					http.NotFound(w, r)
+					return
+				}
+				w.WriteHeader(status)
+				_, _ = fmt.Fprintf(w, c.page, r.URL.Query().Get("pageNo"))
+			}))
+			t.Cleanup(web.Close)
+			of, l := follow(t, s.Beside(web, ""), client.Watched{})
+			l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+			var names []string
+			var err error
+			l.await(t, "it can be asked", func() bool {
+				names, err = of.Configs(t.Context(), "mapping")
+				return err == nil
+			})
+			require.Equal(t, []string{"demo.GreetService1", "demo.GreetService2"}, names)
+			status = http.StatusForbidden
+			_, err = of.Configs(t.Context(), "mapping")
+			require.ErrorIs(t, err, client.ErrDenied)
+		})
+	}
 }

@@ -30,7 +30,7 @@ type Client struct {
 
 // New returns a client of the Nacos at an address.
 func New(a Address, config TLS) *Client {
-	return &Client{address: a, config: config, login: &login{address: a, config: config}}
+	return &Client{address: a, config: config, login: &login{web: web{a, config}}}
 }
 
 // Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
@@ -106,13 +106,21 @@ func (c *Client) keep(conn *conn) {
 
 // Config returns a text of configuration, or ErrAbsent. It is called while Watch runs.
 func (c *Client) Config(ctx context.Context, dataID, group string) (string, error) {
-	c.mu.Lock()
-	conn := c.conn
-	c.mu.Unlock()
-	if conn == nil {
-		return "", errors.New("there is no connection")
+	conn, err := c.current()
+	if err != nil {
+		return "", err
 	}
 	return conn.config(ctx, dataID, group)
+}
+
+// current returns the connection, if there is one.
+func (c *Client) current() (*conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return nil, errors.New("there is no connection")
+	}
+	return c.conn, nil
 }
 
 // session is what is followed by one connection.

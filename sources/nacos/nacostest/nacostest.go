@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +112,36 @@ func (s *Server) Address() string {
 	n, err := strconv.Atoi(port)
 	require.NoError(s.t, err)
 	return fmt.Sprintf("nacos://127.0.0.1:%d?grpcOffset=0", n)
+}
+
+// Beside is where its clients find it if web is its side of HTTP. user is empty, or user:password@.
+func (s *Server) Beside(web *httptest.Server, user string) string {
+	port := func(addr net.Addr) int {
+		tcp, ok := addr.(*net.TCPAddr)
+		require.True(s.t, ok)
+		return tcp.Port
+	}
+	http := port(web.Listener.Addr())
+	return fmt.Sprintf("nacos://%s127.0.0.1:%d?grpcOffset=%d", user, http, port(s.door.Addr())-http)
+}
+
+// Lister lists texts of configuration over HTTP, as 3.1 does.
+func (s *Server) Lister() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/nacos/v3/admin/cs/config/list" {
+			http.NotFound(w, r)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		items := []any{}
+		for _, name := range slices.Sorted(maps.Keys(s.configs)) {
+			if group, dataID, _ := strings.Cut(name, "@@"); group == r.URL.Query().Get("groupName") {
+				items = append(items, map[string]any{"namespaceId": "public", "groupName": group, "dataId": dataID, "type": "text"})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"code": 0, "message": "success", "data": map[string]any{"totalCount": len(items), "pageNumber": 1, "pageItems": items}})
+	})
 }
 
 // Stop ends all connections and lets none in. It keeps what is registered.

@@ -2,13 +2,20 @@ package demo;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.dubbo.common.URL;
+import org.apache.dubbo.common.extension.ExtensionLoader;
 import org.apache.dubbo.config.ApplicationConfig;
 import org.apache.dubbo.config.ProtocolConfig;
+import org.apache.dubbo.config.ReferenceConfig;
 import org.apache.dubbo.config.RegistryConfig;
 import org.apache.dubbo.config.ServiceConfig;
 import org.apache.dubbo.config.bootstrap.DubboBootstrap;
+import org.apache.dubbo.registry.RegistryFactory;
 
-/** A provider as its system properties say: zk or registry, app, port, mode, metadata, protocol, group, version, weight. */
+/**
+ * A provider as its system properties say: zk or registry, app, port, mode, metadata, protocol, group, version, weight. With consumer it calls
+ * the service instead, and with rule it is an administrator who registers that URL.
+ */
 public class Main {
     private static String get(String key, String standard) {
         return System.getProperty("p." + key, standard);
@@ -23,6 +30,28 @@ public class Main {
         if (registry.getAddress().startsWith("consul:")) { // what else Dubbo would use Consul for needs one more library
             registry.setUseAsConfigCenter(false);
             registry.setUseAsMetadataCenter(false);
+        }
+        if (!get("consumer", "").isEmpty() || !get("rule", "").isEmpty()) {
+            DubboBootstrap bootstrap = DubboBootstrap.getInstance().application(app).registry(registry);
+            if (!get("consumer", "").isEmpty()) {
+                ReferenceConfig<GreetService> reference = new ReferenceConfig<>();
+                reference.setInterface(GreetService.class);
+                reference.setCheck(false);
+                if (!get("group", "").isEmpty()) {
+                    reference.setGroup(get("group", ""));
+                }
+                if (!get("version", "").isEmpty()) {
+                    reference.setVersion(get("version", ""));
+                }
+                bootstrap.reference(reference);
+            }
+            bootstrap.start();
+            if (!get("rule", "").isEmpty()) {
+                ExtensionLoader.getExtensionLoader(RegistryFactory.class).getAdaptiveExtension()
+                    .getRegistry(URL.valueOf(registry.getAddress())).register(URL.valueOf(get("rule", "")));
+            }
+            System.out.println("READY");
+            Thread.currentThread().join();
         }
         List<ProtocolConfig> protocols = new ArrayList<>();
         String[] names = get("protocol", "dubbo").split(",");

@@ -1,0 +1,67 @@
+package dubbo
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/dubbo/nacos"
+	"tributary/sources/dubbo/zookeeper/zktest"
+	"tributary/sources/nacos/nacostest"
+)
+
+// startInNacos runs a source on a Nacos of the test, which lists its configuration over HTTP.
+func startInNacos(t *testing.T, server *nacostest.Server, settings Settings) *rig {
+	t.Helper()
+	web := httptest.NewServer(server.Lister())
+	t.Cleanup(web.Close)
+	a, err := nacos.ParseAddress(server.Beside(web, ""))
+	require.NoError(t, err)
+	return start(t, zktest.New(), settings, func(s *Source) { s.registry = nacos.New(a, nil, 5*time.Millisecond, time.Minute) })
+}
+
+// TestInNacosTheMappingSaysWhatIsServed has an instance that keeps its metadata itself and cannot be asked, and the mappings that Dubbo 3.3.6 for Java and
+// dubbo-go 3.3.2 write.
+func TestInNacosTheMappingSaysWhatIsServed(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Config("demo.GreetService", "mapping", "inst-app")
+	s.Config("demo.Other", "mapping", "go-inst, inst-app")
+	s.Config("com.acme.Greeter", "mapping", "go-inst")
+	s.Config("inst-app", "other", "{}")
+	s.Put("DEFAULT_GROUP", "inst-app", "1", nacostest.Instance("10.0.0.5", 28990, map[string]string{
+		"dubbo.endpoints": `[{"port":28990,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r1", "dubbo.metadata.storage-type": "local",
+	}))
+	b := startInNacos(t, s, patiently())
+	b.awaitAll("demo-greetservice 10.0.0.5:28990*100", "demo-other 10.0.0.5:28990*100")
+	b.await("its status says so", func() bool {
+		return strings.Contains(b.status().Message, "inst-app by the interfaces mapped to them, without group and version")
+	})
+}
+
+// TestInNacosRulesCount has the configurators of an administrator, in the life of his session.
+func TestInNacosRulesCount(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880, map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))
+	b := startInNacos(t, s, patiently())
+	b.awaitAll("a-b 10.0.0.5:20880*100")
+	all := map[string]string{"path": "a.B", "weight": "33", "protocol": "override", "dynamic": "false", "category": "configurators", "enabled": "true"}
+	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, all))
+	b.awaitAll("a-b 10.0.0.5:20880*33")
+	s.Stop()
+	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+	s.Delete("DEFAULT_GROUP", "configurators:a.B::", "1")
+	s.Restart()
+	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurators are not listed and stay") })
+	require.Equal(t, []string{"a-b 10.0.0.5:20880*33"}, b.show())
+	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, all))
+	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+	off := nacostest.Instance("10.0.0.5", 20880, map[string]string{"path": "a.B", "disabled": "true", "protocol": "override", "category": "configurators"})
+	s.Put("DEFAULT_GROUP", "configurators:a.B::", "2", off)
+	b.awaitAll("a-b")
+	s.Delete("DEFAULT_GROUP", "configurators:a.B::", "2")
+	b.awaitAll("a-b 10.0.0.5:20880*33")
+}

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// web asks servers over HTTP what cannot be asked over gRPC.
+type web struct {
+	address Address
+	config  TLS
+}
+
+// callTimeout is for one request.
+const callTimeout = 5 * time.Second
+
+// maxPage is the size of the largest answer over HTTP that is read.
+const maxPage = 8 << 20
+
+// ask makes a request of a server: a POST has the values as a form, and others have them in the URL. A token may be empty.
+func (w web) ask(ctx context.Context, server, method, path, token string, values url.Values) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	scheme, transport := "http", &http.Transport{DisableKeepAlives: true}
+	if w.config != nil {
+		host, _, err := net.SplitHostPort(server)
+		if err != nil {
+			return 0, nil, err
+		}
+		scheme = "https"
+		if transport.TLSClientConfig, err = w.config(host); err != nil {
+			return 0, nil, err
+		}
+	}
+	if w.address.ContextPath != "" {
+		path = "/" + w.address.ContextPath + path
+	}
+	at, form := scheme+"://"+server+path, io.Reader(http.NoBody)
+	if method == http.MethodPost {
+		form = strings.NewReader(values.Encode())
+	} else if len(values) > 0 {
+		at += "?" + values.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, at, form)
+	if err != nil {
+		return 0, nil, err
+	}
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if token != "" {
+		request.Header.Set("accessToken", token)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	body, err = io.ReadAll(io.LimitReader(response.Body, maxPage))
+	return response.StatusCode, body, err
+}
+
+// readyPaths are where a server of 3.x and of 2.x says whether it is ready, to anybody.
+var readyPaths = []string{"/v3/admin/core/state/readiness", "/v1/console/health/readiness"}
+
+// ready reports whether a server says that it is.
+func (w web) ready(ctx context.Context, server string) bool {
+	for _, path := range readyPaths {
+		if status, _, err := w.ask(ctx, server, http.MethodGet, path, "", nil); err == nil && status == http.StatusOK {
+			return true
+		}
+	}
+	return false
+}
+
+// configPage is how many texts of configuration are listed at once, and maxConfigs how many of a group at most.
+const (
+	configPage = 100
+	maxConfigs = 20_000
+)
+
+// Configs returns the names of the texts of configuration of a group, which only HTTP lists. It is called while Watch runs.
+func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
+	conn, err := c.current()
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.login.get(ctx, conn.server)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for page, count := 1, 1; len(all) < min(count, maxConfigs); page++ {
+		var names []string
+		if names, count, err = c.login.configs(ctx, conn.server, token, c.address.Namespace, group, page); err != nil {
+			return nil, fmt.Errorf("list the configuration of group %s: %w", group, err)
+		}
+		if len(names) == 0 {
+			break // fewer than there were
+		}
+		all = append(all, names...)
+	}
+	return all, nil
+}
+
+// configs returns a page of the names of the texts of configuration of a group, and how many there are.
+func (w web) configs(ctx context.Context, server, token, namespace, group string, page int) (names []string, count int, err error) {
+	values := url.Values{"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)}, "pageSize": {strconv.Itoa(configPage)}}
+	for _, of := range []struct{ path, group, namespace string }{ // of 3.x and of 2.x
+		{"/v3/admin/cs/config/list", "groupName", "namespaceId"},
+		{"/v1/cs/configs", "group", "tenant"},
+	} {
+		values.Set(of.group, group)
+		values.Set(of.namespace, namespace)
+		status, body, failed := w.ask(ctx, server, http.MethodGet, of.path, token, values)
+		switch {
+		case failed != nil:
+			return nil, 0, failed
+		case status == http.StatusForbidden || status == http.StatusUnauthorized:
+			return nil, 0, fmt.Errorf("%s: %w", of.path, ErrDenied)
+		case status != http.StatusOK:
+			err = fmt.Errorf("%s: %d %s", of.path, status, http.StatusText(status))
+			continue
+		}
+		return readConfigs(body)
+	}
+	return nil, 0, err
+}
+
+// readConfigs reads a page of configuration, which 3.x has in the data of an answer.
+func readConfigs(body []byte) (names []string, count int, err error) {
+	type list struct {
+		Count int `json:"totalCount"`
+		Items []struct {
+			DataID string `json:"dataId"`
+		} `json:"pageItems"`
+	}
+	var doc struct {
+		list
+
+		Data *list `json:"data"`
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return nil, 0, err
+	}
+	of := doc.list
+	if doc.Data != nil {
+		of = *doc.Data
+	}
+	for _, i := range of.Items {
+		names = append(names, i.DataID)
+	}
+	return names, of.Count, nil
+}
