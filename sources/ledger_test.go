@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -293,6 +294,35 @@ func TestForeignObjectHoldsNothing(t *testing.T) {
 		l.replace([]admitted{{Content: Content{Group: "a.yaml"}}}, time.Unix(3, 0))
 		require.Zero(t, l.foreign)
 		require.Empty(t, l.groups)
+	}
+}
+
+// TestWhatIsBeyondTheLimitsKeepsItsLastGood has files that become more than any file needs, in one document and as a whole.
+func TestWhatIsBeyondTheLimitsKeepsItsLastGood(t *testing.T) {
+	text := func(version int, spec string) string {
+		one := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s}\nspec: %s\n---\n"
+		return fmt.Sprintf(one, "x", fmt.Sprintf("{hosts: [v%d.example]}", version)) + fmt.Sprintf(one, "z", spec)
+	}
+	for name, next := range map[string]struct {
+		text string
+		o    resource.Options
+	}{
+		"too deep":                        {text(2, strings.Repeat("[", 300)+strings.Repeat("]", 300)), resource.Options{}},
+		"aliases that stand for too much": {text(2, "{a: &a ["+strings.Repeat("x, ", 9999)+"x], b: &b ["+strings.Repeat("*a, ", 999)+"*a], c: ["+strings.Repeat("*b, ", 999)+"*b]}"), resource.Options{}},
+		"longer than a file may be":       {text(2, "{hosts: [z.example]}"), resource.Options{MaxBytes: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(nothing{})
+			l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(text(1, "{hosts: [z.example]}")), resource.Options{})}}, time.Unix(1, 0))
+			require.Len(t, l.winners, 2)
+			was := l.winners[keyed("x")].resource.Version()
+			c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(next.text), next.o)}}, time.Unix(2, 0))
+			require.Empty(t, c.deletes)
+			require.Len(t, l.winners, 2)
+			require.True(t, l.winners[keyed("z")].kept)
+			require.Len(t, l.quarantineList(), 1)
+			require.Equal(t, next.o.MaxBytes == 0, l.winners[keyed("x")].resource.Version() != was, "what comes before the limit")
+		})
 	}
 }
 

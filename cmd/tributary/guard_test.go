@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,7 +34,12 @@ func TestGuard(t *testing.T) {
 	got = command(t, "guard", "release", "nobody", "--admin", s.admin)
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "no source of this name")
-	got = command(t, "guard", "release", "rules", "--admin", s.admin)
+	got = command(t, "guard", "release", "rules", "--hold", "another", "--admin", s.admin)
+	assert.Equal(t, 1, got.code)
+	assert.Contains(t, got.stderr, "another loss is held by now")
+	id := regexp.MustCompile(`(?m)^  hold +(\S+)$`).FindStringSubmatch(command(t, "guard", "list", "--admin", s.admin).stdout)
+	require.Len(t, id, 2)
+	got = command(t, "guard", "release", "rules", "--hold", id[1], "--admin", s.admin)
 	require.Zero(t, got.code, got.stderr)
 	assert.Equal(t, "29 objects and 0 endpoints of rules are let go\n", got.stdout)
 	s.serves(t, "entry-0")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +163,56 @@ func TestReadAnewBySettings(t *testing.T) {
 				serves(c.after)
 			})
 		}
+	}
+}
+
+// TestRereadIsNoLoss: what a source lacks by other settings is not held, however much that is, neither after a reload nor after a restart, and no
+// more if something is held already.
+func TestRereadIsNoLoss(t *testing.T) {
+	const moving, leaving = ", transform: {namespaces: {shop: other}}", ", transform: {exclude: [{names: [s*]}]}"
+	for _, how := range []string{"reload", "restart"} {
+		edit := func(t *testing.T, r *rig, settings string) *rig {
+			t.Helper()
+			if how == "reload" {
+				r.reload(t, "name: a, address: 'fs://./one'"+settings+quick)
+				return r
+			}
+			r.stop()
+			configured(t, r.dir, "name: a, address: 'fs://./one'"+settings+quick)
+			return start(t, r.dir)
+		}
+		for settings, namespace := range map[string]string{moving: "other", leaving: ""} {
+			t.Run(how+settings, func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, dir+"/one/f.yaml", entries("shop", "s", 40)+entry("mesh", "x", 80))
+				configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+				r := start(t, dir)
+				r.awaitReady(t)
+				r = edit(t, r, settings)
+				want := []string{"ServiceEntry mesh/x"}
+				if namespace != "" {
+					for _, name := range numbered(40) {
+						want = append(want, strings.Replace(name, "shop", namespace, 1))
+					}
+				}
+				see(t, both(t, r, nil), want...)
+				require.Nil(t, r.supervisor.Status()[0].Held)
+				if how == "reload" {
+					eventually(t, func() error {
+						if !strings.Contains(r.log.String(), "the reload has taken away") || !strings.Contains(r.log.String(), "objects=40") {
+							return errNot
+						}
+						return nil
+					})
+				}
+			})
+		}
+		t.Run(how+" while something is held", func(t *testing.T) {
+			r, all := troubled(t, t.TempDir(), quick)
+			r = edit(t, r, ", transform: {exclude: [{names: [well]}]}")
+			see(t, both(t, r, nil), slices.DeleteFunc(all, func(name string) bool { return name == "ServiceEntry shop/well" })...)
+			r.awaitHeld(t, 40)
+		})
 	}
 }
 

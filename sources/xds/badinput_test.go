@@ -294,18 +294,6 @@ func TestFlippingBetweenEmptyAndFull(t *testing.T) {
 	}
 }
 
-func TestResponseThatIsNoResponse(t *testing.T) {
-	g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-		if err := s.SendMsg([]byte("\xff\xff\xff truncated")); err != nil {
-			return err
-		}
-		<-s.Context().Done()
-		return nil
-	}))
-	r := read(t, Settings{Mode: "delta"}, serveGRPC(t, g))
-	r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
-}
-
 // bytesCodec sends bytes as they are.
 type bytesCodec struct{}
 

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func TestServerThatTurnsBad(t *testing.T) {
 	}
 }
 
-// TestPortThatIsNoServer is about what accepts connections and is no gRPC server.
+// TestPortThatIsNoServer is about what accepts connections and is no gRPC server, from the beginning or from some time on.
 func TestPortThatIsNoServer(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -75,8 +76,50 @@ func TestPortThatIsNoServer(t *testing.T) {
 			r := readWith(t, Settings{Mode: "sotw"}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond }, listening(t, c.serve))
 			r.awaitState(t, sources.Unreachable, c.shown)
 			require.False(t, r.status().Synced)
+
+			f := newFakeIstiod()
+			f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+			good := scripted(t, f.serve)
+			turned := make(chan struct{})
+			turn := sync.OnceFunc(func() { close(turned) })
+			defer turn()
+			r = readWith(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond },
+				listening(t, func(conn net.Conn) {
+					select {
+					case <-turned:
+						c.serve(conn)
+					default:
+						passOn(t, conn, good, turned)
+					}
+				}))
+			r.awaitNames(t, "a")
+			turn()
+			r.awaitState(t, sources.Unreachable, c.shown)
+			require.Equal(t, "a", r.names())
+			require.True(t, r.status().Synced && r.status().Stale)
 		})
 	}
+}
+
+// passOn has a connection be one to another address until end is closed.
+func passOn(t *testing.T, conn net.Conn, to string, end <-chan struct{}) {
+	t.Helper()
+	var d net.Dialer
+	on, err := d.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	var passing sync.WaitGroup
+	t.Cleanup(passing.Wait)
+	for _, way := range [][2]net.Conn{{conn, on}, {on, conn}} {
+		passing.Go(func() { _, _ = io.Copy(way[0], way[1]) })
+	}
+	passing.Go(func() {
+		<-end
+		_ = conn.Close()
+		_ = on.Close()
+	})
 }
 
 // listening has each connection served until the test ends, and returns the address.
@@ -119,24 +162,28 @@ func TestLargeResponse(t *testing.T) {
 	require.Less(t, len(reason), 1000)
 }
 
-// TestResponseThatIsCut is about a message that ends in the middle, after a good one.
-func TestResponseThatIsCut(t *testing.T) {
+// TestResponseThatIsNoResponse is about a message that ends in the middle, and about one that is something else, after a good one.
+func TestResponseThatIsNoResponse(t *testing.T) {
 	good, err := proto.Marshal(&discoveryv3.DiscoveryResponse{
 		TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")},
 	})
 	require.NoError(t, err)
-	g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-		for _, message := range [][]byte{good, good[:len(good)-10]} {
-			if err := s.SendMsg(message); err != nil {
-				return err
-			}
-		}
-		<-s.Context().Done()
-		return nil
-	}))
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, serveGRPC(t, g))
-	r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
-	require.Equal(t, "a", r.names())
+	for name, bad := range map[string][]byte{"it is cut": good[:len(good)-10], "it is none": []byte("\xff\xff\xff truncated")} {
+		t.Run(name, func(t *testing.T) {
+			g := grpc.NewServer(grpc.ForceServerCodec(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+				for _, message := range [][]byte{good, bad} {
+					if err := s.SendMsg(message); err != nil {
+						return err
+					}
+				}
+				<-s.Context().Done()
+				return nil
+			}))
+			r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, serveGRPC(t, g))
+			r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
+			require.Equal(t, "a", r.names())
+		})
+	}
 }
 
 // TestCertificateThatExpiresLater is about a server whose certificate expires while it is read from.
