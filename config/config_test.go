@@ -302,3 +302,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Where people write objects, that not one of them is valid is a mistake. What registers itself is refused one by one.
+func TestWhoseFirstReadCounts(t *testing.T) {
+	for settings, want := range map[string]bool{
+		"address: fs:///a": false, "address: 'fs:///a', partialStart: true": true,
+		"address: 'consul-kv://a:1/b'": false, "address: 'consul-kv://a:1/b', partialStart: true": true,
+		"address: 'xds://a:1'": false, "address: 'xds://a:1', partialStart: true": true,
+		"address: 'consul://a:1'": true, "address: 'zookeeper://a:1'": true, "address: 'nacos://a:1?kind=services'": true, "address: 'eureka://a:1'": true,
+	} {
+		c, err := config.Parse("t.yaml", []byte("configSources: [{"+settings+"}]"))
+		require.NoError(t, err)
+		assert.Equal(t, want, c.ConfigSources[0].PartialStart(), settings)
+	}
+}

@@ -10,6 +10,7 @@ import (
 // ConsulKV has the settings of consul-kv sources. What is zero has the default of package consulkv.
 type ConsulKV struct {
 	Connection
+	Written
 	Documents
 	Wait      Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
 	ResetHold Duration `json:"resetHold,omitempty" jsonschema:"How long what is missing stays after Consul lost its data, from the first key on that is written then. Default: 5m."`

@@ -10,6 +10,13 @@ import (
 	"tributary/sources/file"
 )
 
+// Written are the settings of sources of objects that people write.
+type Written struct {
+	PartialStart bool `json:"partialStart,omitempty" jsonschema:"Count as read at a first start though not one object of what was found is valid; for fs also though a directory cannot be read or a link leads nowhere. Default: the source is not synced until that changes."`
+}
+
+func (s *Written) startsInPart() bool { return s.PartialStart }
+
 // Documents are the settings of sources of YAML and JSON documents.
 type Documents struct {
 	DefaultNamespace string `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none. Default: default."`
@@ -34,12 +41,12 @@ func (s *Documents) reading() any {
 
 // File has the settings of fs sources. What is zero has the default of package file.
 type File struct {
+	Written
 	Documents
 	QuietDelay     Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read. Default: 100ms."`
 	MaxDelay       Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most. Default: 1s."`
 	RescanInterval Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none. Default: 30s."`
 	EmptyGrace     Duration `json:"emptyGrace,omitempty" jsonschema:"How long a file may be empty, or a link lead in a circle, before what it had is withdrawn. Default: 10s."`
-	PartialStart   bool     `json:"partialStart,omitempty" jsonschema:"Start without a directory that cannot be read or a link that leads nowhere. Default: the source is not synced until everything could be read once."`
 	MaxFileBytes   int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes. Default: 67108864."`
 }
 

@@ -58,6 +58,13 @@ type Settings interface {
 	check(address string) error
 }
 
+// PartialStart reports whether the source counts as read though not one object of what it found is valid. Where people write objects that is a
+// mistake somewhere, unless the settings say otherwise; where services register, each is refused for reasons of its own.
+func (s *Source) PartialStart() bool {
+	of, written := s.Settings.(interface{ startsInPart() bool })
+	return !written || of.startsInPart()
+}
+
 // Scheme is a kind of source.
 type Scheme struct {
 	Names    []string // what its addresses begin with

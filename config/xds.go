@@ -9,6 +9,7 @@ import (
 // XDS has the settings of xds sources. What is zero has the default of package xds.
 type XDS struct {
 	Connection
+	Written
 	SubscribedResources []string          `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything."`
 	Mode                string            `json:"mode,omitempty" jsonschema:"Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto."`
 	NodeID              string            `json:"nodeID,omitempty" jsonschema:"Id that the source introduces itself by. Default: made of the host name."`
@@ -39,7 +40,7 @@ func (s *XDS) reading() any { return nil }
 func (s *XDS) where(address string) where {
 	made := *s
 	made.SubscribedResources = sorted(s.SubscribedResources)
-	made.Connection, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, "", "", "", 0, 0
+	made.Connection, made.Written, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, Written{}, "", "", "", 0, 0
 	return where{address, made}
 }
 

@@ -43,6 +43,8 @@ type sink struct {
 	health      Health
 	since       time.Time     // of health.State
 	synced      bool          // by the source itself
+	partial     bool          // see Spec.Partial
+	barren      bool          // it was read as a whole, and is not synced since it is barren
 	read        chan struct{} // closed when synced turns true
 	restored    *Restored
 	unread      map[string]string                    // see Doubter; never modified
@@ -65,6 +67,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	s := &sink{
 		source: source, guard: before, log: log, validate: opts.Validate,
 		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
+		partial: spec.Partial,
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
@@ -81,11 +84,12 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 func (s *sink) configure(spec Spec) {
 	s.guard.Configure(spec.Guard)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.judge.lenient != spec.Lenient {
 		s.ledger.doubt()
 	}
-	s.judge = judge{spec.Transform, spec.Lenient}
+	s.judge, s.partial = judge{spec.Transform, spec.Lenient}, spec.Partial
+	s.mu.Unlock()
+	s.revive()
 }
 
 // Replace implements Sink.
@@ -97,6 +101,7 @@ func (s *sink) Replace(group string, rs []*resource.Resource, rejects ...Reject)
 func (s *sink) ReplaceAll(contents []Content) error {
 	admitted := s.admit(contents)
 	s.announce(s.commit(admitted))
+	s.revive()
 	return rejected(admitted)
 }
 
@@ -110,8 +115,18 @@ func (s *sink) Groups() []string {
 // Synced implements Sink.
 func (s *sink) Synced() {
 	s.mu.Lock()
+	if !s.synced && s.isBarren() {
+		first := !s.barren
+		s.barren = true
+		told := s.condition()
+		s.mu.Unlock()
+		if first {
+			s.log.Warn("source was read, but does not count as read", "why", told.Message)
+		}
+		return
+	}
 	first := !s.synced
-	s.synced = true
+	s.synced, s.barren = true, false
 	s.mu.Unlock()
 	s.guard.MarkSynced()
 	if first {
@@ -337,7 +352,8 @@ func rejected(contents []admitted) error {
 func (s *sink) describe(st *Status, lists bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.State, st.Message, st.Since = s.health.State, s.health.Message, s.since
+	told := s.condition()
+	st.State, st.Message, st.Since = told.State, told.Message, s.since
 	st.Synced = s.synced
 	st.Restored = s.restored
 	st.Stale = s.stale()

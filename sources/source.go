@@ -36,7 +36,7 @@ type Sink interface {
 	// Groups returns the names of the groups that hold something, in order, so that a source that starts again can
 	// withdraw what has gone in the meantime.
 	Groups() []string
-	// Synced says that the first full read is in.
+	// Synced says that the first full read is in. The source counts as read then, unless something was found, and nothing of it is valid.
 	Synced()
 	// Report states the source's health. It never touches data.
 	Report(Health)

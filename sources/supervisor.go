@@ -45,6 +45,8 @@ type Spec struct {
 	// Former is the memory from which to begin, if that is another than Memory: an earlier run made of the same something else. It is only
 	// read.
 	Former *lastgood.Store
+	// Partial lets the source count as read though not one object of what was found is valid.
+	Partial bool
 	// Transform changes what is published, before it is validated; nil for not at all.
 	Transform *transform.Rules
 	// Lenient says that what breaks a rule of Istio's validation is served, with a warning.

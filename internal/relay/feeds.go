@@ -79,7 +79,7 @@ func (f *feed) spec() sources.Spec {
 	spec := sources.Spec{
 		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
 		Guard: f.config.Guard.Settings(), Memory: f.memory, Former: f.former, Transform: f.rules, Anew: f.anew,
-		Lenient: f.config.Validation == config.ValidationWarn,
+		Lenient: f.config.Validation == config.ValidationWarn, Partial: f.config.PartialStart(),
 	}
 	if f.before != nil {
 		spec.Before = f.before

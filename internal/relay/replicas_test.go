@@ -87,7 +87,9 @@ func drawObjects(t *testing.T, random *rand.Rand) (rs []*resource.Resource) {
 		var err error
 		if random.Intn(2) == 0 {
 			meta.Key.Kind = resource.VirtualService
-			r, err = resource.New(meta, &networking.VirtualService{Hosts: []string{host}, Http: []*networking.HTTPRoute{{Name: meta.Key.Name}}})
+			r, err = resource.New(meta, &networking.VirtualService{Hosts: []string{host}, Http: []*networking.HTTPRoute{{
+				Name: meta.Key.Name, Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: host}}},
+			}}})
 		} else {
 			meta.Key.Kind = resource.ServiceEntry
 			r, err = resource.New(meta, &networking.ServiceEntry{

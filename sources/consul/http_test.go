@@ -125,7 +125,7 @@ func runSource(t *testing.T, s *server, settings Settings) *running {
 	source, err := New(Scheme+"://"+s.address(), settings)
 	require.NoError(t, err)
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "consul", Source: source, Table: r.table}))
+	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "consul", Source: source, Table: r.table, Partial: true}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()

@@ -32,7 +32,7 @@ func lifetime(t *testing.T, dir string, s *server, test func(r *running, reload 
 		return source
 	}
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	spec := sources.Spec{Name: "consul", Source: made(), Table: r.table, Memory: state.Source("consul")}
+	spec := sources.Spec{Name: "consul", Source: made(), Partial: true, Table: r.table, Memory: state.Source("consul")}
 	require.NoError(t, r.supervisor.Add(spec))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
 )
 
 // hostile are texts that have killed one program or another.
@@ -58,6 +60,8 @@ func (x *torture) change() {
 		{"allow all", 2, x.allow},
 		{"kill", 3, func() { x.kill(); x.start() }},
 		{"kill and change", 2, func() { x.kill(); x.write(p, x.text()); _ = os.Rename(x.path(), q); x.start() }},
+		{"start from nothing", 1, x.startFromNothing},
+		{"break everything and start from nothing", 1, func() { x.breakAll(); x.startFromNothing() }},
 		{"mend", 1, func() { x.mend(); x.checkAll() }},
 	}
 	sum := 0
@@ -180,6 +184,33 @@ func (x *torture) allow() {
 			}
 			return nil
 		})
+	}
+}
+
+// startFromNothing kills the program and starts it without what it knew, and waits until it says rightly whether it has read everything.
+func (x *torture) startFromNothing() {
+	x.t.Helper()
+	x.kill()
+	state := filepath.Join(x.base, "state")
+	entries, err := os.ReadDir(state)
+	require.NoError(x.t, err)
+	for _, e := range entries {
+		require.NoError(x.t, os.RemoveAll(filepath.Join(state, e.Name())))
+	}
+	x.start()
+	x.until(func(o *oracle, _ map[string]served) error {
+		st := x.status()
+		if want, known := o.counts(); st.State == sources.Starting.String() || known && st.Synced != want {
+			return fmt.Errorf("it is %s, and synced is %t: %s", st.State, st.Synced, st.Message)
+		}
+		return nil
+	})
+}
+
+// breakAll has nothing valid left in any file.
+func (x *torture) breakAll() {
+	for p := range ask(x.root).files {
+		_ = os.WriteFile(filepath.Join(x.root, p), []byte(brokenYAML+"# "+brokenMark+"\n"), 0o644) //nolint:gosec // the program may be nobody
 	}
 }
 

@@ -93,6 +93,20 @@ func (o *oracle) entry(at, path string, above []string, links int, e fs.DirEntry
 	}
 }
 
+// counts says whether a first start on the tree counts as read, where that is known: it does if everything can be read, and does not if
+// something cannot, and no object stands anywhere.
+func (o *oracle) counts() (read, known bool) {
+	if len(o.unsound) == 0 {
+		return true, true
+	}
+	for _, text := range o.files {
+		if document.MatchString(text) {
+			return false, false // perhaps
+		}
+	}
+	return false, true
+}
+
 var document = regexp.MustCompile(`(?m)^  name: (\S+)\nspec:\n  hosts: \[(\S+)\]`)
 
 // winners are the objects that files without faults have: of each name the first, in order of path.

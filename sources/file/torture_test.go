@@ -179,6 +179,18 @@ func (x *torture) served() (all map[string]served) {
 	return all
 }
 
+// told is what the program says of the source.
+type told struct {
+	State, Message string
+	Synced         bool
+}
+
+// status asks the program for that.
+func (x *torture) status() (st told) {
+	require.NoError(x.t, json.Unmarshal(x.ask(askStatus), &st))
+	return st
+}
+
 // ask returns what the program answers.
 func (x *torture) ask(what string) []byte {
 	_, err := fmt.Fprintln(x.in, what)
