@@ -154,8 +154,9 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	if h.State != old.State {
 		s.since = time.Now()
 	}
+	well := s.barren && h.State == Healthy // which was said not to be so
 	s.mu.Unlock()
-	if h == old {
+	if h == old || well {
 		return
 	}
 	attrs := []any{"from", old.State.String(), "to", h.State.String(), "message", h.Message}
