@@ -3,7 +3,11 @@
 // pure: no I/O, no clock.
 package absence
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Known is something that a registry lists, or listed, and since when; zero if it was before this run.
 type Known[T any] struct {
@@ -11,32 +15,85 @@ type Known[T any] struct {
 	Since time.Time
 }
 
-// Settle decides what is believed. before and now, what the registry lists, are in the order of compare, and have nothing twice. stays says of
-// what is no longer listed whether it stays for now, as the registry proves nothing about it; held counts those.
-func Settle[T any](before []Known[T], now []T, compare func(a, b T) int, stays func(Known[T]) bool, at time.Time) (after []Known[T], held int) {
-	i := 0
-	missing := func() {
-		if stays(before[i]) {
-			after = append(after, before[i])
+// Judgement is what a registry says of one thing that may be registered. What becomes of it is Reading's to decide:
+//
+//	            | it was known                       | it was not
+//	Listed      | it counts                          | it counts
+//	Off         | it goes at once                    | -
+//	Unreadable  | it stays, and is held              | -
+//	Missing     | in doubt it stays, and is held     | -
+//
+// Of several things that are said of the same one the first in this order counts.
+type Judgement int
+
+// The judgements.
+const (
+	Listed     Judgement = iota + 1 // it is there
+	Off                             // it is there, and those who run it want no calls to it
+	Unreadable                      // it may be there: what would say so cannot be read
+	Missing                         // it is not there, as far as the registry knows
+)
+
+// Said is what a registry says of something.
+type Said[T any] struct {
+	Of T
+	Is Judgement
+}
+
+// Reading is what a registry says at some moment of all that is registered for one thing. No field may be left out: each is a case that else would be
+// taken for another one.
+type Reading[T any] struct {
+	// Said are those that it names, in any order, and several times perhaps: of those that are listed the first counts.
+	Said []Said[T]
+	// Unsaid is what it says of one that was known, and that it does not name: not Listed.
+	Unsaid func(T) Judgement
+	// InDoubt says of one that is missing whether that proves nothing. See Suspicion.
+	InDoubt func(Known[T]) bool
+}
+
+// Settle decides what is believed after a reading. before is in the order of compare, as is what is returned, and has nothing twice; held counts what
+// stays though it is not listed.
+func (r Reading[T]) Settle(before []Known[T], compare func(a, b T) int, at time.Time) (after []Known[T], held int) {
+	said := slices.Clone(r.Said)
+	slices.SortStableFunc(said, func(a, b Said[T]) int { return cmp.Or(compare(a.Of, b.Of), cmp.Compare(a.Is, b.Is)) })
+	said = slices.CompactFunc(said, func(a, b Said[T]) bool { return compare(a.Of, b.Of) == 0 })
+	one := func(known *Known[T], is Judgement) {
+		if is == Unreadable || is == Missing && r.InDoubt(*known) {
+			after = append(after, *known)
 			held++
 		}
-		i++
 	}
-	for _, one := range now {
-		for i < len(before) && compare(before[i].Of, one) < 0 {
-			missing()
+	for _, s := range said {
+		for len(before) > 0 && compare(before[0].Of, s.Of) < 0 {
+			one(&before[0], r.Unsaid(before[0].Of))
+			before = before[1:]
 		}
-		since := at
-		if i < len(before) && compare(before[i].Of, one) == 0 {
-			since = before[i].Since
-			i++
+		var known *Known[T]
+		if len(before) > 0 && compare(before[0].Of, s.Of) == 0 {
+			known, before = &before[0], before[1:]
 		}
-		after = append(after, Known[T]{one, since})
+		switch {
+		case s.Is != Listed && known != nil:
+			one(known, s.Is)
+		case s.Is == Listed && known != nil:
+			after = append(after, Known[T]{s.Of, known.Since})
+		case s.Is == Listed:
+			after = append(after, Known[T]{s.Of, at})
+		}
 	}
-	for i < len(before) {
-		missing()
+	for n := range before {
+		one(&before[n], r.Unsaid(before[n].Of))
 	}
 	return after, held
+}
+
+// Settle is a Reading's, of one that knows only what is listed and what stays for now.
+func Settle[T any](before []Known[T], now []T, compare func(a, b T) int, stays func(Known[T]) bool, at time.Time) (after []Known[T], held int) {
+	r := Reading[T]{Unsaid: func(T) Judgement { return Missing }, InDoubt: stays}
+	for _, one := range now {
+		r.Said = append(r.Said, Said[T]{one, Listed})
+	}
+	return r.Settle(before, compare, at)
 }
 
 // Suspicion is a time in which what a registry does not list need not have gone: it was away, and those that are registered do so anew.

@@ -41,6 +41,58 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestReading has every judgement of what was known and of what was not.
+func TestReading(t *testing.T) {
+	known := []Known[string]{{"k", after(1)}}
+	for name, c := range map[string]struct {
+		is      Judgement
+		doubted bool
+		known   []Known[string]
+		new     []Known[string]
+		held    int
+	}{
+		"listed":           {Listed, false, known, []Known[string]{{"k", after(9)}}, 0},
+		"off":              {Off, true, nil, nil, 0},
+		"unreadable":       {Unreadable, false, known, nil, 1},
+		"missing":          {Missing, false, nil, nil, 0},
+		"missing in doubt": {Missing, true, known, nil, 1},
+	} {
+		r := Reading[string]{
+			Said: []Said[string]{{"k", c.is}}, Unsaid: func(string) Judgement { return Missing }, InDoubt: func(Known[string]) bool { return c.doubted },
+		}
+		got, held := r.Settle(known, cmp.Compare[string], after(9))
+		assert.Equal(t, c.known, got, name)
+		assert.Equal(t, c.held, held, name)
+		got, held = r.Settle(nil, cmp.Compare[string], after(9))
+		assert.Equal(t, c.new, got, name)
+		assert.Zero(t, held, name)
+		if c.is == Listed {
+			continue
+		}
+		r.Said, r.Unsaid = nil, func(string) Judgement { return c.is }
+		got, held = r.Settle(known, cmp.Compare[string], after(9))
+		assert.Equal(t, c.known, got, name+", and not named")
+		assert.Equal(t, c.held, held, name)
+	}
+}
+
+// TestReadingOfSeveralThingsSaidOfOne has the stronger one count, in whatever order they come.
+func TestReadingOfSeveralThingsSaidOfOne(t *testing.T) {
+	settle := func(is ...Judgement) int {
+		r := Reading[string]{Unsaid: func(string) Judgement { return Missing }, InDoubt: func(Known[string]) bool { return true }}
+		for _, j := range is {
+			r.Said = append(r.Said, Said[string]{"k", j})
+		}
+		got, _ := r.Settle([]Known[string]{{"a", after(1)}, {"k", after(1)}, {"z", after(1)}}, cmp.Compare[string], after(9))
+		return len(got)
+	}
+	assert.Equal(t, 3, settle(Off, Listed))
+	assert.Equal(t, 3, settle(Listed, Off))
+	assert.Equal(t, 2, settle(Unreadable, Off))
+	assert.Equal(t, 2, settle(Missing, Off, Unreadable))
+	assert.Equal(t, 3, settle(Missing, Unreadable))
+}
+
 func TestSuspicion(t *testing.T) {
 	s := Suspicion{From: after(5), Until: after(7)}
 	assert.True(t, s.Covers(time.Time{}, after(6)), "of an earlier run")
