@@ -75,12 +75,12 @@ func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
 	defer stop()
 	mesh.MarkSynced()
 	go func() { _ = c.Run(ctx) }()
-	for _, metadata := range envoytest.Nodes {
-		fields, err := structpb.NewStruct(metadata)
+	for _, n := range envoytest.Nodes {
+		fields, err := structpb.NewStruct(n.Metadata)
 		require.NoError(t, err)
 		var told []proto.Message
-		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
-			coll, _, err := c.Collection(t.Context(), &corev3.Node{Id: "n", Metadata: fields}, url)
+		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL} {
+			coll, _, err := c.Collection(t.Context(), &corev3.Node{Id: n.ID, Metadata: fields}, url)
 			require.NoError(t, err)
 			require.Eventually(t, coll.Synced, 10*time.Second, time.Millisecond)
 			for e := range coll.All() {

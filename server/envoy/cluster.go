@@ -75,7 +75,7 @@ func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Sub
 		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
 		}
-		if role == sidecar {
+		if role != proxyless {
 			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
 			c.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
 			c.RespectDnsTtl = true                            //nolint:staticcheck // as istiod does
@@ -107,7 +107,7 @@ func (s *service) discovery(role role) clusterv3.Cluster_DiscoveryType {
 	case networking.ServiceEntry_DNS_ROUND_ROBIN:
 		return clusterv3.Cluster_LOGICAL_DNS
 	case networking.ServiceEntry_NONE:
-		if role == sidecar {
+		if role != proxyless {
 			return clusterv3.Cluster_ORIGINAL_DST
 		}
 	}

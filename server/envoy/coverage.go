@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 )
@@ -80,11 +81,32 @@ var declared = map[protoreflect.FullName]declaration{
 			"consecutiveErrors": "say consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetectionHttpErrorCodes": "errors are those of 500 and more",
 		},
 	},
-	"istio.networking.v1alpha3.PortSelector": {translated: "number"},
-	"istio.networking.v1alpha3.Subset":       {translated: "name labels trafficPolicy"},
-	"istio.networking.v1alpha3.VirtualService": {
-		translated:  "hosts gateways http exportTo",
-		unsupported: map[string]string{"tls": "connections go to the service that they are made to", "tcp": "connections go to the service that they are made to"},
+	"istio.networking.v1alpha3.PortSelector":       {translated: "number"},
+	"istio.networking.v1alpha3.Subset":             {translated: "name labels trafficPolicy"},
+	"istio.networking.v1alpha3.VirtualService":     {translated: "hosts gateways http tls tcp exportTo"},
+	"istio.networking.v1alpha3.TLSRoute":           {translated: "match route"},
+	"istio.networking.v1alpha3.TCPRoute":           {translated: "match route"},
+	"istio.networking.v1alpha3.RouteDestination":   {translated: "destination weight"},
+	"istio.networking.v1alpha3.TLSMatchAttributes": {translated: "sniHosts destinationSubnets port sourceLabels gateways sourceNamespace"},
+	"istio.networking.v1alpha3.L4MatchAttributes": {
+		translated:  "destinationSubnets port sourceLabels gateways sourceNamespace",
+		unsupported: map[string]string{"sourceSubnet": "connections from everywhere match"},
+	},
+	"istio.networking.v1alpha3.Gateway": {translated: "servers selector"},
+	"istio.networking.v1alpha3.Server": {
+		translated: "port bind hosts tls", meaningless: map[string]string{"name": "it is for people"},
+		unsupported: map[string]string{"defaultEndpoint": "what no VirtualService has is answered with 404"},
+	},
+	"istio.networking.v1alpha3.Port": {
+		translated: "number protocol name", unsupported: map[string]string{"targetPort": "the gateway listens on the port itself"},
+	},
+	"istio.networking.v1alpha3.ServerTLSSettings": {
+		translated: "httpsRedirect mode serverCertificate privateKey caCertificates caCrl credentialName credentialNames caCertCredentialName tlsCertificates " +
+			"subjectAltNames verifyCertificateSpki verifyCertificateHash minProtocolVersion maxProtocolVersion cipherSuites",
+		unsupported: map[string]string{"insecureSkipVerify": "clients are verified as the mode says"},
+	},
+	"istio.networking.v1alpha3.ServerTLSSettings.TLSCertificate": {
+		translated: "serverCertificate privateKey", meaningless: map[string]string{"caCertificates": "clients are verified by those of the server"},
 	},
 	"istio.networking.v1alpha3.HTTPRoute": {
 		translated:  "name match route redirect directResponse rewrite timeout retries fault mirror mirrors mirrorPercent mirrorPercentage corsPolicy headers",
@@ -149,6 +171,11 @@ func without(spec proto.Message) (fields []string) {
 // walk calls found for each field that is set and not supported. What is below such a field is not looked at.
 func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	d := declared[m.Descriptor().FullName()]
+	if s, ok := m.Interface().(*networking.Server); ok {
+		if kind, why := kindOf(s); kind == serverUnknown {
+			found(at, why)
+		}
+	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		path := at + "." + f.JSONName()
 		if why, ok := d.unsupported[f.JSONName()]; ok {

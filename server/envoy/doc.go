@@ -5,7 +5,7 @@
 // The way of a change:
 //
 //		view ──keys──▶ mesh ──hosts──▶ scopes ──────▶ collections of the engine
-//		               what objects    translate these   one commit of all four types
+//		               what objects    translate these   one commit of all types
 //		               say of hosts    hosts, put
 //		                               together what
 //		                               they share

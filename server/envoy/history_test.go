@@ -15,6 +15,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -29,6 +31,13 @@ import (
 // nodes are clients of all profiles that matter, in namespaces that differ in what they see.
 var nodes = []*corev3.Node{
 	node("default", "NONE", ""), node("shop", "NONE", ""), node("shop", "REDIRECT", ""), node("default", "", "gRPC Go"), node("other", "TPROXY", ""),
+	gatewayNode("default"), gatewayNode("shop"),
+}
+
+func gatewayNode(namespace string) *corev3.Node {
+	n := node(namespace, "", "")
+	n.Id = "router~127.0.0.1~gateway." + namespace + "~" + namespace + ".svc.cluster.local"
+	return n
 }
 
 func node(namespace, interception, agent string) *corev3.Node {
@@ -46,7 +55,7 @@ func TestHistory(t *testing.T) {
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, true)
 		var since memstore.Revision
-		for _, n := range nodes[:3] {
+		for _, n := range append(nodes[:3:3], nodes[5]) {
 			_, _, err := c.Collection(t.Context(), n, xds.ClusterURL)
 			require.NoError(t, err)
 		}
@@ -108,7 +117,7 @@ func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
 func dump(t *testing.T, c *Catalog, n *corev3.Node) map[string]proto.Message {
 	t.Helper()
 	all := make(map[string]proto.Message)
-	for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
+	for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL} {
 		coll, done, err := c.Collection(context.Background(), n, url)
 		require.NoError(t, err)
 		for e := range coll.All() {
@@ -126,6 +135,28 @@ func dump(t *testing.T, c *Catalog, n *corev3.Node) map[string]proto.Message {
 		done()
 	}
 	return all
+}
+
+// asksFor returns the names of the secrets and routes that a filter chain needs.
+func asksFor(t *testing.T, chain *listenerv3.FilterChain) (names []string) {
+	t.Helper()
+	if s := chain.GetTransportSocket(); s != nil {
+		var tls tlsv3.DownstreamTlsContext
+		require.NoError(t, s.GetTypedConfig().UnmarshalTo(&tls))
+		for _, c := range tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs() {
+			names = append(names, c.GetName())
+		}
+		if c := tls.GetCommonTlsContext().GetCombinedValidationContext(); c != nil {
+			names = append(names, c.GetValidationContextSdsSecretConfig().GetName())
+		}
+	}
+	for _, f := range chain.GetFilters() {
+		var http hcmv3.HttpConnectionManager
+		if f.GetTypedConfig().UnmarshalTo(&http) == nil {
+			names = append(names, http.GetRds().GetRouteConfigName())
+		}
+	}
+	return names
 }
 
 // makesSense checks what Envoy refuses, or what would lead nowhere.
@@ -172,11 +203,19 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 			at := fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue())
 			require.Empty(t, addresses[at], at)
 			addresses[at] = m.GetName()
-			servers := make(map[string]bool)
+			require.NotEmpty(t, m.GetFilterChains(), m.GetName())
+			all := make(map[string]bool)
 			for _, chain := range m.GetFilterChains() {
-				for _, s := range chain.GetFilterChainMatch().GetServerNames() {
-					require.False(t, servers[s], "%s twice in %s", s, m.GetName())
-					servers[s] = true
+				match := chain.GetFilterChainMatch()
+				for _, s := range append(match.GetServerNames(), "")[:max(1, len(match.GetServerNames()))] {
+					for _, r := range append(match.GetPrefixRanges(), nil)[:max(1, len(match.GetPrefixRanges()))] {
+						at := fmt.Sprint(s, r, match.GetTransportProtocol(), match.GetDestinationPort())
+						require.False(t, all[at], "%s twice in %s", at, m.GetName())
+						all[at] = true
+					}
+				}
+				for _, name := range asksFor(t, chain) {
+					require.True(t, has(xds.SecretURL, name) || has(xds.RouteURL, name), "%s asks for %s", m.GetName(), name)
 				}
 			}
 		}

@@ -16,25 +16,18 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// httpRoutes are the routes of a VirtualService, to clients of a profile that ask on a port.
-type httpRoutes struct {
-	view   *view
-	client profile
-	port   uint32
-}
-
-// routes returns the routes of the view's VirtualService, or nothing if none is for these clients. Routes are tried in order, so what
+// routes returns the routes of the VirtualService, or nothing if none is for these clients. Routes are tried in order, so what
 // comes after one that matches all is left out.
-func (h httpRoutes) routes() (list []*routev3.Route) {
-	for _, r := range h.view.virtual.spec.GetHttp() {
+func (w way) routes() (list []*routev3.Route) {
+	for _, r := range w.rule.spec.GetHttp() {
 		if len(r.GetMatch()) == 0 {
-			return append(list, h.route(r, nil))
+			return append(list, w.route(r, nil))
 		}
 		for _, m := range r.GetMatch() {
-			if !h.applies(m) {
+			if !w.applies(m) {
 				continue
 			}
-			route := h.route(r, m)
+			route := w.route(r, m)
 			if list = append(list, route); matchesAll(route.GetMatch()) {
 				return list
 			}
@@ -43,32 +36,12 @@ func (h httpRoutes) routes() (list []*routev3.Route) {
 	return list
 }
 
-// applies says whether a match is one for these clients and on this port.
-func (h httpRoutes) applies(m *networking.HTTPMatchRequest) bool {
-	if m.GetPort() != 0 && m.GetPort() != h.port {
-		return false
-	}
-	if len(m.GetGateways()) > 0 {
-		return slices.Contains(m.GetGateways(), meshGateway)
-	}
-	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != h.client.namespace {
-		return false
-	}
-	labels := h.client.labelMap()
-	for name, value := range m.GetSourceLabels() {
-		if got, ok := labels[name]; !ok || got != value {
-			return false
-		}
-	}
-	return true
-}
-
 func matchesAll(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
 }
 
-func (h httpRoutes) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
-	key := h.view.virtual.key
+func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
+	key := w.rule.key
 	out := &routev3.Route{
 		Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(),
 		Metadata: istioMetadata(map[string]*structpb.Value{
@@ -83,13 +56,13 @@ func (h httpRoutes) route(r *networking.HTTPRoute, m *networking.HTTPMatchReques
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = ops.responseAdd, ops.responseRemove
 	switch {
 	case r.GetRedirect() != nil:
-		out.Action = redirect(r.GetRedirect(), h.port)
+		out.Action = redirect(r.GetRedirect(), w.port)
 	case r.GetDirectResponse() != nil:
 		out.Action = directResponse(r.GetDirectResponse())
 	default:
-		h.forward(out, r, ops.authority)
+		w.forward(out, r, ops.authority)
 	}
-	out.Decorator = &routev3.Decorator{Operation: h.operation(out)}
+	out.Decorator = &routev3.Decorator{Operation: w.operation(out)}
 	filters := make(map[string]*anypb.Any)
 	if f := fault(r.GetFault()); f != nil {
 		filters["envoy.filters.http.fault"] = toAny(f)
@@ -104,7 +77,7 @@ func (h httpRoutes) route(r *networking.HTTPRoute, m *networking.HTTPMatchReques
 }
 
 // forward makes a route that leads to clusters.
-func (h httpRoutes) forward(out *routev3.Route, r *networking.HTTPRoute, authority string) {
+func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority string) {
 	action := &routev3.RouteAction{Timeout: durationpb.New(0), MaxStreamDuration: asLongAsAsked()}
 	if t := r.GetTimeout(); t != nil {
 		action.Timeout = t
@@ -113,14 +86,14 @@ func (h httpRoutes) forward(out *routev3.Route, r *networking.HTTPRoute, authori
 		}
 	}
 	out.Action = &routev3.Route_Route{Route: action}
-	if w := r.GetRewrite(); w != nil {
-		if re := w.GetUriRegexRewrite(); re != nil {
+	if to := r.GetRewrite(); to != nil {
+		if re := to.GetUriRegexRewrite(); re != nil {
 			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: re.GetMatch()}, Substitution: re.GetRewrite()}
 		} else {
-			action.PrefixRewrite = w.GetUri()
+			action.PrefixRewrite = to.GetUri()
 		}
-		if w.GetAuthority() != "" {
-			authority = w.GetAuthority()
+		if to.GetAuthority() != "" {
+			authority = to.GetAuthority()
 		}
 	}
 	rewriteHost := func(authority string) {
@@ -131,19 +104,19 @@ func (h httpRoutes) forward(out *routev3.Route, r *networking.HTTPRoute, authori
 	rewriteHost(authority)
 	for m, share := range mirrors(r) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
-			Cluster: h.cluster(m), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
+			Cluster: w.cluster(m), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
 		})
 	}
 	hashed := false
 	hash := func(d *networking.Destination) {
-		if p := h.hashPolicy(d); p != nil {
+		if p := hashPolicy(w.hashPolicy(d)); p != nil {
 			action.HashPolicy = append(action.HashPolicy, p)
 			hashed = len(r.GetRoute()) == 1
 		}
 	}
 	if len(r.GetRoute()) == 1 {
 		to := r.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: h.cluster(to.GetDestination())}
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination())}
 		ops := headerOperations(to.GetHeaders())
 		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
 		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
@@ -158,54 +131,20 @@ func (h httpRoutes) forward(out *routev3.Route, r *networking.HTTPRoute, authori
 				continue // Istio's way to say that nothing goes there
 			}
 			ops := headerOperations(to.GetHeaders())
-			w := &routev3.WeightedCluster_ClusterWeight{
-				Name: h.cluster(to.GetDestination()), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
+			part := &routev3.WeightedCluster_ClusterWeight{
+				Name: w.cluster(to.GetDestination()), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
 				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
 				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
 			}
 			if ops.authority != "" {
-				w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: ops.authority}
+				part.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: ops.authority}
 			}
-			weighted.Clusters = append(weighted.Clusters, w)
+			weighted.Clusters = append(weighted.Clusters, part)
 			hash(to.GetDestination())
 		}
 		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}
 	action.RetryPolicy = retries(r.GetRetries(), hashed)
-}
-
-// cluster returns the name of the cluster of a destination. Without a port it is the one that the service has, if that is one, else the one that
-// was asked for. A destination that does not exist has a cluster that does not either: requests get 503.
-func (h httpRoutes) cluster(d *networking.Destination) string {
-	host := wholeName(d.GetHost(), h.view.virtual.key.Namespace)
-	port := h.port
-	if d.GetPort() != nil {
-		port = d.GetPort().GetNumber()
-	} else if t := h.view.targets[host]; len(t.ports) == 1 {
-		port = t.ports[0]
-	}
-	return clusterName(port, d.GetSubset(), host)
-}
-
-// hashPolicy is what a destination's load balancing by hash is computed from, or nil.
-func (h httpRoutes) hashPolicy(d *networking.Destination) *routev3.RouteAction_HashPolicy {
-	t, ok := h.view.targets[wholeName(d.GetHost(), h.view.virtual.key.Namespace)]
-	if !ok {
-		return nil
-	}
-	port := h.port
-	if d.GetPort() != nil {
-		port = d.GetPort().GetNumber()
-	} else if len(t.ports) == 1 {
-		port = t.ports[0]
-	}
-	var subset *networking.Subset
-	for _, s := range t.policy.subsets {
-		if s.GetName() == d.GetSubset() {
-			subset = s
-		}
-	}
-	return hashPolicy(t.policy.on(port, subset).GetLoadBalancer().GetConsistentHash())
 }
 
 func hashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3.RouteAction_HashPolicy {
@@ -228,7 +167,7 @@ func hashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 }
 
 // operation is how traces call what a route does: by the service if there is one, else by the VirtualService.
-func (h httpRoutes) operation(r *routev3.Route) string {
+func (w way) operation(r *routev3.Route) string {
 	path := "/*"
 	switch p := r.GetMatch().GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
@@ -241,7 +180,7 @@ func (h httpRoutes) operation(r *routev3.Route) string {
 	if parts := strings.Split(r.GetRoute().GetCluster(), "|"); len(parts) == 4 {
 		return parts[3] + ":" + parts[1] + path
 	}
-	return h.view.virtual.key.Name + ":" + routeName(h.port) + path
+	return w.rule.key.Name + ":" + routeName(w.port) + path
 }
 
 // retries returns what a route's policy says, on top of what Istio does of itself; nil for none. With load balancing by hash a retry goes to the

@@ -10,7 +10,6 @@ import (
 	grpcstatsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
-	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
@@ -28,12 +27,11 @@ type binding struct {
 // claim is a service's wish to be served at a binding.
 type claim struct {
 	protocol protocol
-	cluster  string
-	servers  []string // server names in a TLS handshake; only of protocol TLS
+	chains   []chain // but of HTTP, which routes tell apart
 }
 
 func (c claim) equal(o claim) bool {
-	return c.protocol == o.protocol && c.cluster == o.cluster && slices.Equal(c.servers, o.servers)
+	return c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
 }
 
 const (
@@ -46,13 +44,10 @@ const (
 // claims returns where a port of the service is to be served to a sidecar of the profile. HTTP has one listener a port for all services,
 // told apart by host. Without interception all listeners are on the loopback interface; with it those of other protocols
 // have the addresses of the service, if it has some.
-func (s *service) claims(p *port, captures bool) map[binding]claim {
-	c := claim{protocol: p.protocol, cluster: clusterName(p.number, "", s.host)}
-	if p.protocol == protocolTLS {
-		c.servers = []string{s.host}
-	}
+func (v *view) claims(p *port, client profile) map[binding]claim {
+	s, c := v.service, claim{protocol: p.protocol, chains: v.chains(p, client)}
 	switch {
-	case !captures:
+	case !client.captures:
 		return map[binding]claim{{localhost, p.number}: c}
 	case p.protocol.http():
 		return map[binding]claim{{wildcard, p.number}: c}
@@ -90,20 +85,19 @@ func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener
 			l.DefaultFilterChain = passOn()
 		}
 	case first == protocolTLS:
+		used := make(matching)
 		for _, c := range claims {
 			if same(c) {
-				chain := tcpChain(c.cluster)
-				chain.FilterChainMatch = &listenerv3.FilterChainMatch{ServerNames: c.servers}
-				l.FilterChains = append(l.FilterChains, chain)
+				l.FilterChains = append(l.FilterChains, filterChains(c.chains, used)...)
 			}
 		}
-		l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})}
+		l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 		if captures {
 			l.DefaultFilterChain = passOn()
 		}
 	default:
-		l.FilterChains = []*listenerv3.FilterChain{tcpChain(claims[0].cluster)}
-		same = func(c claim) bool { return c.cluster == claims[0].cluster }
+		l.FilterChains = filterChains(claims[0].chains, make(matching))
+		same = func(c claim) bool { return c.equal(claims[0]) }
 	}
 	for _, c := range claims {
 		if !same(c) {
@@ -116,11 +110,13 @@ func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener
 // chainTimeout is how long a connection may take to become one.
 const chainTimeout = 15
 
-func tcpChain(cluster string) *listenerv3.FilterChain {
-	return &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters:                       []*listenerv3.Filter{tcpProxy(cluster)},
+func filterChains(chains []chain, used matching) (all []*listenerv3.FilterChain) {
+	for _, c := range chains {
+		if f := c.filterChain(used); f != nil {
+			all = append(all, f)
+		}
 	}
+	return all
 }
 
 func tcpProxy(cluster string) *listenerv3.Filter {

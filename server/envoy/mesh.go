@@ -19,6 +19,7 @@ type mesh struct {
 	spaces  map[string]*space
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
 
+	gateways map[resource.Key]*gateway
 	policies *rules[*networking.DestinationRule]
 	virtuals *rules[*networking.VirtualService]
 }
@@ -49,6 +50,7 @@ type workload struct {
 func newMesh() *mesh {
 	return &mesh{
 		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry),
+		gateways: make(map[resource.Key]*gateway),
 		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](),
 	}
 }
@@ -64,6 +66,10 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 	case resource.WorkloadEntry:
 		spec, err := specOf[*networking.WorkloadEntry](r)
 		m.setWorkload(key, r, spec, touched)
+		return err
+	case resource.Gateway:
+		spec, err := specOf[*networking.Gateway](r)
+		m.setGateway(key, r, spec, touched)
 		return err
 	case resource.DestinationRule:
 		spec, err := specOf[*networking.DestinationRule](r)
@@ -274,7 +280,7 @@ func (m *mesh) differing(snap memstore.Snapshot) []resource.Key {
 }
 
 // kinds are those that a mesh consists of.
-var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService}
+var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway}
 
 // versions returns the version of each object.
 func (m *mesh) versions() map[resource.Key]string {
@@ -287,6 +293,9 @@ func (m *mesh) versions() map[resource.Key]string {
 			all[resource.Key{Kind: resource.WorkloadEntry, Namespace: namespace, Name: name}] = w.version
 		}
 	}
+	for key, g := range m.gateways {
+		all[key] = g.version
+	}
 	for key, r := range m.policies.byKey {
 		all[key] = r.version
 	}
@@ -298,7 +307,7 @@ func (m *mesh) versions() map[resource.Key]string {
 
 // allHosts returns the hosts of all services, and those that only have routes.
 func (m *mesh) allHosts() map[string]struct{} {
-	hosts := make(map[string]struct{}, len(m.hosts))
+	hosts := map[string]struct{}{gatewayUnit: {}}
 	for host := range m.hosts {
 		hosts[host] = struct{}{}
 	}

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ type role int
 const (
 	sidecar   role = iota // an Envoy whose listeners are addressed directly, or by redirected connections
 	proxyless             // a gRPC client
+	ingress               // an Envoy that runs the servers of Gateways
 )
 
 // profile is all that decides what a client is told. Clients of one profile share everything.
@@ -21,7 +23,9 @@ type profile struct {
 	role      role
 	namespace string
 	captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
-	labels    string // of the client's workload, for routes that differ by who asks; see labelMap
+	labels    string // of the client's workload, for routes that differ by who asks, and for what selects gateways; see labelMap
+
+	credentials string // the folder of a gateway's credentials
 }
 
 // labelMap returns the labels.
@@ -40,6 +44,7 @@ const (
 	metadataNamespace    = "NAMESPACE"
 	metadataInterception = "INTERCEPTION_MODE"
 	metadataLabels       = "LABELS"
+	metadataCredentials  = "CREDENTIALS" // ours: a folder
 )
 
 // defaultNamespace is that of clients that name none.
@@ -57,6 +62,10 @@ func profileOf(node *corev3.Node) profile {
 	}
 	if p.namespace == "" {
 		p.namespace = defaultNamespace
+	}
+	if strings.HasPrefix(node.GetId(), "router~") {
+		p.role = ingress
+		p.credentials = cmp.Or(strings.TrimRight(fields[metadataCredentials].GetStringValue(), "/"), defaultCredentials)
 	}
 	if fields[metadataGenerator].GetStringValue() == "grpc" || strings.HasPrefix(strings.ToLower(node.GetUserAgentName()), "grpc") {
 		p.role = proxyless

@@ -55,7 +55,7 @@ const (
 func (v *view) virtualHost(p *port, client profile) *virtualHost {
 	host := &routev3.VirtualHost{Name: hostPort(v.host, p.number), IncludeRequestAttemptCount: true}
 	if v.virtual != nil {
-		host.Routes = httpRoutes{view: v, client: client, port: p.number}.routes()
+		host.Routes = way{view: v, rule: v.virtual, client: client, port: p.number}.routes()
 	}
 	if host.GetRoutes() == nil {
 		host.Routes = []*routev3.Route{v.defaultRoute(p)}
@@ -69,7 +69,7 @@ const unregisteredPort = 80
 // unregistered returns the routes of a host that is no service, or nil.
 func (v *view) unregistered(client profile) *virtualHost {
 	host := &routev3.VirtualHost{Name: hostPort(v.host, unregisteredPort), IncludeRequestAttemptCount: true}
-	if host.Routes = (httpRoutes{view: v, client: client, port: unregisteredPort}).routes(); host.GetRoutes() == nil {
+	if host.Routes = (way{view: v, rule: v.virtual, client: client, port: unregisteredPort}).routes(); host.GetRoutes() == nil {
 		return nil
 	}
 	return newVirtualHost([]string{inURL(v.host)}, host)
@@ -141,7 +141,7 @@ const maxDirectBody = 1 << 20
 // own requests, not all routes of the port.
 func routesHead(name string, role role) *routev3.RouteConfiguration {
 	r := &routev3.RouteConfiguration{Name: name}
-	if role == sidecar {
+	if role != proxyless {
 		r.ValidateClusters = wrapperspb.Bool(false)
 		r.MaxDirectResponseBodySizeBytes = wrapperspb.UInt32(maxDirectBody)
 		r.IgnorePortInHostMatching = true

@@ -161,6 +161,13 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *rule
 	for d := range destinations(spec) {
 		v.leadsTo = append(v.leadsTo, wholeName(d.GetHost(), namespace))
 	}
+	gateways := gatewaysOf(spec.GetGateways(), namespace)
+	for _, name := range gateways {
+		v.leadsTo = append(v.leadsTo, gatewayPrefix+name)
+	}
+	if len(gateways) > 0 && len(spec.GetTls())+len(spec.GetTcp()) > 0 {
+		v.hosts = append(v.hosts, gatewayUnit) // whose listeners it has a part in
+	}
 	slices.Sort(v.leadsTo)
 	v.leadsTo = slices.Compact(v.leadsTo)
 	return v
@@ -181,6 +188,18 @@ func destinations(spec *networking.VirtualService) iter.Seq[*networking.Destinat
 				}
 			}
 			if h.GetMirror() != nil && !yield(h.GetMirror()) {
+				return
+			}
+		}
+		var connections []*networking.RouteDestination
+		for _, r := range spec.GetTls() {
+			connections = append(connections, r.GetRoute()...)
+		}
+		for _, r := range spec.GetTcp() {
+			connections = append(connections, r.GetRoute()...)
+		}
+		for _, r := range connections {
+			if r.GetDestination() != nil && !yield(r.GetDestination()) {
 				return
 			}
 		}

@@ -9,29 +9,31 @@ import (
 // scope is what the clients of a profile are told, as collections of the engine.
 type scope struct {
 	// read-only
-	profile                                profile
-	group                                  *xds.Group // a commit of the view is one of all types
-	clusters, endpoints, listeners, routes *xds.Collection
+	profile                                         profile
+	group                                           *xds.Group // a commit of the view is one of all types
+	clusters, endpoints, listeners, routes, secrets *xds.Collection
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
 	stale map[string]struct{}
 
-	catching sync.Mutex       // held while it is brought up to date, which guards what follows
-	told     map[string]*told // by host
-	ports    map[uint32]*portRoutes
+	catching sync.Mutex               // held while it is brought up to date, which guards what follows
+	told     map[string]*told         // by host
+	shared   map[string]*sharedRoutes // by the name of the routes
 	bindings map[binding]*claimants
+	needs    map[string]int // how many hosts need a secret
 }
 
 func newScope(p profile, debounce xds.Debounce) *scope {
 	s := &scope{
 		profile: p, group: xds.NewGroup(debounce),
-		told: make(map[string]*told), ports: make(map[uint32]*portRoutes), bindings: make(map[binding]*claimants),
+		told: make(map[string]*told), shared: make(map[string]*sharedRoutes), bindings: make(map[binding]*claimants), needs: make(map[string]int),
 	}
 	s.clusters = s.group.Collection(xds.TypeOf(xds.ClusterURL))
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(xds.TypeOf(xds.ListenerURL))
 	s.routes = s.group.Collection(xds.TypeOf(xds.RouteURL))
-	if p.role != sidecar {
+	s.secrets = s.group.Collection(xds.TypeOf(xds.SecretURL))
+	if p.role == proxyless {
 		return s
 	}
 	first := make(map[*xds.Collection]*xds.Commit)
@@ -56,12 +58,18 @@ func (s *scope) collection(typeURL string) *xds.Collection {
 		return s.listeners
 	case xds.RouteURL:
 		return s.routes
+	case xds.SecretURL:
+		return s.secrets
 	}
 	return nil
 }
 
 func isServed(typeURL string) bool {
-	return typeURL == xds.ClusterURL || typeURL == xds.EndpointURL || typeURL == xds.ListenerURL || typeURL == xds.RouteURL
+	switch typeURL {
+	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL:
+		return true
+	}
+	return false
 }
 
 // cost is what it costs to keep the scope.
@@ -70,14 +78,14 @@ func (s *scope) cost() int {
 }
 
 func (s *scope) markSynced() {
-	for _, c := range []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes} {
+	for _, c := range []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets} {
 		c.MarkSynced()
 	}
 }
 
 // update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit.
 func (s *scope) update(translated map[string]*told) {
-	c := &change{scope: s, commits: make(map[*xds.Collection]*xds.Commit), ports: make(map[uint32]bool), bindings: make(map[binding]bool)}
+	c := &change{scope: s, commits: make(map[*xds.Collection]*xds.Commit), routes: make(map[string]bool), bindings: make(map[binding]bool)}
 	for host, t := range translated {
 		c.replace(host, t)
 	}
@@ -89,7 +97,7 @@ func (s *scope) update(translated map[string]*told) {
 type change struct {
 	*scope
 	commits  map[*xds.Collection]*xds.Commit
-	ports    map[uint32]bool // whose routes change
+	routes   map[string]bool // that change
 	bindings map[binding]bool
 }
 
@@ -111,15 +119,16 @@ func (c *change) replace(host string, t *told) {
 	c.entries(c.clusters, old.clusters, t.clusters)
 	c.entries(c.endpoints, old.endpoints, t.endpoints)
 	c.entries(c.listeners, old.listeners, t.listeners)
-	c.entries(c.routes, old.routes, t.routes)
-	for port := range old.hosts {
-		if t.hosts[port] == nil {
-			c.host(port, host, nil)
+	c.entries(c.scope.routes, old.routes, t.routes)
+	c.need(old.secrets, t.secrets)
+	for route := range old.hosts {
+		if t.hosts[route] == nil {
+			c.host(route, host, nil)
 		}
 	}
-	for port, v := range t.hosts {
-		if !old.hosts[port].equal(v) {
-			c.host(port, host, v)
+	for route, v := range t.hosts {
+		if !old.hosts[route].equal(v) {
+			c.host(route, host, v)
 		}
 	}
 	for b := range old.claims {
@@ -154,25 +163,44 @@ func (c *change) entries(coll *xds.Collection, old, now []*xds.Entry) {
 	}
 }
 
-// host replaces the virtual host of a host among the routes of a port.
-func (c *change) host(port uint32, host string, v *virtualHost) {
-	if c.scope.ports[port] == nil {
-		c.scope.ports[port] = new(portRoutes)
+// need replaces the secrets that a host needs.
+func (c *change) need(old, now []string) {
+	for _, name := range now {
+		if c.needs[name]++; c.needs[name] == 1 {
+			put(c.commits, c.secrets, entryOf(secretOf(name)))
+		}
 	}
-	c.scope.ports[port].set(host, v)
-	c.ports[port] = true
+	for _, name := range old {
+		if c.needs[name]--; c.needs[name] == 0 {
+			delete(c.needs, name)
+		}
+	}
+	for _, name := range old {
+		if c.needs[name] == 0 {
+			remove(c.commits, c.secrets, name)
+		}
+	}
+}
+
+// host replaces the virtual host of a host among some routes.
+func (c *change) host(route, host string, v *virtualHost) {
+	if c.shared[route] == nil {
+		c.shared[route] = new(sharedRoutes)
+	}
+	c.shared[route].set(host, v)
+	c.routes[route] = true
 }
 
 // share puts together what hosts share.
 func (c *change) share() {
-	for port := range c.ports {
-		r, name := c.scope.ports[port], routeName(port)
+	for route := range c.routes {
+		r := c.shared[route]
 		if r.hosts.Len() == 0 {
-			delete(c.scope.ports, port)
-			remove(c.commits, c.routes, name)
+			delete(c.shared, route)
+			remove(c.commits, c.scope.routes, route)
 			continue
 		}
-		put(c.commits, c.routes, entryOfBytes(name, xds.RouteURL, r.encode(name)))
+		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, r.encode(route, c.profile.role)))
 	}
 	for b := range c.bindings {
 		claimants := *c.scope.bindings[b]
@@ -181,7 +209,12 @@ func (c *change) share() {
 			remove(c.commits, c.listeners, listenerName(b.address, b.port))
 			continue
 		}
-		put(c.commits, c.listeners, entryOf(claimants.listener(b, c.profile.captures)))
+		l := claimants.listener(b, c.profile.captures)
+		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
+			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
+			continue
+		}
+		put(c.commits, c.listeners, entryOf(l))
 	}
 }
 

@@ -10,15 +10,15 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// portRoutes are the routes of all services on a port.
-type portRoutes struct {
+// sharedRoutes are routes that hosts share: those of a port.
+type sharedRoutes struct {
 	hosts   btree.Map[string, *virtualHost]
 	domains map[string]int // how many virtual hosts have each
 	shared  int            // how many domains several have
 }
 
 // set makes v the virtual host of a host, which has none any more if v is nil.
-func (r *portRoutes) set(host string, v *virtualHost) {
+func (r *sharedRoutes) set(host string, v *virtualHost) {
 	if old, ok := r.hosts.Delete(host); ok {
 		for _, d := range old.domains {
 			if r.domains[d]--; r.domains[d] == 1 {
@@ -45,8 +45,8 @@ func (r *portRoutes) set(host string, v *virtualHost) {
 
 // encode returns the encoded RouteConfiguration. It is put together from what is encoded already. A domain that several have is that of the
 // first host in order of name.
-func (r *portRoutes) encode(name string) []byte {
-	b := mustMarshal(routesHead(name, sidecar))
+func (r *sharedRoutes) encode(name string, role role) []byte {
+	b := mustMarshal(routesHead(name, role))
 	known := make(map[string]bool, r.shared)
 	taken := func(d string) bool {
 		if r.domains[d] < 2 {
@@ -64,6 +64,9 @@ func (r *portRoutes) encode(name string) []byte {
 		}
 		return true
 	})
+	if role != sidecar {
+		return b
+	}
 	return append(b, anyOther().encode(func(d string) bool { return r.domains[d] > 0 })...)
 }
 

@@ -18,21 +18,27 @@ type told struct {
 	created time.Time // of the service
 
 	clusters, endpoints []*xds.Entry
+	secrets             []string // names, which say all about them
 
-	// Of a proxyless client, which asks for each port by name.
-	listeners, routes []*xds.Entry
+	listeners, routes []*xds.Entry // that are not shared with other hosts
 
-	// Of a sidecar, where several services share the routes and listeners of a port.
-	hosts  map[uint32]*virtualHost // by port
+	// Several hosts share the routes of a port, and a sidecar's listeners.
+	hosts  map[string]*virtualHost // by the name of the routes
 	claims map[binding]claim
 }
 
 // translate says what clients of a profile are told of a host. It is a pure function.
 func translate(v *view, client profile) *told {
-	t := &told{host: v.host, hosts: make(map[uint32]*virtualHost), claims: make(map[binding]claim)}
+	t := &told{host: v.host, hosts: make(map[string]*virtualHost), claims: make(map[binding]claim)}
+	if client.role == ingress {
+		t.addIngress(v, client)
+	}
 	if v.service == nil {
+		if client.role == ingress {
+			return t
+		}
 		if host := v.unregistered(client); host != nil && client.role == sidecar {
-			t.hosts[unregisteredPort] = host
+			t.hosts[routeName(unregisteredPort)] = host
 		}
 		return t
 	}
@@ -47,14 +53,15 @@ func translate(v *view, client profile) *told {
 				t.endpoints = append(t.endpoints, entryOf(p.assignment(client.role, xds.ChildOf(c), subset, clusterv3.Cluster_EDS)))
 			}
 		}
-		if client.role == proxyless {
+		switch client.role {
+		case proxyless:
 			t.addProxyless(v, p, client)
-			continue
+		case sidecar:
+			if p.protocol.http() {
+				t.hosts[routeName(p.number)] = v.virtualHost(p, client)
+			}
+			maps.Copy(t.claims, v.claims(p, client))
 		}
-		if p.protocol.http() {
-			t.hosts[p.number] = v.virtualHost(p, client)
-		}
-		maps.Copy(t.claims, s.claims(p, client.captures))
 	}
 	return t
 }

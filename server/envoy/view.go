@@ -19,6 +19,9 @@ type view struct {
 	virtual *rule[*networking.VirtualService] // nil if none applies
 	targets map[string]target                 // to which the routes lead, by the name of the host
 
+	servers []server                            // of a gateway
+	bound   []*rule[*networking.VirtualService] // to these
+
 	from string // what it was made of: equal for what is equal
 }
 
@@ -30,36 +33,52 @@ type target struct {
 
 // view returns what host is to the clients of a profile, or nil.
 func (m *mesh) view(host string, p profile) *view {
-	v := &view{host: host, service: m.service(host, p.namespace), virtual: m.virtual(host, p.namespace)}
+	if p.role == ingress {
+		return m.onGateways(host, p)
+	}
+	if isUnit(host) {
+		return nil
+	}
+	v := &view{host: host, service: m.service(host, p.namespace), virtual: m.virtual(host, p.namespace), targets: make(map[string]target)}
 	if v.service == nil && (v.virtual == nil || !slices.Contains(v.virtual.hosts, host) || matchesSome(host, m.hosts)) {
 		return nil
 	}
 	var from strings.Builder
-	if v.service != nil {
-		v.policy = m.policy(v.service, p.namespace)
-		from.WriteString(v.service.namespace + "\x01" + v.service.from + "\x01" + v.policy.from + "\x01")
-	}
+	m.describeService(&from, v, p)
 	if v.virtual != nil {
-		from.WriteString(v.virtual.key.FullName() + "\x00" + v.virtual.version + "\x00")
-		v.targets = make(map[string]target)
-		for _, to := range v.virtual.leadsTo {
-			s := m.service(to, p.namespace)
-			if s == nil {
-				continue
-			}
-			t := target{policy: m.policy(s, p.namespace)}
-			for _, port := range s.ports {
-				t.ports = append(t.ports, port.number)
-			}
-			v.targets[to] = t
-			fmt.Fprint(&from, to, "\x00", t.ports, t.policy.from)
-		}
-		if tellsApart(v.virtual.spec) {
-			from.WriteString(p.labels + "\x01" + p.namespace)
-		}
+		m.describe(&from, v, v.virtual, p)
 	}
 	v.from = from.String()
 	return v
+}
+
+// describeService adds the policy of the view's service, if there is one, and of what both were made.
+func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
+	if v.service == nil {
+		return
+	}
+	v.policy = m.policy(v.service, p.namespace)
+	from.WriteString(v.service.namespace + "\x01" + v.service.from + "\x01" + v.policy.from + "\x01")
+}
+
+// describe adds the services to which a VirtualService leads, and of what all of that was made.
+func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile) {
+	from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
+	for _, to := range r.leadsTo {
+		s := m.service(to, p.namespace)
+		if s == nil {
+			continue
+		}
+		t := target{policy: m.policy(s, p.namespace)}
+		for _, port := range s.ports {
+			t.ports = append(t.ports, port.number)
+		}
+		v.targets[to] = t
+		fmt.Fprint(from, to, "\x00", t.ports, t.policy.from)
+	}
+	if tellsApart(r.spec) {
+		from.WriteString(p.labels + "\x01" + p.namespace)
+	}
 }
 
 // matchesSome says whether a wildcard stands for a host that there is: its routes are then with that.
@@ -96,11 +115,24 @@ func forMesh(spec *networking.VirtualService) bool {
 // tellsApart says whether the routes differ by who asks.
 func tellsApart(spec *networking.VirtualService) bool {
 	for _, h := range spec.GetHttp() {
-		for _, m := range h.GetMatch() {
-			if len(m.GetSourceLabels()) > 0 || m.GetSourceNamespace() != "" {
-				return true
-			}
+		if slices.ContainsFunc(h.GetMatch(), ofSome[*networking.HTTPMatchRequest]) {
+			return true
+		}
+	}
+	for _, r := range spec.GetTls() {
+		if slices.ContainsFunc(r.GetMatch(), ofSome[*networking.TLSMatchAttributes]) {
+			return true
+		}
+	}
+	for _, r := range spec.GetTcp() {
+		if slices.ContainsFunc(r.GetMatch(), ofSome[*networking.L4MatchAttributes]) {
+			return true
 		}
 	}
 	return false
+}
+
+// ofSome says whether a match is one for some clients only.
+func ofSome[M attributes](m M) bool {
+	return len(m.GetSourceLabels()) > 0 || m.GetSourceNamespace() != ""
 }

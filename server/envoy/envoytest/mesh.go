@@ -14,10 +14,17 @@ import (
 	"tributary/resource"
 )
 
-// Nodes are the metadata of one Envoy of each kind.
-var Nodes = []map[string]any{
-	{"NAMESPACE": "default"},
-	{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}},
+// Node is what an Envoy says of itself.
+type Node struct {
+	ID       string
+	Metadata map[string]any
+}
+
+// Nodes are one Envoy of each kind.
+var Nodes = []Node{
+	{"n", map[string]any{"NAMESPACE": "default"}},
+	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}}},
+	{"router~127.0.0.1~gateway.default~default.svc.cluster.local", map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}}},
 }
 
 // Mesh is a mesh that changes at random, the same for equal seeds.
@@ -58,13 +65,15 @@ func (m *Mesh) Change() {
 
 func (m *Mesh) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
-	switch m.rand.IntN(8) {
+	switch m.rand.IntN(10) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
 	case 2:
 		key.Kind = resource.DestinationRule
-	case 3, 4:
+	case 3, 4, 5:
 		key.Kind = resource.VirtualService
+	case 6:
+		key.Kind = resource.Gateway
 	}
 	return key
 }
@@ -80,6 +89,8 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.policy()
 		case resource.VirtualService:
 			spec = m.routes()
+		case resource.Gateway:
+			spec = m.gateway()
 		default:
 			spec = m.service()
 		}
@@ -178,8 +189,11 @@ func (m *Mesh) traffic() *networking.TrafficPolicy {
 
 func (m *Mesh) routes() *networking.VirtualService {
 	v := &networking.VirtualService{Hosts: []string{m.pick("one.internal", "two.internal", "none.internal", "*.internal", "*")}}
-	if m.one(4) {
-		v.Gateways = []string{m.pick("mesh", "gateway")}
+	if m.one(2) {
+		v.Gateways = []string{m.pick("mesh", "a", "default/a", "shop/b")}
+		if m.one(3) {
+			v.Gateways = append(v.Gateways, "mesh")
+		}
 	}
 	if m.one(4) {
 		v.ExportTo = []string{m.pick(".", "*", "shop")}
@@ -187,7 +201,60 @@ func (m *Mesh) routes() *networking.VirtualService {
 	for range 1 + m.rand.IntN(2) {
 		v.Http = append(v.Http, m.route())
 	}
+	if m.one(3) {
+		r := &networking.TCPRoute{Route: m.destinations()}
+		for range m.rand.IntN(3) {
+			match := &networking.L4MatchAttributes{}
+			m.fill(match)
+			r.Match = append(r.Match, match)
+		}
+		v.Tcp = append(v.Tcp, r)
+	}
+	if m.one(3) {
+		r := &networking.TLSRoute{Route: m.destinations()}
+		for range 1 + m.rand.IntN(2) {
+			match := &networking.TLSMatchAttributes{}
+			m.fill(match)
+			match.SniHosts = []string{v.GetHosts()[0], m.pick("one.internal", "*.internal", "two.internal")}[:1+m.rand.IntN(2)]
+			r.Match = append(r.Match, match)
+		}
+		v.Tls = append(v.Tls, r)
+	}
 	return v
+}
+
+func (m *Mesh) destinations() (all []*networking.RouteDestination) {
+	for i := range 1 + m.rand.IntN(2) {
+		all = append(all, &networking.RouteDestination{Destination: m.destination(), Weight: int32(i + 1)})
+	}
+	return all
+}
+
+func (m *Mesh) gateway() *networking.Gateway {
+	g := &networking.Gateway{}
+	if m.one(2) {
+		g.Selector = map[string]string{"app": m.pick("one", "two")}
+	}
+	for i := range 1 + m.rand.IntN(3) {
+		s := &networking.Server{
+			Port: &networking.Port{
+				Number: []uint32{80, 443, 9000}[m.rand.IntN(3)], Name: fmt.Sprint("p", i), Protocol: m.pick("HTTP", "HTTPS", "TLS", "TCP", "GRPC", "HTTP2"),
+			},
+			Hosts: []string{m.pick("*", "one.internal", "*.internal", "default/*", "./two.internal")},
+		}
+		if m.one(5) {
+			s.Bind = m.pick("127.0.0.1", "10.0.0.9", "unix:///run/gateway.sock")
+		}
+		if m.one(3) {
+			s.Hosts = append(s.Hosts, m.pick("three.internal", "*.wild.internal"))
+		}
+		if m.one(4) || s.Port.GetProtocol() == "HTTPS" || s.Port.GetProtocol() == "TLS" {
+			s.Tls = &networking.ServerTLSSettings{}
+			m.fill(s.GetTls())
+		}
+		g.Servers = append(g.Servers, s)
+	}
+	return g
 }
 
 func (m *Mesh) route() *networking.HTTPRoute {

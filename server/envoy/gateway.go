@@ -1,0 +1,237 @@
+package envoy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// What depends on no host in particular is translated as if it were one, of a name that no host has.
+const (
+	gatewayUnit   = "~gateways" // the listeners of gateways
+	gatewayPrefix = "~gateway/" // with the name of a Gateway: what leads there are the VirtualServices that are bound to it
+)
+
+// isUnit says whether a host is none, but stands for something else.
+func isUnit(host string) bool { return strings.HasPrefix(host, "~") }
+
+// gateway is a Gateway.
+type gateway struct {
+	key     resource.Key
+	created time.Time
+	version string
+	spec    *networking.Gateway
+}
+
+// server is a server of a Gateway that a client is to run.
+type server struct {
+	*networking.Server
+	gateway *gateway
+	kind    serverKind
+	bind    string
+	route   string // the name of its routes, if it speaks HTTP
+}
+
+type serverKind int
+
+const (
+	serverHTTP    serverKind = iota // in the clear
+	serverHTTPS                     // HTTP within TLS
+	serverPass                      // TLS that is passed on by the name that the client asks for
+	serverTLS                       // something else within TLS
+	serverTCP                       // something else in the clear
+	serverUnknown                   // none that can be run
+)
+
+func (k serverKind) encrypted() bool { return k == serverHTTPS || k == serverPass || k == serverTLS }
+
+// kindOf says what a server does, or why it cannot.
+func kindOf(s *networking.Server) (serverKind, string) {
+	tls := s.GetTls()
+	protocol := strings.ToUpper(s.GetPort().GetProtocol())
+	if s.GetBind() != "" && !isAddress(s.GetBind()) {
+		return serverUnknown, "it can listen on an address only: the server is left out"
+	}
+	switch protocol {
+	case "HTTPS", "TLS":
+	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":
+		return serverHTTP, ""
+	case "UDP":
+		return serverUnknown, "UDP is not served: the server is left out"
+	default:
+		return serverTCP, ""
+	}
+	switch tls.GetMode() {
+	case networking.ServerTLSSettings_PASSTHROUGH:
+		return serverPass, ""
+	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
+		return serverUnknown, "AUTO_PASSTHROUGH is for Istio's own networks: the server is left out"
+	case networking.ServerTLSSettings_ISTIO_MUTUAL:
+		return serverUnknown, "there is nobody who issues Istio's certificates: the server is left out"
+	}
+	if len(certificates(tls, "")) == 0 {
+		return serverUnknown, "it has no certificate: the server is left out"
+	}
+	if verifies(tls) && authority(tls, "") == "" {
+		return serverUnknown, "it has nothing to verify clients by: the server is left out"
+	}
+	if verifies(tls) && !arePins(tls.GetVerifyCertificateSpki(), tls.GetVerifyCertificateHash()) {
+		return serverUnknown, "a hash by which clients are to be verified is none: the server is left out"
+	}
+	if protocol == "TLS" {
+		return serverTLS, ""
+	}
+	return serverHTTPS, ""
+}
+
+// servers returns the servers of the gateways that are for a client, the oldest gateway's first. What is at one address and port is of one sort: the
+// first server there decides whether it is in the clear, and then whether it is HTTP.
+func (m *mesh) servers(p profile) (all []server) {
+	labels := p.labelMap()
+	var list []*gateway
+	for _, g := range m.gateways {
+		if selectsLabels(g.spec.GetSelector(), labels) {
+			list = append(list, g)
+		}
+	}
+	slices.SortFunc(list, func(a, b *gateway) int { return cmp.Or(a.created.Compare(b.created), a.key.Compare(b.key)) })
+	at := make(map[binding]serverKind)
+	ports := make(map[uint32]string) // at which address
+	for _, g := range list {
+		for _, spec := range g.spec.GetServers() {
+			kind, _ := kindOf(spec)
+			s := server{Server: spec, gateway: g, kind: kind, bind: cmp.Or(spec.GetBind(), wildcard)}
+			if kind == serverUnknown {
+				continue
+			}
+			port := spec.GetPort().GetNumber()
+			first, taken := at[binding{s.bind, port}]
+			if taken && (first.encrypted() != kind.encrypted() || !kind.encrypted() && (first != kind || kind == serverTCP)) {
+				continue
+			}
+			if other, used := ports[port]; used && other != s.bind && (other == wildcard || s.bind == wildcard) {
+				continue // one of the two could not be bound
+			}
+			at[binding{s.bind, port}], ports[port] = kind, s.bind
+			switch kind {
+			case serverHTTP:
+				s.route = "http." + routeName(port)
+			case serverHTTPS:
+				s.route = "https." + routeName(port) + "." + spec.GetPort().GetName() + "." + g.key.Name + "." + g.key.Namespace
+			}
+			if s.route != "" && s.bind != wildcard {
+				s.route += "." + s.bind
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func selectsLabels(wanted, labels map[string]string) bool {
+	for name, value := range wanted {
+		if got, ok := labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// admits returns the domains under which a server serves a host of a VirtualService in a namespace: the narrower of both, where one
+// stands for the other.
+func (s *server) admits(host, namespace string) (domains []string) {
+	for _, h := range s.GetHosts() {
+		of, name, limited := strings.Cut(strings.ToLower(h), "/")
+		if !limited {
+			name = of
+		} else if of != "*" && of != namespace && (of != "." || s.gateway.key.Namespace != namespace) {
+			continue
+		}
+		switch {
+		case matches(name, host):
+			domains = append(domains, host)
+		case matches(host, name):
+			domains = append(domains, name)
+		}
+	}
+	slices.Sort(domains)
+	return slices.Compact(domains)
+}
+
+// names returns the hosts of a server without the namespaces that they are limited to.
+func (s *server) names() (names []string) {
+	for _, h := range s.GetHosts() {
+		_, name, limited := strings.Cut(strings.ToLower(h), "/")
+		if !limited {
+			name = strings.ToLower(h)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// gatewaysOf returns the names, with namespaces, of the gateways that an object in a namespace names, but for the one of all sidecars.
+func gatewaysOf(names []string, namespace string) (all []string) {
+	for _, name := range names {
+		switch {
+		case name == meshGateway:
+		case strings.Contains(name, "/"):
+			all = append(all, name)
+		default:
+			all = append(all, namespace+"/"+name)
+		}
+	}
+	return all
+}
+
+// bound says whether a VirtualService is bound to the gateway of a server, and visible there.
+func (s *server) bound(r *rule[*networking.VirtualService], p profile) bool {
+	return visibleTo(r.exportTo, r.key.Namespace, p.namespace) &&
+		slices.Contains(gatewaysOf(r.spec.GetGateways(), r.key.Namespace), s.gateway.key.FullName())
+}
+
+func (m *mesh) setGateway(key resource.Key, r *resource.Resource, spec *networking.Gateway, touched map[string]struct{}) {
+	touched[gatewayUnit] = struct{}{}
+	touched[gatewayPrefix+key.FullName()] = struct{}{}
+	delete(m.gateways, key)
+	if spec != nil {
+		m.gateways[key] = &gateway{key: key, created: r.Created(), version: r.Version(), spec: spec}
+	}
+}
+
+// onGateways returns what a host is to gateways of a profile, or nil: the VirtualServices that have it, the oldest first.
+func (m *mesh) onGateways(host string, p profile) *view {
+	v := &view{host: host, servers: m.servers(p), targets: make(map[string]target)}
+	var from strings.Builder
+	for _, s := range v.servers {
+		from.WriteString(s.gateway.key.FullName() + "\x00" + s.gateway.version + "\x00")
+	}
+	add := func(r *rule[*networking.VirtualService]) {
+		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) }) {
+			v.bound = append(v.bound, r)
+			m.describe(&from, v, r, p)
+		}
+	}
+	if host == gatewayUnit {
+		for _, r := range m.virtuals.exact[gatewayUnit] {
+			add(r)
+		}
+	} else {
+		for _, r := range append(slices.Clone(m.virtuals.exact[host]), m.virtuals.wild[host]...) {
+			add(r)
+		}
+		v.service = m.service(host, p.namespace)
+		m.describeService(&from, v, p)
+	}
+	if v.service == nil && len(v.bound) == 0 && host != gatewayUnit {
+		return nil
+	}
+	v.from = from.String() + p.credentials
+	return v
+}

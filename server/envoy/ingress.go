@@ -1,0 +1,159 @@
+package envoy
+
+import (
+	"cmp"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// addIngress adds what a gateway is told of a host, or of its listeners.
+func (t *told) addIngress(v *view, client profile) {
+	if v.host == gatewayUnit {
+		t.addListeners(v, client)
+		return
+	}
+	for _, s := range v.servers {
+		if s.route == "" {
+			continue
+		}
+		host := &routev3.VirtualHost{Name: hostPort(v.host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}
+		var domains []string
+		for _, r := range v.bound {
+			admitted := s.admits(v.host, r.key.Namespace)
+			if !s.bound(r, client) || len(admitted) == 0 {
+				continue
+			}
+			for _, d := range admitted {
+				if !slices.Contains(domains, inURL(d)) {
+					domains = append(domains, inURL(d))
+				}
+			}
+			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName()}
+			host.Routes = append(host.Routes, w.routes()...)
+		}
+		if len(domains) == 0 {
+			continue
+		}
+		// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
+		slices.SortStableFunc(host.Routes, func(a, b *routev3.Route) int { return cmp.Compare(rank(a), rank(b)) })
+		if s.GetTls().GetHttpsRedirect() {
+			host.RequireTls = routev3.VirtualHost_ALL
+		}
+		if t.hosts[s.route] == nil {
+			t.hosts[s.route] = newVirtualHost(domains, host)
+		}
+	}
+}
+
+func rank(r *routev3.Route) int {
+	if matchesAll(r.GetMatch()) {
+		return 1
+	}
+	return 0
+}
+
+// nobody is the virtual host of a gateway for whatever it does not have: 404.
+func nobody() *virtualHost {
+	return newVirtualHost([]string{"*"}, &routev3.VirtualHost{Name: "blackhole"})
+}
+
+// addListeners adds the listeners of all servers, and their routes, which are there even if they lead nowhere.
+func (t *told) addListeners(v *view, client profile) {
+	at := make(map[binding]*listenerv3.Listener)
+	used := make(map[binding]matching)
+	var order []binding
+	for _, s := range v.servers {
+		b := binding{s.bind, s.GetPort().GetNumber()}
+		if at[b] == nil {
+			order = append(order, b)
+			used[b] = make(matching)
+			at[b] = &listenerv3.Listener{
+				Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
+			}
+			if s.kind.encrypted() {
+				at[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
+			}
+		}
+		at[b].FilterChains = append(at[b].FilterChains, t.serverChains(v, &s, client, used[b])...)
+		if s.route != "" && t.hosts[s.route] == nil {
+			t.hosts[s.route] = nobody()
+		}
+	}
+	for _, b := range order {
+		if len(at[b].GetFilterChains()) > 0 {
+			t.listeners = append(t.listeners, entryOf(at[b]))
+		}
+	}
+}
+
+// serverChains returns what a listener has for a server. What others of its chains are for is left out.
+func (t *told) serverChains(v *view, s *server, client profile, used matching) (chains []*listenerv3.FilterChain) {
+	switch s.kind {
+	case serverHTTP:
+		if _, ok := used.add(nil, nil); ok {
+			chains = append(chains, s.httpChain())
+		}
+	case serverHTTPS:
+		if match, ok := used.add(s.names(), nil); ok {
+			c := s.httpChain()
+			c.FilterChainMatch = match
+			c.TransportSocket = t.terminate(s.GetTls(), client, []string{"h2", "http/1.1"})
+			chains = append(chains, c)
+		}
+	case serverTLS:
+		if match, ok := used.add(s.names(), nil); ok {
+			to := chain{stats: blackHole, to: []share{{blackHole, 1}}}
+			if all := s.connections(v, client, way.tcpChains); len(all) > 0 {
+				to = all[0]
+			}
+			chains = append(chains, &listenerv3.FilterChain{
+				FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+				TransportSocket: t.terminate(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy()},
+			})
+		}
+	case serverPass, serverTCP:
+		with := way.tcpChains
+		if s.kind == serverPass {
+			with = way.tlsChains
+		}
+		for _, c := range s.connections(v, client, with) {
+			if f := c.filterChain(used); f != nil {
+				chains = append(chains, f)
+			}
+		}
+	}
+	return chains
+}
+
+// connections returns where the VirtualServices that are bound to the server send connections.
+func (s *server) connections(v *view, client profile, with func(way) []chain) (all []chain) {
+	for _, r := range v.bound {
+		if !s.bound(r, client) {
+			continue
+		}
+		admitted := slices.ContainsFunc(r.hosts, func(h string) bool { return !isUnit(h) && len(s.admits(h, r.key.Namespace)) > 0 })
+		if admitted {
+			all = append(all, with(way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName()})...)
+		}
+	}
+	return all
+}
+
+func (s *server) httpChain() *listenerv3.FilterChain {
+	m := httpManager(statName("outbound_"+listenerName(s.bind, s.GetPort().GetNumber())), s.route)
+	m.UseRemoteAddress = wrapperspb.Bool(true)
+	m.ServerName = "istio-envoy"
+	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
+	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: wrapperspb.Bool(true), Cert: true, Dns: true, Uri: true}
+	return &listenerv3.FilterChain{
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", m)},
+	}
+}

@@ -1,0 +1,190 @@
+package envoy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// chain is where connections go that ask for some server names, or are made to some addresses, or all if it names none.
+type chain struct {
+	servers []string // in a TLS handshake; with an asterisk in front for all below a name
+	subnets []string
+	stats   string
+	to      []share
+}
+
+// share is a cluster and how much of what goes there it gets.
+type share struct {
+	cluster string
+	weight  uint32
+}
+
+func (c chain) equal(o chain) bool {
+	return c.stats == o.stats && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
+}
+
+func (c chain) proxy() *listenerv3.Filter {
+	p := &tcpv3.TcpProxy{StatPrefix: c.stats}
+	if len(c.to) == 1 {
+		p.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: c.to[0].cluster}
+	} else {
+		weighted := &tcpv3.TcpProxy_WeightedCluster{}
+		for _, s := range c.to {
+			weighted.Clusters = append(weighted.Clusters, &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
+		}
+		p.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
+	}
+	return networkFilter("envoy.filters.network.tcp_proxy", p)
+}
+
+// matching notes what the filter chains of a listener are for. Envoy refuses all of a listener in which two are for the same.
+type matching map[[2]string]bool // server name and range of addresses
+
+// add returns what is left for a chain that wants some server names and ranges of addresses, or false if nothing is.
+func (m matching) add(servers, subnets []string) (*listenerv3.FilterChainMatch, bool) {
+	out := &listenerv3.FilterChainMatch{}
+	var ranges []netip.Prefix
+	for _, s := range subnets {
+		if p, ok := prefixOf(s); ok && !slices.Contains(ranges, p) {
+			ranges = append(ranges, p)
+		}
+	}
+	if len(servers) == 0 || slices.Contains(servers, "*") {
+		servers = []string{""}
+	}
+	for _, name := range servers {
+		wants := [][2]string{{name, ""}}
+		if len(subnets) > 0 {
+			wants = wants[:0]
+			for _, p := range ranges {
+				wants = append(wants, [2]string{name, p.String()})
+			}
+		}
+		if len(wants) == 0 || strings.Contains(strings.TrimPrefix(name, "*."), "*") || slices.ContainsFunc(wants, func(w [2]string) bool { return m[w] }) {
+			continue
+		}
+		for _, w := range wants {
+			m[w] = true
+		}
+		out.ServerNames = append(out.ServerNames, name)
+	}
+	if len(out.GetServerNames()) == 0 {
+		return nil, false
+	}
+	if out.GetServerNames()[0] == "" {
+		out.ServerNames = nil
+	}
+	for _, p := range ranges {
+		out.PrefixRanges = append(out.PrefixRanges, &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}) //nolint:gosec // it is one
+	}
+	return out, true
+}
+
+func prefixOf(s string) (netip.Prefix, bool) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Masked(), true
+	}
+	a, err := netip.ParseAddr(s)
+	return netip.PrefixFrom(a, a.BitLen()), err == nil
+}
+
+// filterChain returns the chain as part of a listener, or nil if others are for all that it is for.
+func (c chain) filterChain(m matching) *listenerv3.FilterChain {
+	match, ok := m.add(c.servers, c.subnets)
+	if !ok {
+		return nil
+	}
+	out := &listenerv3.FilterChain{
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{c.proxy()},
+	}
+	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
+		out.FilterChainMatch = match
+	}
+	return out
+}
+
+// to returns a chain that leads to destinations.
+func (w way) to(routes []*networking.RouteDestination) chain {
+	var c chain
+	for _, r := range routes {
+		if r.GetDestination() != nil && (r.GetWeight() > 0 || len(routes) == 1) {
+			c.to = append(c.to, share{w.cluster(r.GetDestination()), uint32(max(r.GetWeight(), 1))}) //nolint:gosec // validated
+		}
+	}
+	switch len(c.to) {
+	case 0:
+		c.to, c.stats = []share{{blackHole, 1}}, blackHole
+	case 1:
+		c.stats = c.to[0].cluster
+	default:
+		c.stats = fmt.Sprintf("%s.%s", w.rule.key.Name, w.rule.key.Namespace)
+	}
+	return c
+}
+
+// tlsChains returns where the VirtualService sends TLS connections, by the server name for which they ask.
+func (w way) tlsChains() (all []chain) {
+	for _, r := range w.rule.spec.GetTls() {
+		for _, m := range r.GetMatch() {
+			if w.applies(m) {
+				c := w.to(r.GetRoute())
+				for _, s := range m.GetSniHosts() {
+					c.servers = append(c.servers, strings.ToLower(s))
+				}
+				c.subnets = m.GetDestinationSubnets()
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// tcpChains returns where the VirtualService sends connections.
+func (w way) tcpChains() (all []chain) {
+	for _, r := range w.rule.spec.GetTcp() {
+		if len(r.GetMatch()) == 0 {
+			return append(all, w.to(r.GetRoute()))
+		}
+		for _, m := range r.GetMatch() {
+			if w.applies(m) {
+				c := w.to(r.GetRoute())
+				c.subnets = m.GetDestinationSubnets()
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// chains returns where connections go that are made to a port of the service.
+func (v *view) chains(p *port, client profile) (all []chain) {
+	cluster := clusterName(p.number, "", v.service.host)
+	otherwise := chain{stats: cluster, to: []share{{cluster, 1}}}
+	w := way{view: v, rule: v.virtual, client: client, port: p.number}
+	switch {
+	case p.protocol == protocolTLS:
+		if v.virtual != nil {
+			all = w.tlsChains()
+		}
+		if len(all) == 0 {
+			otherwise.servers = []string{v.service.host}
+			all = []chain{otherwise}
+		}
+	case p.protocol.http():
+	default:
+		if v.virtual != nil {
+			all = w.tcpChains()
+		}
+		all = append(all, otherwise)
+	}
+	return all
+}

@@ -1,0 +1,76 @@
+package envoy
+
+import (
+	"slices"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// way is what it depends on where a VirtualService leads: who asks, and where.
+type way struct {
+	view    *view
+	rule    *rule[*networking.VirtualService]
+	client  profile
+	port    uint32
+	gateway string // namespace/name, if the client is one
+}
+
+// attributes are the conditions that matches of all protocols have in common.
+type attributes interface {
+	GetPort() uint32
+	GetGateways() []string
+	GetSourceLabels() map[string]string
+	GetSourceNamespace() string
+}
+
+// applies says whether a match is one for these clients and on this port.
+func (w way) applies(m attributes) bool {
+	if m.GetPort() != 0 && m.GetPort() != w.port {
+		return false
+	}
+	if len(m.GetGateways()) > 0 {
+		if w.gateway == "" {
+			return slices.Contains(m.GetGateways(), meshGateway)
+		}
+		return slices.Contains(gatewaysOf(m.GetGateways(), w.rule.key.Namespace), w.gateway)
+	}
+	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != w.client.namespace {
+		return false
+	}
+	return selectsLabels(m.GetSourceLabels(), w.client.labelMap())
+}
+
+// portOf returns the port of a destination: the one that it names, the one that the service has, if that is one, or else the one that was asked for.
+func (w way) portOf(d *networking.Destination) uint32 {
+	if d.GetPort() != nil {
+		return d.GetPort().GetNumber()
+	}
+	if t := w.view.targets[w.hostOf(d)]; len(t.ports) == 1 {
+		return t.ports[0]
+	}
+	return w.port
+}
+
+func (w way) hostOf(d *networking.Destination) string {
+	return wholeName(d.GetHost(), w.rule.key.Namespace)
+}
+
+// cluster returns the name of the cluster of a destination. One that does not exist has a cluster that does not either: requests get 503.
+func (w way) cluster(d *networking.Destination) string {
+	return clusterName(w.portOf(d), d.GetSubset(), w.hostOf(d))
+}
+
+// hashPolicy is what a destination's load balancing by hash is computed from, or nil.
+func (w way) hashPolicy(d *networking.Destination) *networking.LoadBalancerSettings_ConsistentHashLB {
+	t, ok := w.view.targets[w.hostOf(d)]
+	if !ok {
+		return nil
+	}
+	var subset *networking.Subset
+	for _, s := range t.policy.subsets {
+		if s.GetName() == d.GetSubset() {
+			subset = s
+		}
+	}
+	return t.policy.on(w.portOf(d), subset).GetLoadBalancer().GetConsistentHash()
+}
