@@ -23,7 +23,7 @@ func filled(b *testing.B, n int) (*Store, *memstore.Table, *writer) {
 	}
 	table.Apply(rs, nil)
 	table.MarkSynced()
-	w := &writer{path: s.path, now: time.Now}
+	w := &writer{own: anywhere, path: s.path, now: time.Now}
 	require.NoError(b, s.write(w, table))
 	return s, table, w
 }

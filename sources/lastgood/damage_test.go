@@ -28,7 +28,7 @@ func written(t *testing.T, n, objects, size int) (data []byte, tables []*memstor
 func versions(t *testing.T, n, objects, size int) (files [][]byte, tables []*memstore.Table) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	s := newStore(path, "rules", nil)
-	w := &writer{path: path, now: time.Now}
+	w := &writer{own: anywhere, path: path, now: time.Now}
 	table := synced()
 	for step := range n {
 		for i := range objects {

@@ -15,49 +15,28 @@ package lastgood
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"tributary/internal/flock"
 )
 
 // Dir is a state directory, which this process alone uses.
 type Dir struct {
 	path string
-	lock *os.File
+	lock *lock
 	log  *slog.Logger
 }
 
 // Open makes the directory at path if need be, and locks it. The error names the process that uses it, if one does.
 func Open(path string, log *slog.Logger) (*Dir, error) {
-	if err := os.MkdirAll(filepath.Join(path, "sources"), 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+	l := &lock{path: path}
+	if err := l.own(); err != nil {
+		return nil, errors.Join(err, l.release())
 	}
-	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
-	}
-	if err := flock.Lock(lock); err != nil {
-		other, _ := io.ReadAll(io.LimitReader(lock, 20))
-		_ = lock.Close()
-		if !errors.Is(err, flock.ErrLocked) {
-			return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
-		}
-		pid := strings.TrimSpace(string(other))
-		if pid == "" {
-			pid = "unknown" // it has not written it yet
-		}
-		return nil, fmt.Errorf("state directory %s is in use by another tributary, process %s; give each a stateDir of its own", path, pid)
-	}
-	// A file system that has no room for a few bytes is for the stores to report.
-	_ = lock.Truncate(0)
-	_, _ = lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-	return &Dir{path: path, lock: lock, log: log}, nil
+	return &Dir{path: path, lock: l, log: log}, nil
 }
 
 // Path returns where the directory is.
@@ -65,7 +44,9 @@ func (d *Dir) Path() string { return d.path }
 
 // Source returns the store of what is made of id, which must be fit for a file name. Who runs it says what the source is called.
 func (d *Dir) Source(id string) *Store {
-	return newStore(filepath.Join(d.path, "sources", id+".db"), id, d.log)
+	s := newStore(filepath.Join(d.path, "sources", id+".db"), id, d.log)
+	s.own = d.lock.own
+	return s
 }
 
 // Kept returns the ids of which something is kept, the one that was last written first.
@@ -90,6 +71,9 @@ func (d *Dir) Kept() ([]string, error) {
 // Unused removes what is kept of sources that are none of those with ids, if it was last written before a time; and, of whichever
 // source, what was set aside before it, and what a crash left half made.
 func (d *Dir) Unused(ids []string, before time.Time) error {
+	if err := d.lock.own(); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(filepath.Join(d.path, "sources"))
 	if err != nil {
 		return fmt.Errorf("state directory: %w", err)
@@ -134,4 +118,4 @@ func setAside(suffix string) (at time.Time, ok bool) {
 }
 
 // Close lets go of the directory. Nothing runs on its stores any more.
-func (d *Dir) Close() error { return d.lock.Close() }
+func (d *Dir) Close() error { return d.lock.release() }

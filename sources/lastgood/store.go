@@ -32,6 +32,7 @@ type Store struct {
 	path    string
 	log     *slog.Logger
 	now     func() time.Time
+	own     func() error  // makes sure of the directory before something new is put there, or taken away
 	maxSize int           // of the file in bytes, for tests; 0 for any
 	wake    chan struct{} // for Run; holds one
 	prints  prints
@@ -67,7 +68,7 @@ func newStore(path, source string, log *slog.Logger) *Store {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Store{
-		path: path, source: source, log: log, now: time.Now,
+		path: path, source: source, log: log, now: time.Now, own: func() error { return os.MkdirAll(filepath.Dir(path), 0o700) },
 		wake: make(chan struct{}, 1), guard: unguarded{}, status: Status{File: path},
 	}
 }
@@ -192,7 +193,7 @@ func (s *Store) Run(ctx context.Context, table memstore.Reader) {
 func (s *Store) writer() *writer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &writer{path: s.path, maxSize: s.maxSize, now: s.now}
+	w := &writer{path: s.path, own: s.own, maxSize: s.maxSize, now: s.now}
 	if s.whole != nil {
 		w.file, w.at, w.state, w.note = s.whole.file, s.whole.at, s.whole.state, s.whole.note
 		s.whole = nil
@@ -251,6 +252,9 @@ func (s *Store) report(err error) {
 
 // Forget removes what is kept of a source that is no more. It is not called while Run runs.
 func (s *Store) Forget() error {
+	if err := s.own(); err != nil {
+		return fmt.Errorf("forget source %s: %w", s.name(), err)
+	}
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget source %s: %w", s.name(), err)
 	}

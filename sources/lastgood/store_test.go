@@ -3,6 +3,7 @@ package lastgood
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -41,6 +42,9 @@ func synced(rs ...*resource.Resource) *memstore.Table {
 	t.MarkSynced()
 	return t
 }
+
+// anywhere says that a directory is there, and ours.
+func anywhere() error { return nil }
 
 // save has a store at path write table, and stop.
 func save(t require.TestingT, path string, table memstore.Reader) {
@@ -221,7 +225,7 @@ func TestAWholeFileIsGoneOnWith(t *testing.T) {
 func TestFilesDoNotGrowForEver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	table := synced()
-	w := &writer{path: path, now: time.Now}
+	w := &writer{own: anywhere, path: path, now: time.Now}
 	s := newStore(path, "rules", nil)
 	for i := range 200 {
 		table.Apply([]*resource.Resource{made(i, strings.Repeat("x", 1000))}, nil)
@@ -333,7 +337,7 @@ func (l *logged) String() string {
 func TestFullDisk(t *testing.T) {
 	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
 	table := synced(made(1, "one"))
-	w := &writer{path: s.path, now: time.Now, maxSize: 64 << 10}
+	w := &writer{own: anywhere, path: s.path, now: time.Now, maxSize: 64 << 10}
 	defer w.close()
 	require.NoError(t, s.write(w, table))
 	saved := synced(made(1, "one"))
@@ -345,7 +349,7 @@ func TestFullDisk(t *testing.T) {
 		require.NoError(t, err)
 		requireKept(t, saved, kept)
 	}
-	restarted := &writer{path: s.path, now: time.Now, maxSize: 64 << 10}
+	restarted := &writer{own: anywhere, path: s.path, now: time.Now, maxSize: 64 << 10}
 	require.Error(t, s.write(restarted, table), "nor can a new file be made")
 	require.NoFileExists(t, s.path+".new")
 	kept, err := s.Load()
@@ -401,7 +405,7 @@ func TestHistories(t *testing.T) {
 		guard := &guarding{held: make(map[resource.Key]Held)}
 		s.Guard(guard)
 		table := synced()
-		w := &writer{path: s.path, now: time.Now}
+		w := &writer{own: anywhere, path: s.path, now: time.Now}
 		defer func() { w.close() }()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "held", "print"}).Draw(t, "what") {
@@ -490,13 +494,65 @@ func TestLock(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
+// TestLockOutlivesWhatItIsOn has somebody clear a state directory under the process that uses it, or put another one in its place.
+func TestLockOutlivesWhatItIsOn(t *testing.T) {
+	for what, clear := range map[string]func(path string) error{
+		"cleared": func(path string) error {
+			return errors.Join(os.RemoveAll(filepath.Join(path, "sources")), os.Remove(filepath.Join(path, "lock")))
+		},
+		"removed": os.RemoveAll,
+		"replaced": func(path string) error {
+			return errors.Join(os.RemoveAll(path+".old"), os.Rename(path, path+".old"), os.Mkdir(path, 0o700))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "state")
+			one, err := Open(path, nil)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, one.Close()) }()
+			inUse := fmt.Sprintf("state directory %s is in use by another tributary, process %d; give each a stateDir of its own", path, os.Getpid())
+			s, table := one.Source("rules"), synced(made(1, "one"))
+			w := s.writer()
+			defer w.close()
+			require.NoError(t, s.write(w, table))
+
+			require.NoError(t, clear(path))
+			if what == "cleared" {
+				_, err := Open(path, nil)
+				require.ErrorContains(t, err, "is in use by another tributary")
+			}
+			table.Apply([]*resource.Resource{made(2, "two")}, nil)
+			require.NoError(t, s.write(w, table))
+			_, err = Open(path, nil)
+			require.EqualError(t, err, inUse, "it is locked again with what is written")
+
+			require.NoError(t, clear(path))
+			if what == "cleared" {
+				return
+			}
+			two, err := Open(path, nil)
+			require.NoError(t, err, "nobody can tell")
+			save(t, two.Source("rules").path, synced(made(3, "three")))
+			table.Apply([]*resource.Resource{made(4, "four")}, nil)
+			require.EqualError(t, s.write(w, table), inUse)
+			require.EqualError(t, s.Forget(), "forget source rules: "+inUse)
+			require.EqualError(t, one.Unused(nil, time.Now().Add(time.Hour)), inUse)
+			kept, err := two.Source("rules").Load()
+			require.NoError(t, err)
+			require.Len(t, kept.Resources, 1, "what the other one wrote")
+			require.NoError(t, two.Close())
+			require.NoError(t, s.write(w, table))
+		})
+	}
+}
+
 func TestClockStepsBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	clock := time.Now()
 	s := newStore(path, "rules", nil)
 	s.now = func() time.Time { return clock }
 	table := synced(made(1, "one"))
-	w := &writer{path: path, now: s.now}
+	w := &writer{own: anywhere, path: path, now: s.now}
 	require.NoError(t, s.write(w, table))
 	clock = clock.Add(-time.Hour)
 	table.Apply([]*resource.Resource{made(1, "two")}, nil)

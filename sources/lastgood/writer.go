@@ -19,6 +19,7 @@ import (
 // just read and found whole: so it never writes to a file of unknown condition. From then on it writes what changes.
 type writer struct {
 	path    string
+	own     func() error // see Store
 	maxSize int
 	now     func() time.Time
 
@@ -137,7 +138,7 @@ func (s *state) enterMeta(meta *bbolt.Bucket, note []byte) error {
 // rebuild makes a new file of everything, and puts it in the place of the old.
 func (w *writer) rebuild(now memstore.Snapshot, b besides) error {
 	w.close()
-	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
+	if err := w.own(); err != nil {
 		return err
 	}
 	next := state{guard: b.state, stored: w.now()}
