@@ -15,6 +15,8 @@ type DubboMapping struct {
 	ServicePorts map[string]int64 `json:"servicePorts,omitempty" jsonschema:"Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others."`
 	LabelParams  []string         `json:"labelParams,omitempty" jsonschema:"Parameters of providers that become labels of endpoints."`
 	VIPs         string           `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
+	Subsets      string           `json:"subsets,omitempty" jsonschema:"What each service's DestinationRule has subsets of: version or group. It makes sense where hostTemplate leaves that out. Default: no DestinationRule."`
+	WarmUp       Duration         `json:"warmUp,omitempty" jsonschema:"For how long a new endpoint has less than its share, which Envoy sees to; at most 24h. Default: not at all."`
 }
 
 func (s *DubboMapping) options() mapping.Options {
@@ -22,7 +24,10 @@ func (s *DubboMapping) options() mapping.Options {
 	for protocol, n := range s.ServicePorts {
 		ports[protocol] = int(n)
 	}
-	return mapping.Options{HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs}
+	return mapping.Options{
+		HostTemplate: s.HostTemplate, Namespace: s.Namespace, ServicePorts: ports, LabelParams: s.LabelParams, VIPs: s.VIPs,
+		Subsets: s.Subsets, WarmUp: time.Duration(s.WarmUp),
+	}
 }
 
 // complete fills in the defaults.
@@ -49,10 +54,29 @@ type Dubbo struct {
 	Grace     Duration `json:"grace,omitempty" jsonschema:"The same for an interface that was removed from the registry. Default: 30s."`
 
 	DubboMapping
+
+	Sidecars *DubboSidecars `json:"sidecars,omitempty" jsonschema:"Sidecars for the applications that call services, made of the consumers that register. Default: none."`
+}
+
+// DubboSidecars says how Sidecars are made of what applications consume. What is zero has the default of package dubbo.
+type DubboSidecars struct {
+	Namespace string   `json:"namespace,omitempty" jsonschema:"Namespace of the workloads that call. Default: default."`
+	Label     string   `json:"label,omitempty" jsonschema:"Label of these workloads that has the name of their application. Default: app."`
+	Hosts     []string `json:"hosts,omitempty" jsonschema:"What they see besides, as namespace/host. Default: ./* and istio-system/*."`
+	Grace     Duration `json:"grace,omitempty" jsonschema:"How long a host stays that the application does not call any more. Default: 10m."`
 }
 
 // Source returns the settings as package dubbo takes them.
 func (s *Dubbo) Source() dubbo.Settings {
+	made := s.settings()
+	if s.Sidecars != nil {
+		made.Mapping.Sidecars = &mapping.Sidecars{Namespace: s.Sidecars.Namespace, Label: s.Sidecars.Label, Hosts: s.Sidecars.Hosts}
+		made.SidecarGrace = time.Duration(s.Sidecars.Grace)
+	}
+	return made
+}
+
+func (s *Dubbo) settings() dubbo.Settings {
 	return dubbo.Settings{
 		RegisterMode: s.RegisterMode, Interfaces: s.Interfaces, SkipInterfaces: s.SkipInterfaces,
 		Applications: s.Applications, SkipApplications: s.SkipApplications, AskProviders: s.AskProviders,
@@ -85,6 +109,10 @@ func (s *Dubbo) where(address string) where {
 	made.Applications, made.SkipApplications = sorted(s.Applications), sorted(s.SkipApplications)
 	made.complete()
 	made.Delay, made.Resync, made.Hold, made.KeepEmpty, made.Grace = 0, 0, 0, 0, 0
+	if s.Sidecars != nil {
+		o := s.Source().Mapping.Sidecars.WithDefaults()
+		made.Sidecars = &DubboSidecars{Namespace: o.Namespace, Label: o.Label, Hosts: o.Hosts}
+	}
 	return where{address, made}
 }
 

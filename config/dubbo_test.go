@@ -31,6 +31,10 @@ func TestDubbo(t *testing.T) {
 		"{address: 'zookeeper://a', tlsSettings: {mode: MUTUAL}}":                 "configSources[0].tlsSettings",
 		"{address: 'zookeeper://a', tokenFile: t}":                                "tokenFile",
 		"{address: 'zookeeper://a', servicePorts: {dubbo: 70000}}":                "configSources[0].servicePorts: dubbo",
+		"{address: 'zookeeper://a', subsets: zone}":                               "configSources[0].subsets",
+		"{address: 'zookeeper://a', warmUp: 48h}":                                 "configSources[0].warmUp",
+		"{address: 'zookeeper://a', sidecars: {hosts: [all]}}":                    "configSources[0].sidecars.hosts",
+		"{address: 'zookeeper://a', sidecars: {}, registerMode: instance}":        "configSources[0].sidecars: ",
 		"{address: 'zookeeper://a', hostTemplate: '{service}'}":                   "configSources[0].hostTemplate",
 	} {
 		_, err := config.Parse("t.yaml", []byte("configSources: ["+text+"]"))

@@ -58,7 +58,12 @@ func TestIdentity(t *testing.T) {
 			"address: 'zookeeper://a:1'",
 			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all", "askProviders: true"},
 			[]string{"transform: {namespaces: {a: b}}"},
-			[]string{"interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false"},
+			[]string{"interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false", "subsets: version", "warmUp: 1m", "sidecars: {}"},
+		},
+		{
+			"address: 'zookeeper://a:1', sidecars: {label: app}",
+			[]string{"hold: 3m"},
+			nil, nil,
 		},
 		{
 			"address: 'nacos://a:1?kind=services'",

@@ -53,6 +53,8 @@ type Settings struct {
 	KeepEmpty time.Duration
 	// Grace is the same for an interface that was removed from the registry. Default: 30s.
 	Grace time.Duration
+	// SidecarGrace is how long a Sidecar keeps a host that its application is not listed as a consumer of any more. Default: 10m.
+	SidecarGrace time.Duration
 
 	TLS *adsc.TLS
 
@@ -73,6 +75,7 @@ const (
 	defaultHold      = 2 * time.Minute
 	defaultKeepEmpty = 24 * time.Hour
 	defaultGrace     = 30 * time.Second
+	defaultSidecar   = 10 * time.Minute
 )
 
 // The values of Settings.RegisterMode.
@@ -162,6 +165,7 @@ func (s *Settings) complete() error {
 		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
 		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
 		{"grace", &s.Grace, defaultGrace, time.Millisecond, 24 * time.Hour},
+		{"sidecars.grace", &s.SidecarGrace, defaultSidecar, time.Millisecond, 365 * 24 * time.Hour},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard
@@ -176,6 +180,9 @@ func (s *Settings) complete() error {
 	case modeAll, modeInterface, modeInstance:
 	default:
 		return fmt.Errorf("registerMode: want %s, %s or %s, got %q", modeAll, modeInterface, modeInstance, s.RegisterMode)
+	}
+	if s.Mapping.Sidecars != nil && s.RegisterMode == modeInstance {
+		return fmt.Errorf("sidecars: consumers register as such of interfaces, which registerMode %s leaves out", modeInstance)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 		}
 	}
 	g.Contents = r.contents(now)
+	g.Contents = append(g.Contents, r.sidecars(now, len(g.Contents) > 0)...)
 	g.Next = r.expire(now)
 	g.Health = r.health(now)
 	return g
@@ -41,7 +42,7 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 // ready reports whether enough is known to begin, or when to look again.
 func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
 	s := r.state
-	if r.down != "" || !s.settled() || r.refused() {
+	if r.down != "" || !s.settled(r.consumers()) || r.refused() {
 		r.asked = time.Time{}
 		return time.Hour, false
 	}
@@ -139,6 +140,7 @@ func (r *run) expire(now time.Time) time.Duration {
 			return time.Millisecond
 		}
 	}
+	next = absence.Earlier(next, s.consuming.next(r.settings.SidecarGrace))
 	if next.IsZero() {
 		return time.Hour
 	}

@@ -9,6 +9,7 @@ import (
 
 	"tributary/internal/publisher"
 	"tributary/internal/worker"
+	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
@@ -36,6 +37,8 @@ type run struct {
 	up      bool      // it could be, at some time
 	asked   time.Time // since when all is read but what instances serve
 	started bool      // something was published
+
+	begunSidecars bool // those of an earlier run were looked at
 }
 
 // Run publishes what the registry has until ctx ends.
@@ -61,19 +64,24 @@ func newRun(s *Source, sink sources.Sink) *run {
 func (r *run) loop(ctx context.Context) error {
 	recaller, _ := r.sink.(sources.Recaller)
 	for _, group := range r.sink.Groups() {
-		var held []mapping.Restored
+		var published []*resource.Resource
 		if recaller != nil {
-			held = mapping.Restore(recaller.Published(group))
+			published = recaller.Published(group)
 		}
-		r.state.restore(group, held)
+		if !r.state.restoreSidecar(group, published) {
+			r.state.restore(group, mapping.Restore(published))
+		}
 	}
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
-	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r)) }) // which ends all, though it only gave up
+	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, r.consumers())) }) // which ends all, though it only gave up
 	publisher.Run(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
+
+// consumers reports whether it is wanted what applications consume.
+func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
 
 // ring has what changed published and reported.
 func (r *run) ring() {
@@ -148,6 +156,25 @@ func (r *run) Rules(name string, all []registry.Registered, err error) {
 			i.trouble = err
 		default:
 			s.takeRules(name, all)
+		}
+	})
+}
+
+// Consumers implements registry.Listener.
+func (r *run) Consumers(name string, all []registry.Registered, err error) {
+	if !r.consumers() {
+		return
+	}
+	r.change(func(s *state) {
+		i := s.interfaces[name]
+		switch {
+		case i == nil:
+		case err != nil:
+			i.called = true // those that were known stay
+			i.trouble = err
+		default:
+			i.called = true
+			s.takeConsumers(name, all)
 		}
 	})
 }

@@ -5,127 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/memstore"
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
-	"tributary/sources/guard"
 )
-
-// rig is a source that runs on a ZooKeeper of the test.
-type rig struct {
-	t          *testing.T
-	server     *zktest.Server
-	source     *Source
-	table      *memstore.Table
-	supervisor *sources.Supervisor
-	stop       func()
-}
-
-// start runs a source; change changes it before.
-func start(t *testing.T, server *zktest.Server, settings Settings, change ...func(*Source)) *rig {
-	t.Helper()
-	b := &rig{t: t, server: server, table: &memstore.Table{}}
-	b.source = sourceOf(t, server, settings)
-	for _, c := range change {
-		c(b.source)
-	}
-	b.supervisor = sources.NewSupervisor(sources.Options{
-		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
-	})
-	require.NoError(t, b.supervisor.Add(sources.Spec{Name: "dubbo", Source: b.source, Table: b.table, Partial: true, Guard: guard.Settings{Off: true}}))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- b.supervisor.Run(ctx) }()
-	b.stop = func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}
-	t.Cleanup(func() { b.stop() })
-	return b
-}
-
-// idle is a source that does nothing.
-type idle struct{}
-
-func (idle) Run(ctx context.Context, _ sources.Sink) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// restart runs a new source on what the old one published, after meanwhile.
-func (b *rig) restart(settings Settings, meanwhile func()) {
-	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}))
-	meanwhile()
-	b.source = sourceOf(b.t, b.server, settings)
-	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}))
-}
-
-func (b *rig) await(what string, ok func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		require.True(b.t, time.Now().Before(end), "waited in vain until %s: %v; status %+v", what, b.show(), b.status())
-	}
-}
-
-func (b *rig) status() sources.Status { return b.supervisor.Status()[0] }
-
-func (b *rig) awaitSync() {
-	b.t.Helper()
-	b.await("synced", b.table.Synced)
-}
-
-// show returns what is served: "name address:port*weight…".
-func (b *rig) show() (all []string) {
-	for r := range b.table.Snapshot().All() {
-		spec, err := r.Spec()
-		require.NoError(b.t, err)
-		line := r.Key().Name
-		for _, e := range spec.(*networking.ServiceEntry).Endpoints {
-			for _, port := range e.Ports {
-				line += fmt.Sprintf(" %s:%d*%d", e.Address, port, e.Weight)
-			}
-		}
-		all = append(all, line)
-	}
-	return all
-}
-
-// awaitAll waits until exactly that is served.
-func (b *rig) awaitAll(want ...string) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
-}
-
-// patiently are settings with which nothing that is in doubt goes while a test runs.
-func patiently() Settings {
-	s := quickly()
-	s.Hold, s.KeepEmpty, s.Grace = time.Hour, time.Hour, time.Hour
-	return s
-}
-
-// node is the path of a provider, at the time that it started.
-func node(iface, address, params string, started int) string {
-	text := fmt.Sprintf("dubbo://%s/%s?application=app&interface=%s&timestamp=%d", address, iface, iface, 1_700_000_000_000+started)
-	if params != "" {
-		text += "&" + params
-	}
-	return "/dubbo/" + iface + "/providers/" + url.QueryEscape(text)
-}
-
-const leaf = "127.0.0.1" // what Curator writes into nodes
 
 func TestLastProviderLeavesNoEndpoints(t *testing.T) {
 	s := zktest.New()

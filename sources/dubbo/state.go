@@ -30,6 +30,7 @@ type state struct {
 	dirty        map[string]bool               // interfaces to publish
 	restored     map[string]bool               // interfaces that an earlier run published, and that this one has not
 	suspicion    absence.Suspicion
+	consuming    *consuming
 	released     bool // what stayed only because nothing was known of some instance may go
 }
 
@@ -52,6 +53,7 @@ type iface struct {
 	there     bool // it has a place for providers
 	removed   bool // it had one
 	ruled     bool // its rules were read, or cannot be
+	called    bool // its consumers were read, or cannot be
 	trouble   error
 	providers []provider.Provider
 	told      []provider.Configurator // the rules that are listed
@@ -91,7 +93,7 @@ func newState(m *mapping.Mapper, place string) *state {
 	return &state{
 		mapper: m, place: place, interfaces: map[string]*iface{}, applications: map[string]*application{},
 		records: map[string]map[provider.ID]record{}, names: map[provider.ID]mapping.Name{}, served: map[string]map[*instance]bool{},
-		dirty: map[string]bool{}, restored: map[string]bool{},
+		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
 }
 
@@ -180,8 +182,9 @@ func (s *state) takeInterfaces(names []string) {
 	}
 	for name, i := range s.interfaces {
 		if !there[name] && !i.removed {
-			i.settled, i.read, i.ruled, i.removed, i.there, i.trouble = true, true, true, true, false, nil
+			i.settled, i.read, i.ruled, i.called, i.removed, i.there, i.trouble = true, true, true, true, true, false, nil
 			i.providers, i.told, i.warnings = nil, nil, nil
+			s.takeConsumers(name, nil)
 			s.dirty[name] = true
 		}
 	}
@@ -409,6 +412,12 @@ func (s *state) content(name string, warnings []string) sources.Content {
 	c := sources.Content{Group: name, Warnings: warnings}
 	for _, service := range s.services(name) {
 		rs, warned, err := s.mapper.Entries(service)
+		if err == nil {
+			var rule *resource.Resource
+			if rule, err = s.mapper.Rule(service); rule != nil {
+				rs = append(rs, rule)
+			}
+		}
 		if err != nil {
 			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
 		}
@@ -421,15 +430,15 @@ func (s *state) content(name string, warnings []string) sources.Content {
 }
 
 // settled reports whether all that the registry had at the start was read, or cannot be. One that cannot be read does not hold up the
-// others; if it is all of them, we may not read the registry.
-func (s *state) settled() bool {
+// others; if it is all of them, we may not read the registry. consumers says whether these are wanted.
+func (s *state) settled(consumers bool) bool {
 	for _, l := range s.listed {
 		if !l.read {
 			return false
 		}
 	}
 	for _, i := range s.interfaces {
-		if !i.settled || !i.ruled {
+		if !i.settled || !i.ruled || consumers && !i.called {
 			return false
 		}
 	}

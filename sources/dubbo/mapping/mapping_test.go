@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
@@ -31,6 +33,7 @@ type golden struct {
 	Options       mapping.Options
 	Nodes         []string
 	Configurators []string
+	Consumers     []string
 }
 
 func TestGolden(t *testing.T) {
@@ -64,7 +67,7 @@ func TestGolden(t *testing.T) {
 				require.True(t, ok)
 				rules = append(rules, rule)
 			}
-			out := "# " + g.Why + "\n" + show(t, m, all, rules)
+			out := "# " + g.Why + "\n" + show(t, m, all, rules) + showConsumers(t, m, all, g.Consumers)
 			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
 			if *update {
 				require.NoError(t, os.WriteFile(want, []byte(out), 0o644))
@@ -112,10 +115,60 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rule
 			warnings = append(warnings, "reject: "+err.Error())
 		}
 		rs, warnings = append(rs, made...), append(warnings, warned...)
+		rule, err := m.Rule(*s)
+		require.NoError(t, err)
+		if rule != nil {
+			rs = append(rs, rule)
+		}
 	}
 	slices.Sort(warnings)
 	requireValid(t, rs)
 	return rs, warnings
+}
+
+// showConsumers shows what becomes of consumers of providers, by application.
+func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, consumers []string) string {
+	var ids []provider.ID
+	for _, p := range all {
+		ids = append(ids, m.ServiceOf(p.ID))
+	}
+	names, hosts := m.Names(ids), map[string][]string{}
+	for _, node := range consumers {
+		u, err := provider.ParseNode(node)
+		require.NoError(t, err)
+		c, ok := u.Consumer()
+		require.True(t, ok)
+		c.ID = m.ServiceOf(c.ID)
+		hosts[c.Application] = slices.Concat(hosts[c.Application])
+		for id, n := range names {
+			if c.Consumes(id) {
+				hosts[c.Application] = append(hosts[c.Application], n.Host)
+			}
+		}
+	}
+	var rs []*resource.Resource
+	for _, app := range slices.Sorted(maps.Keys(hosts)) {
+		r, err := m.Sidecar(app, hosts[app])
+		require.NoError(t, err)
+		rs = append(rs, r)
+		slices.Sort(hosts[app])
+		if app == "short" {
+			hosts[app] = []string{"*"}
+		}
+		require.Equal(t, slices.Compact(hosts[app]), m.Consumed([]*resource.Resource{r})[app])
+	}
+	requireValid(t, rs)
+	return text(t, rs)
+}
+
+func text(t require.TestingT, rs []*resource.Resource) string {
+	var b strings.Builder
+	for _, r := range rs {
+		y, err := resource.MarshalYAML(r)
+		require.NoError(t, err)
+		fmt.Fprintf(&b, "---\n# %s\n%s", r.Origin(), y)
+	}
+	return b.String()
 }
 
 func show(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) string {
@@ -124,12 +177,7 @@ func show(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules 
 	for _, w := range warnings {
 		fmt.Fprintf(&b, "# warning: %s\n", w)
 	}
-	for _, r := range rs {
-		y, err := resource.MarshalYAML(r)
-		require.NoError(t, err)
-		fmt.Fprintf(&b, "---\n# %s\n%s", r.Origin(), y)
-	}
-	return b.String()
+	return b.String() + text(t, rs)
 }
 
 func requireValid(t require.TestingT, rs []*resource.Resource) {
@@ -147,7 +195,10 @@ func requireValid(t require.TestingT, rs []*resource.Resource) {
 		keys[r.Key()] = true
 		spec, err := r.Spec()
 		require.NoError(t, err)
-		se := spec.(*networking.ServiceEntry)
+		se, ok := spec.(*networking.ServiceEntry)
+		if !ok {
+			continue
+		}
 		require.Len(t, se.Hosts, 1)
 		a := r.Annotations()
 		owner := fmt.Sprintf("%q %q %q", a["tributary/dubbo-interface"], a["tributary/dubbo-group"], a["tributary/dubbo-version"])
@@ -189,6 +240,8 @@ func TestAnyRegistry(t *testing.T) {
 			HostTemplate: rapid.SampledFrom([]string{"", "{interface}.dubbo", "{group}.{version}.{interface}", "{interface}-{version}"}).Draw(t, "template"),
 			VIPs:         rapid.SampledFrom([]string{"", "all", "none"}).Draw(t, "vips"),
 			LabelParams:  []string{"env", "a/b"},
+			Subsets:      rapid.SampledFrom([]string{"", "version", "group"}).Draw(t, "subsets"),
+			WarmUp:       rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "warm-up"),
 			ServicePorts: rapid.SampledFrom([]map[string]int{nil, {"dubbo": 50051}, {"weird": 20880, "tri": 1}}).Draw(t, "ports"),
 		}
 		m, err := mapping.New(o, vips{})
@@ -200,6 +253,7 @@ func TestAnyRegistry(t *testing.T) {
 		require.Equal(t, first, show(t, m, shuffled, nil), "order matters")
 
 		rs, _ := mapAll(t, m, all, nil)
+		rs = slices.DeleteFunc(rs, func(r *resource.Resource) bool { return r.Key().Kind != resource.ServiceEntry })
 		for i, one := range mapping.Restore(rs) {
 			spec, err := rs[i].Spec()
 			require.NoError(t, err)
@@ -263,6 +317,13 @@ func TestOptions(t *testing.T) {
 		"namespace":    {Namespace: "No"},
 		"vips":         {VIPs: "some"},
 		"labelParams":  {LabelParams: []string{"a b"}},
+		"subsets":      {Subsets: "zone"},
+		"warmUp":       {WarmUp: -time.Second},
+
+		"sidecars.namespace": {Sidecars: &mapping.Sidecars{Namespace: "No"}},
+		"sidecars.label":     {Sidecars: &mapping.Sidecars{Label: "a b"}},
+		"sidecars.hosts":     {Sidecars: &mapping.Sidecars{Hosts: []string{"everything"}}},
+
 		"servicePorts": {ServicePorts: map[string]int{"dubbo": 1, "tri": 1}},
 	} {
 		_, err := mapping.New(o, nil)

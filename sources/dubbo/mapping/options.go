@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"tributary/internal/names"
 )
@@ -25,6 +26,12 @@ type Options struct {
 	// VIPs says which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none.
 	// Default: tcp.
 	VIPs string
+	// Subsets is what subsets a service's DestinationRule has: version, group, or none. Default: none.
+	Subsets string
+	// WarmUp is for how long a new endpoint has less than its share. Default: not at all.
+	WarmUp time.Duration
+	// Sidecars says how Sidecars are made of what applications consume; nil for none.
+	Sidecars *Sidecars
 }
 
 // The values of Options.VIPs.
@@ -41,6 +48,15 @@ const (
 
 var placeholder = regexp.MustCompile(`[-.]?\{[^}]*\}`)
 
+// The values of Options.Subsets.
+const (
+	subsetsVersion = "version"
+	subsetsGroup   = "group"
+)
+
+// maxWarmUp is the longest time for which an endpoint has less than its share.
+const maxWarmUp = 24 * time.Hour
+
 // WithDefaults returns the options with the defaults in the place of what is not set.
 func (o Options) WithDefaults() Options {
 	if o.HostTemplate == "" {
@@ -51,6 +67,10 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.VIPs == "" {
 		o.VIPs = vipsTCP
+	}
+	if o.Sidecars != nil {
+		s := o.Sidecars.WithDefaults()
+		o.Sidecars = &s
 	}
 	return o
 }
@@ -72,6 +92,17 @@ func (o Options) validate() error {
 	}
 	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
 		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
+	}
+	if !slices.Contains([]string{"", subsetsVersion, subsetsGroup}, o.Subsets) {
+		return fmt.Errorf("subsets: want %s or %s, got %q", subsetsVersion, subsetsGroup, o.Subsets)
+	}
+	if o.WarmUp < 0 || o.WarmUp > 0 && o.WarmUp < time.Millisecond || o.WarmUp > maxWarmUp {
+		return fmt.Errorf("warmUp: want 1ms to %s, got %s", maxWarmUp, o.WarmUp)
+	}
+	if o.Sidecars != nil {
+		if err := o.Sidecars.validate(); err != nil {
+			return err
+		}
 	}
 	for _, key := range o.LabelParams {
 		if !names.IsLabelKey(key) {

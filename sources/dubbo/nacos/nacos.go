@@ -50,8 +50,11 @@ func New(a Address, config client.TLS, interval, resync time.Duration) *Registry
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, wantsConsumers bool) error {
 	l := newListener(to)
+	read := func(category string) bool {
+		return category == providers || category == configurators || category == consumers && wantsConsumers
+	}
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
@@ -61,20 +64,19 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
 	}, l)
 }
 
-// The categories of what is registered at interface level, of which others are not read: consumers, routers.
+// The categories of what is registered at interface level. Routers are not read.
 const (
 	providers     = "providers"
 	configurators = "configurators"
+	consumers     = "consumers"
 )
-
-func read(category string) bool { return category == providers || category == configurators }
 
 // partOf returns of what interface a service is a part that is registered at interface level, as category:interface:version:group. Others, which are
 // those of applications, have no category.
 func partOf(name string) (category, iface string) {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
-	case providers, configurators, "consumers", "routers":
+	case providers, configurators, consumers, "routers":
 		iface, _, _ = strings.Cut(rest, ":")
 		return category, iface
 	}
@@ -173,6 +175,7 @@ func (l *listener) Services(_ string, names []string, err error) {
 	l.to.Applications(applications, nil)
 	for _, name := range interfaces { // one may have a service less, or none
 		l.tell(configurators, name)
+		l.tell(consumers, name)
 		l.tell(providers, name)
 	}
 }
@@ -237,6 +240,8 @@ func (l *listener) hand(category, iface string, all []registry.Registered, err e
 		l.to.Providers(iface, all, err)
 	case configurators:
 		l.to.Rules(iface, all, err)
+	case consumers:
+		l.to.Consumers(iface, all, err)
 	}
 }
 

@@ -45,6 +45,12 @@ func (h *heard) Rules(iface string, all []registry.Registered, err error) {
 	}
 }
 
+func (h *heard) Consumers(iface string, all []registry.Registered, err error) {
+	if len(all) > 0 || err != nil {
+		h.say("consumers %s %d %v", iface, len(all), err)
+	}
+}
+
 func (h *heard) Instances(application string, ids []string, err error) {
 	h.say("instances %s %v %v", application, ids, err)
 }

@@ -74,6 +74,27 @@ func (u URL) Provider() (p Provider, ok bool, err error) {
 	return p, true, p.check()
 }
 
+// Consumer is an application that calls services: those of a group and version of an interface, or several.
+type Consumer struct {
+	Application string
+	ID          // the group may be several, with commas; * is any group, and any version
+}
+
+// wildcard is what a consumer has of a group or version if it takes all.
+const wildcard = "*"
+
+// Consumer returns the consumer that a URL registers, or false if it is none.
+func (u URL) Consumer() (Consumer, bool) {
+	c := Consumer{u.Params["application"], newID(cmp.Or(u.Params["interface"], u.Path), u.Params["group"], u.Params["version"])}
+	return c, u.Protocol == "consumer" && c.Application != "" && c.Interface != ""
+}
+
+// Consumes reports whether the consumer calls a service.
+func (c Consumer) Consumes(id ID) bool {
+	return c.Interface == id.Interface && (c.Version == wildcard || c.Version == id.Version) &&
+		(c.Group == wildcard || slices.Contains(strings.Split(c.Group, ","), id.Group))
+}
+
 // check refuses what cannot be called.
 func (p Provider) check() error {
 	switch {

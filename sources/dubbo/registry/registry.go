@@ -11,9 +11,9 @@ import (
 
 // Registry is where providers register.
 type Registry interface {
-	// Watch reads everything, and tells to of it and of each change, until ctx ends. It returns when everything that it started has
-	// ended: an error of ctx, or one that says why it could not begin.
-	Watch(ctx context.Context, to Listener) error
+	// Watch reads everything, and tells to of it and of each change, until ctx ends; of consumers only if they are wanted. It returns when everything
+	// that it started has ended: an error of ctx, or one that says why it could not begin.
+	Watch(ctx context.Context, to Listener, consumers bool) error
 	// Metadata returns what the metadata report has of a revision of an application, or ErrAbsent. It is called while Watch runs.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 	// Mapped returns the interfaces that applications are said to serve. It is called while Watch runs.
@@ -32,6 +32,8 @@ type Listener interface {
 	Providers(iface string, all []Registered, err error)
 	// Rules are the configurators of an interface. There need not be a place for them.
 	Rules(iface string, all []Registered, err error)
+	// Consumers are those that registered as callers of an interface. There need not be a place for them.
+	Consumers(iface string, all []Registered, err error)
 	// Instances are the ids of those of an application, and Instance is one of them: nil for one that is not Dubbo's.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i *provider.Instance, err error)

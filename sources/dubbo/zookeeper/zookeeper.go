@@ -46,13 +46,14 @@ const applications = "/services"
 // watch is what one connection reads.
 type watch struct {
 	// read-only
-	conn   Conn
-	to     registry.Listener
-	group  string // path
-	apps   string // path
-	resync time.Duration
-	turns  chan struct{}
-	loops  *worker.Group
+	conn      Conn
+	to        registry.Listener
+	consumers bool   // are wanted
+	group     string // path
+	apps      string // path
+	resync    time.Duration
+	turns     chan struct{}
+	loops     *worker.Group
 
 	mu      sync.Mutex
 	up      chan struct{} // closed when there is a session again
@@ -61,9 +62,9 @@ type watch struct {
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, consumers bool) error {
 	for ctx.Err() == nil {
-		if err := r.watch(ctx, to); err != nil {
+		if err := r.watch(ctx, to, consumers); err != nil {
 			return err
 		}
 	}
@@ -73,11 +74,11 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener) error {
 // watch reads by one connection, until ctx ends or the connection has been without a session for as long as one lasts. A connection remembers
 // what it has seen, and servers that have seen less refuse it, as all do after ZooKeeper lost its data; a new connection has seen nothing. Our
 // session is of no worth by itself: nothing of ours lives in it.
-func (r *Registry) watch(ctx context.Context, to registry.Listener) error {
+func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bool) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
+		to: to, consumers: consumers, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()
@@ -246,14 +247,20 @@ func decode(node string) string {
 // iface follows what is below an interface's node.
 func (w *watch) iface(ctx context.Context, node string) {
 	name, path := decode(node), w.group+"/"+node
-	w.loops.Go(func() {
-		follow(ctx, w, path+"/configurators", w.children(), w.exists, func(rules []string, err error) {
-			if errors.Is(err, registry.ErrAbsent) {
-				rules, err = nil, nil
-			}
-			w.to.Rules(name, readAll(rules), err)
+	beside := func(node string, tell func(iface string, all []registry.Registered, err error)) {
+		w.loops.Go(func() {
+			follow(ctx, w, path+"/"+node, w.children(), w.exists, func(nodes []string, err error) {
+				if errors.Is(err, registry.ErrAbsent) {
+					nodes, err = nil, nil
+				}
+				tell(name, readAll(nodes), err)
+			})
 		})
-	})
+	}
+	beside("configurators", w.to.Rules)
+	if w.consumers {
+		beside("consumers", w.to.Consumers)
+	}
 	follow(ctx, w, path+"/providers", w.children(), w.exists, func(nodes []string, err error) { w.to.Providers(name, readAll(nodes), err) })
 }
 

@@ -1,0 +1,65 @@
+package mapping
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/internal/names"
+	"tributary/resource"
+)
+
+// Rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of the endpoints, of which there is more
+// than one only if the host does not tell these apart; and it has Envoy give a new endpoint its share little by little, as Dubbo's consumers do. That
+// is Envoy's to do, and not a weight that grows here: what is served depends on nothing but what is registered.
+func (m *Mapper) Rule(s Service) (*resource.Resource, error) {
+	if m.o.Subsets == "" && m.o.WarmUp == 0 {
+		return nil, nil
+	}
+	rule := &networking.DestinationRule{Host: s.Name.Host, Subsets: m.subsets(s.Endpoints)}
+	if m.o.WarmUp > 0 {
+		rule.TrafficPolicy = &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
+			LbPolicy: &networking.LoadBalancerSettings_Simple{Simple: networking.LoadBalancerSettings_LEAST_REQUEST},
+			Warmup:   &networking.WarmupConfiguration{Duration: durationpb.New(m.o.WarmUp)},
+		}}
+	}
+	return resource.New(resource.Meta{
+		Key:    resource.Key{Kind: resource.DestinationRule, Namespace: m.o.Namespace, Name: s.Name.base},
+		Origin: resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
+	}, rule)
+}
+
+// subsets returns a subset for each value of the label that tells them apart.
+func (m *Mapper) subsets(endpoints []Endpoint) (all []*networking.Subset) {
+	if m.o.Subsets == "" {
+		return nil
+	}
+	values := map[string]bool{}
+	for _, e := range endpoints {
+		if v := e.Labels[m.o.Subsets]; v != "" {
+			values[v] = true
+		}
+	}
+	for name, value := range subsetNames(slices.Sorted(maps.Keys(values))) {
+		all = append(all, &networking.Subset{Name: name, Labels: map[string]string{m.o.Subsets: value}})
+	}
+	slices.SortFunc(all, func(a, b *networking.Subset) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// subsetNames gives values, which are in order, names of their own: 1.0.0 is 1-0-0, and of several that would be the same all but the one that is that have a hash.
+func subsetNames(values []string) map[string]string {
+	of := map[string]string{}
+	slices.SortStableFunc(values, func(a, b string) int { return names.Distance(a) - names.Distance(b) })
+	for _, v := range values {
+		name := names.Clean(v)
+		if _, taken := of[name]; taken || name == "" {
+			name = names.Hashed(name, v, names.MaxLabel)
+		}
+		of[name] = v
+	}
+	return of
+}

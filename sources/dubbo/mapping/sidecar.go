@@ -1,0 +1,108 @@
+package mapping
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/internal/names"
+	"tributary/resource"
+)
+
+// Sidecars say how Sidecars are made of what applications consume. Zero values stand for the defaults.
+type Sidecars struct {
+	// Namespace is that of the workloads that consume. Default: default.
+	Namespace string
+	// Label is the one of these workloads that has the name of their application. Default: app.
+	Label string
+	// Hosts are what these workloads see besides what they consume, as namespace/host. Default: ./* and istio-system/*.
+	Hosts []string
+}
+
+// WithDefaults returns the options with the defaults in the place of what is not set.
+func (s Sidecars) WithDefaults() Sidecars {
+	if s.Namespace == "" {
+		s.Namespace = "default"
+	}
+	if s.Label == "" {
+		s.Label = "app"
+	}
+	if s.Hosts == nil {
+		s.Hosts = []string{"./*", "istio-system/*"}
+	}
+	return s
+}
+
+func (s Sidecars) validate() error {
+	if !names.IsDNSLabel(s.Namespace) {
+		return fmt.Errorf("sidecars.namespace: %q is none", s.Namespace)
+	}
+	if !names.IsLabelKey(s.Label) {
+		return fmt.Errorf("sidecars.label: %q cannot be the key of a label", s.Label)
+	}
+	for _, h := range s.Hosts {
+		namespace, host, ok := strings.Cut(h, "/")
+		if wild := namespace == "." || namespace == "*" || namespace == "~"; !ok || !wild && !names.IsDNSLabel(namespace) || host != "*" && !names.IsHost(strings.TrimPrefix(host, "*.")) {
+			return fmt.Errorf("sidecars.hosts: want namespace/host, such as ./*, got %q", h)
+		}
+	}
+	return nil
+}
+
+// Sidecar returns the Sidecar of an application that consumes the services of hosts. It is an error if it cannot have one.
+func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource, error) {
+	place := strings.ToValidUTF8("consumers of application "+application, "?")
+	if !names.IsLabelText(application) {
+		return nil, fmt.Errorf("%s: its name cannot be the value of a label, by which its workloads are known", place)
+	}
+	egress := make([]string, 0, len(hosts)+len(m.o.Sidecars.Hosts))
+	for _, h := range hosts {
+		if !strings.Contains(h, ".") { // which a Sidecar cannot name, so that it sees all
+			egress = []string{m.o.Namespace + "/*"}
+			break
+		}
+		egress = append(egress, m.o.Namespace+"/"+h)
+	}
+	egress = append(egress, m.o.Sidecars.Hosts...)
+	slices.Sort(egress)
+	if egress = slices.Compact(egress); len(egress) == 0 {
+		egress = []string{"~/*"} // nothing
+	}
+	return resource.New(resource.Meta{
+		Key:         resource.Key{Kind: resource.Sidecar, Namespace: m.o.Sidecars.Namespace, Name: names.Label(application, application)},
+		Annotations: map[string]string{annotationApplication: application},
+		Origin:      resource.Origin{Place: place},
+	}, &networking.Sidecar{
+		WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{m.o.Sidecars.Label: application}},
+		Egress:           []*networking.IstioEgressListener{{Hosts: egress}},
+	})
+}
+
+// annotationApplication says of which application a Sidecar is.
+const annotationApplication = "tributary/dubbo-application"
+
+// Consumed reads Sidecars that this package made earlier: the hosts that applications consume.
+func (m *Mapper) Consumed(rs []*resource.Resource) map[string][]string {
+	all := map[string][]string{}
+	if m.o.Sidecars == nil {
+		return all
+	}
+	for _, r := range rs {
+		spec, err := r.Spec()
+		sc, ok := spec.(*networking.Sidecar)
+		application := r.Annotations()[annotationApplication]
+		if err != nil || !ok || application == "" {
+			continue
+		}
+		for _, e := range sc.Egress {
+			for _, h := range e.Hosts {
+				if host, ours := strings.CutPrefix(h, m.o.Namespace+"/"); ours && !slices.Contains(m.o.Sidecars.Hosts, h) {
+					all[application] = append(all[application], host)
+				}
+			}
+		}
+	}
+	return all
+}
