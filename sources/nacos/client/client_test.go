@@ -51,6 +51,7 @@ type listener struct {
 	warnings  map[string][]string
 	errs      map[string]error
 	healed    int
+	onNames   func([]string)
 }
 
 func newListener() *listener {
@@ -66,7 +67,11 @@ func (l *listener) do(f func()) {
 func (l *listener) Connection(err error) { l.do(func() { l.conn = append(l.conn, err) }) }
 
 func (l *listener) Services(group string, names []string, err error) {
-	l.do(func() { l.names[group], l.errs[group] = names, err })
+	l.do(func() {
+		if l.names[group], l.errs[group] = names, err; l.onNames != nil && err == nil {
+			l.onNames(names)
+		}
+	})
 }
 
 func (l *listener) Instances(group, service string, all []client.Instance, warnings []string, err error) {
@@ -98,6 +103,12 @@ func (l *listener) await(t *testing.T, what string, ok func() bool) {
 // follow watches the Nacos at an address until the test ends.
 func follow(t *testing.T, address string, w client.Watched) (*client.Client, *listener) {
 	t.Helper()
+	l := newListener()
+	return l.follow(t, address, w), l
+}
+
+func (l *listener) follow(t *testing.T, address string, w client.Watched, change ...func(*client.Client)) *client.Client {
+	t.Helper()
 	a, err := client.ParseAddress(address)
 	require.NoError(t, err)
 	if w.Interval == 0 {
@@ -110,7 +121,10 @@ func follow(t *testing.T, address string, w client.Watched) (*client.Client, *li
 	if w.Selects == nil {
 		w.Selects = func(string, string) bool { return true }
 	}
-	c, l := client.New(a, nil), newListener()
+	c := client.New(a, nil)
+	for _, f := range change {
+		f(c)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Watch(ctx, w, l) }()
@@ -118,7 +132,7 @@ func follow(t *testing.T, address string, w client.Watched) (*client.Client, *li
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 	})
-	return c, l
+	return c
 }
 
 const orders = "DEFAULT_GROUP@@orders"
@@ -186,13 +200,36 @@ func TestSlowReadsHeal(t *testing.T) {
 	l.await(t, "it is found", func() bool { return len(l.instances[orders]) == 2 && l.healed > 0 })
 }
 
-func TestAllPagesAreRead(t *testing.T) {
+// TestTheServersClockStepsBack has a server whose clock is set back by an hour: neither its pushes nor its answers are older than what is known.
+func TestTheServersClockStepsBack(t *testing.T) {
 	s := nacostest.Start(t)
-	for i := range 1203 {
-		s.Put("DEFAULT_GROUP", fmt.Sprint("s", i), "1", nacostest.Instance("10.0.0.1", 80, nil))
-	}
-	_, l := follow(t, s.Address(), client.Watched{Selects: func(_, service string) bool { return strings.HasPrefix(service, "s120") }})
-	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
+	s.SetClock(3_600_000)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, l := follow(t, s.Address(), client.Watched{})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	s.SetClock(0)
+	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	l.await(t, "a push has it read again", func() bool { return len(l.instances[orders]) == 2 })
+	s.Delete("DEFAULT_GROUP", "orders", "1")
+	l.await(t, "the next push counts", func() bool { return len(l.instances[orders]) == 1 && l.instances[orders][0].IP == "10.0.0.2" })
+}
+
+// TestOneServiceThatIsTooLargeHoldsUpNoOther has a service that is larger than an answer may be, and others.
+func TestOneServiceThatIsTooLargeHoldsUpNoOther(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	const large = "DEFAULT_GROUP@@large"
+	s.Put("DEFAULT_GROUP", "large", "1", nacostest.Instance("10.0.1.1", 80, map[string]string{"a": strings.Repeat("x", 1<<20)}))
+	l := newListener()
+	l.follow(t, s.Address(), client.Watched{Resync: time.Second}, func(c *client.Client) { c.Limit(1 << 20) })
+	l.await(t, "others are read", func() bool { return l.errs[large] != nil && len(l.instances[orders]) == 1 })
+	require.ErrorContains(t, l.errs[large], "service large of group DEFAULT_GROUP: SubscribeServiceRequest: the answer is too large")
+	s.Put("DEFAULT_GROUP", "large", "more", nacostest.Instance("10.0.1.2", 80, nil)) // this is not pushed
+	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	l.await(t, "others are pushed", func() bool { return len(l.instances[orders]) == 2 })
+	s.Delete("DEFAULT_GROUP", "large", "1")
+	l.await(t, "it is read when it can be", func() bool { return len(l.instances[large]) == 1 })
+	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
 }
 
 func TestAnotherServerIsTried(t *testing.T) {

@@ -52,44 +52,44 @@ func (e *connError) Error() string { return e.err.Error() }
 func (e *connError) Unwrap() error { return e.err }
 
 // open connects to a server. pushed is told of services that change; it must not block.
-func open(ctx context.Context, a Address, config TLS, l *login, server string, pushed func(serviceInfo)) (*conn, error) {
-	target, err := a.grpc(server)
+func (c *Client) open(ctx context.Context, server string, pushed func(serviceInfo)) (*conn, error) {
+	target, err := c.address.grpc(server)
 	if err != nil {
 		return nil, err
 	}
 	secure := insecure.NewCredentials()
-	if config != nil {
+	if c.config != nil {
 		host, _, err := net.SplitHostPort(server)
 		if err != nil {
 			return nil, err
 		}
-		of, err := config(host)
+		of, err := c.config(host)
 		if err != nil {
 			return nil, err
 		}
 		secure = credentials.NewTLS(of)
 	}
-	c := &conn{server: server, address: a, login: l, pushed: pushed}
+	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed}
 	// One connection at a time is what a server knows us by.
-	c.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(),
+	to.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			if err == nil {
 				ip, _, _ := net.SplitHostPort(tcp.LocalAddr().String())
-				c.ip.Store(&ip)
+				to.ip.Store(&ip)
 			}
 			return tcp, err
 		}),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(c.maxAnswer)))
 	if err != nil {
 		return nil, err
 	}
-	c.workers, c.ctx = worker.New(ctx)
-	if err := c.start(); err != nil {
-		c.close()
+	to.workers, to.ctx = worker.New(ctx)
+	if err := to.start(); err != nil {
+		to.close()
 		return nil, fmt.Errorf("connect to %s: %w", target, err)
 	}
-	return c, nil
+	return to, nil
 }
 
 func (c *conn) start() error {
@@ -233,15 +233,29 @@ func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ e
 	}
 	var back wire.Payload
 	if err := c.grpc.Invoke(ctx, wire.Request, p, &back); err != nil {
-		if status.Code(err) == codes.DeadlineExceeded && c.ctx.Err() == nil {
-			return fmt.Errorf("%s: no answer in %s", kind, requestTimeout)
-		}
-		return &connError{errors.New(status.Convert(err).Message())}
+		return c.explain(kind, err)
 	}
 	if err := json.Unmarshal(back.Body, into); err != nil {
 		return fmt.Errorf("the answer to %s: %w", kind, err)
 	}
 	return into.err()
+}
+
+// errTooLarge says that an answer is larger than any that is read.
+var errTooLarge = errors.New("the answer is too large")
+
+// explain says what an error of gRPC means. One that is of the answer to one request says nothing of the connection, whose beats find out about it.
+func (c *conn) explain(kind string, err error) error {
+	message := status.Convert(err).Message()
+	switch code := status.Code(err); {
+	case c.ctx.Err() != nil || code == codes.Unavailable || code == codes.Canceled:
+		return &connError{errors.New(message)}
+	case code == codes.DeadlineExceeded:
+		return fmt.Errorf("%s: no answer in %s", kind, requestTimeout)
+	case code == codes.ResourceExhausted:
+		return fmt.Errorf("%s: %w: %s", kind, errTooLarge, message)
+	}
+	return fmt.Errorf("%s: %s", kind, message)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -253,28 +267,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
-}
-
-// pageSize is how many names are asked for at once.
-const pageSize = 500
-
-// list returns the names of all services of a group.
-func (c *conn) list(ctx context.Context, group string) ([]string, error) {
-	seen := map[string]bool{}
-	for page, count := 1, 1; len(seen) < count; page++ {
-		var a serviceListAnswer
-		if err := c.request(ctx, "ServiceListRequest", serviceList{c.address.NamespaceName(), group, page, pageSize, ""}, &a); err != nil {
-			return nil, fmt.Errorf("list the services of group %s: %w", group, err)
-		}
-		for _, name := range a.Names {
-			seen[ungrouped(name)] = true
-		}
-		count = a.Count
-		if len(a.Names) == 0 && len(seen) < count {
-			return nil, fmt.Errorf("list the services of group %s: %d of %d came, as they changed meanwhile", group, len(seen), count)
-		}
-	}
-	return keys(seen), nil
 }
 
 // subscribe returns what a service has, and has the server tell of changes, or no longer.

@@ -24,13 +24,15 @@ type Client struct {
 	config  TLS
 	login   *login
 
+	maxAnswer int // in bytes
+
 	mu   sync.Mutex
 	conn *conn // while there is one
 }
 
 // New returns a client of the Nacos at an address.
 func New(a Address, config TLS) *Client {
-	return &Client{address: a, config: config, login: &login{web: web{a, config}}}
+	return &Client{address: a, config: config, login: &login{web: web{a, config}}, maxAnswer: maxAnswer}
 }
 
 // Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
@@ -39,7 +41,8 @@ func New(a Address, config TLS) *Client {
 type Listener interface {
 	// Connection tells whether there is a connection, at the start and whenever that changes: nil, or why not.
 	Connection(err error)
-	// Services are the names of the services of a group. One that is no longer among them may have instances still.
+	// Services are the names of the services of a group. One that is no longer among them may have instances still, and of one that is again the
+	// instances are told again.
 	Services(group string, names []string, err error)
 	// Instances are those of a service. Those that are disabled may be missing.
 	Instances(group, service string, all []Instance, warnings []string, err error)
@@ -66,10 +69,11 @@ const maxReads = 16
 
 // Watch tells to of what is selected, and of each change, until ctx ends. It returns the error of ctx.
 func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
+	large := map[key]bool{}
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
 	for next := 0; ; next++ {
 		server := c.address.Servers[next%len(c.address.Servers)]
-		err := c.once(ctx, server, w, to, retry.Reset)
+		err := c.once(ctx, server, w, to, large, retry.Reset)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -81,9 +85,9 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 }
 
 // once follows all by one connection, for as long as that lasts.
-func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, connected func()) error {
-	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, bell: make(chan struct{}, 1)}
-	conn, err := open(ctx, c.address, c.config, c.login, server, s.pushed)
+func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
+	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]names{}, large: large, bell: make(chan struct{}, 1)}
+	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
 		return err
 	}
@@ -135,6 +139,7 @@ type session struct {
 	services map[key]*service
 	changed  map[key]bool // what is to be told
 	names    map[string]names
+	large    map[key]bool // whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It outlives connections
 }
 
 type key struct{ group, service string }
@@ -150,27 +155,45 @@ type service struct {
 	info   serviceInfo
 	err    error
 	read   bool
+	pushes int       // that came
 	missed int       // how often in a row it could not be read
 	due    time.Time // when it is read again
 	listed bool
 }
 
-// pushed notes what the server says of a service.
+// pushed notes what the server says of a service. What seems older than what is known may have come late, or the server's clock was set back: then the
+// service is asked.
 func (s *session) pushed(info serviceInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if group, name, ok := strings.Cut(info.Name, "@@"); ok {
 		info.Group, info.Name = group, name
 	}
-	s.take(key{info.Group, info.Name}, info)
+	k := key{info.Group, info.Name}
+	of := s.services[k]
+	if of == nil {
+		return
+	}
+	of.pushes++
+	if of.read && info.Time < of.info.Time {
+		of.due = time.Time{}
+		return
+	}
+	s.take(k, of, info)
 }
 
-// take notes what a service has, unless something newer is known. It reports whether that was new. The caller holds mu.
-func (s *session) take(k key, info serviceInfo) (news bool) {
-	of := s.services[k]
-	if of == nil || of.read && info.Time < of.info.Time {
+// answered notes what a service answered when it was asked, after so many pushes. It counts whatever its time is, unless a newer push was faster: then it
+// is asked again. It reports whether that was new.
+func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (news bool) {
+	if of.pushes != pushes && info.Time < of.info.Time {
+		of.due = time.Time{}
 		return false
 	}
+	return s.take(k, of, info)
+}
+
+// take notes what a service has, and reports whether that was new. The caller holds mu.
+func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
 	news = !of.read || of.err != nil || !sameHosts(of.info, info)
 	of.info, of.read, of.err, of.missed = info, true, nil, 0
 	if news {
@@ -200,8 +223,8 @@ func (s *session) tell(ctx context.Context) {
 		case <-s.bell:
 		}
 		s.mu.Lock()
-		listed := s.names
-		s.names = nil
+		listed := maps.Clone(s.names)
+		clear(s.names)
 		told := make(map[key]service, len(s.changed))
 		for k := range s.changed {
 			if of := s.services[k]; of != nil {
@@ -222,31 +245,18 @@ func (s *session) tell(ctx context.Context) {
 
 // follow looks at the names of services and reads those that are new or due, until the connection fails.
 func (s *session) follow(ctx context.Context) error {
-	known := map[string][]string{}
+	known := map[string]*lists{}
+	for _, group := range s.watched.Groups {
+		known[group] = &lists{}
+	}
 	for {
 		for _, group := range s.watched.Groups {
-			all, err := s.conn.list(ctx, group)
+			all, err := known[group].look(ctx, s.conn, group)
 			if broken(err) {
 				return err
 			}
-			if err == nil {
-				all = slices.DeleteFunc(all, func(name string) bool { return !s.watched.Selects(group, name) })
-				slices.Sort(all)
-				s.listed(group, all)
-				if before, told := known[group]; told && slices.Equal(before, all) {
-					continue
-				}
-				known[group] = all
-			} else {
-				delete(known, group)
-			}
-			s.mu.Lock()
-			if s.names == nil {
-				s.names = map[string]names{}
-			}
-			s.names[group] = names{slices.Clone(all), err}
-			s.ring()
-			s.mu.Unlock()
+			all = slices.DeleteFunc(all, func(name string) bool { return !s.watched.Selects(group, name) })
+			s.listed(group, known[group], names{all, err})
 		}
 		if err := s.read(ctx); err != nil {
 			return err
@@ -262,24 +272,41 @@ func broken(err error) bool {
 	return errors.As(err, &c) || errors.Is(err, errUnregistered) || errors.Is(err, context.Canceled)
 }
 
-// listed notes which services a group has. One that is no longer listed is read once more: only its own answer tells that it is empty.
-func (s *session) listed(group string, all []string) {
+// listed notes which services a group has, and has it told if that is new. One that is no longer listed is read once more: only its own answer tells that
+// it is empty. So is one that is listed again, and all of it is told, since who was told that it is not need not have kept it.
+func (s *session) listed(group string, known *lists, now names) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	there := make(map[string]bool, len(all))
-	for _, name := range all {
-		there[name] = true
-		k := key{group, name}
-		if s.services[k] == nil {
-			s.services[k] = &service{}
+	if now.err == nil {
+		there := make(map[string]bool, len(now.all))
+		for _, name := range now.all {
+			there[name] = true
+			k := key{group, name}
+			of := s.services[k]
+			if of == nil {
+				of = &service{}
+				s.services[k] = of
+			}
+			if !of.listed {
+				of.listed, of.due = true, time.Time{}
+				if of.read || of.err != nil {
+					s.changed[k] = true
+				}
+			}
 		}
-		s.services[k].listed = true
-	}
-	for k, of := range s.services {
-		if k.group == group && of.listed && !there[k.service] {
-			of.listed, of.due = false, time.Time{}
+		for k, of := range s.services {
+			if k.group == group && of.listed && !there[k.service] {
+				of.listed, of.due = false, time.Time{}
+			}
+		}
+		if known.told != nil && slices.Equal(known.told, now.all) {
+			return
 		}
 	}
+	// After an error all is told.
+	known.told = now.all
+	s.names[group] = names{slices.Clone(now.all), now.err}
+	s.ring()
 }
 
 // read reads the services that are due.
@@ -315,12 +342,20 @@ func (s *session) read(ctx context.Context) error {
 
 // one reads a service. An error is one of the connection.
 func (s *session) one(ctx context.Context, k key) error {
-	info, err := s.conn.subscribe(ctx, k.group, k.service, true)
+	s.mu.Lock()
+	of := s.services[k]
+	pushes, large := of.pushes, s.large[k]
+	s.mu.Unlock()
+	info, err := s.conn.subscribe(ctx, k.group, k.service, !large)
+	if errors.Is(err, errTooLarge) && !large {
+		if _, of := s.conn.subscribe(ctx, k.group, k.service, false); broken(of) {
+			return of
+		}
+	}
 	if broken(err) {
 		return err
 	}
 	s.mu.Lock()
-	of := s.services[k]
 	known := of.read
 	gone := false
 	if err != nil {
@@ -331,10 +366,17 @@ func (s *session) one(ctx context.Context, k key) error {
 			s.changed[k] = true
 			s.ring()
 		}
+		if errors.Is(err, errTooLarge) {
+			s.large[k] = true
+		}
 	} else {
 		of.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
+		if large {                                                             // from now on it can be subscribed
+			delete(s.large, k)
+			of.due = time.Time{}
+		}
 		// Pushes come by another stream, a little later.
-		healed := s.take(k, info) && known && of.listed
+		healed := s.answered(k, of, info, pushes) && known && of.listed
 		gone = !of.listed && len(of.info.Hosts) == 0
 		if healed {
 			defer s.to.Healed(k.group, k.service)

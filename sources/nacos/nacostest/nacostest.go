@@ -38,6 +38,10 @@ type Server struct {
 	hidden   map[string]bool
 	requests map[string]int
 	silent   bool // changes are not pushed
+	// Listed is called after each page of a list, with the services, which it may change. More are counted than are listed, and then there are no pages: all are
+	// on each. Both are set before there are clients.
+	Listed func(page int, services map[string]map[string]any)
+	More   int
 }
 
 // stream is that of one connection.
@@ -212,6 +216,20 @@ func (s *Server) Hide(group, service string) {
 	s.hidden[group+"@@"+service] = true
 }
 
+// SetClock sets the time that it has.
+func (s *Server) SetClock(clock int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = clock
+}
+
+// Show puts it back on the list.
+func (s *Server) Show(group, service string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.hidden, group+"@@"+service)
+}
+
 // Config sets a text of configuration.
 func (s *Server) Config(dataID, group, content string) {
 	s.mu.Lock()
@@ -359,7 +377,13 @@ func (s *Server) answer(who string, p wire.Payload) (kind string, body map[strin
 			}
 		}
 		page := names[min(len(names), (q.PageNo-1)*q.PageSize):min(len(names), q.PageNo*q.PageSize)]
-		return fine("ServiceListResponse", map[string]any{"count": len(names), "serviceNames": page})
+		if s.Listed != nil {
+			s.Listed(q.PageNo, s.services)
+		}
+		if s.More > 0 { // a server that knows no pages
+			page = names
+		}
+		return fine("ServiceListResponse", map[string]any{"count": len(names) + s.More, "serviceNames": page})
 	case "SubscribeServiceRequest":
 		if why := s.refused[name]; why != "" {
 			return fail(500, why)

@@ -1,0 +1,76 @@
+package client_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/nacos/client"
+	"tributary/sources/nacos/nacostest"
+)
+
+func TestAllPagesAreRead(t *testing.T) {
+	s := nacostest.Start(t)
+	for i := range 1203 {
+		s.Put("DEFAULT_GROUP", fmt.Sprint("s", i), "1", nacostest.Instance("10.0.0.1", 80, nil))
+	}
+	_, l := follow(t, s.Address(), client.Watched{Selects: func(_, service string) bool { return strings.HasPrefix(service, "s120") }})
+	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
+}
+
+// TestAServiceThatGoesBetweenPagesHidesNoOther has a name slip from the second page to the first one as another one goes, at the first list of a connection and
+// at a later one; the counts fit.
+func TestAServiceThatGoesBetweenPagesHidesNoOther(t *testing.T) {
+	for what, at := range map[string]int{"at first": 1, "later": 5} {
+		t.Run(what, func(t *testing.T) {
+			s := nacostest.Start(t)
+			for n := range 1000 {
+				s.Put("DEFAULT_GROUP", fmt.Sprintf("s%04d", n), "1", nacostest.Instance("10.0.0.1", 80, nil))
+			}
+			lists := 0
+			s.Listed = func(page int, services map[string]map[string]any) {
+				if page == 1 {
+					if lists++; lists == at {
+						delete(services, "DEFAULT_GROUP@@s0000")
+					}
+				}
+			}
+			hidden := false
+			l := newListener()
+			l.onNames = func(names []string) { hidden = hidden || !slices.Contains(names, "s0500") }
+			l.follow(t, s.Address(), client.Watched{Selects: func(_, service string) bool { return service == "s0000" || service == "s0500" }})
+			l.await(t, "the one that went is not listed", func() bool {
+				return l.names["DEFAULT_GROUP"] != nil && !slices.Contains(l.names["DEFAULT_GROUP"], "s0000")
+			})
+			l.do(func() { require.False(t, hidden, "the other one was there all the time") })
+		})
+	}
+}
+
+// TestAListThatIsShorterThanItsCountIsAnError has a server that counts more than it lists, and has the same on each page.
+func TestAListThatIsShorterThanItsCountIsAnError(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	s.More = 1
+	_, l := follow(t, s.Address(), client.Watched{Interval: time.Minute})
+	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
+	require.EqualError(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 1 of 2 came")
+	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has nothing new")
+}
+
+// TestWhatIsListedAgainIsToldAgain has a service vanish from the list, and come back, and its own answer is the same all the time.
+func TestWhatIsListedAgainIsToldAgain(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, l := follow(t, s.Address(), client.Watched{})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	s.Hide("DEFAULT_GROUP", "orders")
+	l.await(t, "it is not listed", func() bool { return len(l.names["DEFAULT_GROUP"]) == 0 })
+	l.do(func() { delete(l.instances, orders) })
+	s.Show("DEFAULT_GROUP", "orders")
+	l.await(t, "it is told", func() bool { return len(l.names["DEFAULT_GROUP"]) == 1 && len(l.instances[orders]) == 1 })
+}
