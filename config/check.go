@@ -37,6 +37,35 @@ func (d *decoder) check(c *Config, dir string) {
 		}
 		names[s.Name] = key
 	}
+	if len(d.problems) == 0 {
+		c.Warnings = d.alike(c.ConfigSources)
+	}
+}
+
+// alike returns a warning for each source that reads the same as one before it, and makes the same of it.
+func (d *decoder) alike(all []Source) (warnings []Problem) {
+	first := make(map[string]int)
+	for i := range all {
+		s := &all[i]
+		rules := ""
+		if made, err := s.Rules(); err == nil && made != nil {
+			rules = made.Identity()
+		}
+		id := s.Identity() + " " + rules
+		j, again := first[id]
+		if !again {
+			first[id] = i
+			continue
+		}
+		key, other := fmt.Sprintf("configSources[%d].address", i), fmt.Sprintf("configSources[%d].address", j)
+		at := d.place(other)
+		warnings = append(warnings, Problem{
+			File: d.file, Line: d.place(key).line, Column: d.place(key).column, Key: key,
+			Message: fmt.Sprintf("source %s reads the same as source %s (%s)", s.Name, all[j].Name,
+				Problem{File: d.file, Line: at.line, Column: at.column}.Place()),
+		})
+	}
+	return warnings
 }
 
 func (d *decoder) checkListen(l *Listen) {

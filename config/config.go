@@ -36,6 +36,8 @@ type Config struct {
 	Compression      string   `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
 	VirtualAddresses string   `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
 	ConfigSources    []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
+
+	Warnings []Problem `json:"-"` // what is hardly meant, though it can be done
 }
 
 // Listen holds the addresses of the servers, as host:port. Port 0 means any free port.

@@ -316,3 +316,15 @@ func TestWhoseFirstReadCounts(t *testing.T) {
 		assert.Equal(t, want, c.ConfigSources[0].PartialStart(), settings)
 	}
 }
+
+func TestSourcesThatReadTheSame(t *testing.T) {
+	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
+- {name: a, address: "fs:///rules"}
+- {name: b, address: "fs:///other"}
+- {name: c, address: "fs:///x/../rules", guard: off, precedence: 5, unknownFields: warn}
+- {name: d, address: "fs:///rules", transform: {namespaces: {a: b}}}
+`))
+	require.NoError(t, err)
+	require.Len(t, c.Warnings, 1)
+	assert.Equal(t, "/etc/t.yaml:4:22: configSources[2].address: source c reads the same as source a (/etc/t.yaml:2:22)", c.Warnings[0].String())
+}

@@ -44,15 +44,17 @@ func (d *decoder) err() error {
 
 // problem notes what is wrong with the value of key. If the key is absent, the place is that of the closest key around it.
 func (d *decoder) problem(key, format string, args ...any) {
-	at, around := place{}, key
+	d.problemAt(d.place(key), key, format, args...)
+}
+
+// place returns the place of the value of key, or of the closest key around it.
+func (d *decoder) place(key string) place {
 	for {
-		if p, ok := d.places[around]; ok || around == "" {
-			at = p
-			break
+		if p, ok := d.places[key]; ok || key == "" {
+			return p
 		}
-		around = around[:max(0, strings.LastIndexAny(around, ".["))]
+		key = key[:max(0, strings.LastIndexAny(key, ".["))]
 	}
-	d.problemAt(at, key, format, args...)
 }
 
 func (d *decoder) problemAt(at place, key, format string, args ...any) {

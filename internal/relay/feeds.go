@@ -214,15 +214,29 @@ func (f *feeds) recall(ids *ids, next []*feed) error {
 	if ids.kept, err = f.state.Kept(); err != nil {
 		return err
 	}
-	for _, n := range next {
-		n.id = ids.claim(func(id string) bool { return isNumbered(id, n.made+"-"+n.read) })
-	}
-	for _, n := range next {
-		if n.id != "" {
-			continue
+	for _, like := range []func(n *feed, id string) bool{
+		func(n *feed, id string) bool { return id == n.made+"-"+n.read+n.named() },
+		func(n *feed, id string) bool { return strings.HasPrefix(id, n.made+"-"+n.read+"-") }, // under another name
+	} {
+		for _, n := range next {
+			if n.id == "" {
+				n.id = ids.claim(func(id string) bool { return like(n, id) })
+			}
 		}
-		if former := ids.claim(func(id string) bool { return strings.HasPrefix(id, n.made+"-") }); former != "" {
-			n.former = f.state.Source(former)
+	}
+	for _, like := range []func(n *feed, id string) bool{
+		func(n *feed, id string) bool {
+			return strings.HasPrefix(id, n.made+"-") && strings.HasSuffix(id, n.named())
+		},
+		func(n *feed, id string) bool { return strings.HasPrefix(id, n.made+"-") },
+	} {
+		for _, n := range next {
+			if n.id != "" || n.former != nil {
+				continue
+			}
+			if former := ids.claim(func(id string) bool { return like(n, id) }); former != "" {
+				n.former = f.state.Source(former)
+			}
 		}
 	}
 	return nil

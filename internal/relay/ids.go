@@ -1,10 +1,10 @@
 package relay
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // ids gives feeds the ids under which they are kept.
@@ -24,26 +24,20 @@ func (s *ids) claim(wanted func(id string) bool) string {
 	return ""
 }
 
-// free takes the first id for a feed that is free. Of several feeds that are made of the same any may be the one that is left, so what is
-// kept of one is not always under the first.
+// free takes the first id for a feed that is free: that of what it is made of and of its name, so that of several that are made of the same each
+// finds its own after a restart.
 func (s *ids) free(f *feed) string {
-	for n := 1; ; n++ {
-		if id := counted(f.made+"-"+f.read, n); !slices.Contains(s.taken, id) {
-			s.taken = append(s.taken, id)
-			return id
-		}
+	made := f.made + "-" + f.read + f.named()
+	id := made
+	for n := 2; slices.Contains(s.taken, id); n++ { // one that was renamed has it
+		id = fmt.Sprintf("%s-%d", made, n)
 	}
+	s.taken = append(s.taken, id)
+	return id
 }
 
-func counted(made string, n int) string {
-	if n == 1 {
-		return made
-	}
-	return fmt.Sprintf("%s-%d", made, n)
-}
-
-// isNumbered reports whether an id is one of those of what is made so.
-func isNumbered(id, made string) bool {
-	n, err := strconv.Atoi(strings.TrimPrefix(id, made+"-"))
-	return id == made || err == nil && n > 1 && id == counted(made, n)
+// named is what the id of a feed ends with.
+func (f *feed) named() string {
+	sum := sha256.Sum256([]byte(f.config.Name))
+	return "-" + hex.EncodeToString(sum[:4])
 }

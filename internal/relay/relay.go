@@ -118,6 +118,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	if _, err := r.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
 	}
+	warn(cfg, opts.Log)
 	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
 	r.catalogs = catalogs{
 		mcp:   mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),

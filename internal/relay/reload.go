@@ -115,6 +115,7 @@ func (r *reloader) reload() outcome {
 		r.log.Error("configuration refused, the one in force stays", "file", r.File, "loaded", status.Loaded, "err", err)
 		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)}
 	}
+	warn(next, r.log)
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next)}
 	inForce := *r.inForce
 	inForce.ConfigSources = next.ConfigSources
@@ -128,11 +129,21 @@ func (r *reloader) reload() outcome {
 	return outcome{done: strings.Join(append(done.lines(r.File), status.Restart...), "\n")}
 }
 
+// warn logs what a configuration that was put in force is warned of.
+func warn(cfg *config.Config, log *slog.Logger) {
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration is in force, and hardly meant so", "place", w.Place(), "warning", w.Text())
+	}
+}
+
 // needRestart names the settings that differ and cannot be changed while the program runs: all but the sources.
 func needRestart(from, to *config.Config) (differ []string) {
 	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
 	for i := range a.NumField() {
 		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+		if key == "-" {
+			continue // it is no setting
+		}
 		old, err := json.Marshal(a.Field(i).Interface())
 		now, err2 := json.Marshal(b.Field(i).Interface())
 		if key == "configSources" || err == nil && err2 == nil && bytes.Equal(old, now) {

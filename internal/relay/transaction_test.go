@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -101,6 +102,50 @@ func TestOneOfTwoAlikeIsLeft(t *testing.T) {
 		r.awaitReady(t)
 		see(t, both(t, r, nil), x)
 		r.stop()
+	}
+}
+
+// TestTwoAlikeKeepTheirHolds has two sources that read the same, of which one holds a loss: it does after a restart, whichever was written last,
+// and also if the other one was added while nothing ran.
+func TestTwoAlikeKeepTheirHolds(t *testing.T) {
+	a, b := "name: a, address: 'fs://./one', guard: off"+quick, "name: b, address: 'fs://./one'"+quick
+	for _, began := range [][]string{{a, b}, {b}} {
+		for _, last := range []int{0, 1} {
+			t.Run(fmt.Sprint(len(began), " sources, written last: ", last), func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, dir+"/one/well.yaml", entry("shop", "well", 80))
+				write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
+				configured(t, dir, began...)
+				r := start(t, dir)
+				r.awaitReady(t)
+				require.NoError(t, os.Remove(dir+"/one/many.yaml"))
+				held := func() {
+					t.Helper()
+					eventually(t, func() error {
+						for _, s := range r.supervisor.Status() {
+							if s.Name == "b" && (s.Held == nil || s.Held.Objects != 40) || s.Name == "a" && s.Held != nil {
+								return fmt.Errorf("%s: %v", s.Name, s.Held)
+							}
+						}
+						return nil
+					})
+				}
+				held()
+				r.stop()
+				files, err := filepath.Glob(dir + "/state/sources/*.db")
+				require.NoError(t, err)
+				require.Len(t, files, len(began))
+				now := time.Now()
+				require.NoError(t, os.Chtimes(files[min(last, len(files)-1)], now, now.Add(time.Hour)))
+				configured(t, dir, a, b)
+				r = start(t, dir)
+				r.awaitReady(t)
+				held()
+				see(t, both(t, r, nil), append(numbered(40), "ServiceEntry shop/well")...)
+				r.stop()
+				require.Contains(t, r.log.String(), "source b reads the same as source a")
+			})
+		}
 	}
 }
 

@@ -46,6 +46,9 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 	if err != nil {
 		return nil, err
 	}
+	for _, p := range cfg.Warnings {
+		l.Findings = append(l.Findings, Finding{Place: p.Place(), Severity: Warning, Rule: Configuration, Message: p.Text()})
+	}
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
 		if !isFile {
