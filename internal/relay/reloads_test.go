@@ -210,10 +210,18 @@ func (m *model) edit(p *place) {
 func (m *model) publish(p *place) { write(m.t, m.dir+"/"+p.name+"/f.yaml", p.text) }
 
 // oracle is what a fresh start with the configuration serves, if everything is within reach.
-func (m *model) oracle() contents {
+func (m *model) oracle() contents { return m.without(nil) }
+
+// without is the oracle for the configuration without its sources of some places.
+func (m *model) without(places []*place) contents {
 	var texts []string
 	for _, s := range m.config {
-		texts = append(texts, s.at("fs://../mirror/"+s.place.name))
+		if !slices.Contains(places, s.place) {
+			texts = append(texts, s.at("fs://../mirror/"+s.place.name))
+		}
+	}
+	if len(texts) == 0 {
+		return contents{}
 	}
 	id := fmt.Sprint(m.edits, texts)
 	if known, ok := m.fresh[id]; ok {
@@ -233,6 +241,26 @@ func (m *model) oracle() contents {
 	r.stop()
 	m.fresh[id] = served
 	return served
+}
+
+// partial is what may be served of the configuration until all of it can be read: what is served without each set of places that are away.
+func (m *model) partial() (all []contents) {
+	var away []*place
+	for _, s := range m.config {
+		if s.place.away && !slices.Contains(away, s.place) {
+			away = append(away, s.place)
+		}
+	}
+	for set := 1; set < 1<<len(away); set++ {
+		var missing []*place
+		for i, p := range away {
+			if set&(1<<i) != 0 {
+				missing = append(missing, p)
+			}
+		}
+		all = append(all, m.without(missing))
+	}
+	return all
 }
 
 // viewed is what a relay's view has, as clients see it.
@@ -332,6 +360,7 @@ func (m *model) reload() {
 	m.config = next
 	m.did("reload: %s", strings.Join(m.texts(), "\n        "))
 	m.narrow(m.oracle(), loose)
+	m.admit(m.partial())
 	m.relay.reload(m.t, m.texts()...)
 	require.Equal(m.t, http.StatusOK, m.relay.ready(m.t), "all is served")
 	m.converge()
@@ -464,6 +493,19 @@ func (p *promise) narrow(next contents, loose bool) {
 		case allowed != nil:
 			p.keys[key] = maps.Clone(allowed)
 			p.keys[key][content] = true
+		}
+	}
+}
+
+// admit lets what is promised be as in one of other states, too.
+func (p *promise) admit(states []contents) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, state := range states {
+		for key, content := range state {
+			if allowed := p.keys[key]; allowed != nil {
+				allowed[content] = true
+			}
 		}
 	}
 }
