@@ -21,9 +21,8 @@ import (
 // What a route does besides leading to clusters.
 
 func redirect(r *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
-	a := &routev3.RedirectAction{HostRedirect: r.GetAuthority()}
-	if r.GetUri() != "" {
-		a.PathRewriteSpecifier = &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()}
+	a := &routev3.RedirectAction{
+		HostRedirect: r.GetAuthority(), PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()},
 	}
 	scheme := "http"
 	if r.GetScheme() != "" {

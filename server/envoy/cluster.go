@@ -31,7 +31,7 @@ func (s *service) cluster(p *port, subset *networking.Subset, policy *policy, ro
 	name := clusterName(p.number, subset.GetName(), s.host)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: statName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
-		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(),
+		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(subset, policy),
 	}
 	s.discover(c, p, subset, role)
 	if role == proxyless {
@@ -115,7 +115,7 @@ func (s *service) discovery(role role) clusterv3.Cluster_DiscoveryType {
 }
 
 // metadata is what Istio's telemetry and tools read from a cluster.
-func (s *service) metadata() *corev3.Metadata {
+func (s *service) metadata(subset *networking.Subset, policy *policy) *corev3.Metadata {
 	fields := map[string]*structpb.Value{
 		"services": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
 			structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
@@ -123,8 +123,14 @@ func (s *service) metadata() *corev3.Metadata {
 			}}),
 		}}),
 	}
-	if s.external {
+	switch {
+	case subset != nil:
+		fields["subset"] = structpb.NewStringValue(subset.GetName())
+	case s.external:
 		fields["external"] = structpb.NewBoolValue(true)
+	}
+	if policy.name != "" {
+		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + policy.namespace + "/destination-rule/" + policy.name)
 	}
 	return istioMetadata(fields)
 }

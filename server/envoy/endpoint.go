@@ -35,7 +35,7 @@ func (p *port) assignment(role role, cluster string, subset *networking.Subset, 
 		if role == proxyless {
 			l.subZone += fmt.Sprintf("~%d", e.weight())
 		}
-		byLocality[l] = append(byLocality[l], e.translate(p, kind))
+		byLocality[l] = append(byLocality[l], e.translate(p))
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	for _, l := range slices.SortedFunc(maps.Keys(byLocality), locality.compare) {
@@ -71,7 +71,7 @@ const maxSocketPath = 107
 
 func fitsSocket(path string) bool { return path != "" && len(path) <= maxSocketPath }
 
-func (e *endpoint) translate(p *port, kind clusterv3.Cluster_DiscoveryType) *endpointv3.LbEndpoint {
+func (e *endpoint) translate(p *port) *endpointv3.LbEndpoint {
 	address := &corev3.Address{}
 	if path, ok := strings.CutPrefix(e.spec.GetAddress(), unixPrefix); ok {
 		address.Address = &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}
@@ -80,15 +80,11 @@ func (e *endpoint) translate(p *port, kind clusterv3.Cluster_DiscoveryType) *end
 			Address: e.spec.GetAddress(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: e.portFor(p)},
 		}}
 	}
-	translated := &endpointv3.LbEndpoint{
+	return &endpointv3.LbEndpoint{
 		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
 		LoadBalancingWeight: wrapperspb.UInt32(e.weight()),
 		Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(e.identity())}),
 	}
-	if kind == clusterv3.Cluster_EDS {
-		translated.HealthStatus = corev3.HealthStatus_HEALTHY
-	}
-	return translated
 }
 
 // portFor returns the port on which the endpoint serves p.

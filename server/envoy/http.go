@@ -10,7 +10,6 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -78,13 +77,8 @@ func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *rou
 
 // forward makes a route that leads to clusters.
 func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority string) {
-	action := &routev3.RouteAction{Timeout: durationpb.New(0), MaxStreamDuration: asLongAsAsked()}
-	if t := r.GetTimeout(); t != nil {
-		action.Timeout = t
-		if t.AsDuration() > 0 {
-			action.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: t, GrpcTimeoutHeaderMax: t}
-		}
-	}
+	action := &routev3.RouteAction{}
+	limit(action, r.GetTimeout())
 	out.Action = &routev3.Route_Route{Route: action}
 	if to := r.GetRewrite(); to != nil {
 		if re := to.GetUriRegexRewrite(); re != nil {
@@ -109,7 +103,7 @@ func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority stri
 	}
 	hashed := false
 	hash := func(d *networking.Destination) {
-		if p := hashPolicy(w.hashPolicy(d)); p != nil {
+		if p := hashPolicy(w.policyOf(d).GetLoadBalancer().GetConsistentHash()); p != nil {
 			action.HashPolicy = append(action.HashPolicy, p)
 			hashed = len(r.GetRoute()) == 1
 		}

@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -20,6 +22,21 @@ type chain struct {
 	subnets []string
 	stats   string
 	to      []share
+	conduct conduct
+}
+
+// conduct is what a policy says of connections that are passed on as they are.
+type conduct struct {
+	idle, whole time.Duration // how long one may be without a byte, and how long there may be one; 0 for Envoy's own default
+	bySource    bool          // those of one address go to one endpoint
+}
+
+func conductOf(p *networking.TrafficPolicy) conduct {
+	tcp := p.GetConnectionPool().GetTcp()
+	return conduct{
+		idle: tcp.GetIdleTimeout().AsDuration(), whole: tcp.GetMaxConnectionDuration().AsDuration(),
+		bySource: p.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
+	}
 }
 
 // share is a cluster and how much of what goes there it gets.
@@ -29,7 +46,7 @@ type share struct {
 }
 
 func (c chain) equal(o chain) bool {
-	return c.stats == o.stats && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
+	return c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
 }
 
 func (c chain) proxy() *listenerv3.Filter {
@@ -42,6 +59,15 @@ func (c chain) proxy() *listenerv3.Filter {
 			weighted.Clusters = append(weighted.Clusters, &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
 		}
 		p.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
+	}
+	if c.conduct.idle > 0 {
+		p.IdleTimeout = durationpb.New(c.conduct.idle)
+	}
+	if c.conduct.whole > 0 {
+		p.MaxDownstreamConnectionDuration = durationpb.New(c.conduct.whole)
+	}
+	if c.conduct.bySource {
+		p.HashPolicy = []*typev3.HashPolicy{{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}}
 	}
 	return networkFilter("envoy.filters.network.tcp_proxy", p)
 }
@@ -117,6 +143,9 @@ func (w way) to(routes []*networking.RouteDestination) chain {
 	var c chain
 	for _, r := range routes {
 		if r.GetDestination() != nil && (r.GetWeight() > 0 || len(routes) == 1) {
+			if len(c.to) == 0 {
+				c.conduct = conductOf(w.policyOf(r.GetDestination()))
+			}
 			c.to = append(c.to, share{w.cluster(r.GetDestination()), uint32(max(r.GetWeight(), 1))}) //nolint:gosec // validated
 		}
 	}
@@ -168,7 +197,7 @@ func (w way) tcpChains() (all []chain) {
 // chains returns where connections go that are made to a port of the service.
 func (v *view) chains(p *port, client profile) (all []chain) {
 	cluster := clusterName(p.number, "", v.service.host)
-	otherwise := chain{stats: cluster, to: []share{{cluster, 1}}}
+	otherwise := chain{stats: cluster, to: []share{{cluster, 1}}, conduct: conductOf(v.policy.on(p.number, nil))}
 	w := way{view: v, rule: v.virtual, client: client, port: p.number}
 	switch {
 	case p.protocol == protocolTLS:
@@ -176,7 +205,9 @@ func (v *view) chains(p *port, client profile) (all []chain) {
 			all = w.tlsChains()
 		}
 		if len(all) == 0 {
-			otherwise.servers = []string{v.service.host}
+			if !client.captures || !slices.ContainsFunc(v.service.addresses, isAddress) { // else the address tells which service is meant
+				otherwise.servers = []string{v.service.host}
+			}
 			all = []chain{otherwise}
 		}
 	case p.protocol.http():

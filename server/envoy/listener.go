@@ -11,7 +11,6 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -46,6 +45,9 @@ const (
 // have the addresses of the service, if it has some.
 func (v *view) claims(p *port, client profile) map[binding]claim {
 	s, c := v.service, claim{protocol: p.protocol, chains: v.chains(p, client)}
+	if c.protocol == protocolTLS && !slices.ContainsFunc(c.chains, func(c chain) bool { return len(c.servers) > 0 }) {
+		c.protocol = protocolTCP
+	}
 	switch {
 	case !client.captures:
 		return map[binding]claim{{localhost, p.number}: c}
@@ -120,14 +122,12 @@ func filterChains(chains []chain, used matching) (all []*listenerv3.FilterChain)
 }
 
 func tcpProxy(cluster string) *listenerv3.Filter {
-	return networkFilter("envoy.filters.network.tcp_proxy", &tcpv3.TcpProxy{
-		StatPrefix: cluster, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
-	})
+	return chain{stats: cluster, to: []share{{cluster, 1}}}.proxy()
 }
 
 // passOn sends on what nobody claims.
 func passOn() *listenerv3.FilterChain {
-	return &listenerv3.FilterChain{Name: "PassthroughFilterChain", Filters: []*listenerv3.Filter{tcpProxy(passthrough)}}
+	return &listenerv3.FilterChain{Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: []*listenerv3.Filter{tcpProxy(passthrough)}}
 }
 
 func (b binding) httpChain(captures bool) *listenerv3.FilterChain {

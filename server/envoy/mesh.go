@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -170,11 +169,9 @@ func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 	m.in(key.Namespace, func(s *space) {
 		var w *workload
 		if spec != nil {
-			labels := maps.Clone(r.Labels())
-			if labels == nil {
-				labels = make(map[string]string)
-			}
+			labels := make(map[string]string)
 			maps.Copy(labels, spec.GetLabels())
+			maps.Copy(labels, r.Labels())
 			w = &workload{name: key.Name, version: r.Version(), labels: labels, spec: spec}
 			s.workloads[key.Name] = w
 		} else {
@@ -255,9 +252,8 @@ func (e *entry) visibleTo(namespace string) bool {
 	return visibleTo(e.spec.GetExportTo(), e.key.Namespace, namespace)
 }
 
-// older orders entries as istiod does where several claim the same: the older one first.
-func older(a, b *entry) int {
-	return cmp.Or(a.created.Compare(b.created), a.key.Compare(b.key))
+func (e *entry) seniority(client string) seniority {
+	return seniorityOf(e.key, e.created, e.spec.GetExportTo(), client)
 }
 
 // differing returns the keys of all that snap has otherwise than the mesh, of what the mesh would have.

@@ -12,19 +12,21 @@ const rootNamespace = "istio-system"
 
 // policy is what DestinationRules say of a service to the clients of a namespace.
 type policy struct {
-	traffic *networking.TrafficPolicy
-	subsets []*networking.Subset
-	from    string // what it was made of: equal for what is equal
+	namespace, name string // of the first rule; empty if there is none
+	traffic         *networking.TrafficPolicy
+	subsets         []*networking.Subset
+	from            string // what it was made of: equal for what is equal
 }
 
 // policy returns what applies to a service when clients of a namespace ask for it: the rules of the clients' own namespace, else those of the
-// service's, else those of the root namespace; of these the ones of the narrowest host. Several of those are one: the subsets of all, and the
-// policy of the oldest one that has some.
+// service's, else those of the root namespace; of these the ones of the narrowest host. Several of those that are exported alike are one: the
+// subsets of all, and the policy of the oldest one that has some. Of those exported differently, istiod takes the ones that begin last.
 func (m *mesh) policy(s *service, namespace string) policy {
 	for _, of := range []string{namespace, s.namespace, rootNamespace} {
 		var p policy
 		var from strings.Builder
 		narrowest := ""
+		var alike []string // how the rules were exported of which there were several; the last is what counts
 		for host, r := range m.policies.of(s.host) {
 			if r.key.Namespace != of || !visibleTo(r.exportTo, of, namespace) || len(r.spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
 				continue
@@ -33,6 +35,14 @@ func (m *mesh) policy(s *service, namespace string) policy {
 				break
 			}
 			narrowest = host
+			switch i := slices.Index(alike, exported(r.exportTo, of)); {
+			case i < 0:
+				alike = append(alike, exported(r.exportTo, of))
+				p = policy{namespace: r.key.Namespace, name: r.key.Name}
+				from.Reset()
+			case i < len(alike)-1:
+				continue
+			}
 			from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
 			if p.traffic == nil {
 				p.traffic = r.spec.GetTrafficPolicy()
@@ -49,6 +59,21 @@ func (m *mesh) policy(s *service, namespace string) policy {
 		}
 	}
 	return policy{}
+}
+
+// exported is to whom a rule of a namespace is exported, in one form.
+func exported(exportTo []string, of string) string {
+	if len(exportTo) == 0 {
+		return "*"
+	}
+	to := slices.Clone(exportTo)
+	for i := range to {
+		if to[i] == "." {
+			to[i] = of
+		}
+	}
+	slices.Sort(to)
+	return strings.Join(slices.Compact(to), " ")
 }
 
 // on returns the policy on a port, of a subset or, if it is nil, of the whole. What is said of a port is all that is said there: it does not

@@ -101,11 +101,10 @@ func (s *service) domains(p *port, role role) []string {
 func (v *view) defaultRoute(p *port) *routev3.Route {
 	hash := hashPolicy(v.policy.on(p.number, nil).GetLoadBalancer().GetConsistentHash())
 	route := &routev3.RouteAction{
-		ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: clusterName(p.number, "", v.host)},
-		Timeout:           durationpb.New(0),
-		MaxStreamDuration: asLongAsAsked(),
-		RetryPolicy:       retries(nil, hash != nil),
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: clusterName(p.number, "", v.host)},
+		RetryPolicy:      retries(nil, false),
 	}
+	limit(route, nil)
 	if hash != nil {
 		route.HashPolicy = []*routev3.RouteAction_HashPolicy{hash}
 	}
@@ -117,9 +116,13 @@ func (v *view) defaultRoute(p *port) *routev3.Route {
 	}
 }
 
-// asLongAsAsked leaves it to the deadline of a gRPC request how long it may take, and does not limit others.
-func asLongAsAsked() *routev3.RouteAction_MaxStreamDuration {
-	return &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(0), GrpcTimeoutHeaderMax: durationpb.New(0)}
+// limit says how long a request may take: nil is for ever. The deadline of a gRPC request is heeded within that.
+func limit(route *routev3.RouteAction, timeout *durationpb.Duration) {
+	if timeout == nil {
+		timeout = durationpb.New(0)
+	}
+	route.Timeout = timeout
+	route.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: timeout, GrpcTimeoutHeaderMax: timeout}
 }
 
 func defaultRetries() *routev3.RetryPolicy {
@@ -152,16 +155,14 @@ func routesHead(name string, role role) *routev3.RouteConfiguration {
 // anyOther is the virtual host of whatever no service has: it goes where it was meant to go.
 func anyOther() *virtualHost {
 	const name = "allow_any"
+	route := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: passthrough}}
+	limit(route, nil)
 	return newVirtualHost([]string{"*"}, &routev3.VirtualHost{
 		Name: name, IncludeRequestAttemptCount: true,
 		Routes: []*routev3.Route{{
-			Name:  name,
-			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-				ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: passthrough},
-				Timeout:           durationpb.New(0),
-				MaxStreamDuration: asLongAsAsked(),
-			}},
+			Name:   name,
+			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action: &routev3.Route_Route{Route: route},
 		}},
 	})
 }

@@ -109,8 +109,12 @@ func (rs *rules[T]) of(host string) iter.Seq2[string, *rule[T]] {
 	}
 }
 
+func (r *rule[T]) seniority(client string) seniority {
+	return seniorityOf(r.key, r.created, r.exportTo, client)
+}
+
 func olderRule[T any](a, b *rule[T]) int {
-	return cmp.Or(a.created.Compare(b.created), a.key.Compare(b.key))
+	return cmp.Or(a.created.Compare(b.created), olderName(a.key, b.key))
 }
 
 // visibleTo says whether something of a namespace that is exported so is visible to another one. What says nothing is exported to all.

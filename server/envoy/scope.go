@@ -132,20 +132,20 @@ func (c *change) replace(host string, t *told) {
 		}
 	}
 	for b := range old.claims {
-		if now, still := t.claims[b]; !still || !old.created.Equal(t.created) || !now.equal(old.claims[b]) {
+		if now, still := t.claims[b]; !still || old.compare(t.seniority) != 0 || !now.equal(old.claims[b]) {
 			c.bindings[b] = true
-			c.scope.bindings[b].remove(old.created, host)
+			c.scope.bindings[b].remove(old.seniority, host)
 		}
 	}
 	for b, now := range t.claims {
-		if was, had := old.claims[b]; had && old.created.Equal(t.created) && now.equal(was) {
+		if was, had := old.claims[b]; had && old.compare(t.seniority) == 0 && now.equal(was) {
 			continue
 		}
 		c.bindings[b] = true
 		if c.scope.bindings[b] == nil {
 			c.scope.bindings[b] = new(claimants)
 		}
-		c.scope.bindings[b].set(t.created, host, now)
+		c.scope.bindings[b].set(t.seniority, host, now)
 	}
 }
 

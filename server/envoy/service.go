@@ -1,19 +1,19 @@
 package envoy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
 )
 
 // service is what a host is to the clients of a namespace. It is not modified once it was made.
 type service struct {
-	host       string // in lower case
-	namespace  string
-	created    time.Time
+	host      string // in lower case
+	namespace string
+	seniority
 	ports      []port
 	addresses  []string // that clients may connect to, addresses or ranges
 	resolution networking.ServiceEntry_Resolution
@@ -50,7 +50,9 @@ func (m *mesh) service(host, namespace string) *service {
 	if len(visible) == 0 {
 		return nil
 	}
-	slices.SortFunc(visible, older)
+	slices.SortFunc(visible, func(a, b *entry) int {
+		return cmp.Or(a.seniority(namespace).compare(b.seniority(namespace)), olderName(a.key, b.key))
+	})
 	of := visible[0].key.Namespace
 	if slices.ContainsFunc(visible, func(e *entry) bool { return e.key.Namespace == namespace }) {
 		of = namespace
@@ -58,7 +60,7 @@ func (m *mesh) service(host, namespace string) *service {
 	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.key.Namespace != of })
 	lead := visible[0]
 	s := &service{
-		host: host, namespace: of, created: lead.created, addresses: lead.spec.GetAddresses(),
+		host: host, namespace: of, seniority: lead.seniority(namespace), addresses: lead.spec.GetAddresses(),
 		resolution: lead.spec.GetResolution(), external: lead.spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
 	}
 	var from strings.Builder

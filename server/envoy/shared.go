@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"github.com/tidwall/btree"
@@ -72,33 +71,33 @@ func (r *sharedRoutes) encode(name string, role role) []byte {
 
 // claimant is a host that claims a binding.
 type claimant struct {
-	created time.Time
-	host    string
-	claim   claim
+	seniority
+	host  string
+	claim claim
 }
 
-// claimants are the hosts that claim a binding, the oldest first.
+// claimants are the hosts that claim a binding, the most senior first.
 type claimants []claimant
 
-func (c claimants) find(created time.Time, host string) (int, bool) {
-	return slices.BinarySearchFunc(c, claimant{created: created, host: host}, func(a, b claimant) int {
-		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.host, b.host))
+func (c claimants) find(senior seniority, host string) (int, bool) {
+	return slices.BinarySearchFunc(c, claimant{seniority: senior, host: host}, func(a, b claimant) int {
+		return cmp.Or(a.compare(b.seniority), strings.Compare(a.host, b.host))
 	})
 }
 
 // set notes the claim of a host.
-func (c *claimants) set(created time.Time, host string, claim claim) {
-	i, found := c.find(created, host)
+func (c *claimants) set(senior seniority, host string, claim claim) {
+	i, found := c.find(senior, host)
 	if found {
 		(*c)[i].claim = claim
 		return
 	}
-	*c = slices.Insert(*c, i, claimant{created, host, claim})
+	*c = slices.Insert(*c, i, claimant{senior, host, claim})
 }
 
 // remove takes the claim of a host away.
-func (c *claimants) remove(created time.Time, host string) {
-	if i, found := c.find(created, host); found {
+func (c *claimants) remove(senior seniority, host string) {
+	if i, found := c.find(senior, host); found {
 		*c = slices.Delete(*c, i, i+1)
 	}
 }

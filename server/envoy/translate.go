@@ -3,7 +3,6 @@ package envoy
 import (
 	"maps"
 	"strings"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	networking "istio.io/api/networking/v1alpha3"
@@ -14,8 +13,8 @@ import (
 // told is what the clients of a profile are told of a host. It is not modified once it was made, and shared by all profiles to which
 // it is the same.
 type told struct {
-	host    string
-	created time.Time // of the service
+	host      string
+	seniority // of the service
 
 	clusters, endpoints []*xds.Entry
 	secrets             []string // names, which say all about them
@@ -43,7 +42,7 @@ func translate(v *view, client profile) *told {
 		return t
 	}
 	s := v.service
-	t.created = s.created
+	t.seniority = s.seniority
 	for i := range s.ports {
 		p := &s.ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.policy.subsets...) {

@@ -94,15 +94,19 @@ func matchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 	return false
 }
 
-// virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the oldest one that names the
-// host, else the oldest one of the narrowest wildcard.
-func (m *mesh) virtual(host, namespace string) *rule[*networking.VirtualService] {
-	for _, r := range m.virtuals.of(host) {
-		if visibleTo(r.exportTo, r.key.Namespace, namespace) && forMesh(r.spec) {
-			return r
+// virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the most senior one that names the
+// host, else that of the narrowest wildcard.
+func (m *mesh) virtual(host, namespace string) (first *rule[*networking.VirtualService]) {
+	var by string
+	for name, r := range m.virtuals.of(host) {
+		if first != nil && name != by {
+			break
+		}
+		if visibleTo(r.exportTo, r.key.Namespace, namespace) && forMesh(r.spec) && (first == nil || r.seniority(namespace).compare(first.seniority(namespace)) < 0) {
+			first, by = r, name
 		}
 	}
-	return nil
+	return first
 }
 
 // meshGateway is the name of the gateway that stands for all sidecars.

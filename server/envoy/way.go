@@ -60,8 +60,8 @@ func (w way) cluster(d *networking.Destination) string {
 	return clusterName(w.portOf(d), d.GetSubset(), w.hostOf(d))
 }
 
-// hashPolicy is what a destination's load balancing by hash is computed from, or nil.
-func (w way) hashPolicy(d *networking.Destination) *networking.LoadBalancerSettings_ConsistentHashLB {
+// policyOf is what applies to a destination, or nil.
+func (w way) policyOf(d *networking.Destination) *networking.TrafficPolicy {
 	t, ok := w.view.targets[w.hostOf(d)]
 	if !ok {
 		return nil
@@ -72,5 +72,5 @@ func (w way) hashPolicy(d *networking.Destination) *networking.LoadBalancerSetti
 			subset = s
 		}
 	}
-	return t.policy.on(w.portOf(d), subset).GetLoadBalancer().GetConsistentHash()
+	return t.policy.on(w.portOf(d), subset)
 }

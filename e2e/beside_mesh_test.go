@@ -1,0 +1,402 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// randomMesh makes objects at random, of few names so that they meet, and only of what is translated.
+type randomMesh struct {
+	*rand.Rand
+	spoken [3][]string // the protocols of each port
+}
+
+func newRandomMesh(seed int) *randomMesh {
+	r := &randomMesh{Rand: rand.New(rand.NewPCG(uint64(seed), 1))} //nolint:gosec // a test's
+	for i := range r.spoken {
+		r.spoken[i] = [][]string{{"HTTP", "GRPC", "HTTP2"}, {"TLS", "HTTPS"}, {"TCP"}}[(i+r.IntN(2))%3]
+	}
+	return r
+}
+
+func (r *randomMesh) pick(of ...string) string { return of[r.IntN(len(of))] }
+func (r *randomMesh) often(n int) bool         { return r.IntN(n) > 0 }
+func (r *randomMesh) seldom(n int) bool        { return r.IntN(n) == 0 }
+
+func (r *randomMesh) duration(of ...int) *durationpb.Duration {
+	return &durationpb.Duration{Seconds: int64(of[r.IntN(len(of))])}
+}
+
+// write puts a mesh into a folder, with a service that marks it.
+func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
+	t.Helper()
+	var text strings.Builder
+	put := func(kind, namespace, name string, labels map[string]string, spec proto.Message) {
+		body, err := protojson.Marshal(spec)
+		require.NoError(t, err)
+		var pairs []string
+		for k, v := range labels {
+			pairs = append(pairs, fmt.Sprintf("%s: %s", k, v))
+		}
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}}\nspec: %s\n",
+			kind, name, namespace, strings.Join(pairs, ", "), body)
+	}
+	mark = fmt.Sprintf("mark-%d.internal", seed)
+	put("ServiceEntry", "shop", fmt.Sprint("mark", seed), nil, &networking.ServiceEntry{
+		Hosts: []string{mark}, Ports: []*networking.ServicePort{{Number: 7777, Name: "tcp", Protocol: "TCP"}},
+		Resolution: networking.ServiceEntry_STATIC, Endpoints: []*networking.WorkloadEntry{{Address: "192.0.2.1"}},
+	})
+	namespace := func() string { return r.pick("shop", "shop", "other") }
+	taken := make(map[string]bool) // what istiod makes of a host that is twice in one namespace has no rule: see docs/envoy.md
+	for i := range 2 + r.IntN(5) {
+		in, service := namespace(), r.service()
+		service.Hosts = slices.DeleteFunc(service.GetHosts(), func(host string) bool {
+			was := taken[in+"/"+host]
+			taken[in+"/"+host] = true
+			return was
+		})
+		if len(service.GetHosts()) > 0 {
+			put("ServiceEntry", in, fmt.Sprintf("s%d-%d", i, seed), nil, service)
+		}
+	}
+	for i := range r.IntN(4) {
+		put("WorkloadEntry", namespace(), fmt.Sprintf("w%d-%d", i, seed), r.labels(), r.workload())
+	}
+	for i := range r.IntN(4) {
+		put("DestinationRule", namespace(), fmt.Sprintf("d%d-%d", i, seed), nil, r.policy())
+	}
+	for i := range r.IntN(4) {
+		put("VirtualService", namespace(), fmt.Sprintf("v%d-%d", i, seed), nil, r.routes())
+	}
+	temp := filepath.Join(t.TempDir(), "mesh.yaml")
+	require.NoError(t, os.WriteFile(temp, []byte(text.String()), 0o600))
+	require.NoError(t, os.Rename(temp, filepath.Join(dir, "mesh.yaml")))
+	return mark
+}
+
+var besideHosts = []string{"one.internal", "two.internal", "three.internal", "*.wild.internal"}
+
+func (r *randomMesh) labels() map[string]string {
+	if r.seldom(4) {
+		return nil
+	}
+	return map[string]string{"app": r.pick("one", "two"), "version": r.pick("v1", "v2")}
+}
+
+func (r *randomMesh) workload() *networking.WorkloadEntry {
+	w := &networking.WorkloadEntry{
+		Address: r.pick("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"), Labels: r.labels(), Weight: r.Uint32N(3),
+		Locality: r.pick("", "eu", "eu/a", "eu/a/1", "us/b"),
+	}
+	if r.seldom(3) {
+		w.Ports = map[string]uint32{"p0": 8000 + r.Uint32N(3)}
+	}
+	return w
+}
+
+func (r *randomMesh) service() *networking.ServiceEntry {
+	s := &networking.ServiceEntry{
+		Hosts:      []string{besideHosts[r.IntN(len(besideHosts))]},
+		Resolution: networking.ServiceEntry_Resolution(r.IntN(4)), //nolint:gosec // there are four
+		Location:   networking.ServiceEntry_Location(r.IntN(2)),   //nolint:gosec // there are two
+	}
+	if r.seldom(4) {
+		s.Hosts = append(s.Hosts, r.pick("four.internal", "five.internal"))
+	}
+	if r.seldom(2) {
+		s.Addresses = []string{r.pick("240.0.0.1", "240.0.0.2", "fd00::9")}
+	}
+	if r.seldom(4) {
+		s.ExportTo = []string{r.pick(".", "*", "shop")}
+	}
+	for i := range 1 + r.IntN(3) {
+		s.Ports = append(s.Ports, &networking.ServicePort{
+			Number: []uint32{80, 443, 8080}[i], Name: fmt.Sprint("p", i), Protocol: r.pick(r.spoken[i]...),
+			TargetPort: r.Uint32N(2) * 9000,
+		})
+	}
+	switch {
+	case s.GetResolution() == networking.ServiceEntry_NONE:
+	case s.GetResolution() != networking.ServiceEntry_DNS_ROUND_ROBIN && r.seldom(2): // of several, Envoy refuses what istiod sends
+		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": r.pick("one", "two")}}
+	default:
+		for range r.IntN(3) {
+			s.Endpoints = append(s.Endpoints, r.workload())
+		}
+		if s.GetResolution() >= networking.ServiceEntry_DNS {
+			for _, e := range s.GetEndpoints() {
+				e.Address = r.pick("a.names.internal", "b.names.internal")
+			}
+			if s.GetResolution() == networking.ServiceEntry_DNS_ROUND_ROBIN && len(s.GetEndpoints()) > 1 {
+				s.Endpoints = s.Endpoints[:1]
+			}
+		}
+	}
+	return s
+}
+
+func (r *randomMesh) policy() *networking.DestinationRule {
+	d := &networking.DestinationRule{Host: r.pick(append(besideHosts, "*.internal")...), TrafficPolicy: r.traffic()}
+	for _, name := range []string{"v1", "v2"} {
+		if r.seldom(2) {
+			d.Subsets = append(d.Subsets, &networking.Subset{Name: name, Labels: map[string]string{"version": name}, TrafficPolicy: r.traffic()})
+		}
+	}
+	if r.seldom(4) {
+		d.ExportTo = []string{r.pick(".", "*", "shop")}
+	}
+	return d
+}
+
+func (r *randomMesh) traffic() *networking.TrafficPolicy {
+	if r.seldom(4) {
+		return nil
+	}
+	p := &networking.TrafficPolicy{}
+	if r.seldom(2) {
+		p.LoadBalancer = r.balancer()
+	}
+	if r.seldom(2) {
+		p.ConnectionPool = r.pool()
+	}
+	if r.seldom(2) {
+		p.OutlierDetection = r.outliers()
+	}
+	if r.seldom(4) {
+		p.PortLevelSettings = []*networking.TrafficPolicy_PortTrafficPolicy{{
+			Port: &networking.PortSelector{Number: 80}, OutlierDetection: r.outliers(), LoadBalancer: r.balancer(), ConnectionPool: r.pool(),
+		}}
+	}
+	return p
+}
+
+func (r *randomMesh) balancer() *networking.LoadBalancerSettings {
+	if r.often(2) {
+		return &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_Simple{
+			Simple: []networking.LoadBalancerSettings_SimpleLB{
+				networking.LoadBalancerSettings_UNSPECIFIED, networking.LoadBalancerSettings_LEAST_REQUEST, networking.LoadBalancerSettings_RANDOM,
+				networking.LoadBalancerSettings_ROUND_ROBIN,
+			}[r.IntN(4)],
+		}}
+	}
+	h := &networking.LoadBalancerSettings_ConsistentHashLB{}
+	switch r.IntN(4) {
+	case 0:
+		h.HashKey = &networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName{HttpHeaderName: r.pick("x-one", "x-two")}
+	case 1:
+		h.HashKey = &networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp{UseSourceIp: true}
+	case 2:
+		h.HashKey = &networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName{HttpQueryParameterName: "q"}
+	default:
+		h.HashKey = &networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie{
+			HttpCookie: &networking.LoadBalancerSettings_ConsistentHashLB_HTTPCookie{Name: "c", Path: r.pick("", "/p"), Ttl: r.duration(0, 60)},
+		}
+	}
+	switch r.IntN(3) {
+	case 0:
+		h.HashAlgorithm = &networking.LoadBalancerSettings_ConsistentHashLB_Maglev{
+			Maglev: &networking.LoadBalancerSettings_ConsistentHashLB_MagLev{TableSize: r.Uint64N(2) * 1009},
+		}
+	case 1:
+		h.HashAlgorithm = &networking.LoadBalancerSettings_ConsistentHashLB_RingHash_{
+			RingHash: &networking.LoadBalancerSettings_ConsistentHashLB_RingHash{MinimumRingSize: r.Uint64N(2) * 2048},
+		}
+	}
+	return &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{ConsistentHash: h}}
+}
+
+func (r *randomMesh) pool() *networking.ConnectionPoolSettings {
+	p := &networking.ConnectionPoolSettings{}
+	if r.often(3) {
+		p.Tcp = &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: r.Int32N(3), ConnectTimeout: r.duration(1, 2), IdleTimeout: r.duration(3, 30)}
+		if r.seldom(2) {
+			p.Tcp.TcpKeepalive = &networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive{Probes: r.Uint32N(3), Time: r.duration(5, 10), Interval: r.duration(1, 2)}
+		}
+		if r.seldom(3) {
+			p.Tcp.MaxConnectionDuration = r.duration(60, 120)
+		}
+	}
+	if r.often(3) {
+		p.Http = &networking.ConnectionPoolSettings_HTTPSettings{
+			Http1MaxPendingRequests: r.Int32N(3), Http2MaxRequests: r.Int32N(3), MaxRequestsPerConnection: r.Int32N(3), MaxRetries: r.Int32N(3),
+			MaxConcurrentStreams: r.Int32N(3),
+		}
+		switch r.IntN(4) {
+		case 0:
+			p.Http.IdleTimeout = r.duration(5, 10)
+		case 1:
+			p.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_H2UpgradePolicy(r.IntN(3)) //nolint:gosec // there are three
+		case 2:
+			p.Http.UseClientProtocol = true
+		}
+	}
+	return p
+}
+
+func (r *randomMesh) outliers() *networking.OutlierDetection {
+	o := &networking.OutlierDetection{MinHealthPercent: r.Int32N(2) * 50, MaxEjectionPercent: r.Int32N(3) * 30}
+	if r.seldom(2) {
+		o.Consecutive_5XxErrors = wrapperspb.UInt32(r.Uint32N(3))
+	}
+	if r.seldom(2) {
+		o.ConsecutiveGatewayErrors = wrapperspb.UInt32(r.Uint32N(3))
+	}
+	if r.seldom(2) {
+		o.Interval, o.BaseEjectionTime = r.duration(5, 10), r.duration(10, 20)
+	}
+	if r.seldom(3) {
+		o.SplitExternalLocalOriginErrors, o.ConsecutiveLocalOriginFailures = true, wrapperspb.UInt32(r.Uint32N(3))
+	}
+	return o
+}
+
+func (r *randomMesh) text() *networking.StringMatch {
+	switch r.IntN(4) {
+	case 0:
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: "/exact"}}
+	case 1:
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: "/r.*"}}
+	default:
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: r.pick("/", "/a", "/b/")}}
+	}
+}
+
+func (r *randomMesh) destination() *networking.Destination {
+	d := &networking.Destination{Host: r.pick("one.internal", "two.internal", "three.internal", "x.wild.internal", "nowhere.internal"), Subset: r.pick("", "", "v1", "v2")}
+	if r.seldom(3) {
+		d.Port = &networking.PortSelector{Number: []uint32{80, 8080}[r.IntN(2)]}
+	}
+	return d
+}
+
+func (r *randomMesh) headers() *networking.Headers {
+	if r.often(3) {
+		return nil
+	}
+	return &networking.Headers{
+		Request:  &networking.Headers_HeaderOperations{Set: map[string]string{"x-set": "1"}, Add: map[string]string{"x-add": "2"}, Remove: []string{"x-gone"}},
+		Response: &networking.Headers_HeaderOperations{Set: map[string]string{"x-set": "%REQ(x)%"}, Remove: []string{"x-gone"}},
+	}
+}
+
+func (r *randomMesh) routes() *networking.VirtualService {
+	v := &networking.VirtualService{Hosts: []string{r.pick("one.internal", "two.internal", "three.internal", "none.internal", "*.wild.internal", "*.internal")}}
+	if r.seldom(4) {
+		v.Gateways = []string{r.pick("mesh", "gateway")}
+	}
+	if r.seldom(4) {
+		v.ExportTo = []string{r.pick(".", "*", "shop")}
+	}
+	for range 1 + r.IntN(3) {
+		v.Http = append(v.Http, r.httpRoute())
+	}
+	return v
+}
+
+func (r *randomMesh) httpRoute() *networking.HTTPRoute {
+	h := &networking.HTTPRoute{Name: r.pick("", "a"), Headers: r.headers()}
+	for range r.IntN(3) {
+		h.Match = append(h.Match, r.match())
+	}
+	switch r.IntN(6) {
+	case 0:
+		h.Redirect = &networking.HTTPRedirect{Uri: r.pick("", "/other"), Authority: r.pick("", "elsewhere.internal"), RedirectCode: []uint32{0, 301, 302, 307}[r.IntN(4)]}
+		if h.Redirect.Scheme = r.pick("", "https"); r.seldom(2) {
+			h.Redirect.RedirectPort = &networking.HTTPRedirect_Port{Port: 8443}
+		}
+		return h
+	case 1:
+		h.DirectResponse = &networking.HTTPDirectResponse{Status: 418, Body: &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: "tea"}}}
+		return h
+	}
+	n := 1 + r.IntN(2)
+	for i := range n {
+		h.Route = append(h.Route, &networking.HTTPRouteDestination{Destination: r.destination(), Headers: r.headers(), Weight: int32((i + 1) * (n - 1))})
+	}
+	if r.seldom(3) {
+		h.Timeout = r.duration(0, 1, 5)
+	}
+	if r.seldom(3) {
+		h.Retries = &networking.HTTPRetry{Attempts: r.Int32N(4), RetryOn: r.pick("", "5xx", "503,reset", "gateway-error")}
+		if r.seldom(2) {
+			h.Retries.PerTryTimeout = r.duration(1, 2)
+		}
+		if r.seldom(3) {
+			h.Retries.RetryRemoteLocalities = wrapperspb.Bool(true)
+		}
+	}
+	switch r.IntN(4) {
+	case 0:
+		h.Rewrite = &networking.HTTPRewrite{Uri: r.pick("", "/new"), Authority: r.pick("new.internal", "")}
+		if h.Rewrite.GetUri() == "" && h.Rewrite.GetAuthority() == "" {
+			h.Rewrite.Uri = "/"
+		}
+	case 1:
+		h.Rewrite = &networking.HTTPRewrite{UriRegexRewrite: &networking.RegexRewrite{Match: "^/a/(.*)$", Rewrite: "/\\1"}}
+	}
+	if r.seldom(4) {
+		h.Fault = &networking.HTTPFaultInjection{}
+		if r.seldom(2) {
+			h.Fault.Delay = &networking.HTTPFaultInjection_Delay{
+				HttpDelayType: &networking.HTTPFaultInjection_Delay_FixedDelay{FixedDelay: r.duration(1)}, Percentage: &networking.Percent{Value: 0.5},
+			}
+		}
+		if h.Fault.GetDelay() == nil || r.seldom(2) {
+			h.Fault.Abort = &networking.HTTPFaultInjection_Abort{
+				ErrorType: &networking.HTTPFaultInjection_Abort_HttpStatus{HttpStatus: 500}, Percentage: &networking.Percent{Value: 20},
+			}
+		}
+	}
+	if r.seldom(4) {
+		h.Mirror, h.MirrorPercentage = r.destination(), &networking.Percent{Value: 10}
+	}
+	if r.seldom(4) {
+		h.CorsPolicy = &networking.CorsPolicy{
+			AllowOrigins: []*networking.StringMatch{{MatchType: &networking.StringMatch_Exact{Exact: "https://a.internal"}}},
+			AllowMethods: []string{"GET", "POST"}, AllowHeaders: []string{"x-a"}, ExposeHeaders: []string{"x-b"}, MaxAge: r.duration(60),
+			AllowCredentials: wrapperspb.Bool(r.seldom(2)),
+		}
+	}
+	return h
+}
+
+func (r *randomMesh) match() *networking.HTTPMatchRequest {
+	m := &networking.HTTPMatchRequest{Name: r.pick("", "m")}
+	if r.seldom(2) {
+		m.Uri = r.text()
+		m.IgnoreUriCase = r.seldom(4)
+	}
+	switch r.IntN(9) {
+	case 0:
+		m.Headers = map[string]*networking.StringMatch{"x-a": r.text(), "x-b": {}}
+	case 1:
+		m.WithoutHeaders = map[string]*networking.StringMatch{"x-a": r.text(), "x-b": {}}
+	case 2:
+		m.SourceLabels = map[string]string{"app": r.pick("vm1", "two")}
+	case 3:
+		m.SourceNamespace = r.pick("shop", "other")
+	case 4:
+		m.Port = []uint32{80, 8080}[r.IntN(2)]
+	case 5:
+		m.Method = &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: "GET"}}
+	case 6:
+		m.QueryParams = map[string]*networking.StringMatch{"q": r.text()}
+	case 7:
+		m.Authority = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: "one"}}
+	default:
+		m.Scheme = &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: "http"}}
+	}
+	return m
+}

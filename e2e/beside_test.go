@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/e2e/fixture"
+)
+
+func besideNode(t *testing.T, interception string) *core.Node {
+	t.Helper()
+	metadata, err := structpb.NewStruct(map[string]any{
+		"NAMESPACE": "shop", "LABELS": map[string]any{"app": "vm1"}, "INTERCEPTION_MODE": interception, "ISTIO_VERSION": "1.27.9", "CLUSTER_ID": "Kubernetes",
+	})
+	require.NoError(t, err)
+	return &core.Node{Id: "sidecar~127.0.0.1~vm1.shop~shop.svc.cluster.local", Metadata: metadata}
+}
+
+// different is where tributary tells an Envoy something else than istiod does, and why. docs/envoy.md has the same list.
+var different = []struct {
+	line *regexp.Regexp
+	why  string
+}{
+	{regexp.MustCompile(`\.access_log\{|\.tracing`), "Telemetry and MeshConfig's access log are not translated"},
+	{regexp.MustCompile(`^cluster (InboundPassthroughCluster|inbound\|.*): istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted"},
+	{regexp.MustCompile(`^listener virtualInbound: istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted"},
+	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue certificates"},
+	{regexp.MustCompile(`^cluster .*: tributary has it$`), "a cluster of names that has no endpoint is sent without any, so that statistics show it; istiod leaves it out"},
+	{regexp.MustCompile(`^routes .*\.domains: `), "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, which match nothing"},
+	{regexp.MustCompile(`(\.name|\.cluster): istiod has outbound\|[0-9]+\|.*, tributary outbound`), "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came to, and answers 503"},
+	{regexp.MustCompile(`\[TcpProxy\]\.(idle_timeout|max_downstream_connection_duration|hash_policy)`), "what portLevelSettings say applies to connections too; istiod heeds what is said of all ports only"},
+	{regexp.MustCompile(`\.max_(grpc_timeout|stream_duration)`), "the deadline of gRPC requests is heeded by max_stream_duration; istiod uses the deprecated max_grpc_timeout, about which Envoy 1.40 warns"},
+	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one"},
+	{regexp.MustCompile(`\.priority: istiod has`), "failover by locality is not translated yet"},
+	{regexp.MustCompile(`max_concurrent_streams: tributary`), "with h2UpgradePolicy, istiod forgets maxConcurrentStreams"},
+	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI"},
+}
+
+// compare returns the differences of two inventories that nothing explains.
+func compare(t *testing.T, istiod, ours *fixture.Inventory) (all []string) {
+	t.Helper()
+	all = append(all, differences("cluster", istiod.Clusters, ours.Clusters)...)
+	all = append(all, differences("endpoints", istiod.Endpoints, ours.Endpoints)...)
+	all = append(all, differences("listener", istiod.Listeners, ours.Listeners)...)
+	all = append(all, differences("routes", istiod.Routes, ours.Routes)...)
+	return slices.DeleteFunc(all, func(line string) bool {
+		for _, d := range different {
+			if d.line.MatchString(line) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func differences[M proto.Message](what string, istiod, ours map[string]M) (all []string) {
+	for name, m := range istiod {
+		o, ok := ours[name]
+		if !ok {
+			all = append(all, fmt.Sprintf("%s %s: istiod has it", what, name))
+			continue
+		}
+		a, b := fixture.Flatten(m), fixture.Flatten(o)
+		for path, v := range a {
+			if w, ok := b[path]; !ok {
+				all = append(all, fmt.Sprintf("%s %s%s: istiod has %s", what, name, path, v))
+			} else if v != w {
+				all = append(all, fmt.Sprintf("%s %s%s: istiod has %s, tributary %s", what, name, path, v, w))
+			}
+		}
+		for path, v := range b {
+			if _, ok := a[path]; !ok {
+				all = append(all, fmt.Sprintf("%s %s%s: tributary has %s", what, name, path, v))
+			}
+		}
+	}
+	for name := range ours {
+		if _, ok := istiod[name]; !ok {
+			all = append(all, fmt.Sprintf("%s %s: tributary has it", what, name))
+		}
+	}
+	path := func(line string) string { path, _, _ := strings.Cut(line, ": "); return path }
+	slices.SortFunc(all, func(a, b string) int { return strings.Compare(path(a), path(b)) })
+	// What is missing as a whole is told once.
+	whole := ""
+	return slices.DeleteFunc(all, func(line string) bool {
+		if whole != "" && strings.HasPrefix(path(line), whole) {
+			return true
+		}
+		if whole = ""; strings.HasSuffix(line, " has set") || strings.HasSuffix(line, " has it") {
+			whole = path(line)
+		}
+		return false
+	})
+}
+
+func TestDocumentsSayWhatIsDifferent(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "envoy.md"))
+	require.NoError(t, err)
+	for _, d := range different {
+		require.Contains(t, string(text), "- "+strings.ToUpper(d.why[:1])+d.why[1:]+".\n")
+	}
+}
+
+// An Envoy is told the same by tributary as by an istiod that has its configuration from there.
+func TestBesideIstiod(t *testing.T) {
+	t.Parallel()
+	tr := fixture.StartTributary(t, fixture.Files("files", fixture.Testdata("quickstart")))
+	tr.AwaitReady(t)
+	istiod := fixture.StartIstiod(t, "xds://"+tr.XDS)
+	for _, interception := range []string{"NONE", "REDIRECT"} {
+		node := besideNode(t, interception)
+		for _, line := range compare(t, fixture.TakeInventory(t, istiod.GRPC, node), fixture.TakeInventory(t, tr.XDS, node)) {
+			t.Errorf("%s: %s", interception, line)
+		}
+	}
+}
+
+// So it is with other meshes.
+func TestRandomMeshesBesideIstiod(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tr := fixture.StartTributary(t, fixture.Files("files", dir).With("guard", "off"))
+	seeds := 20
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		seeds = 300
+	}
+	for seed := range seeds {
+		mark := newRandomMesh(seed).write(t, dir, seed)
+		istiod := fixture.NewIstiod(t, "xds://"+tr.XDS) // a fresh one: not all that an old one tells is of what it has now
+		for _, interception := range []string{"NONE", "REDIRECT"} {
+			node := besideNode(t, interception)
+			marked := func(addr string) (i *fixture.Inventory) {
+				fixture.WaitFor(t, 20*time.Second, func() error {
+					if i = fixture.TakeInventory(t, addr, node); i.Clusters["outbound|7777||"+mark] == nil {
+						return fmt.Errorf("%s is not there", mark)
+					}
+					return nil
+				})
+				return i
+			}
+			istiod.AwaitSynced(t)
+			theirs := marked(istiod.GRPC)
+			for _, line := range compare(t, theirs, marked(tr.XDS)) {
+				t.Errorf("seed %d, %s: %s", seed, interception, line)
+			}
+		}
+		istiod.Kill()
+	}
+}
