@@ -2,9 +2,13 @@ package consul
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,8 +125,12 @@ type running struct {
 }
 
 func runSource(t *testing.T, s *server, settings Settings) *running {
+	return runSourceAt(t, s.address(), settings)
+}
+
+func runSourceAt(t *testing.T, address string, settings Settings) *running {
 	settings.Mapping.Aliases = "none"
-	source, err := New(Scheme+"://"+s.address(), settings)
+	source, err := New(Scheme+"://"+address, settings)
 	require.NoError(t, err)
 	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
 	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "consul", Source: source, Table: r.table, Partial: true}))
@@ -161,6 +169,40 @@ func TestAWipedConsulOverHTTP(t *testing.T) {
 	r.await("the other one is withdrawn", func() bool { return !r.has("api") })
 	require.True(t, r.has("web"))
 	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
+}
+
+// A proxy takes Consul's headers away from some time on: what is missing in such answers is not believed, however often it is said.
+func TestAProxyThatTakesHeadersAway(t *testing.T) {
+	s := newServer(t)
+	target, err := url.Parse("http://" + s.address())
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	var takes atomic.Bool
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if takes.Load() {
+			for _, h := range []string{"X-Consul-Index", "X-Consul-Knownleader", "X-Consul-Lastcontact"} {
+				r.Header.Del(h)
+			}
+		}
+		return nil
+	}
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close) // when nobody waits for an answer any more
+	s.put("web", instance("web", "1", "10.0.0.1", 80))
+	s.put("api", instance("api", "1", "10.0.0.1", 80), instance("api", "2", "10.0.0.2", 80))
+	r := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond})
+	r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
+	takes.Store(true)
+	s.remove("web")
+	s.put("api", instance("api", "1", "10.0.0.1", 80))
+	r.await("it is told", func() bool { return strings.Contains(r.status().Message, "not Consul's") })
+	require.Equal(t, sources.Unreachable, r.status().State)
+	asked := len(s.asked("/v1/catalog/services"))
+	r.await("it asked again", func() bool { return len(s.asked("/v1/catalog/services")) > asked })
+	require.True(t, r.has("web") && r.has("api"))
+	takes.Store(false)
+	r.await("it goes", func() bool { return !r.has("web") && r.status().State == sources.Healthy })
+	require.True(t, r.has("api"))
 }
 
 func TestTooManyRequestsOverHTTP(t *testing.T) {

@@ -111,6 +111,7 @@ func TestUnreadableFileIsHeldAndNamed(t *testing.T) {
 		l.disk.fail("a.yaml", err)
 		l.write("a.yaml", entry("a", err.Error()))
 		l.awaitHealth(sources.Degraded, l.path("a.yaml"), err.Error())
+		require.Equal(t, "a.yaml", l.awaitQuarantined(1)[0].Group)
 		l.write("b.yaml", entry("b", "b2.example.com"))
 		l.awaitHost("b", "b2.example.com")
 		l.awaitHealth(sources.Degraded, l.path("a.yaml"))

@@ -262,6 +262,13 @@ func TestCompareIsTheSameInParts(t *testing.T) {
 	})
 }
 
+func TestPatience(t *testing.T) {
+	for size, want := range map[int64]time.Duration{0: time.Second, 4 << 20: 2 * time.Second, 64 << 20: 17 * time.Second} {
+		require.Equal(t, want, patience(size, true))
+		require.Equal(t, 10*want, patience(size, false))
+	}
+}
+
 func TestGrace(t *testing.T) {
 	var g grace
 	second := func(string) time.Duration { return time.Second }

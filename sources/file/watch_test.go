@@ -140,3 +140,37 @@ func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
 		until(p)
 	}
 }
+
+// bound is a disk on which one directory is mounted in the place of another one, too.
+type bound struct {
+	osDisk
+	at, of string
+}
+
+func (d bound) Lstat(path string) (fs.FileInfo, error) {
+	if path == d.at {
+		path = d.of
+	}
+	return d.osDisk.Lstat(path)
+}
+
+// TestOneDirectoryMountedTwice: the kernel tells of changes under one of its names only, and that is said.
+func TestOneDirectoryMountedTwice(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, name), 0o700))
+	}
+	disk := bound{at: filepath.Join(root, "b"), of: filepath.Join(root, "a")}
+	events, err := fsnotify.NewWatcher()
+	require.NoError(t, err)
+	w := newWatcher(disk, true, nil)
+	w.events = events
+	defer w.close()
+	_, err = look(t.Context(), disk, root, w, map[string]bool{"": true})
+	require.NoError(t, err)
+	dirs, err := w.blindness()
+	require.Equal(t, 1, dirs)
+	require.ErrorContains(t, err, "are one directory, mounted twice")
+	require.NotContains(t, events.WatchList(), disk.at)
+	require.Contains(t, events.WatchList(), disk.of)
+}
