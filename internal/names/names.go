@@ -17,10 +17,13 @@ const (
 	MaxName  = 253 // of a host, and of an object's name
 )
 
+// hashed is how many bytes of a hash are used: so many that nobody who chooses a name can have it end up as that of another.
+const hashed = 8
+
 // Hash is short and the same everywhere.
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:4])
+	return hex.EncodeToString(sum[:hashed])
 }
 
 // Clean makes a DNS label of any name: in lower case, with '-' for all that may not be in it. Different names may end up the same.

@@ -1,6 +1,8 @@
 package names
 
 import (
+	"cmp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -43,7 +45,7 @@ func TestFitHost(t *testing.T) {
 		"a.b":                                "a.b",
 		"-a-..b":                             "a.b",
 		"10.0.0.1":                           "10.0.0.x1",
-		long + ".b":                          strings.Repeat("x", 54) + "-" + Hash("w") + ".b",
+		long + ".b":                          strings.Repeat("x", MaxLabel-1-len(Hash(""))) + "-" + Hash("w") + ".b",
 		strings.Repeat("abcdefg.", 40) + "b": "abcdefg-" + Hash("w") + ".b",
 	} {
 		assert.Equal(t, want, FitHost(text, "w"))
@@ -51,4 +53,25 @@ func TestFitHost(t *testing.T) {
 	}
 	assert.Equal(t, []string{"a", "b-c", "d"}, Parts(".A.b_c..d-"))
 	assert.Empty(t, Parts("._."))
+}
+
+// thing is told apart by its number.
+type thing int
+
+func (t thing) String() string { return strconv.Itoa(int(t)) }
+
+func TestDistinct(t *testing.T) {
+	last := func(a, b thing) int { return cmp.Compare(b, a) }
+	given := Distinct([]thing{1, 2, 3, 2}, last, func(_ thing, toHash string) (name, host, object string) {
+		return "x" + toHash, "x" + toHash, "y" + toHash
+	})
+	assert.Equal(t, map[thing]string{3: "x", 2: "x2", 1: "x1"}, given, "the first of them has the name")
+	given = Distinct([]thing{1, 2}, cmp.Compare[thing], func(id thing, toHash string) (name, host, object string) {
+		return id.String() + toHash, id.String() + toHash, "y" + toHash
+	})
+	assert.Equal(t, map[thing]string{1: "1", 2: "22"}, given, "each part is its own")
+	given = Distinct([]thing{1, 2}, cmp.Compare[thing], func(_ thing, toHash string) (name, host, object string) {
+		return toHash, strings.TrimLeft(toHash, "+2"), toHash
+	})
+	assert.Equal(t, map[thing]string{1: ""}, given, "one that finds none has none, and it ends")
 }

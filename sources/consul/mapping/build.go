@@ -244,9 +244,8 @@ func hashPort(host, port string, after uint32) uint32 {
 	if after == high {
 		return low
 	}
-	sum := hash(host, port)
 	var n uint32
-	_, _ = fmt.Sscanf(sum, "%x", &n)
+	_, _ = fmt.Sscanf(hash(host, port), "%8x", &n)
 	return low + n%(high-low+1)
 }
 

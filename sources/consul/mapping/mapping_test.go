@@ -99,12 +99,12 @@ func TestNamesThatDifferByCase(t *testing.T) {
 
 	m.Names([]string{"a-b", "A_b", "a_B"})
 	rs, _, _ = m.Service("A_b", http("A_b", 80))
-	require.Regexp(t, `^a-b-[0-9a-f]{8}\.service\.consul$`, hostOf(t, rs))
+	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, rs))
 	rs, _, _ = m.Service("a_B", http("a_B", 80))
 	require.Empty(t, rs)
 	require.Equal(t, []string{"a_B"}, m.Names([]string{"a-b", "a_B"}), "the one that stood for it has gone")
 	rs, _, _ = m.Service("a_B", http("a_B", 80))
-	require.Regexp(t, `^a-b-[0-9a-f]{8}\.service\.consul$`, hostOf(t, rs))
+	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, rs))
 }
 
 // A name that comes later and fits better takes the host over, and the one that had it is to be mapped again.

@@ -93,6 +93,9 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 	if !utf8.ValidString(s.ID.Interface + s.ID.Group + s.ID.Version) {
 		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(s.Place, "?"))
 	}
+	if s.Name == (Name{}) {
+		return nil, nil, fmt.Errorf("%s: there is no name left for it", s.Place)
+	}
 	protocols := slices.Clone(s.Protocols)
 	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
 	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 })

@@ -2,8 +2,6 @@ package mapping
 
 import (
 	"cmp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"tributary/internal/names"
@@ -39,33 +37,19 @@ func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 }
 
 // Names gives each of all services a name of its own. Java tells names apart by case, and hosts have no case; dots and dashes of
-// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it, and others get a
-// hash of what they are. The order of ids does not matter.
+// different parts may end up the same. Of services that would have one name, the one that is nearest to it has it. The order of ids does not matter.
 func (m *Mapper) Names(ids []provider.ID) map[provider.ID]Name {
-	ids = slices.SortedFunc(slices.Values(ids), func(a, b provider.ID) int {
+	return names.Distinct(ids, func(a, b provider.ID) int {
 		return cmp.Or(cmp.Compare(names.Distance(a.Interface), names.Distance(b.Interface)), a.Compare(b))
+	}, func(id provider.ID, toHash string) (n Name, host, object string) {
+		n = m.name(id, toHash)
+		return n, n.Host, n.base
 	})
-	ids = slices.Compact(ids)
-	given := make(map[provider.ID]Name, len(ids))
-	hosts, bases := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))
-	for _, id := range ids {
-		n := m.name(id, "")
-		for salt := 0; hosts[n.Host] || bases[n.base]; salt++ {
-			n = m.name(id, strings.Repeat("+", salt)+id.String())
-		}
-		hosts[n.Host], bases[n.base] = true, true
-		given[id] = n
-	}
-	return given
 }
 
 // name returns the name of a service; with something to hash it is not that of another.
 func (m *Mapper) name(id provider.ID, toHash string) Name {
-	labels := strings.Split(id.Interface, ".")
-	for i, l := range labels {
-		labels[i] = names.Clean(l)
-	}
-	labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
+	labels := names.Parts(id.Interface)
 	if len(labels) == 0 {
 		labels = []string{names.Hashed("", id.String(), names.MaxLabel)}
 	}
@@ -76,7 +60,7 @@ func (m *Mapper) name(id provider.ID, toHash string) Name {
 	iface := strings.Join(labels, ".")
 	base := strings.ReplaceAll(expand(defaultTemplate, iface, id), ".", "-")
 	return Name{
-		Host: fitHost(expand(m.o.HostTemplate, iface, id), id),
+		Host: names.FitHost(expand(m.o.HostTemplate, iface, id), id.String()+toHash),
 		base: names.Fit(base, id.String()+toHash, names.MaxName-1-names.MaxLabel), // with room for a protocol
 	}
 }
@@ -93,21 +77,4 @@ func expand(template, iface string, id provider.ID) string {
 		return p[:at] + value
 	})
 	return strings.Trim(text, "-.")
-}
-
-// fitHost makes a host of what a template gave.
-func fitHost(text string, id provider.ID) string {
-	labels := strings.Split(text, ".")
-	for i, l := range labels {
-		labels[i] = names.Fit(strings.Trim(l, "-"), id.String(), names.MaxLabel)
-	}
-	labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
-	last := len(labels) - 1
-	if _, err := strconv.Atoi(labels[last]); err == nil { // else it would be taken for an IP address
-		labels[last] = "x" + labels[last]
-	}
-	if len(strings.Join(labels, ".")) > names.MaxName {
-		return names.Hashed(labels[last], id.String(), names.MaxLabel)
-	}
-	return strings.Join(labels, ".")
 }

@@ -64,6 +64,9 @@ func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err 
 	if s.Port.Number == 0 {
 		return nil, nil, nil
 	}
+	if s.Name == (Name{}) {
+		return nil, nil, fmt.Errorf("%s: there is no name left for it", s.Place)
+	}
 	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
 	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 })
 	is := protocol.Parse(s.Port.Protocol)

@@ -3,7 +3,6 @@ package mapping
 import (
 	"cmp"
 	"net/url"
-	"slices"
 	"strings"
 
 	"tributary/internal/names"
@@ -44,24 +43,15 @@ type Name struct {
 // secureSuffix is that of the object with the secure port. The name of no other one has a dot.
 const secureSuffix = ".secure"
 
-// Names gives each of all hosts a name of its own. Of those that would have one name, the one that is nearest to it has it, and others get a hash of
-// what they are. The order of ids does not matter.
+// Names gives each of all hosts a name of its own. Of those that would have one name, the one that is nearest to it has it. The order of ids does not matter.
 func (m *Mapper) Names(ids []ID) map[ID]Name {
-	ids = slices.SortedFunc(slices.Values(ids), func(a, b ID) int {
+	return names.Distinct(ids, func(a, b ID) int {
 		far := func(id ID) int { return names.Distance(id.VIP) + names.Distance(id.App) }
 		return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b))
+	}, func(id ID, toHash string) (n Name, host, object string) {
+		n = m.name(id, toHash)
+		return n, n.Host, n.base
 	})
-	given := make(map[ID]Name, len(ids))
-	hosts, bases := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))
-	for _, id := range slices.Compact(ids) {
-		n := m.name(id, "")
-		for salt := 0; hosts[n.Host] || bases[n.base]; salt++ {
-			n = m.name(id, strings.Repeat("+", salt)+id.String())
-		}
-		hosts[n.Host], bases[n.base] = true, true
-		given[id] = n
-	}
-	return given
 }
 
 // name returns the name of a host; with something to hash it is not that of another.

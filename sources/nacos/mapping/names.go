@@ -2,7 +2,6 @@ package mapping
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"tributary/internal/names"
@@ -12,25 +11,17 @@ import (
 type Name struct{ Host, object string }
 
 // Names gives each of all services a name of its own. Nacos tells names apart by case, and hosts have no case. Of services that would have one name,
-// the one that is nearest to it has it, and others get a hash of what they are. The order of ids does not matter.
+// the one that is nearest to it has it. The order of ids does not matter.
 func (m *Mapper) Names(ids []ID) map[ID]Name {
-	ids = slices.SortedFunc(slices.Values(ids), func(a, b ID) int {
+	return names.Distinct(ids, func(a, b ID) int {
 		far := func(id ID) int {
 			return names.Distance(id.Group) + names.Distance(id.Service) + names.Distance(id.Cluster)
 		}
 		return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b))
+	}, func(id ID, toHash string) (n Name, host, object string) {
+		n = m.name(id, toHash)
+		return n, n.Host, n.object
 	})
-	given := make(map[ID]Name, len(ids))
-	hosts, objects := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))
-	for _, id := range slices.Compact(ids) {
-		n := m.name(id, "")
-		for salt := 0; hosts[n.Host] || objects[n.object]; salt++ {
-			n = m.name(id, strings.Repeat("+", salt)+id.String())
-		}
-		hosts[n.Host], objects[n.object] = true, true
-		given[id] = n
-	}
-	return given
 }
 
 // name returns the name of a service; with something to hash it is not that of another.
@@ -55,7 +46,7 @@ func (m *Mapper) name(id ID, toHash string) Name {
 	if m.namespace != publicNamespace {
 		object = append(object, namespace)
 	}
-	return Name{names.FitHost(host, id.String()), names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName)}
+	return Name{names.FitHost(host, id.String()+toHash), names.Fit(strings.Join(object, "."), id.String()+toHash, names.MaxName)}
 }
 
 // publicNamespace is the one that goes without saying in the names of objects.
