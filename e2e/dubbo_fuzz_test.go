@@ -39,7 +39,7 @@ func TestDubboFuzz(t *testing.T) {
 	}
 	rounds, seed := int(number("FUZZ_ROUNDS", 100)), number("FUZZ_SEED", rand.Uint64())
 	t.Logf("FUZZ_ROUNDS=%d FUZZ_SEED=%d", rounds, seed)
-	w := &fuzzWorld{rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[string]string{}, listed: map[*fuzzProvider]time.Time{}}
+	w := &fuzzWorld{rand: rand.New(rand.NewPCG(seed, 0)), zookeeper: fixture.StartZooKeeper(t), rules: map[fuzzRule]string{}, listed: map[*fuzzProvider]time.Time{}}
 	w.ours, w.theirs = fixture.StartGate(t, w.zookeeper.Addr), fixture.StartGate(t, w.zookeeper.Addr)
 	w.admin = w.zookeeper.Client(t)
 	w.tributary = fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + w.ours.Addr + "?session=2000"}.
@@ -71,13 +71,16 @@ type fuzzWorld struct {
 	born         time.Time // when tributary was started last
 
 	providers []*fuzzProvider
-	rules     map[string]string // weight by interface, of a configurator
+	rules     map[fuzzRule]string // weights that configurators set
 	made      int
 	log       []string // of the round
 
 	mu     sync.Mutex
 	listed map[*fuzzProvider]time.Time // when ZooKeeper listed it last
 }
+
+// fuzzRule says of which services a configurator is: of one group and version of an interface.
+type fuzzRule struct{ iface, group, version string }
 
 // fuzzProvider is a provider that lives.
 type fuzzProvider struct {
@@ -240,21 +243,28 @@ func (w *fuzzWorld) take() *fuzzProvider {
 	return p
 }
 
-// rule sets a configurator of an interface, or removes it.
+// rule sets a configurator, or removes it.
 func (w *fuzzWorld) rule(t *testing.T) {
 	t.Helper()
-	iface := "com.acme.S" + strconv.Itoa(w.rand.IntN(4))
-	w.log = append(w.log, "rule of "+iface)
+	of := fuzzRule{"com.acme.S" + strconv.Itoa(w.rand.IntN(4)), w.pick("", "", "g1"), w.pick("", "", "1.0.0", "2.0.0")}
+	w.log = append(w.log, fmt.Sprintf("rule of %v", of))
 	path := func(weight string) string {
-		return "override://0.0.0.0/" + iface + "?category=configurators&weight=" + weight
+		rule := "override://0.0.0.0/" + of.iface + "?category=configurators&weight=" + weight
+		if of.group != "" {
+			rule += "&group=" + of.group
+		}
+		if of.version != "" {
+			rule += "&version=" + of.version
+		}
+		return rule
 	}
-	if old, there := w.rules[iface]; there {
-		w.admin.Delete(t, "/dubbo/"+iface+"/configurators/"+url.QueryEscape(path(old)))
-		delete(w.rules, iface)
+	if old, there := w.rules[of]; there {
+		w.admin.Delete(t, "/dubbo/"+of.iface+"/configurators/"+url.QueryEscape(path(old)))
+		delete(w.rules, of)
 		return
 	}
-	w.rules[iface] = strconv.Itoa(1 + w.rand.IntN(99))
-	w.admin.Configurator(t, iface, path(w.rules[iface]))
+	w.rules[of] = strconv.Itoa(1 + w.rand.IntN(99))
+	w.admin.Configurator(t, of.iface, path(w.rules[of]))
 }
 
 // host is where the oracle expects a provider.
@@ -273,7 +283,7 @@ func (w *fuzzWorld) expected() []string {
 	all := []string{}
 	for _, p := range w.providers {
 		weight := strconv.Itoa(p.weight)
-		if r, there := w.rules[p.iface]; there {
+		if r, there := w.rules[fuzzRule{p.iface, p.group, p.version}]; there {
 			weight = r
 		}
 		all = append(all, p.host()+" "+p.address+" "+weight)
