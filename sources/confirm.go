@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"tributary/resource"
@@ -46,6 +47,9 @@ func (s *sink) Confirm(group, mark string) bool {
 // may hold what the content does not say, and what is there more than once is not kept.
 func (a *admitted) fingerprint(j judge) lastgood.Print {
 	first, repeated := split(a.Resources)
+	if text := a.unclear(); text != "" { // nothing to confirm, but to be known again
+		return lastgood.Print{Said: encoded(said{Unclear: text})}
+	}
 	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
 	}
@@ -85,6 +89,15 @@ type said struct {
 	Warned   []warned   `json:"warned,omitempty"`
 	Excluded []excluded `json:"excluded,omitempty"`
 	Foreign  int        `json:"foreign,omitempty"`
+	Unclear  string     `json:"unclear,omitempty"` // see admitted.unclear; then there is nothing else
+}
+
+// unclear is what identifies the text if it cannot be told of all that is refused in it what it is; else it is empty.
+func (a *admitted) unclear() string {
+	if slices.ContainsFunc(a.Rejects, func(r Reject) bool { return !r.identified() }) {
+		return a.Text
+	}
+	return ""
 }
 
 // excluded is an object that the transforms left out.
@@ -113,11 +126,24 @@ func (a *admitted) saying() string {
 			s.Warned = append(s.Warned, warned{r.Key(), ws})
 		}
 	}
+	return encoded(s)
+}
+
+func encoded(s said) string {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "" // texts and numbers can be encoded
 	}
 	return string(text)
+}
+
+// unclearIn returns what identifies the text of a group by its print, if that was unclear.
+func unclearIn(p lastgood.Print) string {
+	var s said
+	if p.Sum != (lastgood.Print{}).Sum || json.Unmarshal([]byte(p.Said), &s) != nil {
+		return ""
+	}
+	return s.Unclear
 }
 
 // confirm makes a restored group of source what it was when its print was made.

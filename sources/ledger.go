@@ -22,6 +22,7 @@ type ledger struct {
 	winners    map[resource.Key]candidate
 	contenders map[resource.Key]*btree.BTreeG[candidate]
 	rejecting  map[resource.Key]*btree.BTreeG[*group] // by key, those that have a reject of it, in order
+	unclear    map[string]*group                      // those that were read and are unclear, by what identifies their text
 	held       held                                   // what is served besides
 
 	counts      map[resource.Kind]int // winners by kind
@@ -51,6 +52,7 @@ type group struct {
 	warned     map[resource.Key][]string // those of the warnings that validation gave
 	excluded   []Excluded                // by the transforms
 	foreign    int                       // objects that were passed over
+	unclear    string                    // see admitted.unclear
 	print      lastgood.Print            // by which it can be confirmed, or none
 	restored   bool                      // it was not found valid yet, as an earlier run left it or by the rules that count now
 	outdated   bool                      // it was made by other settings of the source
@@ -70,6 +72,7 @@ func newLedger(by held) *ledger {
 		winners:    make(map[resource.Key]candidate),
 		contenders: make(map[resource.Key]*btree.BTreeG[candidate]),
 		rejecting:  make(map[resource.Key]*btree.BTreeG[*group]),
+		unclear:    make(map[string]*group),
 		counts:     make(map[resource.Kind]int),
 	}
 }
@@ -95,6 +98,7 @@ type standing struct {
 	winner    *resource.Resource // nil for none
 	held      *resource.Resource // what is served though there was no winner; nil for nothing
 	group     string             // that had what is served
+	unclear   string             // what identifies the text of that, if it was unclear
 	restored  bool               // it was as an earlier run left it
 	outdated  bool               // it was as other settings of the source had made it
 	contended bool
@@ -165,6 +169,12 @@ func (l *ledger) replaceOne(content admitted, now time.Time, before *touched, c 
 	g.quarantine = quarantine(content, old.quarantine, now)
 	g.has = l.take(g, old.has, has, before)
 	g.restored, g.outdated = false, false
+	if l.unclear[old.unclear] == g {
+		delete(l.unclear, old.unclear)
+	}
+	if g.unclear = content.unclear(); g.unclear != "" && l.unclear[g.unclear] == nil {
+		l.unclear[g.unclear] = g
+	}
 
 	l.quarantined += len(g.quarantine) - len(old.quarantine)
 	l.repeated += len(g.repeated) - len(old.repeated)
@@ -281,7 +291,7 @@ func (l *ledger) drop(g *group, key resource.Key, before *touched) {
 func (t *touched) touch(key resource.Key, winner candidate, contended bool) {
 	was := standing{winner: winner.resource, contended: contended}
 	if winner.group != nil {
-		was.group, was.restored = winner.group.name, winner.group.restored
+		was.group, was.restored, was.unclear = winner.group.name, winner.group.restored, winner.group.unclear
 		was.outdated = winner.group.outdated || winner.moved
 	}
 	t.note(key, was)

@@ -207,8 +207,11 @@ func (l *ledger) standIn(key resource.Key, was standing, may suspects, now kindr
 			return g, false
 		}
 	}
-	if was.restored {
-		return nil, false // who was there before the restart is not known to be new
+	if was.restored { // who was there before the restart is not known to be new, unless it is the same text by another name
+		if g := l.unclear[was.unclear]; was.unclear != "" && g != nil && g.rejects.mayBe(key) {
+			return g, false
+		}
+		return nil, false
 	}
 	return may.of(key), false
 }

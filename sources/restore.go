@@ -60,7 +60,7 @@ func (l *ledger) restore(from memstore.Snapshot, kept *lastgood.Kept) {
 			if l.groups[name] == nil { // it had no resources
 				l.groups[name] = &group{name: name}
 			}
-			l.groups[name].print = print
+			l.groups[name].print, l.groups[name].unclear = print, unclearIn(print)
 		}
 	}
 	for _, g := range l.groups {

@@ -2,6 +2,7 @@ package file
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	}
 	var content sources.Content
 	content, f.decoded = l.parse(f.path, l.in(l.shown, f.path), data, l.decode, f.decoded)
-	content.Mark = mark
+	content.Mark, content.Text = mark, hex.EncodeToString(f.known.sum[:])
 	f.content = &content
 	return data[:0]
 }
@@ -108,10 +109,10 @@ func (l *loader) mark(path string, sum digest) string {
 	return fmt.Sprintf("%s %+v %s", sum[:], l.decode, l.in(l.shown, path))
 }
 
-// rejected is the content of a file that could not be read.
+// rejected is the content of a file that could not be read. It may have what another one had: it may be that, renamed.
 func (l *loader) rejected(path string, err error) sources.Content {
 	place := l.in(l.shown, path)
-	return sources.Content{Group: path, Rejects: []sources.Reject{{
+	return sources.Content{Group: path, Renamable: true, Rejects: []sources.Reject{{
 		Origin: resource.Origin{Place: place}, Err: fmt.Errorf("%s: %w", place, err),
 	}}}
 }

@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"io/fs"
 	"testing"
 	"time"
 
@@ -52,4 +53,45 @@ func TestMissingAtTheStartIsWithdrawnBeforeSynced(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Equal(t, []string{"withdraw gone.yaml", "synced"}, sink.told)
+}
+
+// A file that was too broken to tell what is in it, and is renamed while nothing runs, is known by its text.
+func TestBrokenFileRenamedWhileNothingRuns(t *testing.T) {
+	for changed, want := range map[bool]string{false: "x1.example.com", true: ""} {
+		r := prepareRestarting(t)
+		r.write("a.yaml", entry("x", "x1.example.com"))
+		r.write("b.yaml", entry("w", "y1.example.com"))
+		r.restart(Settings{})
+		r.write("a.yaml", brokenYAML)
+		r.awaitQuarantined(1)
+		r.stop()
+		r.write("c.yaml", brokenYAML)
+		r.remove("a.yaml")
+		if changed {
+			r.write("c.yaml", brokenYAML+"# not as it was\n")
+		}
+		for range 2 {
+			r.restart(Settings{})
+			r.await("a.yaml is withdrawn", func() bool { return r.status().Groups == 2 })
+			require.Equal(t, want, r.host("x"))
+			require.Equal(t, "y1.example.com", r.host("w"))
+		}
+		r.write("c.yaml", entry("z", "z1.example.com"))
+		r.awaitHost("z", "z1.example.com")
+		require.Empty(t, r.host("x"))
+	}
+}
+
+// A file that cannot be opened may be another one by a new name.
+func TestFileRenamedAndUnreadable(t *testing.T) {
+	l := prepare(t)
+	l.write("a.yaml", entry("x", "x1.example.com"))
+	l.write("b.yaml", entry("w", "y1.example.com"))
+	l.startSynced()
+	l.disk.fail("c.yaml", fs.ErrPermission)
+	l.rename("a.yaml", "c.yaml")
+	l.awaitQuarantined(1)
+	require.Equal(t, "x1.example.com", l.host("x"))
+	l.remove("c.yaml")
+	l.awaitHost("x", "")
 }
