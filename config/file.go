@@ -46,7 +46,7 @@ type File struct {
 	QuietDelay     Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read. Default: 100ms."`
 	MaxDelay       Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most. Default: 1s."`
 	RescanInterval Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none. Default: 30s."`
-	EmptyGrace     Duration `json:"emptyGrace,omitempty" jsonschema:"How long a file may be empty, or a link lead in a circle, before what it had is withdrawn. Default: 10s."`
+	EmptyGrace     Duration `json:"emptyGrace,omitempty" jsonschema:"How long a file may be empty or blank, or a link lead in a circle, before what it had is withdrawn. Default: 10s."`
 	MaxFileBytes   int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes. Default: 67108864."`
 }
 

@@ -77,6 +77,19 @@ func Decode(path string, data []byte, opts Options) []Document {
 	return newFile(path, data, opts).decode(data)
 }
 
+// Blank reports whether there is nothing at all in the text of a file: white space, comments and marks of documents.
+func Blank(path string, data []byte) bool {
+	data = bytes.TrimPrefix(data, byteOrderMark)
+	if isJSON(path) {
+		return len(bytes.TrimSpace(data)) == 0
+	}
+	return len(split(data)) == 0
+}
+
+var byteOrderMark = []byte("\ufeff")
+
+func isJSON(path string) bool { return strings.EqualFold(filepath.Ext(path), ".json") }
+
 func newFile(path string, data []byte, opts Options) file {
 	if opts.DefaultNamespace == "" {
 		opts.DefaultNamespace = "default"
@@ -89,8 +102,8 @@ func (f file) decode(data []byte) []Document {
 		f.addBroken(&syntaxError{line: 1, message: fmt.Sprintf("larger than %d bytes", limit)}, 0)
 		return f.docs
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if strings.EqualFold(filepath.Ext(f.path), ".json") {
+	data = bytes.TrimPrefix(data, byteOrderMark)
+	if isJSON(f.path) {
 		f.decodeJSON(data)
 		return f.docs
 	}

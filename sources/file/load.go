@@ -60,6 +60,7 @@ var (
 	errTooLarge   = errors.New("file too large")
 	errNotRegular = errors.New("not a regular file")
 	errEmptied    = errors.New("emptied since the look")
+	errBlank      = errors.New("nothing is in it, not even an object of another API")
 )
 
 // loadOne reads one file into buf, which it returns to be used again.
@@ -86,6 +87,10 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	}
 	f.changed = changed
 	f.known.doubtful = changed || fi.ModTime().After(at.Add(-doubt))
+	if resource.Blank(f.path, data) { // somebody has begun to write it
+		f.err = errBlank
+		return data[:0]
+	}
 	f.known.sum = digestOf(data)
 	if f.known.sum == before.sum {
 		return data[:0]

@@ -30,7 +30,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
 			maxSize: s.settings.MaxFileBytes, confirm: func(string, string) bool { return false },
 		},
-		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool),
+		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool), blank: make(map[string]known),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
 	}
 	if sink, ok := sink.(sources.Confirmer); ok {
@@ -58,6 +58,7 @@ type run struct {
 	files    btree.Map[string, known] // what is published, or was found not to be readable
 	memory   *memory
 	missing  grace
+	blank    map[string]known   // files that have nothing but white space and comments, which is as good as empty
 	troubles map[string]trouble // what cannot be read; what is known of it stays
 
 	pool *pool
@@ -156,7 +157,9 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		r.reportRoot(err)
 		return false, nil
 	}
+	doubtful := r.empty(seen)
 	read, missing := compare(&r.files, r.pending, seen)
+	read = append(read, doubtful...)
 	gone, young := r.missing.judge(missing, time.Now(), func(p string) time.Duration {
 		if seen.fleeting(p) {
 			return r.settings.EmptyGrace
@@ -199,6 +202,9 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 		contents = append(contents, r.accept(f, before[f.path])...)
 	}
 	for _, p := range gone {
+		if slices.ContainsFunc(results, func(f loaded) bool { return f.path == p && !errors.Is(f.err, errBlank) }) {
+			continue // it was blank, and is written to
+		}
 		r.files.Delete(p)
 		r.memory.set(p, nil)
 		contents = append(contents, sources.Content{Group: p})
@@ -215,6 +221,26 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	}
 	r.report()
 	return len(r.pending) > 0, nil
+}
+
+// empty has the files count as emptied that were found to be blank and are as they were. It returns those of which the stamp may not show that
+// they are not.
+func (r *run) empty(seen sighting) (doubtful []string) {
+	for p, k := range r.blank {
+		if !covered(r.pending, p) {
+			continue
+		}
+		if now, there := seen.files[p]; !there || now != k.stamp {
+			delete(r.blank, p)
+			continue
+		}
+		delete(seen.files, p)
+		seen.emptied[p] = true
+		if k.doubtful {
+			doubtful = append(doubtful, p)
+		}
+	}
+	return doubtful
 }
 
 // load reads files. Those that take long go on being read, and are not begun again before they are done.
@@ -251,6 +277,10 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 	case f.late:
 		r.busy[f.path] = false
 		return r.refuse(f, fmt.Errorf("%s takes long to read, and is still being read", r.loader.in(r.root, f.path)), before)
+	case errors.Is(f.err, errBlank):
+		r.blank[f.path] = f.known
+		r.ask(f.path, false)
+		return nil
 	case errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, errEmptied): // since the look; the next one will tell
 		r.ask(f.path, false)
 		return nil
@@ -258,6 +288,7 @@ func (r *run) accept(f loaded, before trouble) []sources.Content {
 		return r.refuse(f, f.err, before)
 	}
 	r.anything = true
+	delete(r.blank, f.path)
 	r.files.Set(f.path, f.known)
 	if f.content == nil {
 		return nil

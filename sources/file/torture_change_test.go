@@ -41,6 +41,7 @@ func (x *torture) change() {
 		{"truncate " + p, 2, func() { _ = os.Truncate(p, 0) }},
 		{"break " + p, 3, func() { x.write(p, x.text()+"---\n"+brokenYAML+"# "+brokenMark+"\n") }},
 		{"hostile " + p, 3, func() { x.write(p, x.text()+"# "+brokenMark+"\n---\n"+hostile[x.random.IntN(len(hostile))]) }},
+		{"blank " + p, 2, func() { _ = os.WriteFile(p, []byte("---\n# nothing\n"), 0o644) }}, //nolint:gosec // the program may be nobody
 		{"foreign " + p, 2, func() { x.write(p, "apiVersion: v1\nkind: Service\nmetadata: {name: n1}\n---\n"+x.text()) }},
 		{"remove " + p, 4, func() { _ = os.RemoveAll(p) }},
 		{"rename " + p + " to " + q, 6, func() { _ = os.Rename(p, q) }},
