@@ -272,7 +272,9 @@ func (s *sink) admitOne(c Content, before group, source string, j judge) admitte
 			if a.warned == nil {
 				a.warned = make(map[resource.Key][]string)
 			}
-			a.warned[key] = v.warnings
+			if _, repeated := a.warned[key]; !repeated { // the first is the one in force
+				a.warned[key] = v.warnings
+			}
 			a.Warnings = append(a.Warnings, v.warnings...)
 		}
 	}

@@ -62,6 +62,7 @@ type Remark struct {
 // Held says that the source no longer has the object, or less of it, and that this is held back.
 type Held struct {
 	Source string     `json:"source"`
+	ID     string     `json:"id"` // of the hold
 	Why    string     `json:"why"`
 	Since  time.Time  `json:"since"`
 	Until  *time.Time `json:"until,omitempty"`

@@ -154,7 +154,7 @@ func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
 
 func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
-	hold := &guard.Status{Why: "60 of 100 objects", Since: noon}
+	hold := &guard.Status{ID: "h1", Why: "60 of 100 objects", Since: noon}
 	gone := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
 	w := &world{
 		sources: []sources.Status{
@@ -174,7 +174,7 @@ func TestExplainSaysWhatKeepsAnObject(t *testing.T) {
 		assert.Equal(t, "a.yaml:7", x.Unsure[0].Place)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "a.yaml:3: odd"}}, x.Warnings)
-		assert.Equal(t, []admin.Held{{Source: "rules", Why: hold.Why, Since: noon}}, x.Held)
+		assert.Equal(t, []admin.Held{{Source: "rules", ID: hold.ID, Why: hold.Why, Since: noon}}, x.Held)
 	}
 	check("kind=se&namespace=shop&name=gone")
 	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}

@@ -68,7 +68,7 @@ func releaser(r *http.Request) string {
 func held(source string, all []sources.Status) (losses []Held) {
 	for _, src := range all {
 		if h := src.Held; src.Name == source && h != nil {
-			losses = append(losses, Held{Source: source, Why: h.Why, Since: h.Since, Until: h.Until})
+			losses = append(losses, Held{Source: source, ID: h.ID, Why: h.Why, Since: h.Since, Until: h.Until})
 		}
 	}
 	return losses

@@ -49,7 +49,7 @@ func TestGuard(t *testing.T) {
 	var st admin.Status
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
 	assert.Equal(t, 1, st.Holds)
-	assert.Equal(t, &admin.Hold{Since: since, Why: hold.Why, Objects: 60, Endpoints: 120}, st.Sources[0].Hold)
+	assert.Equal(t, &admin.Hold{ID: hold.ID, Since: since, Why: hold.Why, Objects: 60, Endpoints: 120}, st.Sources[0].Hold)
 
 	for _, want := range []struct {
 		query  string

@@ -57,6 +57,7 @@ type SourceState struct {
 
 // Hold is a loss that is held back.
 type Hold struct {
+	ID        string     `json:"id"`
 	Since     time.Time  `json:"since"`
 	Until     *time.Time `json:"until,omitempty"`
 	Why       string     `json:"why"`
@@ -150,7 +151,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			state.Objects += n
 		}
 		if h := src.Held; h != nil {
-			state.Hold = &Hold{Since: h.Since, Until: h.Until, Why: h.Why, Objects: h.Objects, Endpoints: h.Endpoints}
+			state.Hold = &Hold{ID: h.ID, Since: h.Since, Until: h.Until, Why: h.Why, Objects: h.Objects, Endpoints: h.Endpoints}
 		}
 		states = append(states, state)
 	}

@@ -161,7 +161,7 @@ func (t *text) held(all []admin.Held) (lines []string) {
 		if h.Until != nil {
 			lines = append(lines, "  until: "+h.Until.UTC().Format(time.RFC3339))
 		}
-		lines = append(lines, "  to let it through: tributary guard release "+h.Source)
+		lines = append(lines, "  to let it through: tributary guard release "+h.Source+" --hold "+h.ID)
 	}
 	return lines
 }

@@ -140,7 +140,7 @@ func (t *text) holds(all []admin.SourceState) (lines []string) {
 		if s.Hold.Until != nil {
 			lines = append(lines, "  until: "+s.Hold.Until.UTC().Format(time.RFC3339))
 		}
-		lines = append(lines, "  to let it through: tributary guard release "+s.Name)
+		lines = append(lines, "  to let it through: tributary guard release "+s.Name+" --hold "+s.Hold.ID)
 	}
 	if len(lines) == 0 {
 		return []string{"none"}

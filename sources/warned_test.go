@@ -1,0 +1,30 @@
+package sources
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/sources/guard"
+)
+
+// What validation has to say of an object that is there twice is said of each at its own place, and of the one that is served there.
+func TestWarningsOfWhatIsThereTwice(t *testing.T) {
+	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
+		return resource.Errors{{Origin: resource.Origin{Place: r.Origin().Place}, Err: errors.New("is odd")}}, nil
+	}}
+	within(t, opts, func(t *testing.T, s *Supervisor) {
+		sinks := make(chan Sink, 1)
+		require.NoError(t, s.Add(Spec{Name: "a", Table: new(memstore.Table), Source: handing(sinks), Guard: guard.Settings{Off: true}}))
+		sink := <-sinks
+		for range 3 {
+			require.NoError(t, sink.Replace("g", []*resource.Resource{made("x", "1", "g:1"), made("x", "1", "g:9")}))
+			sink.Synced()
+			require.Equal(t, []string{"g:1: is odd", "g:9: is odd"}, s.Status()[0].Warnings)
+			require.Equal(t, []string{"g:1: is odd"}, s.Serving(keyed("x"))[0].Warnings)
+		}
+	})
+}
