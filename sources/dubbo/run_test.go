@@ -223,6 +223,30 @@ func TestWhatCannotBeReadHoldsUpNothing(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
 }
 
+// TestWhatCanNoLongerBeReadStays has an instance whose node turns into something else, and an interface that may not be read any more: what was
+// known of both stays, and the rest is followed.
+func TestWhatCanNoLongerBeReadStays(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	s.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
+	s.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100")
+	s.Put("/services/app/10.0.0.1:20880", "no JSON")
+	s.Deny("/dubbo/b")
+	s.Put(node("b", "10.0.0.4:20880", "", 1), leaf)
+	s.Put(node("c", "10.0.0.5:20880", "", 1), leaf)
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
+	b.await("both are said", func() bool {
+		st := b.status()
+		return st.State == sources.Degraded && strings.Contains(st.Message, "instance 10.0.0.1:20880 of app") && strings.Contains(st.Message, "/dubbo/b/")
+	})
+	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100"}, b.show())
+	s.Allow("/dubbo/b")
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100 10.0.0.4:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
+}
+
 func TestRegisterModeAndNamesSelect(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)

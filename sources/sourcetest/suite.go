@@ -155,9 +155,11 @@ func holds(t *testing.T, b *rig, begin func(), shownAs ...sources.State) {
 	b.awaitState(shownAs...)
 	b.Restore()
 	b.awaitState(sources.Healthy)
+	require.Zero(t, b.table.count(b.Key("apple"), memstore.Updated), "it stays as it was, with all that is in it")
 	b.Put("apple", 2)
 	b.awaitObject("apple", apple)
 	b.neverDeleted("apple", "pear")
+	require.Zero(t, b.table.count(b.Key("pear"), memstore.Updated), "it stays as it was, with all that is in it")
 	require.True(t, b.status().Synced)
 }
 
