@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
 )
 
 func newMapper(t *testing.T, o mapping.Options) *mapping.Mapper {
 	t.Helper()
-	m, err := mapping.New(o, vips{})
+	m, err := mapping.New(o, golden.VIPs{})
 	require.NoError(t, err)
 	return m
 }

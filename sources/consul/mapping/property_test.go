@@ -11,6 +11,7 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
+	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/consul/mapping"
 )
@@ -19,9 +20,9 @@ import (
 func TestAnyCatalog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := anyOptions(t)
-		m, err := mapping.New(o, vips{})
+		m, err := mapping.New(o, golden.VIPs{})
 		require.NoError(t, err)
-		shuffled, err := mapping.New(o, vips{})
+		shuffled, err := mapping.New(o, golden.VIPs{})
 		require.NoError(t, err)
 		names := rapid.SliceOfNDistinct(anyName(), 1, 3, rapid.ID).Draw(t, "names")
 		published := map[string][]*resource.Resource{}

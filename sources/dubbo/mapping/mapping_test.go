@@ -1,15 +1,9 @@
 package mapping_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,15 +14,14 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
+	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden is a file of testdata: settings, and nodes as providers and administrators write them.
-type golden struct {
+// example is a file of testdata: settings, and nodes as providers and administrators write them.
+type example struct {
 	Why           string
 	Options       mapping.Options
 	Nodes         []string
@@ -37,46 +30,28 @@ type golden struct {
 }
 
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
+	golden.Run(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, golden.VIPs{})
+		require.NoError(t, err)
+		var all []provider.Provider
+		for _, node := range g.Nodes {
+			u, err := provider.ParseNode(node)
 			require.NoError(t, err)
-			var g golden
-			dec := json.NewDecoder(bytes.NewReader(raw))
-			dec.DisallowUnknownFields()
-			require.NoError(t, dec.Decode(&g))
-			m, err := mapping.New(g.Options, vips{})
+			p, ok, err := u.Provider()
 			require.NoError(t, err)
-			var all []provider.Provider
-			for _, node := range g.Nodes {
-				u, err := provider.ParseNode(node)
-				require.NoError(t, err)
-				p, ok, err := u.Provider()
-				require.NoError(t, err)
-				require.True(t, ok)
-				all = append(all, p)
-			}
-			var rules []provider.Configurator
-			for _, text := range g.Configurators {
-				u, err := provider.ParseURL(text)
-				require.NoError(t, err)
-				rule, ok := u.Configurator()
-				require.True(t, ok)
-				rules = append(rules, rule)
-			}
-			out := "# " + g.Why + "\n" + show(t, m, all, rules) + showConsumers(t, m, all, g.Consumers)
-			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
-			if *update {
-				require.NoError(t, os.WriteFile(want, []byte(out), 0o644))
-			}
-			expected, err := os.ReadFile(want)
+			require.True(t, ok)
+			all = append(all, p)
+		}
+		var rules []provider.Configurator
+		for _, text := range g.Configurators {
+			u, err := provider.ParseURL(text)
 			require.NoError(t, err)
-			require.Equal(t, string(expected), out)
-		})
-	}
+			rule, ok := u.Configurator()
+			require.True(t, ok)
+			rules = append(rules, rule)
+		}
+		return "# " + g.Why + "\n" + show(t, m, all, rules) + showConsumers(t, m, all, g.Consumers)
+	})
 }
 
 // mapAll maps providers as the source does.
@@ -158,26 +133,12 @@ func showConsumers(t *testing.T, m *mapping.Mapper, all []provider.Provider, con
 		require.Equal(t, slices.Compact(hosts[app]), m.Consumed([]*resource.Resource{r})[app])
 	}
 	requireValid(t, rs)
-	return text(t, rs)
-}
-
-func text(t require.TestingT, rs []*resource.Resource) string {
-	var b strings.Builder
-	for _, r := range rs {
-		y, err := resource.MarshalYAML(r)
-		require.NoError(t, err)
-		fmt.Fprintf(&b, "---\n# %s\n%s", r.Origin(), y)
-	}
-	return b.String()
+	return golden.Show(t, rs)
 }
 
 func show(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rules []provider.Configurator) string {
 	rs, warnings := mapAll(t, m, all, rules)
-	var b strings.Builder
-	for _, w := range warnings {
-		fmt.Fprintf(&b, "# warning: %s\n", w)
-	}
-	return b.String() + text(t, rs)
+	return golden.Show(t, rs, warnings...)
 }
 
 func requireValid(t require.TestingT, rs []*resource.Resource) {
@@ -226,13 +187,6 @@ func requireValid(t require.TestingT, rs []*resource.Resource) {
 	}
 }
 
-// vips gives addresses by the length of the host, which is enough to see them.
-type vips struct{}
-
-func (vips) Address(host string) (netip.Addr, error) {
-	return netip.AddrFrom4([4]byte{241, 0, 0, byte(len(host))}), nil
-}
-
 // TestAnyRegistry maps whatever may be in a registry.
 func TestAnyRegistry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -244,7 +198,7 @@ func TestAnyRegistry(t *testing.T) {
 			WarmUp:       rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "warm-up"),
 			ServicePorts: rapid.SampledFrom([]map[string]int{nil, {"dubbo": 50051}, {"weird": 20880, "tri": 1}}).Draw(t, "ports"),
 		}
-		m, err := mapping.New(o, vips{})
+		m, err := mapping.New(o, golden.VIPs{})
 		require.NoError(t, err)
 		all := rapid.SliceOfN(anyProvider(), 1, 8).Draw(t, "providers")
 		first := show(t, m, all, nil)

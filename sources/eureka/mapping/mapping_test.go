@@ -1,14 +1,9 @@
 package mapping_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"flag"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,61 +14,29 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
+	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden is a file of testdata: settings, and an answer of a Eureka.
-type golden struct {
+// example is a file of testdata: settings, and an answer of a Eureka.
+type example struct {
 	Why     string
 	Options mapping.Options
 	Answer  json.RawMessage
 }
 
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			require.NoError(t, err)
-			var g golden
-			dec := json.NewDecoder(bytes.NewReader(raw))
-			dec.DisallowUnknownFields()
-			require.NoError(t, dec.Decode(&g))
-			m, err := mapping.New(g.Options, vips{})
-			require.NoError(t, err)
-			a, err := wire.Decode(g.Answer)
-			require.NoError(t, err)
-			rs, warnings := mapAll(t, m, a.Instances)
-			out := "# " + g.Why + "\n"
-			for _, w := range warnings {
-				out += "# warning: " + w + "\n"
-			}
-			for _, r := range rs {
-				text, err := resource.MarshalYAML(r)
-				require.NoError(t, err)
-				out += "---\n" + string(text)
-			}
-			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
-			if *update {
-				require.NoError(t, os.WriteFile(want, []byte(out), 0o644))
-			}
-			expected, err := os.ReadFile(want)
-			require.NoError(t, err)
-			require.Equal(t, string(expected), out)
-		})
-	}
+	golden.Run(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, golden.VIPs{})
+		require.NoError(t, err)
+		a, err := wire.Decode(g.Answer)
+		require.NoError(t, err)
+		rs, warnings := mapAll(t, m, a.Instances)
+		return "# " + g.Why + "\n" + golden.Show(t, rs, warnings...)
+	})
 }
-
-// vips gives every host an address.
-type vips struct{}
-
-func (vips) Address(string) (netip.Addr, error) { return netip.MustParseAddr("241.0.0.1"), nil }
 
 // mapAll maps all instances, as the source does.
 func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*resource.Resource, warnings []string) {
@@ -119,7 +82,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []wire.Instance) (rs []*r
 // again.
 func TestAnyEureka(t *testing.T) {
 	for _, template := range []string{"", "{vip}", "{app}", "{vip}.{app}.x"} {
-		m, err := mapping.New(mapping.Options{HostTemplate: template}, vips{})
+		m, err := mapping.New(mapping.Options{HostTemplate: template}, golden.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")

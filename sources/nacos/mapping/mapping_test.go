@@ -1,14 +1,8 @@
 package mapping_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,15 +12,14 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
+	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden is a file of testdata: settings, and instances.
-type golden struct {
+// example is a file of testdata: settings, and instances.
+type example struct {
 	Why       string
 	Namespace string
 	Options   mapping.Options
@@ -39,40 +32,12 @@ type registered struct {
 }
 
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.json")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			require.NoError(t, err)
-			var g golden
-			dec := json.NewDecoder(bytes.NewReader(raw))
-			dec.DisallowUnknownFields()
-			require.NoError(t, dec.Decode(&g))
-			m, err := mapping.New(g.Options, g.Namespace, vips{})
-			require.NoError(t, err)
-			out := "# " + g.Why + "\n"
-			for _, r := range mapAll(t, m, g.Instances) {
-				text, err := resource.MarshalYAML(r)
-				require.NoError(t, err)
-				out += "---\n" + string(text)
-			}
-			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
-			if *update {
-				require.NoError(t, os.WriteFile(want, []byte(out), 0o644))
-			}
-			expected, err := os.ReadFile(want)
-			require.NoError(t, err)
-			require.Equal(t, string(expected), out)
-		})
-	}
+	golden.Run(t, func(t *testing.T, g example) string {
+		m, err := mapping.New(g.Options, g.Namespace, golden.VIPs{})
+		require.NoError(t, err)
+		return "# " + g.Why + "\n" + golden.Show(t, mapAll(t, m, g.Instances))
+	})
 }
-
-// vips gives every host an address.
-type vips struct{}
-
-func (vips) Address(string) (netip.Addr, error) { return netip.MustParseAddr("241.0.0.1"), nil }
 
 // mapAll maps all instances that are to be served, as the source does.
 func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*resource.Resource) {
@@ -107,7 +72,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []registered) (rs []*reso
 // again.
 func TestAnyNacos(t *testing.T) {
 	for _, template := range []string{"", "{service}.{group}.{namespace}.{cluster}.x"} {
-		m, err := mapping.New(mapping.Options{HostTemplate: template}, "5f3B-id_", vips{})
+		m, err := mapping.New(mapping.Options{HostTemplate: template}, "5f3B-id_", golden.VIPs{})
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			all := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")

@@ -1,0 +1,68 @@
+// Package golden is for tests of mappings: what they make of the files of testdata is held to files beside these. `go test ./PACKAGE -update` writes them anew.
+package golden
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Run has show make a text of what each testdata/NAME.json says, and holds it to testdata/NAME.golden.yaml. A file may have no key that T does not.
+func Run[T any](t *testing.T, show func(t *testing.T, in T) string) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var in T
+			dec := json.NewDecoder(bytes.NewReader(raw))
+			dec.DisallowUnknownFields()
+			require.NoError(t, dec.Decode(&in))
+			out := show(t, in)
+			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
+			if *update {
+				require.NoError(t, os.WriteFile(want, []byte(out), 0o644)) //nolint:gosec // for everybody to read
+			}
+			expected, err := os.ReadFile(want)
+			require.NoError(t, err)
+			require.Equal(t, string(expected), out)
+		})
+	}
+}
+
+// Show is the text of what a mapping made, each object with its origin.
+func Show(t require.TestingT, rs []*resource.Resource, warnings ...string) string {
+	var b strings.Builder
+	for _, w := range warnings {
+		fmt.Fprintf(&b, "# warning: %s\n", w)
+	}
+	for _, r := range rs {
+		y, err := resource.MarshalYAML(r)
+		require.NoError(t, err)
+		fmt.Fprintf(&b, "---\n# %s\n%s", r.Origin(), y)
+	}
+	return b.String()
+}
+
+// VIPs gives a host an address by its length, which is enough to see it.
+type VIPs struct{}
+
+// Address is that of a host.
+func (VIPs) Address(host string) (netip.Addr, error) {
+	return netip.AddrFrom4([4]byte{241, 0, 0, byte(len(host))}), nil
+}
