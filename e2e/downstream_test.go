@@ -56,10 +56,10 @@ func TestEnvoyOnTributary(t *testing.T) {
 		return fmt.Errorf("something listens on port %d", tcp)
 	})
 
-	write(t, dir, "tls.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {tls: {mode: SIMPLE}}}\n")
+	write(t, dir, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		_, told, err := fixture.Get(t.Context(), tributary.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
-		if err == nil && !strings.Contains(told, "spec.trafficPolicy.tls has no effect on Envoys") {
+		if err == nil && !strings.Contains(told, "spec.trafficPolicy.proxyProtocol has no effect on Envoys") {
 			err = fmt.Errorf("explain: %s", told)
 		}
 		return err

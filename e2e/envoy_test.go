@@ -125,9 +125,14 @@ func backend(t *testing.T, name string) (port int) {
 // answeredBy asks the service through Envoy and says whether that backend answered.
 func answeredBy(t *testing.T, port int, name string) error {
 	t.Helper()
+	return answeredAs(t, port, "echo.mesh.internal", name)
+}
+
+func answeredAs(t *testing.T, port int, host, name string) error {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
 	require.NoError(t, err)
-	req.Host = "echo.mesh.internal"
+	req.Host = host
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err

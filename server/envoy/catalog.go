@@ -150,8 +150,8 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 		return nil, nil, xds.ErrNoAnswer
 	}
 	p := profileOf(node)
-	if len(p.labels) > maxProfile {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "labels of %d bytes: the limit is %d", len(p.labels), maxProfile)
+	if size := p.size(); size > maxProfile {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
 	}
 	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
 	if err != nil {

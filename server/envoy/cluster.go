@@ -27,13 +27,15 @@ const (
 const httpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
-func (s *service) cluster(p *port, subset *networking.Subset, policy *policy, role role) *clusterv3.Cluster {
+func (t *told) cluster(s *service, p *port, subset *networking.Subset, policies *policy, client profile) *clusterv3.Cluster {
+	policy := policies.on(p.number, subset)
+	role, placed := client.role, placementOf(client, policy)
 	name := clusterName(p.number, subset.GetName(), s.host)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: statName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
-		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(subset, policy),
+		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(subset, policies),
 	}
-	s.discover(c, p, subset, role)
+	s.discover(c, p, subset, placed)
 	if role == proxyless {
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
@@ -41,7 +43,9 @@ func (s *service) cluster(p *port, subset *networking.Subset, policy *policy, ro
 	if p.protocol == protocolHTTP2 {
 		options = http2()
 	}
-	options = apply(policy.on(p.number, subset), c, options)
+	options = apply(policy, c, options)
+	options = t.originate(policy.GetTls(), c, options, p, client)
+	placed.apply(c)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: toAny(options)}
 	}
@@ -67,11 +71,12 @@ func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
 }
 
 // discover says how the endpoints of a cluster are found.
-func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, role role) {
+func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, placed placement) {
+	role := placed.client.role
 	switch kind := s.discovery(role); kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LoadAssignment = p.assignment(role, c.GetName(), subset, kind)
+		c.LoadAssignment = p.assignment(c.GetName(), subset, kind, placed)
 		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
 		}

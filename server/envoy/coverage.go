@@ -38,24 +38,27 @@ var declared = map[protoreflect.FullName]declaration{
 		unsupported: map[string]string{"workloadSelector": "a rule with one has no effect"},
 	},
 	"istio.networking.v1alpha3.TrafficPolicy": {
-		translated: "loadBalancer connectionPool outlierDetection portLevelSettings retryBudget",
+		translated: "loadBalancer connectionPool outlierDetection tls portLevelSettings retryBudget",
 		unsupported: map[string]string{
-			"tls": "connections are as the client makes them", "tunnel": "connections are made directly", "proxyProtocol": "none is spoken",
+			"tunnel": "connections are made directly", "proxyProtocol": "none is spoken",
 		},
 	},
 	"istio.networking.v1alpha3.TrafficPolicy.PortTrafficPolicy": {
-		translated:  "port loadBalancer connectionPool outlierDetection",
-		unsupported: map[string]string{"tls": "connections are as the client makes them"},
+		translated: "port loadBalancer connectionPool outlierDetection tls",
 	},
 	"istio.networking.v1alpha3.TrafficPolicy.RetryBudget": {
 		translated:  "percent minRetryConcurrency",
 		unsupported: map[string]string{"budgetInterval": "the budget is of the requests under way"},
 	},
 	"istio.networking.v1alpha3.LoadBalancerSettings": {
-		translated: "simple consistentHash warmupDurationSecs warmup",
-		unsupported: map[string]string{
-			"localityLbSetting": "localities have the weight of their endpoints", "zoneAwareLbSetting": "localities have the weight of their endpoints",
-		},
+		translated:  "simple consistentHash localityLbSetting warmupDurationSecs warmup",
+		unsupported: map[string]string{"zoneAwareLbSetting": "localities have the weight of their endpoints"},
+	},
+	"istio.networking.v1alpha3.LocalityLoadBalancerSetting":            {translated: "distribute failover failoverPriority enabled"},
+	"istio.networking.v1alpha3.LocalityLoadBalancerSetting.Distribute": {translated: "from to"},
+	"istio.networking.v1alpha3.LocalityLoadBalancerSetting.Failover":   {translated: "from to"},
+	"istio.networking.v1alpha3.ClientTLSSettings": {
+		translated: "mode clientCertificate privateKey caCertificates credentialName subjectAltNames sni insecureSkipVerify caCrl",
 	},
 	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB": {
 		translated: "httpHeaderName httpCookie useSourceIp httpQueryParameterName ringHash maglev minimumRingSize",
@@ -171,9 +174,14 @@ func without(spec proto.Message) (fields []string) {
 // walk calls found for each field that is set and not supported. What is below such a field is not looked at.
 func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	d := declared[m.Descriptor().FullName()]
-	if s, ok := m.Interface().(*networking.Server); ok {
-		if kind, why := kindOf(s); kind == serverUnknown {
+	switch m := m.Interface().(type) {
+	case *networking.Server:
+		if kind, why := kindOf(m); kind == serverUnknown {
 			found(at, why)
+		}
+	case *networking.ClientTLSSettings:
+		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !originates(m) {
+			found(at, "there is no certificate for it: connections are as the client makes them")
 		}
 	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {

@@ -24,31 +24,39 @@ const unixPrefix = "unix://"
 //
 // gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
 // weights are in different sub-zones of it.
-func (p *port) assignment(role role, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType) *endpointv3.ClusterLoadAssignment {
-	byLocality := make(map[locality][]*endpointv3.LbEndpoint)
+func (p *port) assignment(cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement) *endpointv3.ClusterLoadAssignment {
+	type place struct {
+		locality
+		priority int
+	}
+	byPlace := make(map[place][]*endpointv3.LbEndpoint)
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
-		if !has(subset, e) || !e.fits(kind) || kind == clusterv3.Cluster_LOGICAL_DNS && len(byLocality) > 0 {
+		if !has(subset, e) || !e.fits(kind) || kind == clusterv3.Cluster_LOGICAL_DNS && len(byPlace) > 0 {
 			continue
 		}
-		l := e.locality()
-		if role == proxyless {
+		l := place{e.locality(), placed.priority(e)}
+		if placed.client.role == proxyless {
 			l.subZone += fmt.Sprintf("~%d", e.weight())
 		}
-		byLocality[l] = append(byLocality[l], e.translate(p))
+		byPlace[l] = append(byPlace[l], e.translate(p))
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
-	for _, l := range slices.SortedFunc(maps.Keys(byLocality), locality.compare) {
-		list := byLocality[l]
+	for _, l := range slices.SortedFunc(maps.Keys(byPlace), func(a, b place) int {
+		return cmp.Or(a.compare(b.locality), cmp.Compare(a.priority, b.priority))
+	}) {
+		list := byPlace[l]
 		weight := uint64(0)
 		for _, e := range list {
 			weight += uint64(e.GetLoadBalancingWeight().GetValue())
 		}
 		a.Endpoints = append(a.Endpoints, &endpointv3.LocalityLbEndpoints{
 			Locality: &corev3.Locality{Region: l.region, Zone: l.zone, SubZone: l.subZone}, LbEndpoints: list,
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(weight, math.MaxUint32))),
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(weight, math.MaxUint32))), Priority: uint32(l.priority), //nolint:gosec // it is small
 		})
 	}
+	placed.distribute(a)
+	rank(a)
 	return a
 }
 
@@ -127,7 +135,10 @@ func (l locality) compare(o locality) int {
 
 // locality returns where the endpoint is, which it or its label says as region/zone/subzone.
 func (e *endpoint) locality() locality {
-	s := cmp.Or(e.spec.GetLocality(), strings.ReplaceAll(e.labels[localityLabel], ".", "/"))
+	return localityOf(cmp.Or(e.spec.GetLocality(), strings.ReplaceAll(e.labels[localityLabel], ".", "/")))
+}
+
+func localityOf(s string) locality {
 	parts := append(strings.SplitN(s, "/", 3), "", "")
 	return locality{parts[0], parts[1], parts[2]}
 }

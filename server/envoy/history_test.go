@@ -41,7 +41,7 @@ func gatewayNode(namespace string) *corev3.Node {
 }
 
 func node(namespace, interception, agent string) *corev3.Node {
-	return &corev3.Node{Id: "n", UserAgentName: agent, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+	return &corev3.Node{Id: "n", UserAgentName: agent, Locality: &corev3.Locality{Region: "eu", Zone: map[bool]string{true: "a"}[namespace == "shop"]}, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		metadataNamespace: structpb.NewStringValue(namespace), metadataInterception: structpb.NewStringValue(interception),
 		metadataLabels: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")}}),
 	}}}
@@ -175,6 +175,13 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 			}
 		case *endpointv3.ClusterLoadAssignment:
 			require.True(t, has(xds.ClusterURL, m.GetClusterName()))
+			priorities := make(map[uint32]bool)
+			for _, l := range m.GetEndpoints() {
+				priorities[l.GetPriority()] = true
+			}
+			for i := range len(priorities) {
+				require.True(t, priorities[uint32(i)], "%v", m) //nolint:gosec // it is small
+			}
 			for _, l := range m.GetEndpoints() {
 				for _, e := range l.GetLbEndpoints() {
 					if a := e.GetEndpoint().GetAddress().GetSocketAddress(); a != nil {

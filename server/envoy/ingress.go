@@ -41,7 +41,7 @@ func (t *told) addIngress(v *view, client profile) {
 			continue
 		}
 		// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
-		slices.SortStableFunc(host.Routes, func(a, b *routev3.Route) int { return cmp.Compare(rank(a), rank(b)) })
+		slices.SortStableFunc(host.Routes, func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
 		if s.GetTls().GetHttpsRedirect() {
 			host.RequireTls = routev3.VirtualHost_ALL
 		}
@@ -51,7 +51,7 @@ func (t *told) addIngress(v *view, client profile) {
 	}
 }
 
-func rank(r *routev3.Route) int {
+func last(r *routev3.Route) int {
 	if matchesAll(r.GetMatch()) {
 		return 1
 	}

@@ -25,7 +25,13 @@ type profile struct {
 	captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
 	labels    string // of the client's workload, for routes that differ by who asks, and for what selects gateways; see labelMap
 
-	credentials string // the folder of a gateway's credentials
+	place       locality
+	credentials string // the folder that credentials are in
+}
+
+// size is how many bytes the profile has.
+func (p *profile) size() int {
+	return len(p.namespace) + len(p.labels) + len(p.credentials) + len(p.place.region) + len(p.place.zone) + len(p.place.subZone)
 }
 
 // labelMap returns the labels.
@@ -65,10 +71,12 @@ func profileOf(node *corev3.Node) profile {
 	}
 	if strings.HasPrefix(node.GetId(), "router~") {
 		p.role = ingress
-		p.credentials = cmp.Or(strings.TrimRight(fields[metadataCredentials].GetStringValue(), "/"), defaultCredentials)
 	}
 	if fields[metadataGenerator].GetStringValue() == "grpc" || strings.HasPrefix(strings.ToLower(node.GetUserAgentName()), "grpc") {
 		p.role = proxyless
+	}
+	if p.role != proxyless {
+		p.credentials = cmp.Or(strings.TrimRight(fields[metadataCredentials].GetStringValue(), "/"), defaultCredentials)
 	}
 	switch fields[metadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
@@ -77,6 +85,10 @@ func profileOf(node *corev3.Node) profile {
 	labels := fields[metadataLabels].GetStructValue().GetFields()
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		p.labels += name + "=" + labels[name].GetStringValue() + "\n"
+	}
+	p.place = locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
+	if p.place == (locality{}) {
+		p.place = localityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))
 	}
 	return p
 }

@@ -92,7 +92,7 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 		} else if suffix, ok := strings.CutPrefix(name, "*"); ok && suffix != "" {
 			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
 		}
-		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI} {
+		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI, tlsv3.SubjectAltNameMatcher_IP_ADDRESS} {
 			all = append(all, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
 		}
 	}

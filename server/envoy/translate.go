@@ -46,10 +46,10 @@ func translate(v *view, client profile) *told {
 	for i := range s.ports {
 		p := &s.ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.policy.subsets...) {
-			c := s.cluster(p, subset, &v.policy, client.role)
+			c := t.cluster(s, p, subset, &v.policy, client)
 			t.clusters = append(t.clusters, entryOf(c))
 			if c.GetType() == clusterv3.Cluster_EDS {
-				t.endpoints = append(t.endpoints, entryOf(p.assignment(client.role, xds.ChildOf(c), subset, clusterv3.Cluster_EDS)))
+				t.endpoints = append(t.endpoints, entryOf(p.assignment(xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.policy.on(p.number, subset)))))
 			}
 		}
 		switch client.role {

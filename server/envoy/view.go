@@ -59,6 +59,12 @@ func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
 	}
 	v.policy = m.policy(v.service, p.namespace)
 	from.WriteString(v.service.namespace + "\x01" + v.service.from + "\x01" + v.policy.from + "\x01")
+	if dependsOnPlace(&v.policy) {
+		from.WriteString(p.labels + "\x01" + p.place.region + "/" + p.place.zone + "/" + p.place.subZone)
+	}
+	if v.policy.traffic != nil || len(v.policy.subsets) > 0 {
+		from.WriteString("\x01" + p.credentials)
+	}
 }
 
 // describe adds the services to which a VirtualService leads, and of what all of that was made.

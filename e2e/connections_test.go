@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// A real Envoy does with connections what VirtualServices say: TCP goes where a route leads, TLS by the name that is asked for; it encrypts what a
+// DestinationRule has encrypted, and verifies by files; and it prefers what is near.
+func TestConnectionsOnTributary(t *testing.T) {
+	t.Parallel()
+	one, two := backend(t, "one"), backend(t, "two")
+	files := t.TempDir()
+	cert, key := fixture.SelfSigned(t, files)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, map[bool]string{true: "a known client", false: "anybody"}[len(r.TLS.PeerCertificates) > 0])
+	}))
+	secure.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert} //nolint:gosec // a test's
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	var own int
+	_, err = fmt.Sscanf(secure.URL, "https://127.0.0.1:%d", &own)
+	require.NoError(t, err)
+
+	tcp, byName, encrypted, near := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
+	dir := t.TempDir()
+	mesh := func(nearby int) string {
+		return service("raw", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", tcp, one)) + "---\n" +
+			service("two", fmt.Sprintf("  ports: [{number: 80, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", two)) + "---\n" +
+			service("own", fmt.Sprintf("  ports: [{number: %d, name: tls, protocol: TLS}]\n  endpoints: [{address: 127.0.0.1, ports: {tls: %d}}]\n", byName, own)) + "---\n" +
+			service("echo", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {http: %d}}]\n", encrypted, own)) + "---\n" +
+			service("near", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints:\n  - {address: 127.0.0.1, ports: {http: %d}, locality: %s}\n  - {address: 127.0.0.1, ports: {http: %d}, locality: us/b}\n",
+				near, one, []string{"eu/a/1", "us/c"}[nearby], two)) + "---\n" + fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: raw, namespace: default}
+spec:
+  hosts: [raw.mesh.internal]
+  tcp: [{route: [{destination: {host: two.mesh.internal}}]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: own, namespace: default}
+spec:
+  hosts: [own.mesh.internal]
+  tls:
+  - {match: [{sniHosts: [own.mesh.internal]}], route: [{destination: {host: own.mesh.internal}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: echo, namespace: default}
+spec:
+  host: echo.mesh.internal
+  trafficPolicy: {tls: {mode: MUTUAL, caCertificates: %[1]s, clientCertificate: %[1]s, privateKey: %[2]s, subjectAltNames: [%[3]s]}}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: near, namespace: default}
+spec:
+  host: near.mesh.internal
+  trafficPolicy: {outlierDetection: {consecutive5xxErrors: 3}, loadBalancer: {localityLbSetting: {failover: [{from: eu, to: us}]}}}
+`, cert, key, "127.0.0.1")
+	}
+	write(t, dir, "mesh.yaml", mesh(0))
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	envoy := fixture.StartEnvoy(t, tributary.XDS)
+
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "two") })
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a test's
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", fixture.Loopback(byName))
+		},
+	}}
+	envoy.WaitFor(t, 10*time.Second, func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://own.mesh.internal/", nil)
+		require.NoError(t, err)
+		res, err := client.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err
+	})
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, encrypted, "a known client") })
+	for range 20 {
+		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAs(t, near, "near.mesh.internal", "one") })
+	}
+	write(t, dir, "mesh.yaml", mesh(1))
+	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAs(t, near, "near.mesh.internal", "two") })
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+}

@@ -1,0 +1,66 @@
+package envoy
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// systemRoots are the certificates by which a server is verified if nobody says by which.
+const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
+
+// originates says whether a policy has connections encrypted in a way that can be done.
+func originates(tls *networking.ClientTLSSettings) bool {
+	switch tls.GetMode() {
+	case networking.ClientTLSSettings_SIMPLE:
+		return true
+	case networking.ClientTLSSettings_MUTUAL:
+		return isCredential(tls.GetCredentialName()) || tls.GetClientCertificate() != "" && tls.GetPrivateKey() != ""
+	}
+	return false
+}
+
+// originate encrypts what goes to a cluster, as the policy says, and adds the secrets that this needs.
+func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions, p *port, client profile) *httpv3.HttpProtocolOptions {
+	if !originates(tls) {
+		return options
+	}
+	common := &tlsv3.CommonTlsContext{}
+	dir := client.credentials + "/" + tls.GetCredentialName()
+	named := isCredential(tls.GetCredentialName())
+	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {
+		name := certPrefix + tls.GetClientCertificate() + "~" + tls.GetPrivateKey()
+		if named {
+			name = certPrefix + dir + "/tls.crt~" + dir + "/tls.key"
+		}
+		t.addSecret(name)
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{askFor(name)}
+	}
+	if !tls.GetInsecureSkipVerify().GetValue() {
+		roots := root(tls.GetCaCertificates(), tls.GetCaCrl())
+		switch {
+		case named:
+			roots = rootPrefix + dir + "/ca.crt"
+		case roots == "":
+			roots = root(systemRoots, tls.GetCaCrl())
+		}
+		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(tls.GetSubjectAltNames())})
+	}
+	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
+		common.AlpnProtocols = []string{"h2"}
+	} else if options.GetUseDownstreamProtocolConfig() != nil {
+		common.AlpnProtocols = []string{"h2", "http/1.1"}
+	}
+	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: tls.GetSni()})
+	verified := !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0
+	if !p.protocol.http() || tls.GetSni() != "" && !verified {
+		return options
+	}
+	if options == nil {
+		options = http1()
+	}
+	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: tls.GetSni() == "", AutoSanValidation: verified}
+	return options
+}
