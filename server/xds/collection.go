@@ -47,6 +47,8 @@ type Type struct {
 	// Needs, if not nil, returns the names of what an entry of the type consists of, which are of the same type and for which a
 	// client asks that was told of it. Who is introduced to it is introduced to those, too. The rules are those of Introduce.
 	Needs func(*Entry) []string
+	// Alone sends each resource in a delta response of its own: Envoy takes nothing of a response that comes after what it rejects.
+	Alone bool
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
 }
@@ -81,7 +83,9 @@ func TypeOf(url string) Type {
 		t.Rank, t.Partial, t.LeadsURL, t.Introduce = 5, true, ClusterURL, introduceRoutes
 	case VHostURL:
 		t.Rank, t.Partial = 6, true
-	case SecretURL, ExtURL, RuntimeURL:
+	case SecretURL:
+		t.Partial, t.Alone = true, true
+	case ExtURL, RuntimeURL:
 		t.Partial = true
 	}
 	return t

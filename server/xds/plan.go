@@ -13,6 +13,7 @@ import (
 type variant struct {
 	delta   bool
 	partial bool // SotW: absence from a response says nothing
+	alone   bool // delta: a response has one resource
 }
 
 // inFull says whether each response to a client that wants w is everything again.
@@ -367,6 +368,8 @@ func (p *step) bodies(v variant, f form) []*body {
 		return []*body{p.to.sotwBody(f)}
 	case !v.delta:
 		return []*body{sotwBodyOf(p.puts, f)}
+	case v.alone:
+		return p.oneByOne(f)
 	case p.say == sayDiff && p.diff.whole:
 		return p.to.deltaBodiesAll(f)
 	case p.say == sayDiff:
@@ -376,6 +379,15 @@ func (p *step) bodies(v variant, f form) []*body {
 	default:
 		return p.goal.deltaBodiesOf(p.puts, p.removed, f)
 	}
+}
+
+// oneByOne encodes what is said in bodies of one resource each.
+func (p *step) oneByOne(f form) []*body {
+	puts, removed := p.puts, p.removed
+	if p.say == sayDiff {
+		puts, removed = p.diff.puts, names(p.diff.removed)
+	}
+	return encodeRun(puts, f, false).cut(1, []span{{0, len(puts)}}, removed)
 }
 
 // changed returns the entries that are new or newer to the client, in order of name.

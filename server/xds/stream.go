@@ -268,7 +268,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	s.server.remind(coll)
 	coll.subscribe(s.bell)
 	return &subscription{
-		typeURL: typeURL, variant: variant{delta: s.delta, partial: !s.delta && coll.typ.Partial}, coll: coll, release: release,
+		typeURL: typeURL, variant: variant{delta: s.delta, partial: !s.delta && coll.typ.Partial, alone: s.delta && coll.typ.Alone}, coll: coll, release: release,
 		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }

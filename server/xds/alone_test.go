@@ -1,0 +1,28 @@
+package xds
+
+import "testing"
+
+// A secret that the client rejects does not take along those that would have come after it: each has a delta response of its own, on whatever way it comes.
+func TestSecretsComeAlone(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(SecretURL, "a", "b", "c")
+	c := w.delta(SecretURL)
+	c.ask(SecretURL, "a", "b", "c", "d")
+	c.expectAck(SecretURL, nil, "a@1")
+	c.nack(c.expect(SecretURL, "b@1"), "there is no such file")
+	c.expectAck(SecretURL, nil, "c@1")
+	c.expectAck(SecretURL, nil, "-d")
+	w.set(SecretURL, "a@2", "c@2", "-b")
+	c.expectAck(SecretURL, nil, "a@2")
+	c.expectAck(SecretURL, nil, "c@2")
+	c.expectAck(SecretURL, nil, "-b")
+
+	all := w.delta(SecretURL)
+	all.ask(SecretURL)
+	all.expectAck(SecretURL, nil, "a@2")
+	all.expectAck(SecretURL, nil, "c@2")
+	w.set(SecretURL, "a@3", "c@3")
+	all.expectAck(SecretURL, nil, "a@3")
+	all.expectAck(SecretURL, nil, "c@3")
+	all.silence()
+}
