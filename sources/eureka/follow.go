@@ -31,7 +31,7 @@ type follower struct {
 
 	server  string // that is followed; empty if none is
 	view    view.View
-	marks   view.Marks // of the view before the next reading of everything; nil for those of view
+	marks   view.Marks // of the memory that is followed: of answers that are one server's for certain
 	changes *client.Reply
 	silent  bool // the server does not tell changes
 	mute    int  // how often, in a row, it told everything and failed to tell changes
@@ -95,21 +95,25 @@ func (f *follower) follow(ctx context.Context) (r reading, done bool, err error)
 	f.counts.changes.Add(1)
 	before := f.changes
 	soon := time.Since(f.readAll) < f.again
+	asBefore := reading{view: f.view, same: true, unchanged: true}
 	if before != nil && before.Sum == changes.Sum {
-		if !f.view.Whole() && !soon {
-			return r, false, nil
-		}
-		return reading{view: f.view, same: true, unchanged: true}, true, nil
+		return asBefore, f.view.Whole() || soon, nil
 	}
 	if before != nil && changes.Version < before.Version {
 		return r, false, nil // it has forgotten, or is another one
 	}
+	marks := view.MarksOf(changes.Answer)
+	own := f.marks.Continues(marks)
 	after := f.view.Change(changes.Answer)
 	if !after.Whole() {
 		f.counts.mismatches.Add(1)
-		if !soon {
-			return r, false, nil
-		}
+	}
+	switch {
+	case own && after.Whole():
+		f.marks = f.marks.With(marks)
+	case own && soon, !own && f.view.Fits(changes.Answer):
+	default:
+		return asBefore, soon, nil // they may be of another server behind the same address: nothing of them counts until everything was read
 	}
 	f.view, f.changes = after, changes
 	return f.reading(changes, true), true, nil
@@ -150,7 +154,7 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 	}
 	f.counts.full.Add(1)
 	f.readAll = time.Now()
-	v, last := view.All(all.Answer, f.view), all
+	v, last, marks := view.All(all.Answer, f.view), all, view.MarksOf(all.Answer)
 	f.changes = nil
 	if !f.silent {
 		changes, err := f.Changes(ctx, f.server)
@@ -165,7 +169,8 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 			f.counts.changes.Add(1)
 			f.mute = 0
 			f.changes = changes
-			if after := v.Change(changes.Answer); after.Whole() || !v.Whole() {
+			own := marks.Continues(view.MarksOf(changes.Answer))
+			if after := v.Change(changes.Answer); own && (after.Whole() || !v.Whole()) || v.Fits(changes.Answer) {
 				v = after
 			}
 			last = &client.Reply{Ahead: changes.Ahead, Answer: &wire.Answer{
@@ -176,17 +181,16 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 			}
 		}
 	}
-	marks := f.marks
-	if marks == nil {
-		marks = f.view.Marks()
-	}
-	f.view, f.marks = v, nil
-	same := marks.Continues(v.Marks())
-	if !same && len(marks) > 0 {
+	same := f.marks.Continues(marks)
+	if !same && len(f.marks) > 0 {
 		f.counts.memories.Add(1)
 	}
+	f.view, f.marks = v, marks
 	return f.reading(last, same), nil
 }
+
+// known is by what the server that is followed is known again.
+func (f *follower) known() view.Marks { return f.marks.In(f.view).Oldest() }
 
 // choose asks all servers at once, and returns the first one that lists about as much as any: one that was started a moment ago lists nothing, until its peers
 // or the instances have told it. Who does not answer is not waited for when another one has.

@@ -232,3 +232,67 @@ func (s stuck) All(ctx context.Context, server string) (*client.Reply, error) {
 	}
 	return s.asker.All(ctx, server)
 }
+
+// balancer is one address behind which now the one, now the other server stands.
+type balancer struct {
+	asker
+	now *eurekatest.Server
+}
+
+func (b *balancer) Servers() []string { return []string{"balancer"} }
+
+func (b *balancer) All(ctx context.Context, _ string) (*client.Reply, error) {
+	return b.asker.All(ctx, b.now.Host())
+}
+
+func (b *balancer) Changes(ctx context.Context, _ string) (*client.Reply, error) {
+	return b.asker.Changes(ctx, b.now.Host())
+}
+
+// TestAnotherServerBehindOneAddress is the table of a balancer that goes over to another server while nothing may be read anew: what that one lists is
+// never taken for what the first one had.
+func TestAnotherServerBehindOneAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		other    func(c *cluster, s *eurekatest.Server)
+		at, then string // what is read at once, and when everything may be read
+	}{
+		"it has two so far": {func(c *cluster, s *eurekatest.Server) {
+			for n := range 12 { // others ask it, too, and its changes are counted
+				c.put(string(rune('a'+n%2)), s)
+			}
+		}, "abcde same unchanged", "ab"},
+		"it has as many, of which it took two lately": {func(c *cluster, s *eurekatest.Server) {
+			for _, id := range []string{"x", "y", "z"} {
+				c.put(id, s)
+			}
+			s.Settle()
+			for n := range 12 {
+				c.put(string(rune('a'+n%2)), s)
+			}
+		}, "abcde same", "abxyz"},
+		"it was parted from one": {func(c *cluster, s *eurekatest.Server) {
+			for _, id := range []string{"a", "b", "c", "d", "e"} {
+				c.put(id, s)
+			}
+			for range 12 {
+				s.Settle()
+			}
+			c.delete("e", s)
+		}, "abcde same unchanged", "abcd -e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := newCluster(t, 2)
+			b := &balancer{servers.asker, servers.servers[0]}
+			servers.asker, servers.again = b, time.Hour
+			for _, id := range []string{"a", "b", "c", "d", "e"} {
+				servers.put(id, b.now)
+			}
+			b.now.Settle()
+			require.Equal(t, "abcde outage", servers.read(true))
+			b.now = servers.servers[1]
+			c.other(servers, b.now)
+			require.Equal(t, c.at, servers.read(false))
+			require.Equal(t, c.then, servers.read(true), "it is another memory, so that what it does not list is in doubt")
+		})
+	}
+}

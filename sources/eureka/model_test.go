@@ -180,10 +180,8 @@ func (m *model) begin() {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(m.t, err)
 	if m.state != nil {
-		if m.follower.marks == nil { // something was read
-			marks = m.follower.view.Marks().Oldest()
-		} else {
-			marks = m.follower.marks
+		if marks = m.follower.marks; m.follower.view.Len() > 0 { // something was read
+			marks = m.follower.known()
 		}
 		doubts = m.state.doubts()
 		if of := m.state.services[orders]; of != nil {

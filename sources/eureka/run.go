@@ -98,7 +98,7 @@ func (r *run) turn(ctx context.Context) time.Duration {
 		r.started = true
 		r.sink.Synced()
 	}
-	r.keep(reading.view)
+	r.keep()
 	r.sink.Report(r.health())
 	if r.state.next.IsZero() {
 		return r.settings.Interval
@@ -229,12 +229,12 @@ func (r *run) recall() note {
 }
 
 // keep keeps what the next run has to know, if that has changed.
-func (r *run) keep(v view.View) {
+func (r *run) keep() {
 	keeper, ok := r.sink.(sources.Keeper)
 	if !ok {
 		return
 	}
-	text, err := json.Marshal(note{Marks: v.Marks().Oldest(), Doubts: r.state.doubts()})
+	text, err := json.Marshal(note{Marks: r.follower.known(), Doubts: r.state.doubts()})
 	if err == nil && !bytes.Equal(text, r.kept) { // texts, numbers and times can be encoded
 		r.kept = text
 		keeper.Keep(text)

@@ -190,7 +190,10 @@ func (s *Server) Delete(app, id string) {
 	if i == nil {
 		return
 	}
-	i["actionType"], i["leaseInfo"] = "DELETED", map[string]any{"registrationTimestamp": 1, "evictionTimestamp": s.clock}
+	i = maps.Clone(i)
+	lease := maps.Clone(i["leaseInfo"].(map[string]any)) // it tells of the lease that has ended
+	lease["evictionTimestamp"] = s.clock
+	i["actionType"], i["leaseInfo"], i["lastUpdatedTimestamp"] = "DELETED", lease, fmt.Sprint(s.clock)
 	s.gone[k] = i
 	delete(s.instances, k)
 	delete(s.changed, k)

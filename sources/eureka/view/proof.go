@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"tributary/sources/eureka/wire"
 )
 
 // Marks are when a server took its instances, by its own clock to the millisecond. A server that is started anew, or another one, has taken the
@@ -14,15 +16,34 @@ type Marks map[string]int64
 // MaxMarks is how many are enough to know a server by.
 const MaxMarks = 64
 
-// Marks returns those of a view.
-func (v View) Marks() Marks {
-	m := make(Marks, len(v.instances))
-	for key, i := range v.instances {
+// MarksOf returns those of one answer. Those of a view prove nothing: it can have been put together of answers of several servers that stand
+// behind one address.
+func MarksOf(a *wire.Answer) Marks {
+	m := make(Marks, len(a.Instances))
+	for _, i := range a.Instances {
 		if i.Registered != 0 {
-			m[key.String()] = i.Registered
+			m[i.String()] = i.Registered
 		}
 	}
 	return m
+}
+
+// With returns those and others, which are newer.
+func (m Marks) With(newer Marks) Marks {
+	all := maps.Clone(m)
+	maps.Copy(all, newer)
+	return all
+}
+
+// In returns those of what a view lists.
+func (m Marks) In(v View) Marks {
+	listed := make(Marks, len(v.instances))
+	for key := range v.instances {
+		if at, there := m[key.String()]; there {
+			listed[key.String()] = at
+		}
+	}
+	return listed
 }
 
 // Oldest returns those of the instances that are there for longest, who are likely to stay.

@@ -51,6 +51,19 @@ func (v View) Change(a *wire.Answer) View {
 	return after
 }
 
+// Fits reports whether changes can be of the server that gave the view, if their marks do not prove it: they make it whole, and what they have gone is
+// what was listed, and not the same instance as another server took it.
+func (v View) Fits(changes *wire.Answer) bool {
+	after := v.Change(changes)
+	for _, i := range changes.Instances {
+		before, listed := v.instances[i.Key]
+		if _, still := after.instances[i.Key]; listed && !still && before.Registered != i.Registered {
+			return false
+		}
+	}
+	return after.whole
+}
+
 // put adds an instance, that was before or is the zero one. Of one that cannot be read counts what was read last, but for its status, if it has one.
 func (v View) put(i, before wire.Instance) {
 	if why := i.Broken; why != nil {

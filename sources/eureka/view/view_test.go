@@ -61,6 +61,28 @@ func TestChanges(t *testing.T) {
 	require.True(t, view.View{}.Change(answer("UP_1_", one("c", "UP", "ADDED", 30))).Whole())
 }
 
+// TestFits is the table of changes that prove nothing by themselves, of two instances that were taken at 10 and 20.
+func TestFits(t *testing.T) {
+	all := view.All(answer("UP_2_", one("a", "UP", "ADDED", 10), one("b", "UP", "ADDED", 20)), view.View{})
+	went := one("b", "UP", wire.Deleted, 30)
+	ended := went
+	ended.Registered = 20
+	for name, c := range map[string]struct {
+		changes *wire.Answer
+		want    bool
+	}{
+		"none":                                    {answer("UP_2_"), true},
+		"one came":                                {answer("UP_3_", one("c", "UP", "ADDED", 30)), true},
+		"one came, and there are others":          {answer("UP_7_", one("c", "UP", "ADDED", 30)), false},
+		"the one that is listed went":             {answer("UP_1_", ended), true},
+		"one went, as another server had it":      {answer("UP_1_", went), false},
+		"one went that was not known":             {answer("UP_2_", one("c", "UP", wire.Deleted, 30)), true},
+		"one had gone before that was taken then": {answer("UP_2_", one("b", "UP", wire.Deleted, 19)), true},
+	} {
+		assert.Equal(t, c.want, all.Fits(c.changes), name)
+	}
+}
+
 // TestWhatCannotBeReadIsAsItWas has an instance that becomes unreadable.
 func TestWhatCannotBeReadIsAsItWas(t *testing.T) {
 	good := one("a", "UP", "ADDED", 10)
@@ -109,8 +131,11 @@ func TestContinues(t *testing.T) {
 		assert.Equal(t, c.want, before.Continues(c.now), name)
 	}
 	require.False(t, view.Marks{}.Continues(before), "there was nothing")
-	v := view.All(answer("", one("a", "UP", "ADDED", 10), one("b", "UP", "ADDED", 0)), view.View{})
-	require.Len(t, v.Marks(), 1)
+	a := answer("", one("a", "UP", "ADDED", 10), one("b", "UP", "ADDED", 0))
+	require.Equal(t, view.Marks{one("a", "", "", 0).String(): 10}, view.MarksOf(a))
+	require.Equal(t, view.Marks{"a": 1, "b": 2, "c": 9, "d": 4}, before.With(view.Marks{"c": 9, "d": 4}))
+	require.Empty(t, before.In(view.All(a, view.View{})))
+	require.Equal(t, view.MarksOf(a), view.MarksOf(a).With(before).In(view.All(a, view.View{})))
 	many := view.Marks{}
 	for i := range 200 {
 		many[string(rune('a'+i))] = int64(200 - i)
