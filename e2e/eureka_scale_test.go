@@ -52,7 +52,7 @@ func TestEurekaScale(t *testing.T) {
 	time.Sleep(3 * time.Second) // so that its cache has them
 
 	began, theirs := time.Now(), e.Usage(t).CPU
-	tributary := fixture.StartTributary(t, fixture.EurekaSource("eureka", e).With("hold", "30s").With("guard", "off"))
+	tributary := fixture.StartTributary(t, fixture.EurekaSource("eureka", e).With("guard", "off"))
 	tributary.WaitFor(t, 3*time.Minute, func() error {
 		if s := source(t, tributary, "eureka"); !s.Synced {
 			return fmt.Errorf("the source is %v", s)
@@ -98,7 +98,7 @@ func TestEurekaScale(t *testing.T) {
 		instance(n*199, eurekaInstances).Register(t, e)
 	}
 	back := time.Now()
-	tributary.WaitFor(t, time.Minute, func() error {
+	tributary.WaitFor(t, 3*time.Minute, func() error {
 		require.Equal(t, before, countEndpoints(t, tributary))
 		if s := source(t, tributary, "eureka"); s.State != "healthy" {
 			return fmt.Errorf("the source is %v", s)
@@ -106,6 +106,4 @@ func TestEurekaScale(t *testing.T) {
 		return nil
 	})
 	t.Logf("all registered again %v after that; whole again %v later", back.Sub(began).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
-	time.Sleep(35 * time.Second) // the hold ends
-	require.Equal(t, before, countEndpoints(t, tributary))
 }
