@@ -11,10 +11,12 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/absence"
 	"tributary/sources/consul"
 	consulmapping "tributary/sources/consul/mapping"
 	registered "tributary/sources/dubbo/consul"
 	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -100,7 +102,7 @@ var (
 )
 
 func newConsulMapper(m *mapping.Mapper, keep time.Duration, now func() time.Time) *consulMapper {
-	return &consulMapper{state: newState(m, "consul service "), keep: keep, now: now, warnings: map[string][]string{}}
+	return &consulMapper{state: newState(m, "consul service ", func(string) bool { return true }), keep: keep, now: now, warnings: map[string][]string{}}
 }
 
 // Restore implements consul.Mapper.
@@ -124,11 +126,14 @@ func (m *consulMapper) Prepare(all map[string][]consulmapping.Service) (again []
 			delete(m.warnings, name)
 			continue
 		}
-		s.interfaces[name] = &iface{ruled: true}
 		serving, silent := m.registeredIn(name, in)
-		s.takeProviders(name, serving)
-		s.takeRules(name, serving)
-		m.warnings[name] = s.believe(name, m.now(), silent, func(bool) time.Duration { return m.keep })
+		s.interfaces[name] = &iface{parts: map[registry.Part]*part{}}
+		for _, c := range []registry.Category{registry.Providers, registry.Configurators} {
+			p := registry.Part{Interface: name, Category: c}
+			s.interfaces[name].parts[p] = &part{}
+			s.take(p, serving, nil)
+		}
+		m.warnings[name] = s.believe(name, m.now(), silent.judge, func(bool) time.Duration { return m.keep })
 	}
 	clear(s.dirty)
 	s.rename()
@@ -141,10 +146,24 @@ func (m *consulMapper) Prepare(all map[string][]consulmapping.Service) (again []
 	return again
 }
 
-// registeredIn returns what providers of an interface register that take calls, and what administrators do; and those of whom nothing is heard, who
-// stay if they are known.
-func (m *consulMapper) registeredIn(name string, in []consulmapping.Service) (serving []registry.Registered, silent map[whose]bool) {
-	silent = map[whose]bool{}
+// silent are the providers of an interface of whom nothing is heard, by what they would be if they took calls.
+type silent []silentOne
+
+type silentOne struct {
+	provider.ID
+	mapping.Endpoint
+}
+
+// judge says of an endpoint that is not served whether it is one of those of whom nothing is heard.
+func (s silent) judge(id provider.ID, e mapping.Endpoint) absence.Judgement {
+	if slices.ContainsFunc(s, func(one silentOne) bool { return one.ID == id && one.Endpoint.Compare(e) == 0 }) {
+		return absence.Unreadable
+	}
+	return absence.Missing
+}
+
+// registeredIn returns what providers of an interface register that take calls, and what administrators do; and those of whom nothing is heard.
+func (m *consulMapper) registeredIn(name string, in []consulmapping.Service) (serving []registry.Registered, unheard silent) {
 	for _, part := range in {
 		for _, e := range part.Entries {
 			r, state := registered.Registered(name, e), registered.StateOf(e)
@@ -154,12 +173,12 @@ func (m *consulMapper) registeredIn(name string, in []consulmapping.Service) (se
 			}
 			if p, ok, err := r.Provider(); state == registered.Silent && r.Err == nil && ok && err == nil {
 				if e, ok, _ := m.state.mapper.Endpoint(p); ok {
-					silent[whose{e.Labels["application"], e.Address}] = true
+					unheard = append(unheard, silentOne{m.state.mapper.ServiceOf(p.ID), e})
 				}
 			}
 		}
 	}
-	return serving, silent
+	return serving, unheard
 }
 
 // Service implements consul.Mapper, for what Prepare took.

@@ -14,6 +14,7 @@ import (
 	"tributary/sources/consul"
 	consulmapping "tributary/sources/consul/mapping"
 	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/provider"
 )
 
 // inConsul is a mapper of Dubbo's services in Consul, its clock, and what it made of each.
@@ -189,4 +190,25 @@ func TestAddressesOfConsul(t *testing.T) {
 		_, err := NewConsul("consul://h:8500?kind=dubbo", c.settings)
 		require.EqualError(t, err, c.want)
 	}
+}
+
+// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host, of which one fails and nothing is heard of the other.
+func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
+	c := newInConsul(t)
+	on := func(port int) *api.ServiceEntry {
+		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
+		e.Service.ID = fmt.Sprint(port)
+		e.Service.Meta["url"] = fmt.Sprintf("dubbo://10.0.0.5:%d/com.acme.Demo?application=a&interface=com.acme.Demo&version=1.0.0", port)
+		e.Checks[0].Type, e.Checks[0].ServiceID = "ttl", e.Service.ID
+		return e
+	}
+	one, two := on(20880), on(20881)
+	all := map[string][]*api.ServiceEntry{"com.acme.Demo": {one, two}}
+	c.take(all)
+	require.Equal(t, 2, c.m.state.endpoints())
+	one.Checks[0].Status, one.Checks[0].Output = "critical", "TTL expired"
+	two.Checks[0].Status = "critical"
+	c.take(all)
+	require.Equal(t, 1, c.m.state.endpoints())
+	require.EqualValues(t, 20881, c.m.state.records["com.acme.Demo"][provider.ID{Interface: "com.acme.Demo", Version: "1.0.0"}].endpoints[0].Of.Port)
 }

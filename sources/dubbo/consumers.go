@@ -16,14 +16,13 @@ import (
 // consuming is what applications consume. What is consumed counts at once, and what is no longer consumed stays for a while: a Sidecar that lacks a host
 // breaks calls, and one that has a host too many costs a little memory. It does no I/O and has no clock. The mu of run guards it.
 type consuming struct {
-	listed map[string][]provider.Consumer  // by interface
-	known  map[string]map[string]time.Time // by application and host: since when nobody is listed who consumes it; zero while somebody is
-	told   map[string]bool                 // applications that have a group of their own, also of an earlier run
-	dirty  bool
+	known map[string]map[string]time.Time // by application and host: since when nobody is listed who consumes it; zero while somebody is
+	told  map[string]bool                 // applications that have a group of their own, also of an earlier run
+	dirty bool                            // what is listed changed
 }
 
 func newConsuming() *consuming {
-	return &consuming{listed: map[string][]provider.Consumer{}, known: map[string]map[string]time.Time{}, told: map[string]bool{}}
+	return &consuming{known: map[string]map[string]time.Time{}, told: map[string]bool{}}
 }
 
 // sidecarGroup is before the name of an application in the name of the group of its Sidecar. Nothing that Dubbo registers has a blank in its name.
@@ -45,23 +44,11 @@ func (s *state) restoreSidecar(group string, rs []*resource.Resource) bool {
 	return true
 }
 
-// takeConsumers notes the consumers of an interface.
-func (s *state) takeConsumers(name string, all []registry.Registered) {
-	c := s.consuming
-	delete(c.listed, name)
-	for _, one := range all {
-		if consumer, ok := one.Consumer(); one.Err == nil && ok && consumer.Interface == name {
-			c.listed[name] = append(c.listed[name], consumer)
-		}
-	}
-	c.dirty = true
-}
-
 // consumed returns the hosts that each application consumes now.
 func (s *state) consumed() map[string]map[string]bool {
 	all := map[string]map[string]bool{}
-	for name, consumers := range s.consuming.listed {
-		for _, c := range consumers {
+	for name := range s.interfaces {
+		for _, c := range s.consumersOf(name) {
 			if all[c.Application] == nil {
 				all[c.Application] = map[string]bool{}
 			}
@@ -72,6 +59,14 @@ func (s *state) consumed() map[string]map[string]bool {
 				}
 			}
 		}
+	}
+	return all
+}
+
+// consumersOf returns the consumers of an interface.
+func (s *state) consumersOf(name string) (all []provider.Consumer) {
+	for _, p := range s.interfaces[name].of(registry.Consumers) {
+		all = append(all, p.consumers...)
 	}
 	return all
 }

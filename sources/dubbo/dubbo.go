@@ -5,7 +5,7 @@
 // situation.
 //
 // Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper and nacos read a registry,
-// behind the interface of package registry. Here, state.go and judge.go hold what is known and decide what of it counts, run.go is told by
+// behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go decide what of it counts, run.go is told by
 // the registry, resolve.go finds out what instances of applications serve, and publish.go hands on what is believed.
 package dubbo
 
@@ -37,7 +37,8 @@ const (
 type Settings struct {
 	// RegisterMode says which registrations to read: interface, instance, or all. Default: all.
 	RegisterMode string
-	// Interfaces and Applications are names, or patterns with *, of what to read. Default: all.
+	// Interfaces are names, or patterns with *, of what to serve, at whichever level it is registered, and Applications those of applications to read.
+	// Default: all.
 	Interfaces, Applications []string
 	// SkipInterfaces and SkipApplications are those to leave out.
 	SkipInterfaces, SkipApplications []string
@@ -114,6 +115,7 @@ func New(address string, settings Settings) (*Source, error) {
 			return nil, err
 		}
 		of, place = nacos.New(a, secure, nacos.Interval, settings.Resync), a.Place(a.Group, "")
+		settings.Grace = settings.KeepEmpty // Nacos forgets what is empty: there nothing is removed
 	} else {
 		a, err := zookeeper.ParseAddress(address)
 		if err != nil {
@@ -188,6 +190,9 @@ func (s *Settings) complete() error {
 }
 
 func (s *Settings) asks() bool { return s.AskProviders == nil || *s.AskProviders }
+
+// serves reports whether an interface is to be served.
+func (s *Settings) serves(iface string) bool { return selects(iface, s.Interfaces, s.SkipInterfaces) }
 
 // selects reports whether a name is among what is wanted, and not among what is skipped.
 func selects(name string, wanted, skipped []string) bool {

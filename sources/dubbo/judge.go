@@ -1,11 +1,15 @@
 package dubbo
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
 )
 
 // record is what is believed of one service, which is one host of the mesh.
@@ -19,23 +23,28 @@ type record struct {
 // known is an endpoint, and when it was first listed; zero if it was before this run.
 type known = absence.Known[mapping.Endpoint]
 
-// believe decides what is believed of a service. now are the endpoints that the registry lists, in order, and protocols those of all
-// providers that it lists, also of those without a weight. stays says of an endpoint that is no longer listed whether it stays
-// for now: the registry proves nothing about it. A protocol that has no provider is remembered for keep.
-func believe(before record, now []mapping.Endpoint, protocols []string, stays func(known) bool, at time.Time, keep time.Duration) record {
-	after := record{empty: make(map[string]time.Time, len(before.empty))}
-	after.endpoints, after.held = absence.Settle(before.endpoints, now, mapping.Endpoint.Compare, stays, at)
+// said is what a registry says of a service.
+type said struct {
+	endpoints []absence.Said[mapping.Endpoint]
+	protocols []string // of all providers that are listed, also of those that take no calls
+}
+
+// settle decides what is believed of a service. A protocol that has no provider is remembered for keep.
+func (r record) settle(now said, unsaid func(mapping.Endpoint) absence.Judgement, inDoubt func(known) bool, at time.Time, keep time.Duration) record {
+	after := record{empty: make(map[string]time.Time, len(r.empty))}
+	reading := absence.Reading[mapping.Endpoint]{Said: now.endpoints, Unsaid: unsaid, InDoubt: inDoubt}
+	after.endpoints, after.held = reading.Settle(r.endpoints, mapping.Endpoint.Compare, at)
 	has := map[string]bool{}
 	for _, e := range after.endpoints {
 		has[e.Of.Protocol] = true
 	}
-	for _, p := range protocols {
+	for _, p := range now.protocols {
 		has[p] = true
 	}
 	for p := range has {
 		after.empty[p] = time.Time{}
 	}
-	for p, since := range before.empty {
+	for p, since := range r.empty {
 		if still, kept := absence.Empty(since, has[p], at, keep); kept {
 			after.empty[p] = still
 		}
@@ -76,4 +85,140 @@ func restored(all []mapping.Restored) record {
 	}
 	slices.SortFunc(r.endpoints, func(a, b known) int { return a.Of.Compare(b.Of) })
 	return r
+}
+
+// believe decides what counts of an interface. unsaid judges an endpoint of a service that is not listed.
+func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) absence.Judgement, keep func(removed bool) time.Duration) (warnings []string) {
+	s.settleRules(name, at)
+	now := map[provider.ID]*said{}
+	for _, p := range s.providersOf(name) {
+		id := s.mapper.ServiceOf(p.ID)
+		if now[id] == nil {
+			now[id] = &said{}
+		}
+		l := now[id]
+		l.protocols = append(l.protocols, p.Protocol)
+		e, ok, problem := s.mapper.Endpoint(p)
+		switch {
+		case problem != "":
+			warnings = append(warnings, s.place+name+": "+problem)
+		case ok:
+			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
+		default:
+			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off})
+		}
+	}
+	if i := s.interfaces[name]; i != nil {
+		for _, p := range i.of(registry.Providers) {
+			warnings = append(warnings, p.warnings...)
+		}
+	}
+	before, after := s.records[name], map[provider.ID]record{}
+	for id := range before {
+		if now[id] == nil {
+			now[id] = &said{}
+		}
+	}
+	inDoubt := func(k known) bool { return s.suspicion.Covers(k.Since, at) }
+	for id, l := range now {
+		of := func(e mapping.Endpoint) absence.Judgement { return unsaid(id, e) }
+		if r := before[id].settle(*l, of, inDoubt, at, keep(s.removed(name))); len(r.empty) > 0 {
+			after[id] = r
+		}
+	}
+	s.records[name] = after
+	if len(after) == 0 {
+		delete(s.records, name)
+	}
+	return warnings
+}
+
+// settleRules decides what rules of an interface count. One that is not listed after the registry was away is in doubt as providers are: without it they would
+// have another weight, or take calls that they must not.
+func (s *state) settleRules(name string, at time.Time) {
+	i := s.interfaces[name]
+	if i == nil {
+		return
+	}
+	unsaid := absence.Missing
+	if i.unreadable(registry.Configurators) {
+		unsaid = absence.Unreadable
+	}
+	reading := absence.Reading[provider.Configurator]{
+		Unsaid:  func(provider.Configurator) absence.Judgement { return unsaid },
+		InDoubt: func(k absence.Known[provider.Configurator]) bool { return s.suspicion.Covers(k.Since, at) },
+	}
+	for _, p := range i.of(registry.Configurators) {
+		for _, rule := range p.rules {
+			reading.Said = append(reading.Said, absence.Said[provider.Configurator]{Of: rule, Is: absence.Listed})
+		}
+	}
+	i.rules, i.held = reading.Settle(i.rules, provider.Configurator.Compare, at)
+}
+
+// providersOf returns the providers of an interface, of both levels: each once, as the rules make it.
+func (s *state) providersOf(name string) []provider.Provider {
+	var levels [][]provider.Provider
+	var rules []provider.Configurator
+	if i := s.interfaces[name]; i != nil {
+		for _, p := range i.of(registry.Providers) {
+			levels = append(levels, p.providers)
+		}
+		for _, r := range i.rules {
+			rules = append(rules, r.Of)
+		}
+	}
+	// Instances come in no order, and which of two that are equally old counts must not depend on that.
+	for _, i := range slices.SortedFunc(maps.Keys(s.served[name]), func(a, b *instance) int {
+		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
+	}) {
+		levels = append(levels, slices.DeleteFunc(slices.Clone(i.providers), func(p provider.Provider) bool { return p.Interface != name }))
+	}
+	return provider.Configure(provider.Merge(levels...), rules)
+}
+
+// removed reports whether an interface that had a place for providers has none, and is served by no instance of an application either.
+func (s *state) removed(name string) bool {
+	i := s.interfaces[name]
+	return i != nil && i.removed() && len(s.served[name]) == 0
+}
+
+// certain reports whether enough is known of an interface to publish it: all its parts were read, or cannot be, and it is not all that there is to know
+// of it. What an earlier run published stays as it is while the part from which it was read cannot be read, and it cannot be told what it was.
+func (s *state) certain(name string) bool {
+	i := s.interfaces[name]
+	if i == nil {
+		return true
+	}
+	known := len(s.served[name]) > 0 || len(s.records[name]) > 0
+	for key, p := range i.parts {
+		if key.Category != registry.Consumers && !p.settled() {
+			return false
+		}
+		known = known || len(p.providers) > 0
+	}
+	return !i.unreadable(registry.Providers) || known && !s.restored[name]
+}
+
+// forget drops an interface of which nothing is left.
+func (s *state) forget(name string) {
+	if i := s.interfaces[name]; i != nil && len(i.parts) == 0 && len(i.rules) == 0 && len(s.records[name]) == 0 {
+		delete(s.interfaces, name)
+	}
+}
+
+// reconsider has looked at anew what is not listed and stays.
+func (s *state) reconsider() {
+	for name, i := range s.interfaces {
+		if i.held > 0 {
+			s.dirty[name] = true
+		}
+	}
+	for name, services := range s.records {
+		for _, r := range services {
+			if r.held > 0 {
+				s.dirty[name] = true
+			}
+		}
+	}
 }

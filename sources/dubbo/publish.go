@@ -42,7 +42,7 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 // ready reports whether enough is known to begin, or when to look again.
 func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
 	s := r.state
-	if r.down != "" || !s.settled(r.consumers()) || r.refused() {
+	if r.down != "" || !s.settled() || r.refused() {
 		r.asked = time.Time{}
 		return time.Hour, false
 	}
@@ -60,9 +60,11 @@ func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
 func (r *run) refused() bool {
 	all, denied := 0, 0
 	for _, i := range r.state.interfaces {
-		all++
-		if i.trouble != nil && !i.read {
-			denied++
+		for _, p := range i.of(registry.Providers) {
+			all++
+			if p.trouble != nil && p.content == unknown {
+				denied++
+			}
 		}
 	}
 	for _, a := range r.state.applications {
@@ -85,16 +87,15 @@ func (r *run) keep(removed bool) time.Duration {
 // contents returns what changed, as the sink takes it. The caller holds mu.
 func (r *run) contents(now time.Time) []sources.Content {
 	s := r.state
-	if s.released {
-		s.released = false
+	if u := s.unreadNow(); !u.equal(s.unread) {
+		s.unread = u
 		s.reconsider()
 	}
-	unknown := s.unknown()
 	done := map[string][]string{} // by interface: warnings
 	believe := func() {
 		for name := range s.dirty {
 			if _, again := done[name]; !again && s.certain(name) {
-				done[name] = s.believe(name, now, unknown, r.keep)
+				done[name] = s.believe(name, now, s.unread.judge, r.keep)
 			}
 		}
 	}
@@ -106,9 +107,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 		delete(s.dirty, name)
 		delete(s.restored, name)
 		all = append(all, s.content(name, done[name]))
-		if i := s.interfaces[name]; i != nil && i.removed && s.records[name] == nil && !i.there {
-			i.removed = false // it is forgotten
-		}
+		s.forget(name)
 	}
 	return all
 }
@@ -119,8 +118,7 @@ func (r *run) expire(now time.Time) time.Duration {
 	over := !s.suspicion.Until.IsZero() && !now.Before(s.suspicion.Until)
 	var next time.Time
 	for name, services := range s.records {
-		i := s.interfaces[name]
-		keep := r.keep(i != nil && i.removed && len(s.served[name]) == 0)
+		keep := r.keep(s.removed(name))
 		for _, record := range services {
 			if at := record.next(keep); !at.IsZero() && !now.Before(at) {
 				s.dirty[name] = true
@@ -223,9 +221,12 @@ func (r *run) problems() (all []string, denied bool) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.state.interfaces)) {
-		if t := r.state.interfaces[name].trouble; t != nil {
-			denied = denied || errors.Is(t, registry.ErrDenied)
-			note(t.Error())
+		i := r.state.interfaces[name]
+		for _, p := range slices.Concat(i.of(registry.Providers), i.of(registry.Configurators), i.of(registry.Consumers)) {
+			if p.trouble != nil {
+				denied = denied || errors.Is(p.trouble, registry.ErrDenied)
+				note(p.trouble.Error())
+			}
 		}
 	}
 	add(count, "interfaces", first)

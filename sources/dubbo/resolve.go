@@ -68,7 +68,7 @@ const mappingShare = 20
 
 // takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
 func (r *run) takeInstance(application string, i *instance, now *provider.Instance, err error) {
-	i.settled = true
+	i.told = true
 	if errors.Is(err, registry.ErrAbsent) {
 		return // what lists it will tell
 	}
@@ -77,7 +77,7 @@ func (r *run) takeInstance(application string, i *instance, now *provider.Instan
 		i.problem = fmt.Sprintf("instance %s of %s: %v", i.id, application, err)
 		return // what was known of it stays
 	}
-	i.dubbo = now != nil
+	i.read, i.dubbo = true, now != nil
 	if now == nil {
 		i.Instance = provider.Instance{}
 		r.state.drop(i)
@@ -153,11 +153,10 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		} else {
 			r.counters.resolved.Add(1)
 		}
-		r.change(func(s *state) {
+		r.change(func(*state) {
 			n.tried, n.how, n.err, n.warnings, n.guess = true, how, err, skipped, guess
 			if err == nil {
 				n.metadata = &m
-				s.released = true
 			}
 			for i := range n.users {
 				r.apply(i)
@@ -231,21 +230,27 @@ func (r *run) apply(i *instance) {
 
 // knows reports whether anything is known that an instance serves.
 func (s *state) knows(i *instance) bool {
+	if len(i.providers) > 0 {
+		return true
+	}
+	mine := i.spots()
 	for _, f := range s.interfaces {
-		for _, p := range f.providers {
-			if p.Application == i.Application && p.Host == i.Host {
-				return true
+		for _, of := range f.of(registry.Providers) {
+			for _, p := range of.providers {
+				if mine[spotOf(p.Application, p.Host, p.Port)] {
+					return true
+				}
 			}
 		}
 	}
 	for _, services := range s.records {
 		for _, r := range services {
 			for _, e := range r.endpoints {
-				if e.Of.Labels["application"] == i.Application && e.Of.Address == i.Host {
+				if mine[spot{e.Of.Application, e.Of.Address, e.Of.Port}] {
 					return true
 				}
 			}
 		}
 	}
-	return len(i.providers) > 0
+	return false
 }

@@ -15,6 +15,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/sources"
+	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/guard"
 )
@@ -132,3 +133,13 @@ func node(iface, address, params string, started int) string {
 }
 
 const leaf = "127.0.0.1" // what Curator writes into nodes
+
+// partsOf are the parts of interfaces, as ZooKeeper has them: providers and configurators of each.
+func partsOf(interfaces ...string) (all []registry.Part) {
+	for _, name := range interfaces {
+		for _, c := range []registry.Category{registry.Providers, registry.Configurators} {
+			all = append(all, registry.Part{Interface: name, Category: c, Node: name})
+		}
+	}
+	return all
+}

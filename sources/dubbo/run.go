@@ -2,7 +2,6 @@ package dubbo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -55,7 +54,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
 		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place), down: "not connected yet",
+		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place, s.settings.serves), down: "not connected yet",
 	}
 	r.resolver.all = make(map[revision]*resolution)
 	return r
@@ -91,16 +90,16 @@ func (r *run) ring() {
 	}
 }
 
-// Interfaces implements registry.Listener.
-func (r *run) Interfaces(names []string, err error) {
+// Parts implements registry.Listener.
+func (r *run) Parts(all []registry.Part, err error) {
 	r.change(func(s *state) {
 		switch {
 		case r.settings.RegisterMode == modeInstance: // whatever is there, and whether we may read it
-			s.takeInterfaces(nil)
+			s.takeParts(nil)
 		case err != nil:
 			s.listed[ofInterfaces].trouble = err
 		default:
-			s.takeInterfaces(selected(names, r.settings.Interfaces, r.settings.SkipInterfaces))
+			s.takeParts(all)
 		}
 	})
 }
@@ -129,54 +128,9 @@ func selected(names, wanted, skipped []string) (all []string) {
 	return all
 }
 
-// Providers implements registry.Listener.
-func (r *run) Providers(name string, all []registry.Registered, err error) {
-	r.change(func(s *state) {
-		i := s.interfaces[name]
-		switch {
-		case i == nil:
-		case errors.Is(err, registry.ErrAbsent):
-			s.removed(name)
-		case err != nil:
-			i.settled, i.trouble = true, err
-		default:
-			s.takeProviders(name, all)
-		}
-	})
-}
-
-// Rules implements registry.Listener.
-func (r *run) Rules(name string, all []registry.Registered, err error) {
-	r.change(func(s *state) {
-		i := s.interfaces[name]
-		switch {
-		case i == nil:
-		case err != nil:
-			i.ruled = true // without them it is served as it is; those that were known stay
-			i.trouble = err
-		default:
-			s.takeRules(name, all)
-		}
-	})
-}
-
-// Consumers implements registry.Listener.
-func (r *run) Consumers(name string, all []registry.Registered, err error) {
-	if !r.consumers() {
-		return
-	}
-	r.change(func(s *state) {
-		i := s.interfaces[name]
-		switch {
-		case i == nil:
-		case err != nil:
-			i.called = true // those that were known stay
-			i.trouble = err
-		default:
-			i.called = true
-			s.takeConsumers(name, all)
-		}
-	})
+// Registered implements registry.Listener.
+func (r *run) Registered(of registry.Part, all []registry.Registered, err error) {
+	r.change(func(s *state) { s.take(of, all, err) })
 }
 
 // Instances implements registry.Listener.
@@ -186,7 +140,7 @@ func (r *run) Instances(name string, ids []string, err error) {
 		switch {
 		case a == nil:
 		case err != nil:
-			a.settled, a.trouble = true, err
+			a.trouble = err
 		default:
 			s.takeInstances(name, ids)
 		}

@@ -418,26 +418,21 @@ func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
 	r := newRun(source, nil)
 	u, err := provider.ParseURL("dubbo://10.0.0.5:20880/com.acme.Demo?application=demo&interface=com.acme.Demo")
 	require.NoError(t, err)
-	endpoints := func(at time.Time) (n int) {
+	endpoints := func(at time.Time) int {
 		r.gather(at)
 		r.gather(at) // what was put off
-		for _, services := range r.state.records {
-			for _, record := range services {
-				n += len(record.endpoints)
-			}
-		}
-		return n
+		return r.state.endpoints()
 	}
 	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Interfaces([]string{"com.acme.Demo"}, nil)
+	r.Parts(partsOf("com.acme.Demo"), nil)
 	r.Applications(nil, nil)
-	r.Rules("com.acme.Demo", nil, nil)
-	r.Providers("com.acme.Demo", []registry.Registered{{URL: u}}, nil)
+	r.Registered(partsOf("com.acme.Demo")[1], nil, nil)
+	r.Registered(partsOf("com.acme.Demo")[0], []registry.Registered{{URL: u}}, nil)
 	now := time.Now()
 	require.Equal(t, 1, endpoints(now))
 	r.Connection(registry.Connection{Message: "away"})
 	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Providers("com.acme.Demo", nil, nil)
+	r.Registered(partsOf("com.acme.Demo")[0], nil, nil)
 	require.Equal(t, 1, endpoints(now), "it is not listed, and in doubt")
 	r.Connection(registry.Connection{Message: "away again"})
 	require.Equal(t, 1, endpoints(now.Add(time.Hour)))

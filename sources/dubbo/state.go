@@ -2,11 +2,11 @@ package dubbo
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"tributary/resource"
 	"tributary/sources"
@@ -17,9 +17,13 @@ import (
 )
 
 // state is what is known of a registry. It does no I/O and has no clock. The mu of run guards it.
+//
+// What the registry says is kept by the part of it that said so, and what counts of an interface is derived from all of that (see judge.go): nothing that one
+// part is told has to be noted with another.
 type state struct {
-	mapper *mapping.Mapper
-	place  string
+	mapper  *mapping.Mapper
+	place   string
+	selects func(iface string) bool // whether an interface is served at all
 
 	interfaces   map[string]*iface
 	applications map[string]*application
@@ -28,10 +32,10 @@ type state struct {
 	names        map[provider.ID]mapping.Name
 	served       map[string]map[*instance]bool // by interface
 	dirty        map[string]bool               // interfaces to publish
-	restored     map[string]bool               // interfaces that an earlier run published, and that this one has not
+	restored     map[string]bool               // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
+	unread       unread                        // when something was published last
 	suspicion    absence.Suspicion
 	consuming    *consuming
-	released     bool // what stayed only because nothing was known of some instance may go
 }
 
 // The indexes of state.listed.
@@ -46,60 +50,95 @@ type listing struct {
 	trouble error // with the last read
 }
 
-// iface is what is known of the providers of an interface that register as such.
+// iface is what is known of an interface at its own level, while it has parts or anything of it is remembered.
 type iface struct {
-	settled   bool // its providers were read, or cannot be
-	read      bool
-	there     bool // it has a place for providers
-	removed   bool // it had one
-	ruled     bool // its rules were read, or cannot be
-	called    bool // its consumers were read, or cannot be
-	trouble   error
+	parts map[registry.Part]*part
+	had   bool // a place for providers
+	rules []absence.Known[provider.Configurator]
+	held  int // rules that are not listed and stay for now
+}
+
+// part is what is registered in a part of an interface.
+type part struct {
+	content content
+	trouble error // with the last read; the content stays
+
 	providers []provider.Provider
-	told      []provider.Configurator // the rules that are listed
-	rules     []absence.Known[provider.Configurator]
-	held      int // rules that are not listed and stay for now
+	rules     []provider.Configurator
+	consumers []provider.Consumer
 	warnings  []string
 }
 
-// settle decides what rules count. One that is not listed after the registry was away is in doubt as providers are: without it they would have
-// another weight, or take calls that they must not.
-func (i *iface) settle(s absence.Suspicion, at time.Time) {
-	i.rules, i.held = absence.Settle(i.rules, i.told, provider.Configurator.Compare, func(k absence.Known[provider.Configurator]) bool {
-		return s.Covers(k.Since, at)
-	}, at)
+// content is whether it is known what a part has.
+type content int
+
+const (
+	unknown content = iota // it was never read
+	absent                 // there is no such place
+	present
+)
+
+// settled reports whether a part was read, or cannot be.
+func (p *part) settled() bool { return p.content != unknown || p.trouble != nil }
+
+// of returns the parts of one category, in their order.
+func (i *iface) of(c registry.Category) (all []*part) {
+	for _, key := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int { return cmp.Compare(a.Node, b.Node) }) {
+		if key.Category == c {
+			all = append(all, i.parts[key])
+		}
+	}
+	return all
+}
+
+// removed reports whether an interface had a place for providers, and has none.
+func (i *iface) removed() bool {
+	return i.had && !slices.ContainsFunc(i.of(registry.Providers), func(p *part) bool { return p.content != absent })
+}
+
+// unreadable reports whether some part of a category was never read.
+func (i *iface) unreadable(c registry.Category) bool {
+	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.content == unknown })
 }
 
 // application is what is known of one.
 type application struct {
-	settled   bool
-	trouble   error
+	read      bool  // its instances were listed, at some time
+	trouble   error // with the last read
 	instances map[string]*instance
 }
 
+// settled reports whether the instances of an application were listed, or cannot be.
+func (a *application) settled() bool { return a.read || a.trouble != nil }
+
 // instance is one of an application.
 type instance struct {
-	id string
+	id, application string
 	provider.Instance
 
-	settled   bool
+	told      bool // of it, if only that it cannot be read
+	read      bool // it is known what it is
 	dubbo     bool // and not some other framework's
 	problem   string
 	needs     *resolution // nil if nothing is to be found out
 	providers []provider.Provider
 }
 
-func newState(m *mapping.Mapper, place string) *state {
+func newState(m *mapping.Mapper, place string, selects func(iface string) bool) *state {
 	return &state{
-		mapper: m, place: place, interfaces: map[string]*iface{}, applications: map[string]*application{},
+		mapper: m, place: place, selects: selects, interfaces: map[string]*iface{}, applications: map[string]*application{},
 		records: map[string]map[provider.ID]record{}, names: map[provider.ID]mapping.Name{}, served: map[string]map[*instance]bool{},
 		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
 }
 
-// restore remembers what an earlier run published of an interface.
+// restore remembers what an earlier run published of an interface: nothing of one that is none of those to serve now.
 func (s *state) restore(name string, all []mapping.Restored) {
-	s.restored[name] = true
+	if !s.selects(name) {
+		s.restored[name] = false
+		return
+	}
+	s.restored[name] = len(all) == 0
 	by := map[provider.ID][]mapping.Restored{}
 	for _, one := range all {
 		id := s.mapper.ServiceOf(one.ID)
@@ -111,81 +150,92 @@ func (s *state) restore(name string, all []mapping.Restored) {
 	}
 }
 
-// takeProviders notes the providers of an interface. One that cannot be read is left out, with a warning.
-func (s *state) takeProviders(name string, all []registry.Registered) {
-	i := s.interfaces[name]
-	if i == nil {
-		return
-	}
-	i.settled, i.read, i.there, i.removed, i.trouble = true, true, true, false, nil
-	i.providers, i.warnings = nil, nil
-	for _, one := range all {
-		var p provider.Provider
-		ok, err := false, one.Err
-		if err == nil {
-			p, ok, err = one.Provider()
-		}
-		if err != nil {
-			i.warnings = append(i.warnings, s.place+name+": "+err.Error())
-			continue
-		}
-		if p.Interface != name && ok {
-			// What is registered under a name that is not its own would be published by two groups.
-			i.warnings = append(i.warnings, fmt.Sprintf("%s%s: provider %s:%d is of %s", s.place, name, p.Host, p.Port, provider.Shorten(p.Interface)))
-			continue
-		}
-		if ok {
-			i.providers = append(i.providers, p)
-		}
-	}
-	s.dirty[name] = true
-}
-
-// removed notes that an interface has no place for providers.
-func (s *state) removed(name string) {
-	i := s.interfaces[name]
-	if i == nil {
-		return
-	}
-	i.settled, i.read, i.removed, i.trouble = true, true, i.removed || i.there, nil
-	i.there = false
-	i.providers, i.warnings = nil, nil
-	s.dirty[name] = true
-}
-
-func (s *state) takeRules(name string, all []registry.Registered) {
-	i := s.interfaces[name]
-	if i == nil {
-		return
-	}
-	i.ruled = true
-	i.told = nil
-	for _, one := range all {
-		if rule, ok := one.Configurator(); one.Err == nil && ok {
-			i.told = append(i.told, rule)
-		}
-	}
-	slices.SortFunc(i.told, provider.Configurator.Compare)
-	i.told = slices.CompactFunc(i.told, func(a, b provider.Configurator) bool { return a.Compare(b) == 0 })
-	s.dirty[name] = true
-}
-
-// takeInterfaces notes the names of all interfaces.
-func (s *state) takeInterfaces(names []string) {
+// takeParts notes all parts of interfaces.
+func (s *state) takeParts(all []registry.Part) {
 	s.listed[ofInterfaces] = listing{read: true}
-	there := make(map[string]bool, len(names))
-	for _, name := range names {
-		there[name] = true
-		if s.interfaces[name] == nil {
-			s.interfaces[name] = &iface{}
+	there := make(map[registry.Part]bool, len(all))
+	for _, key := range all {
+		if !s.selects(key.Interface) {
+			continue
+		}
+		there[key] = true
+		i := s.interfaces[key.Interface]
+		if i == nil {
+			i = &iface{parts: map[registry.Part]*part{}}
+			s.interfaces[key.Interface] = i
+		}
+		if i.parts[key] == nil {
+			i.parts[key] = &part{}
 		}
 	}
 	for name, i := range s.interfaces {
-		if !there[name] && !i.removed {
-			i.settled, i.read, i.ruled, i.called, i.removed, i.there, i.trouble = true, true, true, true, true, false, nil
-			i.providers, i.told, i.warnings = nil, nil, nil
-			s.takeConsumers(name, nil)
-			s.dirty[name] = true
+		for key := range i.parts {
+			if !there[key] {
+				delete(i.parts, key)
+				s.dirty[name] = true
+				s.consuming.dirty = s.consuming.dirty || key.Category == registry.Consumers
+			}
+		}
+	}
+}
+
+// take notes what is registered in a part. What cannot be read of it is left out, with a warning.
+func (s *state) take(key registry.Part, all []registry.Registered, err error) {
+	i := s.interfaces[key.Interface]
+	if i == nil || i.parts[key] == nil {
+		return
+	}
+	p := i.parts[key]
+	if key.Category == registry.Consumers {
+		s.consuming.dirty = true // which is published apart
+	} else {
+		s.dirty[key.Interface] = true
+	}
+	switch {
+	case errors.Is(err, registry.ErrAbsent):
+		*p = part{content: absent}
+		return
+	case err != nil:
+		p.trouble = err // what was known of it stays
+		return
+	}
+	*p = part{content: present}
+	switch key.Category {
+	case registry.Providers:
+		i.had = true
+		p.takeProviders(key.Interface, s.place, all)
+	case registry.Configurators:
+		for _, one := range all {
+			if rule, ok := one.Configurator(); one.Err == nil && ok {
+				p.rules = append(p.rules, rule)
+			}
+		}
+	case registry.Consumers:
+		for _, one := range all {
+			if consumer, ok := one.Consumer(); one.Err == nil && ok && consumer.Interface == key.Interface {
+				p.consumers = append(p.consumers, consumer)
+			}
+		}
+	}
+}
+
+func (p *part) takeProviders(name, place string, all []registry.Registered) {
+	for _, one := range all {
+		var of provider.Provider
+		ok, err := false, one.Err
+		if err == nil {
+			of, ok, err = one.Provider()
+		}
+		if ok && err == nil && of.Interface != name {
+			// What is registered under a name that is not its own would be published by two groups.
+			err = fmt.Errorf("provider %s:%d is of %s", of.Host, of.Port, provider.Shorten(of.Interface))
+		}
+		switch {
+		case err != nil:
+			p.warnings = append(p.warnings, place+name+": "+err.Error())
+		case ok:
+			of.Levels = provider.OfInterfaces
+			p.providers = append(p.providers, of)
 		}
 	}
 }
@@ -215,12 +265,12 @@ func (s *state) takeInstances(name string, ids []string) {
 	if a == nil {
 		return
 	}
-	a.settled, a.trouble = true, nil
+	a.read, a.trouble = true, nil
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		there[id] = true
 		if a.instances[id] == nil {
-			a.instances[id] = &instance{id: id}
+			a.instances[id] = &instance{id: id, application: name}
 		}
 	}
 	for id, i := range a.instances {
@@ -233,13 +283,16 @@ func (s *state) takeInstances(name string, ids []string) {
 
 // drop forgets what an instance serves, and what it needs.
 func (s *state) drop(i *instance) {
-	s.released = s.released || i.needs != nil && i.needs.metadata == nil
 	s.serve(i, nil)
 	s.release(i)
 }
 
-// serve notes what an instance serves.
+// serve notes what an instance serves: of the interfaces that are served at all.
 func (s *state) serve(i *instance, all []provider.Provider) {
+	all = slices.DeleteFunc(slices.Clone(all), func(p provider.Provider) bool { return !s.selects(p.Interface) })
+	for n := range all {
+		all[n].Levels = provider.OfApplications
+	}
 	for _, p := range i.providers {
 		s.dirty[p.Interface] = true
 		delete(s.served[p.Interface], i)
@@ -255,125 +308,6 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 		}
 		s.served[p.Interface][i] = true
 	}
-}
-
-// providersOf returns the providers of an interface, of both levels: each once, as the rules make it.
-func (s *state) providersOf(name string) []provider.Provider {
-	var levels [][]provider.Provider
-	var rules []provider.Configurator
-	if i := s.interfaces[name]; i != nil {
-		levels = append(levels, i.providers)
-		for _, r := range i.rules {
-			rules = append(rules, r.Of)
-		}
-	}
-	// Instances come in no order, and which of two that are equally old counts must not depend on that.
-	for _, i := range slices.SortedFunc(maps.Keys(s.served[name]), func(a, b *instance) int {
-		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.id, b.id))
-	}) {
-		levels = append(levels, slices.DeleteFunc(slices.Clone(i.providers), func(p provider.Provider) bool { return p.Interface != name }))
-	}
-	return provider.Configure(provider.Merge(levels...), rules)
-}
-
-// certain reports whether enough is known of an interface to publish it. What an earlier run published may have been read from something
-// that cannot be read now.
-func (s *state) certain(name string) bool {
-	i := s.interfaces[name]
-	return i == nil || i.read
-}
-
-// believe decides what counts of an interface. unknown is what s.unknown says.
-func (s *state) believe(name string, at time.Time, unknown map[whose]bool, keep func(removed bool) time.Duration) (warnings []string) {
-	type listed struct {
-		endpoints []mapping.Endpoint
-		off       []mapping.Endpoint // by those who run them: they are listed, and take no calls
-		protocols []string
-	}
-	i := s.interfaces[name]
-	if i != nil {
-		i.settle(s.suspicion, at)
-	}
-	now := map[provider.ID]*listed{}
-	for _, p := range s.providersOf(name) {
-		id := s.mapper.ServiceOf(p.ID)
-		l := now[id]
-		if l == nil {
-			l = &listed{}
-			now[id] = l
-		}
-		l.protocols = append(l.protocols, p.Protocol)
-		e, ok, problem := s.mapper.Endpoint(p)
-		if problem != "" {
-			warnings = append(warnings, s.place+name+": "+problem)
-		}
-		switch {
-		case ok:
-			l.endpoints = append(l.endpoints, e)
-		case problem == "":
-			l.off = append(l.off, e)
-		}
-	}
-	if i != nil {
-		warnings = append(warnings, i.warnings...)
-	}
-	stays := func(k known, off []mapping.Endpoint) bool {
-		if slices.ContainsFunc(off, func(e mapping.Endpoint) bool { return e.Compare(k.Of) == 0 }) {
-			return false
-		}
-		return s.suspicion.Covers(k.Since, at) || unknown[whose{k.Of.Labels["application"], k.Of.Address}]
-	}
-	before, after := s.records[name], map[provider.ID]record{}
-	for id := range before {
-		if now[id] == nil {
-			now[id] = &listed{}
-		}
-	}
-	for id, l := range now {
-		slices.SortStableFunc(l.endpoints, mapping.Endpoint.Compare)
-		l.endpoints = slices.CompactFunc(l.endpoints, func(a, b mapping.Endpoint) bool { return a.Compare(b) == 0 })
-		r := believe(before[id], l.endpoints, l.protocols, func(k known) bool { return stays(k, l.off) }, at, keep(i != nil && i.removed && len(s.served[name]) == 0))
-		if len(r.empty) > 0 {
-			after[id] = r
-		}
-	}
-	s.records[name] = after
-	if len(after) == 0 {
-		delete(s.records, name)
-	}
-	return warnings
-}
-
-// reconsider has looked at anew what is not listed and stays.
-func (s *state) reconsider() {
-	for name, i := range s.interfaces {
-		if i.held > 0 {
-			s.dirty[name] = true
-		}
-	}
-	for name, services := range s.records {
-		for _, r := range services {
-			if r.held > 0 {
-				s.dirty[name] = true
-			}
-		}
-	}
-}
-
-// whose says to whom an endpoint belongs.
-type whose struct{ application, address string }
-
-// unknown returns the instances of which is not known what they serve. What they were known to serve stays.
-func (s *state) unknown() map[whose]bool {
-	all := map[whose]bool{}
-	for name, a := range s.applications {
-		for _, i := range a.instances {
-			if i.dubbo && i.needs != nil && i.needs.metadata == nil {
-				all[whose{name, i.Host}] = true
-			}
-		}
-	}
-	return all
 }
 
 // rename gives all services their names, and has those published again of which it is another one.
@@ -430,24 +364,26 @@ func (s *state) content(name string, warnings []string) sources.Content {
 }
 
 // settled reports whether all that the registry had at the start was read, or cannot be. One that cannot be read does not hold up the
-// others; if it is all of them, we may not read the registry. consumers says whether these are wanted.
-func (s *state) settled(consumers bool) bool {
+// others; if it is all of them, we may not read the registry.
+func (s *state) settled() bool {
 	for _, l := range s.listed {
 		if !l.read {
 			return false
 		}
 	}
 	for _, i := range s.interfaces {
-		if !i.settled || !i.ruled || consumers && !i.called {
-			return false
+		for _, p := range i.parts {
+			if !p.settled() {
+				return false
+			}
 		}
 	}
 	for _, a := range s.applications {
-		if !a.settled {
+		if !a.settled() {
 			return false
 		}
 		for _, i := range a.instances {
-			if !i.settled {
+			if !i.told {
 				return false
 			}
 		}

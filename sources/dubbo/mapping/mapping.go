@@ -56,6 +56,10 @@ type Endpoint struct {
 	Labels         map[string]string
 	Locality       string
 	ServiceAccount string
+
+	// Application and Levels say who registers it, and where: what cannot be read there says nothing about it.
+	Application string
+	Levels      provider.Levels
 }
 
 // Compare orders endpoints. Those that compare equal are the same endpoint.
@@ -75,16 +79,22 @@ func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem str
 	e = Endpoint{
 		Protocol: p.Protocol, Address: address, Port: uint32(p.Port), Weight: p.Weight(),
 		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
+		Application: Application(p.Application), Levels: p.Levels,
 	}
 	return e, e.Weight > 0, ""
 }
 
-// The annotations that say of which service of Dubbo a ServiceEntry is.
+// Application returns the name of an application as endpoints have it.
+func Application(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// The annotations that say of which service of Dubbo a ServiceEntry is, and of which applications its endpoints are. Labels cannot say that: not every
+// name can be one.
 const (
-	annotationInterface = "tributary/dubbo-interface"
-	annotationGroup     = "tributary/dubbo-group"
-	annotationVersion   = "tributary/dubbo-version"
-	annotationProtocol  = "tributary/dubbo-protocol"
+	annotationInterface    = "tributary/dubbo-interface"
+	annotationGroup        = "tributary/dubbo-group"
+	annotationVersion      = "tributary/dubbo-version"
+	annotationProtocol     = "tributary/dubbo-protocol"
+	annotationApplications = "tributary/dubbo-applications"
 )
 
 // Entries returns the ServiceEntries of a service: one for each protocol, all of the same host, since instances need not have every
@@ -103,7 +113,12 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 		protocols = append(protocols, e.Protocol)
 	}
 	slices.Sort(protocols)
-	ports := m.ports(slices.Compact(protocols))
+	ports, left := m.ports(slices.Compact(protocols))
+	if len(left) > 0 {
+		some := left[:min(3, len(left))]
+		warnings = append(warnings, fmt.Sprintf("%s: %d protocols are left out, %s among them: a service has at most %d",
+			s.Place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
+	}
 	var addresses []string
 	if m.vips != nil && (m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && slices.ContainsFunc(ports, port.needsAddress)) {
 		vip, err := m.vips.Address(s.Name.Host)
@@ -121,8 +136,10 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 			Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
 			Ports: []*networking.ServicePort{{Number: p.number, Name: p.name, Protocol: p.protocol}},
 		}
+		var applications []string
 		for _, e := range endpoints {
 			if e.Protocol == p.of {
+				applications = append(applications, e.Application)
 				se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
 					Address: e.Address, Ports: map[string]uint32{p.name: e.Port}, Weight: e.Weight,
 					Labels: maps.Clone(e.Labels), Locality: e.Locality, ServiceAccount: e.ServiceAccount,
@@ -139,7 +156,7 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 		}
 		r, err := resource.New(resource.Meta{
 			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: s.Name.object(p.of)},
-			Annotations: annotations(s.ID, p.of),
+			Annotations: annotations(s.ID, p.of, applications),
 			Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
 		}, se)
 		if err != nil {
@@ -150,13 +167,16 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 	return rs, warnings, nil
 }
 
-func annotations(id provider.ID, protocol string) map[string]string {
+func annotations(id provider.ID, protocol string, applications []string) map[string]string {
 	a := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
 	if id.Group != "" {
 		a[annotationGroup] = id.Group
 	}
 	if id.Version != "" {
 		a[annotationVersion] = id.Version
+	}
+	if text := runs(applications); text != "" {
+		a[annotationApplications] = text
 	}
 	return a
 }
@@ -182,10 +202,12 @@ func Restore(rs []*resource.Resource) []Restored {
 			ID:       provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]},
 			Protocol: a[annotationProtocol],
 		}
-		for _, e := range se.Endpoints {
+		applications := ofRuns(a[annotationApplications], len(se.Endpoints))
+		for n, e := range se.Endpoints {
 			one.Endpoints = append(one.Endpoints, Endpoint{
 				Protocol: one.Protocol, Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels,
 				Locality: e.Locality, ServiceAccount: e.ServiceAccount,
+				Application: applications[n], Levels: provider.OfInterfaces | provider.OfApplications, // one or both
 			})
 		}
 		all = append(all, one)

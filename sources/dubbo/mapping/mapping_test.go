@@ -284,3 +284,42 @@ func TestOptions(t *testing.T) {
 		require.ErrorContains(t, err, key+": ")
 	}
 }
+
+// TestAServiceHasNotEveryProtocol has more of them than there is room for.
+func TestAServiceHasNotEveryProtocol(t *testing.T) {
+	m, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
+	id := provider.ID{Interface: "a"}
+	s := mapping.Service{ID: id, Name: m.Names([]provider.ID{id})[id], Protocols: []string{"dubbo", "tri"}}
+	for n := range 10_001 {
+		s.Protocols = append(s.Protocols, fmt.Sprintf("p%d", n))
+	}
+	rs, warnings, err := m.Entries(s)
+	require.NoError(t, err)
+	require.Len(t, rs, 64)
+	require.Equal(t, "a", rs[0].Key().Name, "those that Dubbo has come first")
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "9939 protocols are left out")
+}
+
+// TestRestoredEndpointsHaveTheirApplications has names that no label can have.
+func TestRestoredEndpointsHaveTheirApplications(t *testing.T) {
+	m, err := mapping.New(mapping.Options{}, nil)
+	require.NoError(t, err)
+	id := provider.ID{Interface: "a"}
+	s := mapping.Service{ID: id, Name: m.Names([]provider.ID{id})[id]}
+	applications := []string{"", "订单", "订单", "a b*2", "demo"}
+	for n, a := range applications {
+		p := provider.Provider{ID: id, Protocol: "dubbo", Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20880, Application: a}
+		e, ok, _ := m.Endpoint(p)
+		require.True(t, ok)
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	rs, _, err := m.Entries(s)
+	require.NoError(t, err)
+	var got []string
+	for _, e := range mapping.Restore(rs)[0].Endpoints {
+		got = append(got, e.Application)
+	}
+	require.Equal(t, applications, got)
+}

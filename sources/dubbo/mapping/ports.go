@@ -49,8 +49,11 @@ const (
 	unknownRange = 10000
 )
 
-// ports returns the ports of a service that has those protocols, which are in order.
-func (m *Mapper) ports(protocols []string) []port {
+// maxProtocols is how many protocols a service has at most. Dubbo knows about a dozen; more is somebody's mistake, or intent.
+const maxProtocols = 64
+
+// ports returns the ports of a service that has those protocols, which are in order, and the protocols for which there is no room.
+func (m *Mapper) ports(protocols []string) (all []port, left []string) {
 	// Those that were set come first, then those that are known, so that what is made up gives way.
 	rank := func(of string) int {
 		if m.o.ServicePorts[of] > 0 {
@@ -63,9 +66,9 @@ func (m *Mapper) ports(protocols []string) []port {
 	}
 	ordered := slices.Clone(protocols)
 	slices.SortStableFunc(ordered, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	fit := min(maxProtocols, len(ordered))
 	numbers, taken := map[uint32]bool{}, map[string]bool{}
-	var all []port
-	for _, of := range ordered {
+	for _, of := range ordered[:fit] {
 		p := port{of: of, number: uint32(m.o.ServicePorts[of]), protocol: string(protocol.TCP)}
 		if k, ok := known[of]; ok {
 			p.protocol = string(k.protocol)
@@ -83,7 +86,7 @@ func (m *Mapper) ports(protocols []string) []port {
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b port) int { return cmp.Compare(a.of, b.of) })
-	return all
+	return all, ordered[fit:]
 }
 
 func prefixOf(istio string) string {

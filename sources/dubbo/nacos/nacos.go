@@ -31,9 +31,6 @@ func ParseAddress(address string) (Address, error) { return client.ParseAddress(
 // Interval is how often the names of services are looked at.
 const Interval = 2 * time.Second
 
-// remembered is how long an interface is told of that Nacos does not list any more, which it does a minute after the last provider went.
-const remembered = 25 * time.Hour
-
 // Registry is a Nacos in which Dubbo's providers register.
 type Registry struct {
 	client   *client.Client
@@ -50,37 +47,31 @@ func New(a Address, config client.TLS, interval, resync time.Duration) *Registry
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, wantsConsumers bool) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, consumers bool) error {
 	l := newListener(to)
-	read := func(category string) bool {
-		return category == providers || category == configurators || category == consumers && wantsConsumers
-	}
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
-			category, iface := partOf(name)
-			return category == "" || read(category) && iface != ""
+			of := partOf(name)
+			return of.Category == "" || read(of.Category) && of.Interface != "" && (of.Category != registry.Consumers || consumers)
 		},
 	}, l)
 }
 
-// The categories of what is registered at interface level. Routers are not read.
-const (
-	providers     = "providers"
-	configurators = "configurators"
-	consumers     = "consumers"
-)
+func read(category registry.Category) bool {
+	return category == registry.Providers || category == registry.Configurators || category == registry.Consumers
+}
 
-// partOf returns of what interface a service is a part that is registered at interface level, as category:interface:version:group. Others, which are
-// those of applications, have no category.
-func partOf(name string) (category, iface string) {
+// partOf returns the part of an interface that a service is, which is registered as category:interface:version:group. Others, which are those of applications,
+// have no category. Routers are not read.
+func partOf(name string) registry.Part {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
-	case providers, configurators, consumers, "routers":
-		iface, _, _ = strings.Cut(rest, ":")
-		return category, iface
+	case string(registry.Providers), string(registry.Configurators), string(registry.Consumers), "routers":
+		iface, _, _ := strings.Cut(rest, ":")
+		return registry.Part{Interface: iface, Category: registry.Category(category), Node: name}
 	}
-	return "", ""
+	return registry.Part{}
 }
 
 // Metadata implements registry.Registry. dubbo-go has it under another name as well.
@@ -125,28 +116,27 @@ func explain(err error) error {
 	return err
 }
 
-// listener makes what the client tells of services what the source wants to know of providers. The client calls it from one goroutine at a time, but for
-// Connection.
+// listener makes what the client tells of services what the source wants to know of parts and applications. The client calls it from one goroutine at a
+// time, but for Connection.
+//
+// That a list does not have a name proves nothing: a list of several pages may pass over one. A service that is not listed has gone when its own answer is
+// empty, or when there is a new connection, which does not ask what is not listed.
 type listener struct {
 	to registry.Listener
 
-	mu         sync.Mutex
-	session    int
-	services   map[string]*service
-	interfaces map[string]time.Time // and when they were listed last
+	mu       sync.Mutex
+	session  int
+	services map[string]*service // that there are
 }
 
 func newListener(to registry.Listener) *listener {
-	return &listener{to: to, services: map[string]*service{}, interfaces: map[string]time.Time{}}
+	return &listener{to: to, services: map[string]*service{}}
 }
 
-// service is what is registered for one version and group of an interface, in one category.
+// service is what is known of one.
 type service struct {
-	category, iface string
-
-	session int // in which it was read
-	read    bool
-	all     []registry.Registered
+	session int  // in which it answered last
+	has     bool // instances, by that answer
 }
 
 // Connection implements client.Listener.
@@ -166,107 +156,80 @@ func (l *listener) Connection(err error) {
 func (l *listener) Services(_ string, names []string, err error) {
 	if err != nil {
 		err = explain(err)
-		l.to.Interfaces(nil, err)
+		l.to.Parts(nil, err)
 		l.to.Applications(nil, err)
 		return
 	}
-	interfaces, applications := l.note(names, time.Now())
-	l.to.Interfaces(interfaces, nil)
-	l.to.Applications(applications, nil)
-	for _, name := range interfaces { // one may have a service less, or none
-		l.tell(configurators, name)
-		l.tell(consumers, name)
-		l.tell(providers, name)
-	}
-}
-
-// note notes the names of all services.
-func (l *listener) note(names []string, now time.Time) (interfaces, applications []string) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	there := map[string]bool{}
+	there := make(map[string]bool, len(names))
 	for _, name := range names {
-		category, iface := partOf(name)
-		if category == "" {
-			applications = append(applications, name)
+		if of := partOf(name); of.Category != "" && !read(of.Category) {
 			continue
 		}
 		there[name] = true
-		l.interfaces[iface] = now
 		if l.services[name] == nil {
-			l.services[name] = &service{category: category, iface: iface}
+			l.services[name] = &service{}
 		}
 	}
-	for name, listed := range l.interfaces {
-		if now.Sub(listed) > remembered {
-			delete(l.interfaces, name)
-			continue
-		}
-		interfaces = append(interfaces, name)
-	}
-	for name, of := range l.services {
-		// Of one that is not listed the client tells itself what it has, unless there is a new connection, which knows nothing of it.
-		if _, known := l.interfaces[of.iface]; !known || !there[name] && of.session != l.session {
-			delete(l.services, name)
-		}
-	}
-	slices.Sort(interfaces)
-	return interfaces, applications
-}
-
-// tell tells of a category of an interface, if all of it is known by this connection.
-func (l *listener) tell(category, iface string) {
-	l.mu.Lock()
-	var all []registry.Registered
-	for _, name := range slices.Sorted(maps.Keys(l.services)) {
-		of := l.services[name]
-		if of.category != category || of.iface != iface {
-			continue
-		}
-		if !of.read || of.session != l.session {
-			l.mu.Unlock()
-			return
-		}
-		all = append(all, of.all...)
-	}
+	maps.DeleteFunc(l.services, func(name string, of *service) bool { return !there[name] && (of.session != l.session || !of.has) })
 	l.mu.Unlock()
-	l.hand(category, iface, all, nil)
+	l.announce()
 }
 
-// hand hands on what there is of a category of an interface.
-func (l *listener) hand(category, iface string, all []registry.Registered, err error) {
-	switch category {
-	case providers:
-		l.to.Providers(iface, all, err)
-	case configurators:
-		l.to.Rules(iface, all, err)
-	case consumers:
-		l.to.Consumers(iface, all, err)
+// announce tells which services there are.
+func (l *listener) announce() {
+	var parts []registry.Part
+	var applications []string
+	l.mu.Lock()
+	names := slices.Sorted(maps.Keys(l.services))
+	l.mu.Unlock()
+	for _, name := range names {
+		if of := partOf(name); of.Category != "" {
+			parts = append(parts, of)
+		} else {
+			applications = append(applications, name)
+		}
 	}
+	l.to.Parts(parts, nil)
+	l.to.Applications(applications, nil)
 }
 
 // Instances implements client.Listener.
 func (l *listener) Instances(_, name string, all []client.Instance, warnings []string, err error) {
-	category, iface := partOf(name)
-	all = slices.DeleteFunc(all, func(i client.Instance) bool { return !i.Healthy || category != providers && off(i) })
+	l.note(name, len(all) > 0 || len(warnings) > 0, err)
+	of := partOf(name)
+	all = slices.DeleteFunc(all, func(i client.Instance) bool {
+		return !i.Healthy || of.Category != registry.Providers && of.Category != "" && off(i)
+	})
 	switch {
-	case category == "":
+	case of.Category == "":
 		l.application(name, all, err)
 	case err != nil:
-		l.hand(category, iface, nil, explain(err))
+		l.to.Registered(of, nil, explain(err))
 	default:
-		l.mu.Lock()
-		of := l.services[name]
-		if of == nil {
-			of = &service{category: category, iface: iface}
-			l.services[name] = of
-		}
-		of.read, of.session, of.all = true, l.session, registered(iface, all)
+		urls := registered(of.Interface, all)
 		for _, w := range warnings {
-			of.all = append(of.all, registry.Registered{Err: errors.New(w)})
+			urls = append(urls, registry.Registered{Err: errors.New(w)})
 		}
-		l.mu.Unlock()
-		l.tell(category, iface)
+		l.to.Registered(of, urls, nil)
+	}
+}
+
+// note notes that a service answered.
+func (l *listener) note(name string, has bool, err error) {
+	l.mu.Lock()
+	of := l.services[name]
+	passed := of == nil // it was listed, and by the next list, which was told in place of that, no longer
+	if passed {
+		of = &service{}
+		l.services[name] = of
+	}
+	if err == nil {
+		of.session, of.has = l.session, has
+	}
+	l.mu.Unlock()
+	if passed {
+		l.announce()
 	}
 }
 
@@ -307,6 +270,7 @@ func (l *listener) application(name string, all []client.Instance, err error) {
 	for _, id := range ids {
 		i := by[id]
 		one, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
+		one.Off = off(i)
 		if !ok && err == nil {
 			l.to.Instance(name, id, nil, nil)
 			continue

@@ -17,38 +17,32 @@ import (
 // heard remembers what it was told, as text.
 type heard struct {
 	registry.Listener
-	told      []string
-	providers map[string][]registry.Registered
-	rules     map[string][]registry.Registered
-	instances map[string]*provider.Instance
+	told       []string
+	registered map[string][]registry.Registered // by node
+	instances  map[string]*provider.Instance
 }
 
 func newHeard() *heard {
-	return &heard{providers: map[string][]registry.Registered{}, rules: map[string][]registry.Registered{}, instances: map[string]*provider.Instance{}}
+	return &heard{registered: map[string][]registry.Registered{}, instances: map[string]*provider.Instance{}}
 }
 
 func (h *heard) say(format string, args ...any) {
 	h.told = append(h.told, fmt.Sprintf(format, args...))
 }
 
-func (h *heard) Interfaces(names []string, err error)   { h.say("interfaces %v %v", names, err) }
+func (h *heard) Parts(all []registry.Part, err error) {
+	var nodes []string
+	for _, p := range all {
+		nodes = append(nodes, p.Node)
+	}
+	h.say("parts %v %v", nodes, err)
+}
+
 func (h *heard) Applications(names []string, err error) { h.say("applications %v %v", names, err) }
-func (h *heard) Providers(iface string, all []registry.Registered, err error) {
-	h.say("providers %s %d %v", iface, len(all), err)
-	h.providers[iface] = all
-}
 
-func (h *heard) Rules(iface string, all []registry.Registered, err error) {
-	h.rules[iface] = all
-	if len(all) > 0 || err != nil {
-		h.say("rules %s %d %v", iface, len(all), err)
-	}
-}
-
-func (h *heard) Consumers(iface string, all []registry.Registered, err error) {
-	if len(all) > 0 || err != nil {
-		h.say("consumers %s %d %v", iface, len(all), err)
-	}
+func (h *heard) Registered(of registry.Part, all []registry.Registered, err error) {
+	h.say("%s %d %v", of.Node, len(all), err)
+	h.registered[of.Node] = all
 }
 
 func (h *heard) Instances(application string, ids []string, err error) {
@@ -107,12 +101,12 @@ func TestWhatJavaAndGoRegister(t *testing.T) {
 	l.Instances("", app, apps, nil, nil)
 	l.Instances("", goApp, goApps, nil, nil)
 
-	p, ok, err := h.providers["demo.GreetService"][0].Provider()
+	p, ok, err := h.registered[java][0].Provider()
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, provider.ID{Interface: "demo.GreetService"}, p.ID)
 	require.Equal(t, []any{"dubbo", "192.0.2.2", "all-local", uint32(100)}, []any{p.Protocol, p.Host, p.Application, p.Weight()})
-	p, ok, err = h.providers["com.acme.Greeter"][0].Provider()
+	p, ok, err = h.registered[golang][0].Provider()
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, provider.ID{Interface: "com.acme.Greeter", Group: "g1", Version: "1.0.0"}, p.ID)
@@ -134,34 +128,34 @@ func instance(ip string, meta ...string) client.Instance {
 	return i
 }
 
-// TestAnInterfaceIsToldWhole has one in two versions.
-func TestAnInterfaceIsToldWhole(t *testing.T) {
+// TestWhatIsNotListedHasNotGone has an interface in two versions, and an application.
+func TestWhatIsNotListedHasNotGone(t *testing.T) {
 	l, h := follow()
 	l.Connection(nil)
-	l.Services("", []string{"providers:a.B:1:", "providers:a.B:2:"}, nil)
-	require.Equal(t, []string{"connection true false", "interfaces [a.B] <nil>", "applications [] <nil>"}, h.since())
-	l.Instances("", "providers:a.B:1:", []client.Instance{instance("10.0.0.1")}, nil, nil)
-	require.Empty(t, h.since(), "of the other nothing is known")
-	l.Instances("", "providers:a.B:2:", []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
-	require.Equal(t, []string{"providers a.B 3 <nil>"}, h.since())
-	require.Error(t, h.providers["a.B"][2].Err)
+	one, two := "providers:a.B:1:", "providers:a.B:2:"
+	l.Services("", []string{one, two, "app"}, nil)
+	require.Equal(t, []string{"connection true false", "parts [" + one + " " + two + "] <nil>", "applications [app] <nil>"}, h.since())
+	l.Instances("", one, []client.Instance{instance("10.0.0.1")}, nil, nil)
+	l.Instances("", two, []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
+	l.Instances("", "app", []client.Instance{instance("10.0.0.3", "dubbo.metadata.revision", "r1")}, nil, nil)
+	require.Equal(t, []string{one + " 1 <nil>", two + " 2 <nil>", "instances app [10.0.0.3:20880] <nil>", "instance app 10.0.0.3:20880 true <nil>"}, h.since())
+	require.Error(t, h.registered[two][1].Err)
 
-	l.Services("", []string{"providers:a.B:1:"}, nil)
-	require.Equal(t, []string{"interfaces [a.B] <nil>", "applications [] <nil>", "providers a.B 3 <nil>"}, h.since(), "not listed is not empty")
-	l.Instances("", "providers:a.B:2:", nil, nil, nil)
-	require.Equal(t, []string{"providers a.B 1 <nil>"}, h.since())
+	l.Services("", []string{one}, nil)
+	require.Equal(t, []string{"parts [" + one + " " + two + "] <nil>", "applications [app] <nil>"}, h.since(), "not listed is not empty")
+	l.Instances("", two, nil, nil, nil)
+	l.Instances("", "app", nil, nil, nil)
+	require.Equal(t, []string{two + " 0 <nil>", "instances app [] <nil>"}, h.since())
+	l.Services("", []string{one}, nil)
+	require.Equal(t, []string{"parts [" + one + "] <nil>", "applications [] <nil>"}, h.since(), "by its own answer it is")
 
 	l.Connection(errors.New("no"))
 	l.Connection(nil)
-	l.Services("", []string{"providers:a.B:2:"}, nil)
-	require.Equal(t, []string{"connection false false", "connection true false", "interfaces [a.B] <nil>", "applications [] <nil>"}, h.since(), "nothing is told before it is read")
-	l.Instances("", "providers:a.B:2:", []client.Instance{instance("10.0.0.2")}, nil, nil)
-	require.Equal(t, []string{"providers a.B 1 <nil>"}, h.since())
-
-	l.Connection(nil)
-	h.since()
-	l.Services("", nil, nil)
-	require.Equal(t, []string{"interfaces [a.B] <nil>", "applications [] <nil>", "providers a.B 0 <nil>"}, h.since(), "an interface stays when its last provider has gone")
+	l.Services("", []string{two}, nil)
+	require.Equal(t, []string{"connection false false", "connection true false", "parts [" + two + "] <nil>", "applications [] <nil>"}, h.since(),
+		"a new connection asks nobody who is not listed")
+	l.Instances("", one, []client.Instance{instance("10.0.0.1")}, nil, nil)
+	require.Equal(t, []string{"parts [" + one + " " + two + "] <nil>", "applications [] <nil>", one + " 1 <nil>"}, h.since(), "it was listed for a moment")
 }
 
 // TestRulesAreRead has what an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real Nacos 2.3.2 has it.
@@ -171,15 +165,15 @@ func TestRulesAreRead(t *testing.T) {
 	everywhere, rules := captured(t, "java-2.7.23-override.json")
 	one, more := captured(t, "java-3.3.6-override.json")
 	l.Services("", []string{"providers:demo.Seven::", everywhere, one}, nil)
-	require.Equal(t, []string{"connection true false", "interfaces [demo.Seven demo.Three] <nil>", "applications [] <nil>", "providers demo.Three 0 <nil>"}, h.since())
+	h.since()
 	l.Instances("", everywhere, rules, nil, nil)
 	l.Instances("", one, more, nil, nil)
-	require.Equal(t, []string{"rules demo.Seven 1 <nil>", "rules demo.Three 1 <nil>"}, h.since())
-	rule, ok := h.rules["demo.Seven"][0].Configurator()
+	require.Equal(t, []string{everywhere + " 1 <nil>", one + " 1 <nil>"}, h.since())
+	rule, ok := h.registered[everywhere][0].Configurator()
 	require.True(t, ok)
 	of := provider.Provider{ID: provider.ID{Interface: "demo.Seven"}, Host: "10.0.0.5", Port: 20880}
 	require.EqualValues(t, 33, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight())
-	rule, ok = h.rules["demo.Three"][0].Configurator()
+	rule, ok = h.registered[one][0].Configurator()
 	require.True(t, ok)
 	of.Group, of.Version = "g1", "1.0.0"
 	require.Zero(t, provider.Configure([]provider.Provider{of}, []provider.Configurator{rule})[0].Weight(), "it is disabled")
@@ -188,7 +182,7 @@ func TestRulesAreRead(t *testing.T) {
 
 	l.Services("", []string{"providers:demo.Seven::", one}, nil)
 	l.Instances("", everywhere, nil, nil, nil)
-	require.Empty(t, h.rules["demo.Seven"])
+	require.Empty(t, h.registered[everywhere])
 }
 
 func TestTroubleIsTold(t *testing.T) {
@@ -201,7 +195,7 @@ func TestTroubleIsTold(t *testing.T) {
 	h.since()
 	l.Instances("", "providers:a.B::", nil, nil, denied)
 	l.Instances("", "app", nil, nil, errors.New("no"))
-	require.Equal(t, []string{"providers a.B 0 we may not read it: we may not read it: no", "instances app [] no"}, h.since())
+	require.Equal(t, []string{"providers:a.B:: 0 we may not read it: we may not read it: no", "instances app [] no"}, h.since())
 }
 
 func TestOthersAreNotDubbos(t *testing.T) {
@@ -213,14 +207,14 @@ func TestOthersAreNotDubbos(t *testing.T) {
 	off.Enabled, ill.Healthy, none.Weight = false, false, 0
 	l.Instances("", "orders", []client.Instance{instance("10.0.0.1"), off, ill, none, instance("10.0.0.5", "dubbo.endpoints", "{")}, nil, nil)
 	told := h.since()
-	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.5:20880] <nil>", told[0])
+	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", told[0])
 	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", told[1])
-	require.Contains(t, told[2], "instance orders 10.0.0.5:20880 true instance 10.0.0.5:20880 of orders: dubbo.endpoints")
+	require.Contains(t, told[4], "instance orders 10.0.0.5:20880 true instance 10.0.0.5:20880 of orders: dubbo.endpoints")
 	for name, want := range map[string][2]string{
 		"providers:a.B:1.0:g": {"providers", "a.B"}, "providers:a.B": {"providers", "a.B"}, "providers:": {"providers", ""},
 		"configurators:a.B::": {"configurators", "a.B"}, "consumers:a.B::": {"consumers", "a.B"}, "routers:x": {"routers", "x"}, "orders": {},
 	} {
-		category, iface := partOf(name)
-		require.Equal(t, want, [2]string{category, iface}, name)
+		of := partOf(name)
+		require.Equal(t, want, [2]string{string(of.Category), of.Interface}, name)
 	}
 }

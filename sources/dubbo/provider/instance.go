@@ -20,6 +20,7 @@ type Instance struct {
 	Endpoints   []Endpoint // one for each protocol; the first where it says nothing else
 	Metadata    map[string]string
 	Timestamp   int64 // in milliseconds
+	Off         bool  // somebody wants no calls to it
 
 	// Service is how the instance's own metadata service is called; nil if it does not say so.
 	Service *MetadataService
@@ -157,10 +158,22 @@ func (i Instance) Providers(m Metadata) []Provider {
 			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params,
 		}
 		if !internal(p.Interface) && p.check() == nil {
-			all = append(all, p)
+			all = append(all, i.off(p))
 		}
 	}
 	return all
+}
+
+// off switches a provider off that is of an instance that is.
+func (i Instance) off(p Provider) Provider {
+	if i.Off {
+		p.Params = maps.Clone(p.Params)
+		if p.Params == nil {
+			p.Params = map[string]string{}
+		}
+		p.Params["disabled"] = "true"
+	}
+	return p
 }
 
 // Guess returns what an instance provides if nothing is known but the interfaces that its application is said to serve.
@@ -178,7 +191,7 @@ func (i Instance) Guess(interfaces []string) []Provider {
 				Application: i.Application, Timestamp: i.Timestamp,
 			}
 			if !internal(name) && p.check() == nil {
-				all = append(all, p)
+				all = append(all, i.off(p))
 			}
 		}
 	}

@@ -19,7 +19,17 @@ type Provider struct {
 	Application string
 	Timestamp   int64 // when it was started, in milliseconds; 0 if unknown
 	Params      map[string]string
+	Levels      Levels
 }
+
+// Levels are those at which something is registered.
+type Levels uint8
+
+// The levels.
+const (
+	OfInterfaces Levels = 1 << iota
+	OfApplications
+)
 
 // ID is what Dubbo tells services apart by.
 type ID struct {
@@ -171,14 +181,18 @@ type endpoint struct {
 func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host, p.Port, p.Path} }
 
 // Merge returns each provider once, in a stable order. Of several registrations the newest counts: after a crash the old one and
-// the new one are side by side until the old session ends. Of equally old ones the first counts.
+// the new one are side by side until the old session ends. Of equally old ones the first counts. Its levels are those of all of them.
 func Merge(all ...[]Provider) []Provider {
 	newest := map[endpoint]Provider{}
 	for _, p := range slices.Concat(all...) {
 		e := p.endpoint()
-		if known, ok := newest[e]; !ok || p.Timestamp > known.Timestamp {
-			newest[e] = p
+		known, ok := newest[e]
+		levels := known.Levels | p.Levels
+		if !ok || p.Timestamp > known.Timestamp {
+			known = p
 		}
+		known.Levels = levels
+		newest[e] = known
 	}
 	return slices.SortedFunc(maps.Values(newest), func(a, b Provider) int {
 		return cmp.Or(a.Compare(b.ID), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Host, b.Host),

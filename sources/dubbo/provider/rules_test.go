@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -367,4 +368,25 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAddressesAsJavaWritesThem has IPv6 without brackets, where the last colon is before the port.
+func TestAddressesAsJavaWritesThem(t *testing.T) {
+	for address, want := range map[string]string{
+		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00:0:0:0:0:0:0:5 20880", "[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
+		"fd00::5": "fd00::5 0", "fd00:0:0:0:0:0:0:5": "fd00:0:0:0:0:0:0:5 0", "10.0.0.5:1": "10.0.0.5 1", "10.0.0.5": "10.0.0.5 0", "host": "host 0", "::1": "::1 0",
+	} {
+		host, port, err := SplitAddress(address)
+		require.NoError(t, err, address)
+		require.Equal(t, want, fmt.Sprint(host, " ", port), address)
+	}
+}
+
+// TestKeysOfDubbo26 has what is set for all services of a provider.
+func TestKeysOfDubbo26(t *testing.T) {
+	u, err := ParseURL("dubbo://10.0.0.1:20880/a?interface=a&default.group=g1&default.weight=50&default.version=2&version=1")
+	require.NoError(t, err)
+	p, _, err := u.Provider()
+	require.NoError(t, err)
+	require.Equal(t, "g1/a:1 50", fmt.Sprint(p.ID, " ", p.Weight()))
 }

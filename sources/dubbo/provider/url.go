@@ -6,8 +6,10 @@ package provider
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -49,7 +51,7 @@ func ParseURL(text string) (u URL, err error) {
 		address = address[at+1:]
 	}
 	u = URL{Protocol: strings.ToLower(protocol), Path: path, Params: map[string]string{}}
-	if u.Host, u.Port, err = splitAddress(address); err != nil {
+	if u.Host, u.Port, err = SplitAddress(address); err != nil {
 		return URL{}, fmt.Errorf("%s: %w", Shorten(text), err)
 	}
 	for query != "" {
@@ -60,24 +62,38 @@ func ParseURL(text string) (u URL, err error) {
 			u.Params[key] = value
 		}
 	}
+	// Dubbo 2.6 registers what is set for all services of a provider with a prefix.
+	for _, prefixed := range slices.Collect(maps.Keys(u.Params)) {
+		if key, ok := strings.CutPrefix(prefixed, "default."); ok && key != "" {
+			if _, there := u.Params[key]; !there {
+				u.Params[key] = u.Params[prefixed]
+			}
+		}
+	}
 	return u, nil
 }
 
-// splitAddress splits host and port, which may be missing. IPv6 addresses are written in brackets, or by older versions without them.
-func splitAddress(address string) (host string, port int, err error) {
+// SplitAddress splits host and port, which may be missing. IPv6 addresses are written in brackets, or by Java without them: then what is after the last
+// colon is the port, as to Java itself, unless there is no address without it.
+func SplitAddress(address string) (host string, port int, err error) {
 	host = address
-	if _, err := netip.ParseAddr(address); err != nil { // not an IPv6 address without brackets and port
-		if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') {
-			host = address[:colon]
-			if port, err = strconv.Atoi(address[colon+1:]); err != nil || port < 0 || port > 65535 {
-				return "", 0, fmt.Errorf("%q is no port", address[colon+1:])
-			}
+	if colon := strings.LastIndexByte(address, ':'); colon > strings.LastIndexByte(address, ']') && !addressOnlyAsAWhole(address, address[:colon]) {
+		host = address[:colon]
+		if port, err = strconv.Atoi(address[colon+1:]); err != nil || port < 0 || port > 65535 {
+			return "", 0, fmt.Errorf("%q is no port", address[colon+1:])
 		}
 	}
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		host = host[1 : len(host)-1]
 	}
 	return host, port, nil
+}
+
+// addressOnlyAsAWhole reports whether text is an IP address, and is none without its end.
+func addressOnlyAsAWhole(text, start string) bool {
+	_, whole := netip.ParseAddr(text)
+	_, part := netip.ParseAddr(start)
+	return whole == nil && part != nil
 }
 
 // Shorten makes text of a registry fit for a message.

@@ -24,16 +24,12 @@ type Registry interface {
 // part cannot be read; what was known of it stays. Its methods are safe for concurrent use, do not block, and take over what they are given;
 // what concerns one part comes in order.
 type Listener interface {
-	// Interfaces are the names of what may be interfaces, and Applications those of what may be applications.
-	Interfaces(names []string, err error)
+	// Parts are all those of what may be interfaces, and Applications the names of what may be applications.
+	Parts(all []Part, err error)
 	Applications(names []string, err error)
-	// Providers are those that registered for an interface. ErrAbsent says that there is no place for them: the name is not that of an
-	// interface, or no longer.
-	Providers(iface string, all []Registered, err error)
-	// Rules are the configurators of an interface. There need not be a place for them.
-	Rules(iface string, all []Registered, err error)
-	// Consumers are those that registered as callers of an interface. There need not be a place for them.
-	Consumers(iface string, all []Registered, err error)
+	// Registered is what is registered in a part. ErrAbsent says that there is no such place: its interface is none, or no longer, or has nobody of
+	// that category.
+	Registered(of Part, all []Registered, err error)
 	// Instances are the ids of those of an application, and Instance is one of them: nil for one that is not Dubbo's.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i *provider.Instance, err error)
@@ -42,6 +38,24 @@ type Listener interface {
 	// Healed tells that a slow compare found something that had changed without a word.
 	Healed(path string)
 }
+
+// Part is where those of one category register for an interface. An interface may have several parts of one category: the name of a node of ZooKeeper can be
+// spelled in several ways, and Nacos has a service for each version and group. Each is told of by itself, and what cannot be said of one says nothing of another.
+type Part struct {
+	Interface string
+	Category  Category
+	Node      string // that it is in the registry
+}
+
+// Category is what registers in a part.
+type Category string
+
+// The categories that are read.
+const (
+	Providers     Category = "providers"
+	Configurators Category = "configurators"
+	Consumers     Category = "consumers" // only if they are wanted
+)
 
 // Registered is what somebody registered, or why that cannot be read.
 type Registered struct {

@@ -83,13 +83,17 @@ func explain(path string, err error) error {
 		return registry.ErrAbsent
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed):
 		return fmt.Errorf("%s: %w (%w)", path, registry.ErrDenied, err)
-	case errors.Is(err, zk.ErrInvalidPath):
+	case slices.ContainsFunc(ofNode, func(one error) bool { return errors.Is(err, one) }):
 		return fmt.Errorf("%q: %w", path, err)
-	case errors.Is(err, errAgain):
-		return errConnection
 	}
-	// All others are of the connection: closed, no server, session expired or moved.
+	// All others are of the connection: closed, no server, session expired or moved, and whatever the network has.
 	return errConnection
+}
+
+// ofNode are the errors that say something of what was read only: answers that the server gives, of which it may have a code that the library does not know,
+// and answers that cannot be read.
+var ofNode = []error{
+	zk.ErrInvalidPath, zk.ErrUnknown, zk.ErrAPIError, zk.ErrBadArguments, zk.ErrInvalidACL, zk.ErrNothing, zk.ErrShortBuffer, zk.ErrUnhandledFieldType,
 }
 
 // errAgain says that a node came into being between two reads.

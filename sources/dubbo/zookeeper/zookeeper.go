@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -46,14 +45,14 @@ const applications = "/services"
 // watch is what one connection reads.
 type watch struct {
 	// read-only
-	conn      Conn
-	to        registry.Listener
-	consumers bool   // are wanted
-	group     string // path
-	apps      string // path
-	resync    time.Duration
-	turns     chan struct{}
-	loops     *worker.Group
+	conn       Conn
+	to         registry.Listener
+	categories []registry.Category // that are read of an interface
+	group      string              // path
+	apps       string              // path
+	resync     time.Duration
+	turns      chan struct{}
+	loops      *worker.Group
 
 	mu      sync.Mutex
 	up      chan struct{} // closed when there is a session again
@@ -78,10 +77,13 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, consumers: consumers, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
+		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()
+	if consumers {
+		w.categories = append(w.categories, registry.Consumers)
+	}
 	if r.address.Group != DefaultGroup {
 		w.apps = w.group
 	}
@@ -223,17 +225,24 @@ func (w *watch) interfaces(ctx context.Context) {
 			nodes, err = nil, nil // nobody has registered yet
 		}
 		if err != nil {
-			w.to.Interfaces(nil, err)
+			w.to.Parts(nil, err)
 			return
 		}
 		nodes = slices.DeleteFunc(nodes, func(n string) bool { return n == "config" || n == "mapping" || n == "metadata" })
-		names := make([]string, len(nodes))
-		for i, node := range nodes {
-			names[i] = decode(node)
+		var parts []registry.Part
+		for _, node := range nodes {
+			for _, c := range w.categories {
+				parts = append(parts, partOf(node, c))
+			}
 		}
-		w.to.Interfaces(names, nil)
+		w.to.Parts(parts, nil)
 		all.are(ctx, nodes)
 	})
+}
+
+// partOf is one category of a node. Several nodes may be of the same interface: who makes one need not encode its name as Dubbo does.
+func partOf(node string, c registry.Category) registry.Part {
+	return registry.Part{Interface: decode(node), Category: c, Node: node}
 }
 
 // decode returns the name of a node without its form encoding, or as it is if there is none.
@@ -246,22 +255,13 @@ func decode(node string) string {
 
 // iface follows what is below an interface's node.
 func (w *watch) iface(ctx context.Context, node string) {
-	name, path := decode(node), w.group+"/"+node
-	beside := func(node string, tell func(iface string, all []registry.Registered, err error)) {
+	for _, c := range w.categories {
 		w.loops.Go(func() {
-			follow(ctx, w, path+"/"+node, w.children(), w.exists, func(nodes []string, err error) {
-				if errors.Is(err, registry.ErrAbsent) {
-					nodes, err = nil, nil
-				}
-				tell(name, readAll(nodes), err)
+			follow(ctx, w, w.group+"/"+node+"/"+string(c), w.children(), w.exists, func(nodes []string, err error) {
+				w.to.Registered(partOf(node, c), readAll(nodes), err)
 			})
 		})
 	}
-	beside("configurators", w.to.Rules)
-	if w.consumers {
-		beside("consumers", w.to.Consumers)
-	}
-	follow(ctx, w, path+"/providers", w.children(), w.exists, func(nodes []string, err error) { w.to.Providers(name, readAll(nodes), err) })
 }
 
 // readAll reads the names of nodes.
@@ -328,9 +328,10 @@ func (w *watch) application(ctx context.Context, name string) {
 	})
 }
 
+// isAddress reports whether the name of a node is an address and a port, as that of an instance is.
 func isAddress(id string) bool {
-	_, _, err := net.SplitHostPort(id)
-	return err == nil
+	_, port, err := provider.SplitAddress(id)
+	return err == nil && port > 0
 }
 
 // vanishedFor is how long a node that went is left alone. What lists it tells soon that it has gone, or else it is there again.

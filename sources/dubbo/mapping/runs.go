@@ -1,0 +1,40 @@
+package mapping
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// runs writes texts, of which mostly many in a row are the same: each with the number of times that it comes, as in "demo*5 other", and the last one without.
+func runs(all []string) string {
+	var parts []string
+	for begin := 0; begin < len(all); {
+		end := begin + 1
+		for end < len(all) && all[end] == all[begin] {
+			end++
+		}
+		part := url.QueryEscape(all[begin])
+		if end < len(all) {
+			part += "*" + strconv.Itoa(end-begin)
+		}
+		parts, begin = append(parts, part), end
+	}
+	return strings.Join(parts, " ")
+}
+
+// ofRuns reads what runs wrote of n texts. What cannot be read is empty.
+func ofRuns(text string, n int) []string {
+	all := make([]string, 0, n)
+	for part := range strings.SplitSeq(text, " ") {
+		name, count, counted := strings.Cut(part, "*")
+		times := n
+		if counted {
+			times, _ = strconv.Atoi(count)
+		}
+		name, _ = url.QueryUnescape(name)
+		all = append(all, slices.Repeat([]string{name}, max(0, min(times, n-len(all))))...)
+	}
+	return append(all, make([]string, n-len(all))...)
+}

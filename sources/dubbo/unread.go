@@ -1,0 +1,106 @@
+package dubbo
+
+import (
+	"maps"
+
+	"tributary/internal/names"
+	"tributary/sources/absence"
+	"tributary/sources/dubbo/mapping"
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+)
+
+// unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for what is switched off
+// as a whole.
+type unread struct {
+	interfaces   map[string]bool            // with a part for providers that was never read
+	applications map[string]bool            // of which it was never read what instances they have
+	instances    map[spot]absence.Judgement // that were never read, with port 0, and those of which is not known what they serve
+}
+
+// spot is where an application can be called; with port 0 it is any of its ports there.
+type spot struct {
+	application, address string
+	port                 uint32
+}
+
+func spotOf(application, host string, port int) spot {
+	address, err := names.Address(host)
+	if err != nil {
+		address = host
+	}
+	return spot{mapping.Application(application), address, uint32(port)} //nolint:gosec // a port
+}
+
+// spots are where an instance may serve something.
+func (i *instance) spots() map[spot]bool {
+	if !i.read {
+		host, _, err := provider.SplitAddress(i.id)
+		if err != nil {
+			host = i.id
+		}
+		return map[spot]bool{spotOf(i.application, host, 0): true}
+	}
+	all := map[spot]bool{spotOf(i.application, i.Host, i.Port): true}
+	for _, e := range i.Endpoints {
+		all[spotOf(i.application, i.Host, e.Port)] = true
+	}
+	return all
+}
+
+// opaque reports whether it is not known what an instance serves.
+func (i *instance) opaque() bool {
+	return !i.read || i.dubbo && i.needs != nil && i.needs.metadata == nil
+}
+
+// unreadNow returns what is not read now.
+func (s *state) unreadNow() unread {
+	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]absence.Judgement{}}
+	for name, i := range s.interfaces {
+		if i.unreadable(registry.Providers) {
+			u.interfaces[name] = true
+		}
+	}
+	for name, a := range s.applications {
+		if !a.read {
+			u.applications[mapping.Application(name)] = true
+		}
+		for _, i := range a.instances {
+			if !i.opaque() {
+				continue
+			}
+			for at := range i.spots() {
+				if i.Off && u.instances[at] != absence.Unreadable {
+					u.instances[at] = absence.Off
+				} else if !i.Off {
+					u.instances[at] = absence.Unreadable
+				}
+			}
+		}
+	}
+	return u
+}
+
+// judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was registered.
+func (u unread) judge(id provider.ID, e mapping.Endpoint) absence.Judgement {
+	is := absence.Missing
+	if e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
+		is = absence.Unreadable
+	}
+	if e.Levels&provider.OfApplications == 0 {
+		return is
+	}
+	for _, at := range []spot{{e.Application, e.Address, 0}, {e.Application, e.Address, e.Port}} {
+		if said, there := u.instances[at]; there {
+			is = min(is, said)
+		}
+	}
+	if u.applications[e.Application] {
+		is = min(is, absence.Unreadable)
+	}
+	return is
+}
+
+func (u unread) equal(o unread) bool {
+	return maps.Equal(u.interfaces, o.interfaces) && maps.Equal(u.applications, o.applications) && maps.Equal(u.instances, o.instances)
+}
