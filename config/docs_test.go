@@ -8,7 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
+	"tributary/sources/guard"
 )
+
+// TestDocumentedDefaultsOfTheGuard checks that the settings of which the docs say that they are the defaults are these.
+func TestDocumentedDefaultsOfTheGuard(t *testing.T) {
+	text, err := os.ReadFile("../docs/failing-safely.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^  (guard: .*)   # these are the defaults$`).FindSubmatch(text)
+	require.Len(t, line, 2)
+	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///a', "+string(line[1])+"}]"))
+	require.NoError(t, err)
+	require.Equal(t, guard.Settings{
+		Share: guard.DefaultShare, Min: new(guard.DefaultMin), Window: guard.DefaultWindow,
+	}, c.ConfigSources[0].Guard.Settings())
+}
 
 // TestDocumentedConfigurations checks that the configurations in the documentation are right.
 func TestDocumentedConfigurations(t *testing.T) {

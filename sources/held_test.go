@@ -286,6 +286,18 @@ func TestConfirmedTwiceIsCountedOnce(t *testing.T) {
 	require.Equal(t, 1, st.Foreign)
 }
 
+// TestAnotherProgramConfirmsNothing: what one version of the program found valid, the next one judges by its own rules.
+func TestAnotherProgramConfirmsNothing(t *testing.T) {
+	s := sinkOf(new(memstore.Table), nil)
+	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: []*resource.Resource{made("x", "1", "g:1")}}}))
+	require.True(t, s.Confirm("g", "mark"))
+	require.False(t, s.Confirm("g", "of another text"))
+	this := resource.Rules
+	defer func() { resource.Rules = this }()
+	resource.Rules = func() string { return "those of the next version" }
+	require.False(t, s.Confirm("g", "mark"))
+}
+
 func keysOf(table *memstore.Table) (keys []resource.Key) {
 	for r := range table.Snapshot().All() {
 		keys = append(keys, r.Key())
