@@ -27,7 +27,7 @@ func (v *View) merge() (news []<-chan struct{}) {
 		before := s.snapshot
 		keys := s.pull()
 		v.pool.take(s.said, keys)
-		v.followUp(before, s.said, v.place(i), keys)
+		v.followUp(before, s, v.place(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !s.synced {
 			s.synced = true
@@ -110,18 +110,20 @@ func (v *View) remember() (keys []resource.Key) {
 }
 
 // followUp brings what was served earlier up to date with what a source has changed, if it was this source that had said it.
-// What is new gets the rank of its place now.
-func (v *View) followUp(before memstore.Snapshot, s *said, place int, keys []resource.Key) {
+// What is new gets the rank of its place now. What the source lacks when it is read for the first time stays: it may be another one's, which is
+// not read yet.
+func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys []resource.Key) {
 	if v.earlier == nil {
 		return
 	}
 	served := v.earlier.Snapshot()
 	var next batch
 	for _, key := range keys {
-		if !servedAs(before.Get(key), served.Get(key)) {
+		now := s.snapshot.Get(key)
+		if !servedAs(before.Get(key), served.Get(key)) || now == nil && !s.synced {
 			continue
 		}
-		next.set(key, rank(s.snapshot.Get(key), place))
+		next.set(key, rank(now, place))
 	}
 	v.earlier.Apply(next.puts, next.deletes)
 }

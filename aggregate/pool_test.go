@@ -164,6 +164,35 @@ func TestNoLongerMergedWhileAnotherIsUnread(t *testing.T) {
 	})
 }
 
+// TestWhatASourceLacksWhenItIsReadWaitsForTheOthers reads a source with other settings, which leave out what another one is to have that
+// is not read yet.
+func TestWhatASourceLacksWhenItIsReadWaitsForTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, kept := memstore.New(), memstore.New(), memstore.New()
+		list(t, a, "reviews", "10.0.0.1")
+		a.MarkSynced()
+		view := start(t, Source{Name: "a", Reader: a})
+		served := func() {
+			t.Helper()
+			synctest.Wait()
+			require.Contains(t, statesOf(t, view.Snapshot()), keyOf("reviews"))
+		}
+		served()
+		unread := Source{Name: "b", Reader: b}
+		view.SetSources(merging("a", a), unread)
+		served()
+		list(t, kept, "reviews", "10.0.0.1")
+		view.SetSources(merging("a", kept), unread)
+		served()
+		require.NoError(t, kept.Delete(keyOf("reviews"), ""))
+		kept.MarkSynced()
+		served()
+		list(t, b, "reviews", "10.0.0.1")
+		b.MarkSynced()
+		served()
+	})
+}
+
 func memberNames(members []Member) (names []string) {
 	for _, m := range members {
 		names = append(names, m.Source)
