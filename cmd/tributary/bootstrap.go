@@ -20,6 +20,7 @@ func newBootstrap() *cobra.Command {
 		Long: `Bootstrap prints the configuration by which a client finds an xDS server: the configSources of istiod, the bootstrap file
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
+  tributary bootstrap envoy --server mesh-1.example:16010 --node-id router~10.0.0.9~front.default~default.svc.cluster.local --label istio=ingressgateway
   tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local
   GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80
   tributary bootstrap grpc --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local \
@@ -49,6 +50,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringVar(&opts.Server, "server", config.DefaultXDS, "host:port of the server, as the client reaches it")
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
+	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 
@@ -106,6 +107,28 @@ func TestValidateStdin(t *testing.T) {
 	root.SetArgs([]string{"validate", "-"})
 	require.Error(t, root.ExecuteContext(t.Context()))
 	assert.Contains(t, out.String(), "stdin:4:47: ServiceEntry mall/bad: port number 80000")
+}
+
+// What Envoys make nothing of is told only to those who ask for it.
+func TestValidateForEnvoy(t *testing.T) {
+	for client, want := range map[string]string{
+		"envoy": "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is spoken\n", "": "",
+	} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetIn(strings.NewReader("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d}\n" +
+			"spec: {host: a.example, trafficPolicy: {proxyProtocol: {version: V2}}}\n"))
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		root.SetArgs([]string{"validate", "--for", client, "-"})
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		assert.Equal(t, want, out.String())
+	}
+	root := newRoot()
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	root.SetArgs([]string{"validate", "--for", "nginx", "-"})
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), "want envoy")
 }
 
 func TestDiffStdin(t *testing.T) {

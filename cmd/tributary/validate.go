@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/lint"
+	"tributary/server/envoy"
 )
 
 // validateFlags say how strictly to look.
@@ -17,6 +18,7 @@ type validateFlags struct {
 	offline bool
 	strict  bool
 	verbose bool
+	client  string
 	output  *choice
 }
 
@@ -36,12 +38,16 @@ whose names do not end in .yaml, .yml or .json are counted, and named with --ver
 It exits with 3 if something would not be served; with --strict also if there is a warning.`,
 		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml
   tributary validate --offline --strict -o sarif tributary.yaml > findings.sarif
+  tributary validate --for envoy rules/
   helm template . | tributary validate -`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			var l lint.Linter
+			if flags.client != "" && flags.client != "envoy" {
+				return usage("--for %s: want envoy", flags.client)
+			}
 			for _, path := range args {
 				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
 				if err != nil {
@@ -54,12 +60,16 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if err := l.Compete(ctx); err != nil {
 				return err
 			}
+			if flags.client == "envoy" {
+				l.Check(lint.WithoutEffect, envoy.WithoutEffect)
+			}
 			return flags.print(cmd, &l)
 		}),
 	}
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "sources of files that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
+	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
 	flags.output.add(cmd)
 	return cmd
 }

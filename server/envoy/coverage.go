@@ -154,6 +154,11 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	if !served {
 		return nil
 	}
+	return WithoutEffect(r)
+}
+
+// WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
+func WithoutEffect(r *resource.Resource) []string {
 	if !slices.Contains(kinds, r.Key().Kind) {
 		return []string{"a " + string(r.Key().Kind) + " has no effect on Envoys"}
 	}

@@ -17,6 +17,7 @@ type Options struct {
 	Server     string            // host:port
 	NodeID     string            // of Envoy or a gRPC program
 	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
+	Labels     map[string]string // of its workload
 	Kubernetes bool              // istiod also reads what it finds in Kubernetes
 }
 
@@ -59,7 +60,7 @@ func Write(w io.Writer, client string, opts Options) (hint string, err error) {
 		return "", err
 	}
 	return clients[i].hint, t.Execute(w, map[string]any{
-		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.Metadata, "Kubernetes": opts.Kubernetes,
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(), "Kubernetes": opts.Kubernetes,
 	})
 }
 
@@ -69,8 +70,20 @@ func quote(s string) (string, error) {
 	return string(text), err
 }
 
+// metadata is that of the node, with the labels in it.
+func (o *Options) metadata() map[string]any {
+	all := make(map[string]any, len(o.Metadata)+1)
+	for name, value := range o.Metadata {
+		all[name] = value
+	}
+	if len(o.Labels) > 0 {
+		all["LABELS"] = o.Labels
+	}
+	return all
+}
+
 // object writes m so that it is an object in JSON and in YAML.
-func object(m map[string]string) (string, error) {
+func object(m map[string]any) (string, error) {
 	text, err := json.Marshal(m)
 	return string(text), err
 }

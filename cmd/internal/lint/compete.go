@@ -57,6 +57,17 @@ func (l *Linter) Compete(ctx context.Context) error {
 	return nil
 }
 
+// Check adds a warning of a rule for each thing that check has to say of an object that was found right.
+func (l *Linter) Check(rule Rule, check func(*resource.Resource) []string) {
+	for _, at := range l.looks {
+		for r := range at.table.Snapshot().All() {
+			for _, message := range check(r) {
+				l.find(Warning, rule, r.Key(), at.seen[r.Key()], message)
+			}
+		}
+	}
+}
+
 // named is what an object is called, with its place.
 func (l *Linter) named(key resource.Key) string {
 	if place := l.placeOf(key); place != "" {

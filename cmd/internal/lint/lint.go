@@ -53,6 +53,7 @@ const (
 	Configuration Rule = "configuration" // of tributary itself
 	Empty         Rule = "empty"         // nothing is there
 	Foreign       Rule = "foreign"       // of another API
+	WithoutEffect Rule = "no-effect"     // on the clients that it is for
 )
 
 // String returns the finding as one line: "file:line: Kind ns/name: message".

@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/xds"
+
+	"tributary/e2e/fixture"
+)
+
+// What `tributary bootstrap` prints works as it is, with tributary itself as the server: for an Envoy, for one that is a gateway, and for a gRPC program.
+func TestBootstrapsOnTributary(t *testing.T) {
+	t.Parallel()
+	port, front := fixture.FreePort(t), fixture.FreePort(t)
+	one := backend(t, "one")
+	dir := t.TempDir()
+	write(t, dir, "echo.yaml", listing(port, one))
+	write(t, dir, "health.yaml", healthService(healthServer(t, healthpb.HealthCheckResponse_SERVING)))
+	write(t, dir, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec:
+  selector: {istio: ingressgateway}
+  servers: [{port: {number: %d, name: http, protocol: HTTP}, hosts: [echo.mesh.internal]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: front, namespace: default}
+spec:
+  hosts: [echo.mesh.internal]
+  gateways: [front]
+  http: [{route: [{destination: {host: echo.mesh.internal}}]}]
+`, front))
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+
+	text := bootstrap(t, "envoy", "--server", tributary.XDS)
+	fixture.ValidateEnvoy(t, text)
+	sidecar := fixture.StartEnvoyWith(t, text)
+	sidecar.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+
+	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tributary.XDS,
+		"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local", "--label", "istio=ingressgateway"))
+	gateway.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, front, "one") })
+
+	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, "grpc", "--server", tributary.XDS)))
+	require.NoError(t, err)
+	conn, err := grpc.NewClient("xds:///health.mesh.internal:7070", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	gateway.WaitFor(t, 10*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+		return err
+	})
+	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "a client rejected something")
+	status, _, err := fixture.Get(t.Context(), sidecar.URL("/ready"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+}
