@@ -44,6 +44,7 @@ type feeds struct {
 
 	mu    sync.Mutex
 	inUse []string                   // the ids of all
+	alone <-chan struct{}            // of the last reload, see switched; nil before
 	ended map[string]*lastgood.Store // by id, what was kept of sources that are no more, until nothing of them is served
 }
 
@@ -115,7 +116,7 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	now := switched{before: f.view.Snapshot()}
 	now.alone = f.view.SetSources(inputs...)
 	done := changesOf(f.all, next)
-	f.replace(next)
+	f.replace(next, now.alone)
 	select {
 	case older := <-f.switched:
 		now.before = older.before
@@ -251,9 +252,12 @@ func readsAlike(a, b config.Source) bool {
 }
 
 // replace makes the feeds next, and notes what is kept of those that are no more.
-func (f *feeds) replace(next []*feed) {
+func (f *feeds) replace(next []*feed, alone <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.all != nil {
+		f.alone = alone
+	}
 	for _, o := range f.all {
 		if o.memory != nil {
 			f.ended[o.id] = o.memory
@@ -267,6 +271,23 @@ func (f *feeds) replace(next []*feed) {
 			f.ended[n.former.ID()] = n.former
 		}
 	}
+}
+
+// pending returns the names of the sources that the last reload waits for: until they are read, what they may say is as it was before.
+func (f *feeds) pending() (names []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.alone:
+		return nil
+	default:
+	}
+	for _, n := range f.all {
+		if f.alone != nil && !n.table.Synced() {
+			names = append(names, n.config.Name)
+		}
+	}
+	return names
 }
 
 // leftover is how long something is kept that no source has a claim to, in case that the configuration was the wrong one.
@@ -295,18 +316,27 @@ func (f *feeds) sweep(ctx context.Context) error {
 // tell logs what has gone by a reload. The deletion guard has no say in that: who edits the configuration means it. But a source
 // that was left out, or an address that was mistyped and has nothing, is seen here.
 func (f *feeds) tell(before memstore.Snapshot) {
+	const named = 20
 	gone, from := make(map[resource.Kind]int), make(map[string]bool)
+	var names []string
 	all := 0
 	for c := range memstore.Diff(before, f.view.Snapshot()) {
 		if c.New == nil {
 			all++
 			gone[c.Old.Key().Kind]++
 			from[c.Old.Origin().Source] = true
+			if len(names) < named {
+				names = append(names, c.Old.Key().String())
+			}
 		}
 	}
 	if all > 0 {
+		if all > named {
+			names = append(names, fmt.Sprintf("and %d more", all-named))
+		}
 		f.log.Warn("the reload has taken away what no source of the new configuration has",
-			"objects", all, "kinds", fmt.Sprint(gone), "of_sources", strings.Join(slices.Sorted(maps.Keys(from)), ", "))
+			"objects", all, "kinds", fmt.Sprint(gone), "of_sources", strings.Join(slices.Sorted(maps.Keys(from)), ", "),
+			"names", strings.Join(names, ", "))
 	}
 }
 

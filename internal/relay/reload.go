@@ -96,7 +96,11 @@ func (r *reloader) Reload(ctx context.Context) (string, error) {
 }
 
 // Status implements admin.Config.
-func (r *reloader) Status() admin.ConfigStatus { return *r.status.Load() }
+func (r *reloader) Status() admin.ConfigStatus {
+	s := *r.status.Load()
+	s.Pending = r.feeds.pending()
+	return s
+}
 
 func (r *reloader) reload() outcome {
 	if r.Load == nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +164,7 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}"+quick, "name: up, address: 'xds://"+at+"'")
 	assert.Equal(t, http.StatusOK, r.ready(t), "all is served")
 	eventually(t, func() error {
-		if !strings.Contains(r.log.String(), "to=unreachable") {
+		if p := r.reloader.Status().Pending; !strings.Contains(r.log.String(), "to=unreachable") || !slices.Equal(p, []string{"up"}) {
 			return errNot
 		}
 		return nil
@@ -175,6 +176,12 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 			if keyOf(shadow) == x && shadow.Origin().Source != "up" {
 				return errNot
 			}
+		}
+		return nil
+	})
+	eventually(t, func() error {
+		if p := r.reloader.Status().Pending; len(p) > 0 {
+			return fmt.Errorf("pending: %v", p)
 		}
 		return nil
 	})
@@ -425,7 +432,7 @@ func TestReloadSaysWhatItTookAway(t *testing.T) {
 				all = append(all, next)
 			}
 			r.reload(t, all...)
-			const line = `msg="the reload has taken away what no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] of_sources=%s`
+			const line = `msg="the reload has taken away what no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] of_sources=%s names="ServiceEntry shop/gone`
 			of, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[what]
 			eventually(t, func() error {
 				if r.view.Snapshot().Len() != 4-n {

@@ -21,6 +21,7 @@ type ConfigStatus struct {
 	Loaded  time.Time  `json:"loaded"`
 	Failed  *time.Time `json:"failed,omitempty"`  // when the file was refused since
 	Error   string     `json:"error,omitempty"`   // why
+	Pending []string   `json:"pending,omitempty"` // sources that the last reload waits for; until they are read, what they may have is as it was
 	Restart []string   `json:"restart,omitempty"` // what of it needs a restart, one setting each
 }
 

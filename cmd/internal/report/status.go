@@ -52,6 +52,9 @@ func (t *text) head(address string, st *admin.Status) {
 		lines = append(lines, "REFUSED "+t.at(*st.Config.Failed)+", the one above stays:")
 		lines = append(lines, strings.Split(st.Config.Error, "\n")...)
 	}
+	if len(st.Config.Pending) > 0 {
+		lines = append(lines, "until these are read, what they may have is served as it was before: "+strings.Join(st.Config.Pending, ", "))
+	}
 	t.section("config", append(lines, st.Config.Restart...))
 }
 
