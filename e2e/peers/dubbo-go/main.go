@@ -1,4 +1,4 @@
-// Command dubbo-go is a provider of com.acme.Greeter, or calls it, as its flags say, until it is told to end.
+// Command dubbo-go is a provider of com.acme.Greeter, as its flags say, until it is told to end.
 package main
 
 import (
@@ -7,7 +7,6 @@ import (
 	"log"
 
 	"dubbo.apache.org/dubbo-go/v3"
-	"dubbo.apache.org/dubbo-go/v3/client"
 	_ "dubbo.apache.org/dubbo-go/v3/imports"
 	"dubbo.apache.org/dubbo-go/v3/protocol"
 	"dubbo.apache.org/dubbo-go/v3/registry"
@@ -37,7 +36,6 @@ func main() {
 	metadataPort := flag.Int("metadata-port", 20001, "port of the metadata service")
 	group := flag.String("group", "", "group")
 	version := flag.String("version", "", "version")
-	consumer := flag.Bool("consumer", false, "call the service, and do not provide it")
 	flag.Parse()
 
 	where := []registry.Option{registry.WithZookeeper(), registry.WithAddress(*zk)}
@@ -66,16 +64,6 @@ func main() {
 	instance, err := dubbo.NewInstance(options...)
 	if err != nil {
 		log.Fatal(err)
-	}
-	if *consumer {
-		c, err := instance.NewClient()
-		if err != nil {
-			log.Fatal(err)
-		}
-		if _, err := c.Dial("com.acme.Greeter", client.WithGroup(*group), client.WithVersion(*version)); err != nil {
-			log.Fatal(err)
-		}
-		select {}
 	}
 	s, err := instance.NewServer()
 	if err != nil {
