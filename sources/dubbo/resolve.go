@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -35,9 +34,17 @@ type resolver struct {
 	workers *worker.Group
 	all     map[revision]*resolution // guarded by the mu of run
 
-	mu     sync.Mutex // for the mapping
-	mapped map[string][]string
-	due    time.Time // when it is read again
+	mapping mappings
+}
+
+// mappings is what the registry says which applications serve which interfaces, as it was read last. Reading it is a read for each interface.
+type mappings struct {
+	turn chan struct{} // taken by who reads it
+
+	// owned by who has the turn
+	of    map[string][]string // interfaces, by application
+	due   time.Time           // when it is read again
+	pause time.Duration       // after that
 }
 
 // resolution is what is found out about one revision. The mu of run guards it.
@@ -63,8 +70,13 @@ const (
 	perTry   = 8 * time.Second // for all that is done at one try
 )
 
-// mappingShare is how many times as long as the mapping takes to read it is at least until it is read again: it is a read for each interface.
-const mappingShare = 20
+// The mapping is read again after a pause, which grows: at most to an hour while nothing is asked for that was not before. mappingShare is how many times as long
+// as it takes to read the pause is at least.
+const (
+	firstPause   = 10 * time.Second
+	lastPause    = time.Hour
+	mappingShare = 20
+)
 
 // takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
 func (r *run) takeInstance(application string, i *instance, now *provider.Instance, err error) {
@@ -141,14 +153,17 @@ func (r *run) begin(n *resolution) {
 
 func (r *run) resolve(ctx context.Context, n *resolution) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
-	for ctx.Err() == nil {
+	for first := true; ctx.Err() == nil; {
 		m, how, skipped, err := r.find(ctx, n)
 		if ctx.Err() != nil {
 			return
 		}
 		var guess []string
 		if err != nil {
-			guess = r.guess(ctx, n.of.application)
+			if r.unknown(n) {
+				guess = r.resolver.mapping.interfacesOf(ctx, n.of.application, first, r.registry.Mapped)
+				first = false
+			}
 			r.counters.unresolved.Add(1)
 		} else {
 			r.counters.resolved.Add(1)
@@ -203,17 +218,43 @@ func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how
 	return m, "", nil, errors.Join(reasons...)
 }
 
-// guess returns the interfaces that an application is said to serve.
-func (r *run) guess(ctx context.Context, application string) []string {
-	r.resolver.mu.Lock()
-	defer r.resolver.mu.Unlock()
-	if began := time.Now(); began.After(r.resolver.due) {
-		if all, err := r.registry.Mapped(ctx); err == nil {
-			r.resolver.mapped = all
+// unknown reports whether nothing is known of what some instance with a revision serves.
+func (r *run) unknown(n *resolution) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range n.users {
+		if len(n.guess) > 0 || !r.state.knows(i) {
+			return true
 		}
-		r.resolver.due = began.Add(max(lastTry, mappingShare*time.Since(began)))
 	}
-	return slices.Clone(r.resolver.mapped[application])
+	return false
+}
+
+// interfacesOf returns the interfaces that an application is said to serve. first says that it was not asked for the same revision before: of that something new
+// may be said. Who asks while another one reads waits for that.
+func (m *mappings) interfacesOf(ctx context.Context, application string, first bool, read func(context.Context) (map[string][]string, error)) []string {
+	select {
+	case <-ctx.Done():
+		return nil
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	}
+	began := time.Now()
+	if soon := began.Add(firstPause); first && m.due.After(soon) {
+		m.due = soon
+	}
+	if first || m.pause == 0 {
+		m.pause = firstPause
+	}
+	if !began.Before(m.due) {
+		if all, err := read(ctx); err == nil {
+			m.of = all
+		}
+		now := time.Now()
+		m.due = now.Add(max(m.pause, mappingShare*now.Sub(began)))
+		m.pause = min(2*m.pause, lastPause)
+	}
+	return slices.Clone(m.of[application])
 }
 
 // apply works out what an instance serves, from what is known of its revision. While that is nothing, what it served before stays, and what

@@ -57,6 +57,7 @@ func newRun(s *Source, sink sources.Sink) *run {
 		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place, s.settings.serves), down: "not connected yet",
 	}
 	r.resolver.all = make(map[revision]*resolution)
+	r.resolver.mapping.turn = make(chan struct{}, 1)
 	return r
 }
 

@@ -6,6 +6,7 @@ package zookeeper
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
@@ -109,14 +110,19 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 	} else {
 		conn, err = dialTLS(begin, network, address, config)
 	}
-	s.mu.Lock()
-	s.failed = err
-	s.mu.Unlock()
 	if err != nil {
+		s.fail(err)
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return &impatient{Conn: conn, patience: a.Session * 2 / 3}, nil
+	return &first{Conn: conn, patience: a.Session * 2 / 3, address: address, fail: s.fail}, nil
+}
+
+// fail notes why there is no session.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
 }
 
 func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, error) {
@@ -131,22 +137,43 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 	return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
 }
 
-// impatient is a connection on which the first answer is not waited for longer than patience. The library would wait ten times as long for it, from
-// a server that takes the connection and says nothing. Of later ones it knows better: the server may have granted a longer session than was asked for.
-type impatient struct {
+// first is a connection that looks at the first answer, which the library takes as it comes: it would wait ten times as long for it as for others from a server
+// that takes the connection and says nothing, and take memory for as much as the first four bytes say, which of a server of another kind may be gigabytes.
+type first struct {
 	net.Conn
 
-	patience time.Duration
-	answered bool // the library has taken back the limit of the first answer
+	patience time.Duration // with the answer. Of later ones the library knows better: the server may have granted a longer session than was asked for
+	address  string
+	fail     func(error)
+
+	answered bool   // the library has taken back the limit of the first answer
+	length   []byte // of the answer, as far as it was read
 }
 
+// maxFirst is how long the first answer may be. It is of a few numbers and a password of 16 bytes.
+const maxFirst = 1024
+
 // SetReadDeadline implements net.Conn.
-func (c *impatient) SetReadDeadline(t time.Time) error {
+func (c *first) SetReadDeadline(t time.Time) error {
 	if last := time.Now().Add(c.patience); !c.answered && t.After(last) {
 		t = last
 	}
 	c.answered = c.answered || t.IsZero()
 	return c.Conn.SetReadDeadline(t)
+}
+
+// Read implements net.Conn.
+func (c *first) Read(p []byte) (n int, err error) {
+	n, err = c.Conn.Read(p)
+	if missing := 4 - len(c.length); missing > 0 {
+		c.length = append(c.length, p[:min(n, missing)]...)
+		if len(c.length) == 4 && binary.BigEndian.Uint32(c.length) > maxFirst {
+			err = fmt.Errorf("%s is no ZooKeeper: it answers with %q", c.address, c.length)
+			c.fail(err)
+			return 0, err
+		}
+	}
+	return n, err
 }
 
 // servers gives the library the servers in turn, by name: the library's own way looks names up once, and servers move.

@@ -1,11 +1,16 @@
 package zookeeper
 
 import (
+	"io"
 	"net"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources/dubbo/registry"
 )
 
 // deadlined is a connection that remembers how long the last read may take.
@@ -27,10 +32,61 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 // that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
 func TestServersMayGrantLongerSessions(t *testing.T) {
 	below := &deadlined{}
-	c := &impatient{Conn: below, patience: time.Minute}
+	c := &first{Conn: below, patience: time.Minute}
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
 	require.InDelta(t, time.Minute, below.left, float64(time.Second), "the first answer")
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(2*time.Hour)))
 	require.InDelta(t, 2*time.Hour, below.left, float64(time.Second), "what the library says of the session that was granted")
+}
+
+// answering is a connection on which something was answered.
+type answering struct {
+	net.Conn
+	io.Reader
+}
+
+func (a answering) Read(p []byte) (int, error) { return a.Reader.Read(p) }
+
+// TestAPortOfAnotherKindIsRefused has one that speaks HTTP, of which the first four bytes would be the length of an answer: 1.2 GB.
+func TestAPortOfAnotherKindIsRefused(t *testing.T) {
+	var failed error
+	read := func(answer io.Reader) (text []byte, err error) {
+		c := &first{Conn: answering{Reader: answer}, address: "h:80", fail: func(err error) { failed = err }}
+		return io.ReadAll(c)
+	}
+	_, err := read(iotest.OneByteReader(strings.NewReader("HTTP/1.1 400 Bad Request\r\n\r\n")))
+	require.EqualError(t, err, `h:80 is no ZooKeeper: it answers with "HTTP"`)
+	require.Equal(t, err, failed)
+	answer := "\x00\x00\x00\x25" + strings.Repeat("x", 0x25) + "\xff\xff\xff\xff"
+	text, err := read(iotest.OneByteReader(strings.NewReader(answer)))
+	require.NoError(t, err, "later ones are the library's")
+	require.Equal(t, answer, string(text))
+}
+
+// TestAPortOfAnotherKindIsNamed has the library connect to one.
+func TestAPortOfAnotherKindIsNamed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: keep-alive\r\n\r\n")
+			_ = c.Close()
+		}
+	}()
+	a, err := ParseAddress("zookeeper://" + l.Addr().String())
+	require.NoError(t, err)
+	said := make(chan string, 1000)
+	conn, err := dialer(a, nil)(func(c registry.Connection) { said <- c.Message })
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(<-said, `is no ZooKeeper: it answers with "HTTP"`) }, 20*time.Second, time.Millisecond)
+	conn.Close()
+	require.NoError(t, l.Close())
+	<-accepted
 }

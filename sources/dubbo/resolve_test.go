@@ -1,0 +1,60 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/dubbo/zookeeper/zktest"
+)
+
+// TestTheMappingIsReadLessAndLess has it asked for every ten seconds, as for an instance that cannot be asked.
+func TestTheMappingIsReadLessAndLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mappings{turn: make(chan struct{}, 1)}
+		reads := 0
+		read := func(context.Context) (map[string][]string, error) {
+			reads++
+			return map[string][]string{"app": {"a"}}, nil
+		}
+		ask := func(long time.Duration) int {
+			before := reads
+			for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(lastTry) {
+				require.Equal(t, []string{"a"}, m.interfacesOf(t.Context(), "app", reads == 0, read))
+			}
+			return reads - before
+		}
+		require.LessOrEqual(t, ask(time.Hour), 9)
+		require.LessOrEqual(t, ask(24*time.Hour), 25)
+		before := reads
+		require.Empty(t, m.interfacesOf(t.Context(), "new", true, read), "it is not read for each at once")
+		time.Sleep(firstPause)
+		m.interfacesOf(t.Context(), "new", false, read)
+		require.Equal(t, before+1, reads, "what is new may be said soon")
+
+		failed := func(context.Context) (map[string][]string, error) { return nil, errors.New("no") }
+		time.Sleep(2 * lastPause)
+		require.Equal(t, []string{"a"}, m.interfacesOf(t.Context(), "app", false, failed), "what was read stays")
+	})
+}
+
+// TestTheMappingIsReadForWhatIsUnknownOnly has an instance that cannot be asked, and registers its interfaces as well.
+func TestTheMappingIsReadForWhatIsUnknownOnly(t *testing.T) {
+	s := zktest.New()
+	for n := range 200 {
+		s.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "other")
+	}
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, quickly())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	b.awaitUnresolved()
+	require.Less(t, s.Reads(), 100)
+	instanceOf(s, "other", "10.0.0.2:20880", "r1")
+	b.await("those of the other one", func() bool { return len(b.show()) == 201 })
+}
