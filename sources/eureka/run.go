@@ -29,6 +29,7 @@ type run struct {
 	resync   time.Time // when everything is to be read again
 	failures int       // in a row
 	kept     []byte
+	settled  int // how often it had been decided what is believed when that was kept
 }
 
 // Run publishes what the Eureka has until ctx ends.
@@ -116,6 +117,9 @@ func stateOf(err error) sources.State {
 // contents returns what changed, as the sink takes it.
 func (r *run) contents() (all []sources.Content) {
 	s := r.state
+	if len(s.dirty) == 0 { // nor has anything another name
+		return nil
+	}
 	s.rename()
 	opaque := map[mapping.ID]bool{}
 	services := map[mapping.ID][]port{}
@@ -228,12 +232,13 @@ func (r *run) recall() note {
 	return known
 }
 
-// keep keeps what the next run has to know, if that has changed.
+// keep keeps what the next run has to know, if that has changed. It has not if nothing was decided anew.
 func (r *run) keep() {
 	keeper, ok := r.sink.(sources.Keeper)
-	if !ok {
+	if !ok || r.settled == r.state.settled {
 		return
 	}
+	r.settled = r.state.settled
 	text, err := json.Marshal(note{Marks: r.follower.known(), Doubts: r.state.doubts()})
 	if err == nil && !bytes.Equal(text, r.kept) { // texts, numbers and times can be encoded
 		r.kept = text

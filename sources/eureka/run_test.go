@@ -21,6 +21,7 @@ type shelf struct {
 	mu     sync.Mutex
 	groups map[string]sources.Content
 	note   []byte
+	notes  int
 	synced bool
 	health sources.Health
 }
@@ -58,7 +59,7 @@ func (s *shelf) Report(h sources.Health) { s.mu.Lock(); s.health = h; s.mu.Unloc
 
 func (s *shelf) Kept() []byte { s.mu.Lock(); defer s.mu.Unlock(); return s.note }
 
-func (s *shelf) Keep(note []byte) { s.mu.Lock(); s.note = note; s.mu.Unlock() }
+func (s *shelf) Keep(note []byte) { s.mu.Lock(); s.note = note; s.notes++; s.mu.Unlock() }
 
 // has returns the endpoints of what is published, by the names of objects.
 func (s *shelf) has(t *testing.T) map[string][]string {

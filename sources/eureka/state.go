@@ -28,10 +28,12 @@ type state struct {
 	before  time.Time // when the memory before that one was read last
 	read    time.Time // when the last reading was
 	whole   bool
-	deleted map[spot]time.Time // when instances went that the server says have gone
-	listed  map[spot]map[port]bool
-	out     []string // instances that are left out, and why
-	next    time.Time
+	settled int       // counts how often it was decided what is believed
+	news    news      // of the last reading
+	next    time.Time // when it has to be decided again
+	out     []string  // instances that are left out, and why
+
+	restored places // what an earlier run published at each place
 }
 
 // port is one of a host: plain or secure.
@@ -57,8 +59,7 @@ func spotOf(e mapping.Endpoint) spot { return spot{e.Address, e.Port} }
 type service struct {
 	// of the last reading
 	offers   []mapping.Offer
-	served   []entry // in order
-	off      map[spot]bool
+	said     []absence.Said[entry]
 	apps     []string
 	warnings []string
 
@@ -70,18 +71,10 @@ type service struct {
 	opaque    bool      // an earlier run published it, and what cannot be told
 }
 
-// entry is an endpoint, and what is known of it when it is not listed.
-type entry struct {
-	mapping.Endpoint
-	memory int       // that listed it last
-	seen   time.Time // when it was listed last, if it is not
-	since  time.Time // since when it could be listed, and is not; zero if it is listed
-}
-
 func newState(m *mapping.Mapper, s Settings) *state {
 	return &state{
 		mapper: m, selects: s.selects, hold: s.Hold, keep: s.KeepEmpty, services: map[port]*service{}, names: map[mapping.ID]mapping.Name{},
-		dirty: map[mapping.ID]bool{}, memory: 1,
+		dirty: map[mapping.ID]bool{}, memory: 1, restored: places{},
 	}
 }
 
@@ -101,6 +94,7 @@ func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]
 		of := &service{port: one.Port, apps: one.Apps}
 		for _, e := range one.Endpoints {
 			known := entry{Endpoint: e, memory: s.memory}
+			s.restored.add(spotOf(e), p)
 			if since, there := doubts[doubtKey(p, spotOf(e))]; there {
 				known.memory, known.seen, known.since = 0, since, since
 			}
@@ -120,15 +114,9 @@ func (s *state) take(r reading, at time.Time) {
 	if r.outage && !r.same {
 		s.wait(at)
 	}
-	s.deleted = map[spot]time.Time{}
+	s.news = newNews()
 	for _, i := range r.deleted {
-		offers, _, _ := s.mapper.Offers(i) // of what cannot be called nothing was believed
-		for _, o := range offers {
-			when := time.UnixMilli(i.Evicted).Add(-r.ahead)
-			if sp := spotOf(o.Endpoint); when.After(s.deleted[sp]) {
-				s.deleted[sp] = when
-			}
-		}
+		s.delete(i, time.UnixMilli(i.Evicted).Add(-r.ahead))
 	}
 	s.list(r)
 	s.settle(at)
@@ -158,9 +146,9 @@ func (s *state) list(r reading) {
 	warned := make(map[port][]string, len(s.services))
 	for p, of := range s.services {
 		warned[p] = of.warnings
-		of.offers, of.served, of.off, of.warnings = nil, nil, nil, nil
+		of.offers, of.said, of.warnings = nil, nil, nil
 	}
-	s.listed, s.out = map[spot]map[port]bool{}, nil
+	s.out = nil
 	if r.nameless > 0 {
 		s.out = append(s.out, fmt.Sprintf("%d instances without a name: %v", r.nameless, r.why))
 	}
@@ -168,7 +156,17 @@ func (s *state) list(r reading) {
 	for _, key := range slices.SortedFunc(maps.Keys(broken), wire.Key.Compare) {
 		s.out = append(s.out, fmt.Sprintf("%s cannot be read: %v", key, broken[key]))
 	}
-	instances := slices.DeleteFunc(r.view.Instances(), func(i wire.Instance) bool { return i.Broken != nil || !s.selects(i.App) })
+	var instances []wire.Instance
+	for _, i := range r.view.Instances() {
+		switch {
+		case !s.selects(i.App):
+		case i.Broken != nil: // nothing was ever read of it
+			s.news.unreadable[i.Key] = i
+		default:
+			s.news.instances[i.Key] = true
+			instances = append(instances, i)
+		}
+	}
 	// Of several instances at one place, as of a process that was killed and came back with another name, the last one is there.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	apps := map[port]map[string]bool{}
@@ -176,6 +174,10 @@ func (s *state) list(r reading) {
 		offers, warnings, err := s.mapper.Offers(i)
 		if err != nil {
 			s.out = append(s.out, fmt.Sprintf("%s: %v", i.Key, err))
+		}
+		is := absence.Off
+		if s.mapper.Serves(i) {
+			is = absence.Listed
 		}
 		for _, o := range offers {
 			p, sp := port{o.ID, o.Secure}, spotOf(o.Endpoint)
@@ -192,24 +194,18 @@ func (s *state) list(r reading) {
 			for _, w := range warnings {
 				of.warnings = append(of.warnings, i.String()+": "+w)
 			}
-			if s.listed[sp] == nil {
-				s.listed[sp] = map[port]bool{}
+			if !s.news.places[sp][p] {
+				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, id: i.Key, memory: s.memory}, Is: is})
+				s.news.places.add(sp, p)
 			}
-			switch {
-			case s.listed[sp][p]:
-			case s.mapper.Serves(i):
-				of.served = append(of.served, entry{Endpoint: o.Endpoint, memory: s.memory})
-			default:
-				if of.off == nil {
-					of.off = map[spot]bool{}
-				}
-				of.off[sp] = true
-			}
-			s.listed[sp][p] = true
 		}
 	}
 	for p, of := range s.services {
-		slices.SortFunc(of.served, compareEntries)
+		for n := range of.said {
+			if e := &of.said[n].Of; len(s.news.places[spotOf(e.Endpoint)]) > 1 {
+				e.beside = s.news.places[spotOf(e.Endpoint)]
+			}
+		}
 		if !slices.Equal(warned[p], of.warnings) {
 			s.dirty[p.ID] = true
 		}
@@ -219,24 +215,32 @@ func (s *state) list(r reading) {
 	}
 }
 
-func compareEntries(a, b entry) int { return a.Compare(b.Endpoint) }
-
 // settle decides what is believed, and when that has to be decided again.
 func (s *state) settle(at time.Time) {
 	s.next = time.Time{}
+	s.settled++
 	for p, of := range s.services {
 		before := of.endpoints
-		of.endpoints, of.held = absence.Settle(before, of.served, compareEntries, func(k absence.Known[entry]) bool { return s.stays(of, k.Of, at) }, at)
+		of.endpoints, of.held = absence.Reading[entry]{
+			Said:   of.said,
+			Unsaid: func(e entry) absence.Judgement { return s.judge(p, of, e) },
+			InDoubt: func(k absence.Known[entry]) bool {
+				return !s.lost(k.Of, at).Gone(at, s.hold)
+			},
+		}.Settle(before, compareEntries, at)
 		for n := range of.endpoints {
 			e := &of.endpoints[n].Of
-			if e.memory == s.memory && e.since.IsZero() && s.lists(p, e.Endpoint) {
-				continue
+			switch {
+			case s.news.places[spotOf(e.Endpoint)][p]:
+			case s.judge(p, of, *e) == absence.Unreadable: // it is listed, after all
+				e.memory, e.seen, e.since = s.memory, time.Time{}, time.Time{}
+			default:
+				lost := s.lost(*e, at)
+				e.seen, e.since = lost.Seen, lost.Since
+				s.next = absence.Earlier(s.next, e.since.Add(s.hold))
 			}
-			lost := s.lost(*e, at)
-			e.seen, e.since = lost.Seen, lost.Since
-			s.next = absence.Earlier(s.next, e.since.Add(s.hold))
 		}
-		portNow := s.mapper.PortOf(of.offers, of.port)
+		portNow := s.portOf(of)
 		if portNow != of.port || !slices.EqualFunc(before, of.endpoints, func(a, b absence.Known[entry]) bool { return a.Of.Same(b.Of.Endpoint) }) {
 			of.port, s.dirty[p.ID] = portNow, true
 		}
@@ -257,7 +261,13 @@ func (s *state) settle(at time.Time) {
 	}
 }
 
-func (s *state) lists(p port, e mapping.Endpoint) bool { return s.listed[spotOf(e)][p] }
+// portOf returns the port of a service: while something that is not listed is in doubt, what it was.
+func (s *state) portOf(of *service) mapping.Port {
+	if of.held > 0 && of.port.Number != 0 {
+		return of.port
+	}
+	return s.mapper.PortOf(of.offers, of.port)
+}
 
 // reveal has what cannot be told of an earlier run go when it is listed, or when it would have gone.
 func (s *state) reveal(p port, of *service, at time.Time) {
@@ -273,33 +283,6 @@ func (s *state) reveal(p port, of *service, at time.Time) {
 	if len(of.offers) == 0 {
 		delete(s.services, p)
 	}
-}
-
-// lost is what is known of an endpoint that is not listed.
-func (s *state) lost(e entry, at time.Time) view.Lost {
-	seen := e.seen
-	if e.since.IsZero() {
-		if seen = s.before; e.memory == s.memory {
-			seen = at
-		}
-	}
-	return view.Lost{
-		Same: e.memory == s.memory, Whole: s.whole, Deleted: s.deleted[spotOf(e.Endpoint)], Seen: seen, Since: cmp.Or(e.since, at),
-	}
-}
-
-// stays reports whether an endpoint that is not served stays, as it may be there all the same.
-func (s *state) stays(of *service, e entry, at time.Time) bool {
-	sp := spotOf(e.Endpoint)
-	switch {
-	case of.off[sp]: // it says itself that it is not to be called
-		return false
-	case len(s.listed[sp]) > 0: // what is there now is something else
-		return false
-	case len(of.apps) > 0 && !slices.ContainsFunc(of.apps, s.selects):
-		return false
-	}
-	return !s.lost(e, at).Gone(at, s.hold)
 }
 
 // rename gives all hosts their names, and has those published again of which it is another one.

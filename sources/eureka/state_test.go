@@ -2,6 +2,7 @@ package eureka
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -139,6 +140,7 @@ func TestInDoubt(t *testing.T) {
 		"it is there by another name":          {listing(change(func(i *wire.Instance) { i.ID = "x" }), anew), true},
 		"it cannot be read":                    {listing(change(func(i *wire.Instance) { i.Broken = errors.New("no") }), anew), true},
 		"it has another port":                  {listing(change(func(i *wire.Instance) { i.Port.Number = 81 }), anew), true},
+		"none of its ports is enabled":         {listing(change(func(i *wire.Instance) { i.Port.Enabled = false }), anew), false},
 		"the one that was started last counts": {listing(append(up("10.0.0.1"), change(func(i *wire.Instance) { i.ID, i.Dirty, i.Status = "x", 2, wire.Down })...)), false},
 		"the one that was killed does not":     {listing(append(change(func(i *wire.Instance) { i.Status = wire.Down }), change(func(i *wire.Instance) { i.ID, i.Dirty = "x", 2 })...)), true},
 	} {
@@ -239,6 +241,107 @@ func TestDoubtsAreKept(t *testing.T) {
 	require.Equal(t, map[string]time.Time{doubtKey(orders, spot{"10.0.0.2", 80}): at(time.Second)}, b.doubts())
 	b.take(listing(up("10.0.0.1", "10.0.0.2")), at(2*time.Second))
 	require.Empty(t, b.doubts())
+}
+
+// TestTheLeaseOfAnotherInstanceAtTheSamePlace has that of one that was killed run out, at a server that does not know of the one that was started in its place.
+func TestTheLeaseOfAnotherInstanceAtTheSamePlace(t *testing.T) {
+	b := newBook(t)
+	old, now := up("10.0.0.1")[0], up("10.0.0.1")[0]
+	old.ID, old.Dirty = "orders:1", 1
+	now.ID, now.Dirty = "orders:2", 2
+	b.takes(at(0), listing([]wire.Instance{old, now}, anew), "10.0.0.1")
+	evicted := func(r *reading) {
+		i := old
+		i.Evicted = at(30 * time.Second).UnixMilli()
+		r.deleted = append(r.deleted, i)
+	}
+	b.takes(at(40*time.Second), listing(nil, anew, outage, evicted), "10.0.0.1")
+}
+
+// TestTwoApplicationsAtOnePlace has two that are registered at one address, as behind a gateway, of which a server that was started anew hears one after the
+// other, and then a third one.
+func TestTwoApplicationsAtOnePlace(t *testing.T) {
+	other := func(vip string) wire.Instance {
+		i := up("10.0.0.1")[0]
+		i.App, i.ID, i.VIP = vip, vip, vip
+		return i
+	}
+	both := func(t *testing.T) *book {
+		b := newBook(t)
+		b.takes(at(0), listing(append(up("10.0.0.1"), other("carts")), anew), "10.0.0.1")
+		return b
+	}
+	b := both(t)
+	b.takes(at(time.Minute), listing([]wire.Instance{other("carts")}, anew, outage), "10.0.0.1")
+	b.takes(at(2*time.Minute), listing([]wire.Instance{other("carts")}), []string{}...)
+	b = both(t)
+	b.takes(at(time.Minute), listing([]wire.Instance{other("carts"), other("users")}, anew, outage), []string{}...)
+
+	// The same after a restart.
+	held := func(p port) []mapping.Service {
+		return []mapping.Service{{ID: p.ID, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80}}}}
+	}
+	carts := port{mapping.ID{VIP: "carts"}, false}
+	b = newBook(t)
+	b.restore(orders.ID, held(orders), nil)
+	b.restore(carts.ID, held(carts), nil)
+	b.takes(at(0), listing([]wire.Instance{other("carts")}, anew, outage), "10.0.0.1")
+	b.takes(at(time.Second), listing([]wire.Instance{other("users")}), []string{}...)
+	require.Equal(t, []string{}, b.believed(carts))
+}
+
+// TestWhatIsNotReadAfterARestartStays is the table of what becomes of an endpoint that an earlier run published while an instance is listed that cannot be read,
+// by a server that has forgotten nothing.
+func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
+	change := func(f func(*wire.Instance)) wire.Instance {
+		i := up("10.0.0.1")[0]
+		i.Broken = errors.New("its port is odd")
+		f(&i)
+		return i
+	}
+	for name, c := range map[string]struct {
+		listed wire.Instance
+		stays  bool
+	}{
+		"it is at that address":        {change(func(*wire.Instance) {}), true},
+		"its address cannot be read":   {change(func(i *wire.Instance) { i.IP, i.HostName = "", "host.example" }), true},
+		"it is at another address":     {change(func(i *wire.Instance) { i.IP = "10.0.0.2" }), false},
+		"it is of another application": {change(func(i *wire.Instance) { i.App = "CARTS" }), false},
+		"it is down":                   {change(func(i *wire.Instance) { i.Status = wire.Down }), false},
+		"its status cannot be read":    {change(func(i *wire.Instance) { i.Status = wire.Unknown }), true},
+	} {
+		b := newBook(t)
+		b.restore(orders.ID, []mapping.Service{{
+			ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80}},
+		}}, nil)
+		b.take(listing([]wire.Instance{c.listed}, outage), at(0))
+		require.Equal(t, c.stays, len(b.believed(orders)) == 1, name)
+		if c.stays {
+			require.Zero(t, b.next, "it is not in doubt: it is listed")
+			b.takes(at(time.Hour), listing([]wire.Instance{c.listed}), "10.0.0.1")
+			b.takes(at(2*time.Hour), listing(nil), []string{}...)
+		}
+	}
+}
+
+// TestReplicasServeTheSamePort has two of them see the same, one of which was there before.
+func TestReplicasServeTheSamePort(t *testing.T) {
+	on := func(ports ...int) (all []wire.Instance) {
+		for n, port := range ports {
+			i := up(fmt.Sprintf("10.0.0.%d", n+1))[0]
+			i.Port.Number = port
+			all = append(all, i)
+		}
+		return all
+	}
+	early, late := newBook(t), newBook(t)
+	early.take(listing(on(8080, 8080, 9090), anew), at(0))
+	early.take(listing(on(8080, 9090, 9090)), at(time.Second))
+	late.take(listing(on(8080, 9090, 9090), anew), at(time.Second))
+	require.Equal(t, mapping.Port{Number: 9090, Protocol: "HTTP"}, late.services[orders].port)
+	require.Equal(t, late.services[orders].port, early.services[orders].port)
+	early.take(listing(on(8080), anew, outage), at(time.Minute))
+	require.Equal(t, late.services[orders].port, early.services[orders].port, "while others are in doubt it stays")
 }
 
 func TestOneThatCannotBeReadIsNamed(t *testing.T) {

@@ -101,6 +101,19 @@ func (m *Mapper) Serves(i wire.Instance) bool {
 	return serves(i.Status) && (!off || serves(i.Overridden))
 }
 
+// MayServe reports whether an instance of which not all can be read may be to be called: its status does not say that it is not.
+func (m *Mapper) MayServe(i wire.Instance) bool { return i.Status == wire.Unknown || m.Serves(i) }
+
+// MayBeAt reports whether an instance of which not all can be read may be called at an endpoint.
+func (m *Mapper) MayBeAt(i wire.Instance, e Endpoint) bool {
+	first := i.IP
+	if m.o.AddressFrom == fromHostName {
+		first = i.HostName
+	}
+	address, err := names.Address(first)
+	return err != nil || address == e.Address
+}
+
 func (m *Mapper) idOf(vip, app string) (id ID) {
 	if strings.Contains(m.o.HostTemplate, "{vip}") {
 		id.VIP = vip
@@ -200,13 +213,14 @@ func (m *Mapper) localityOf(i wire.Instance) string {
 	return region + "/" + zone
 }
 
-// Port is how clients find a service. It does not follow its instances, whichever come and go.
+// Port is how clients find a service.
 type Port struct {
 	Number   uint32
 	Protocol string // Istio's
 }
 
-// PortOf returns the port of a service, given all that is offered for it, served or not, and what it was before, which is zero if it was none.
+// PortOf returns the port of a service, given all that is offered for it, served or not: it depends on nothing else, so that all replicas have the same one. If
+// nothing is offered it is what it was before, which is zero if it was none.
 func (m *Mapper) PortOf(offers []Offer, before Port) Port {
 	ports, wanted, protocols := map[uint32]int{}, map[uint32]int{}, map[string]int{}
 	configured := 0
@@ -222,7 +236,7 @@ func (m *Mapper) PortOf(offers []Offer, before Port) Port {
 		}
 	}
 	return Port{
-		Number:   cmp.Or(uint32(configured), most(wanted), before.Number, most(ports)), //nolint:gosec // checked
+		Number:   cmp.Or(uint32(configured), most(wanted), most(ports), before.Number), //nolint:gosec // checked
 		Protocol: cmp.Or(most(protocols), before.Protocol),
 	}
 }

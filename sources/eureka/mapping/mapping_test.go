@@ -140,8 +140,8 @@ func anyInstance() *rapid.Generator[wire.Instance] {
 	})
 }
 
-// TestPortsStay shows that the port of a service does not follow its instances.
-func TestPortsStay(t *testing.T) {
+// TestPorts is the table of what gives a service its port.
+func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
 	at := func(port int, vip string, meta ...string) mapping.Offer {
@@ -160,7 +160,8 @@ func TestPortsStay(t *testing.T) {
 		want   mapping.Port
 	}{
 		{"that of most", []mapping.Offer{at(81, "a"), at(80, "a"), at(80, "a")}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "HTTP"}},
-		{"as before", []mapping.Offer{at(81, "a")}, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
+		{"that of most, whatever was before", []mapping.Offer{at(81, "a"), at(80, "a"), at(81, "a")}, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 81, Protocol: "HTTP"}},
+		{"the lower one of two", []mapping.Offer{at(81, "a"), at(80, "a")}, mapping.Port{Number: 81, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
 		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
 		{"as the virtual address says", []mapping.Offer{at(81, "a:7001")}, mapping.Port{}, mapping.Port{Number: 7001, Protocol: "HTTP"}},
 		{"as they say", []mapping.Offer{at(81, "a:7001", "service-port", "8000", "protocol", "grpc")}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 8000, Protocol: "GRPC"}},
