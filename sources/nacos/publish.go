@@ -23,7 +23,10 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 		if r.down != nil || !r.state.settled() {
 			return publisher.Batch{Health: r.health(now), Next: time.Hour}
 		}
-		r.started, g.Synced = true, true
+		r.started = true
+	}
+	if !r.synced && r.state.complete() {
+		r.synced, g.Synced = true, true
 	}
 	g.Contents = r.contents(now)
 	g.Next = r.expire(now)
@@ -80,7 +83,7 @@ func (r *run) expire(now time.Time) time.Duration {
 			switch end := record.empty.Add(r.settings.KeepEmpty); {
 			case over && record.held > 0:
 				s.dirty[k] = true
-			case record.empty.IsZero() || len(of.instances) > 0:
+			case record.empty.IsZero() || record.instances > 0:
 			case !now.Before(end):
 				s.dirty[k] = true
 			default:

@@ -25,7 +25,8 @@ type run struct {
 	mu      sync.Mutex
 	state   *state
 	down    error // why Nacos cannot be reached; nil if it can
-	started bool  // something was published
+	started bool  // what can be read was, and is published
+	synced  bool  // each group was read
 }
 
 // Run publishes what the Nacos has until ctx ends.

@@ -61,6 +61,7 @@ type service struct {
 // record is what is believed of one host of a service.
 type record struct {
 	endpoints []absence.Known[mapping.Endpoint] // in order
+	instances int                               // that are listed, whatever they are
 	port      mapping.Port
 	empty     time.Time // since when nobody serves it; zero if somebody does
 	held      int       // endpoints that Nacos does not list, and that stay for now
@@ -160,45 +161,42 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []str
 	for _, w := range of.warnings {
 		warnings = append(warnings, s.place(k.group, k.service)+": "+w)
 	}
-	type listed struct {
-		all       []client.Instance
-		endpoints []mapping.Endpoint
-		off       map[spot]bool // somebody wants them not to be called
-	}
 	now := map[mapping.ID]*listed{}
 	for id := range of.records {
 		now[id] = &listed{}
 	}
 	for _, i := range of.instances {
 		id := s.mapper.IDOf(k.group, k.service, i)
-		l := now[id]
-		if l == nil {
-			l = &listed{}
-			now[id] = l
+		if now[id] == nil {
+			now[id] = &listed{}
 		}
+		l := now[id]
 		l.all = append(l.all, i)
 		e, err := s.mapper.Endpoint(i)
-		switch {
-		case err != nil:
+		if err != nil {
 			warnings = append(warnings, s.place(k.group, k.service)+": "+err.Error())
-		case !i.Enabled || e.Weight == 0:
-			if l.off == nil {
-				l.off = map[spot]bool{}
-			}
-			l.off[spotOf(e)] = true
+			continue
+		}
+		l.endpoints = append(l.endpoints, e)
+		switch {
+		case !i.Enabled || e.Weight == 0: // somebody wants it not to be called
+			l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off})
 		case i.Healthy:
-			l.endpoints = append(l.endpoints, e)
+			l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
 		}
 	}
 	after := make(map[mapping.ID]record, len(now))
 	for id, l := range now {
-		slices.SortStableFunc(l.endpoints, mapping.Endpoint.Compare)
-		l.endpoints = slices.CompactFunc(l.endpoints, func(a, b mapping.Endpoint) bool { return a.Compare(b) == 0 })
 		before := of.records[id]
-		r := record{port: s.mapper.PortOf(l.all, before.port)}
-		r.endpoints, r.held = absence.Settle(before.endpoints, l.endpoints, mapping.Endpoint.Compare, func(one absence.Known[mapping.Endpoint]) bool {
-			return s.suspicion.Covers(one.Since, at) && !l.off[spotOf(one.Of)]
-		}, at)
+		r := record{instances: len(l.all)}
+		r.endpoints, r.held = absence.Reading[mapping.Endpoint]{
+			Said: l.said, Unsaid: func(mapping.Endpoint) absence.Judgement { return absence.Missing },
+			InDoubt: func(one absence.Known[mapping.Endpoint]) bool { return s.suspicion.Covers(one.Since, at) },
+		}.Settle(l.place(before.endpoints), mapping.Endpoint.Compare, at)
+		// While something that is not listed is in doubt, the port is what it was.
+		if r.port = before.port; r.held == 0 || r.port.Number == 0 {
+			r.port = s.mapper.PortOf(l.all, before.port)
+		}
 		// One that has instances, of which none can be called now, is kept as long as it has them.
 		kept := false
 		if r.empty, kept = absence.Empty(before.empty, len(r.endpoints) > 0, at, keep); kept || len(l.all) > 0 {
@@ -209,14 +207,36 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []str
 	return warnings
 }
 
-// spot is where an endpoint is.
-type spot struct {
-	address string
-	port    uint32
-	cluster string
+// listed is what Nacos lists for one host.
+type listed struct {
+	all       []client.Instance
+	endpoints []mapping.Endpoint // that they are, whether they are to be called or not
+	said      []absence.Said[mapping.Endpoint]
 }
 
-func spotOf(e mapping.Endpoint) spot { return spot{e.Address, e.Port, e.Cluster} }
+// place returns what is known, with the clusters of what an earlier run published, as far as it is listed.
+func (l *listed) place(known []absence.Known[mapping.Endpoint]) []absence.Known[mapping.Endpoint] {
+	unknown := func(k absence.Known[mapping.Endpoint]) bool { return k.Of.Cluster == "" }
+	if !slices.ContainsFunc(known, unknown) {
+		return known
+	}
+	type spot struct {
+		address string
+		port    uint32
+	}
+	clusters := make(map[spot]string, len(l.endpoints))
+	for _, e := range l.endpoints {
+		clusters[spot{e.Address, e.Port}] = e.Cluster
+	}
+	known = slices.Clone(known)
+	for n := range known {
+		if e := &known[n].Of; e.Cluster == "" {
+			e.Cluster = clusters[spot{e.Address, e.Port}]
+		}
+	}
+	slices.SortFunc(known, func(a, b absence.Known[mapping.Endpoint]) int { return a.Of.Compare(b.Of) })
+	return known
+}
 
 // rename gives all services their names, and has those published again of which it is another one.
 func (s *state) rename() {
@@ -291,6 +311,16 @@ func (s *state) settled() bool {
 		}
 	}
 	return read && (all == 0 || denied < all)
+}
+
+// complete reports whether every group was read.
+func (s *state) complete() bool {
+	for _, g := range s.groups {
+		if !g.read {
+			return false
+		}
+	}
+	return true
 }
 
 // held is how many endpoints stay that are not listed.

@@ -2,11 +2,13 @@ package nacos
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/resource"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
 )
@@ -173,4 +175,102 @@ func TestAHoldDoesNotEndWhileNacosIsAwayAgain(t *testing.T) {
 	b.connected(at(time.Hour), time.Minute)
 	require.Equal(t, []string{"10.0.0.1"}, b.believed(at(time.Hour)))
 	require.Equal(t, []string{}, b.believed(at(time.Hour+time.Minute)))
+}
+
+// newRun is a run of a source with such a host template and groups, connected at the start.
+func newRun(t *testing.T, template string, groups ...string) *run {
+	m, err := mapping.New(mapping.Options{HostTemplate: template}, "public", nil)
+	require.NoError(t, err)
+	r := &run{
+		Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()},
+		state:  newState(m, groups, client.Address{}.Place), bell: make(chan struct{}, 1),
+	}
+	r.state.connected(start, time.Minute)
+	return r
+}
+
+// TestAnEmptyClusterGoes has a cluster that is a host of its own lose its last instance, while others of the service have some.
+func TestAnEmptyClusterGoes(t *testing.T) {
+	r := newRun(t, "{cluster}.{service}.{group}", "DEFAULT_GROUP")
+	in := func(cluster, ip string) client.Instance {
+		i := has(ip)[0]
+		i.Cluster = cluster
+		return i
+	}
+	r.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	r.state.takeInstances(orders, []client.Instance{in("c1", "10.0.0.1"), in("c2", "10.0.0.2")}, nil, nil)
+	r.gather(at(0))
+	r.gather(at(2 * time.Minute))
+	r.state.takeInstances(orders, []client.Instance{in("c2", "10.0.0.2")}, nil, nil)
+	b := r.gather(at(3 * time.Minute))
+	require.Len(t, b.Contents[0].Resources, 2, "it is kept without endpoints")
+	require.LessOrEqual(t, b.Next, time.Hour)
+	r.gather(at(3*time.Minute + time.Hour))
+	r.gather(at(3*time.Minute + time.Hour + time.Second))
+	require.Len(t, r.state.services[orders].records, 1, "for keepEmpty")
+}
+
+// TestAGroupThatWasNeverRead keeps a source from being synced, and holds up no other.
+func TestAGroupThatWasNeverRead(t *testing.T) {
+	r := newRun(t, "", "A", "B")
+	r.state.takeNames("A", []string{"orders"}, nil)
+	r.state.takeInstances(key{"A", "orders"}, has("10.0.0.1"), nil, nil)
+	r.state.takeNames("B", nil, errors.New("no answer in 5s"))
+	b := r.gather(at(0))
+	require.Len(t, b.Contents, 1)
+	require.False(t, b.Synced, "nothing is known of one")
+	r.state.takeNames("B", nil, nil)
+	require.True(t, r.gather(at(time.Second)).Synced)
+	require.False(t, r.gather(at(2*time.Second)).Synced, "it is said once")
+}
+
+// TestClustersAreNotReadFromLabels has what an earlier run published be disabled, or be listed as it was, in clusters whose names can be a label, or cannot.
+func TestClustersAreNotReadFromLabels(t *testing.T) {
+	for _, cluster := range []string{"", "DEFAULT", "east", "上海"} {
+		i := has("10.0.0.1")[0]
+		i.Cluster = cluster
+		b := newBook(t)
+		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+		b.takeInstances(orders, []client.Instance{i}, nil, nil)
+		b.believed(at(0))
+		b.rename()
+		r, _, err := b.mapper.Entry(b.entries(orders)[0])
+		require.NoError(t, err)
+		for _, enabled := range []bool{true, false} {
+			next := newBook(t)
+			next.restore(orders, mapping.Restore([]*resource.Resource{r}))
+			next.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+			i.Enabled = enabled
+			next.takeInstances(orders, []client.Instance{i}, nil, nil)
+			require.Len(t, next.believed(at(time.Second)), map[bool]int{true: 1, false: 0}[enabled], "%s %t", cluster, enabled)
+			require.Zero(t, next.held())
+		}
+	}
+}
+
+// TestReplicasServeTheSamePort has two of them see the same, one of which was there before.
+func TestReplicasServeTheSamePort(t *testing.T) {
+	on := func(ports ...int) (all []client.Instance) {
+		for n, port := range ports {
+			i := has(fmt.Sprintf("10.0.0.%d", n+1))[0]
+			i.Port = port
+			all = append(all, i)
+		}
+		return all
+	}
+	port := func(b *book, at time.Time, all []client.Instance) uint32 {
+		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+		b.takeInstances(orders, all, nil, nil)
+		b.believe(orders, at, time.Hour)
+		for _, r := range b.services[orders].records {
+			return r.port.Number
+		}
+		return 0
+	}
+	early, late := newBook(t), newBook(t)
+	require.EqualValues(t, 8080, port(early, at(time.Hour), on(8080, 8080, 9090)))
+	require.EqualValues(t, 9090, port(early, at(time.Hour), on(8080, 9090, 9090)))
+	require.EqualValues(t, 9090, port(late, at(time.Hour), on(8080, 9090, 9090)))
+	early.connected(at(2*time.Hour), time.Minute)
+	require.EqualValues(t, 9090, port(early, at(2*time.Hour), on(8080)), "while others are in doubt it stays")
 }

@@ -67,7 +67,7 @@ const defaultCluster = "DEFAULT"
 type Endpoint struct {
 	Address  string // an IP address, or a host
 	Port     uint32
-	Cluster  string
+	Cluster  string // empty if it is not known
 	Weight   uint32
 	Labels   map[string]string
 	Locality string
@@ -119,13 +119,14 @@ func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
 	return e, nil
 }
 
-// Port is how clients find a service. It does not follow its instances, whichever come and go.
+// Port is how clients find a service.
 type Port struct {
 	Number   uint32
 	Protocol string // Istio's
 }
 
-// PortOf returns the port of a service, given all its instances, healthy or not, and what it was before, which is zero if it was none.
+// PortOf returns the port of a service, given all its instances, healthy or not: it depends on nothing else, so that all replicas have the same one. Without
+// any it is what it was before, which is zero if it was none.
 func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
 	ports, wanted, protocols := map[uint32]int{}, map[uint32]int{}, map[string]int{}
 	for _, i := range all {
@@ -138,7 +139,7 @@ func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
 		protocols[m.protocolOf(i)]++
 	}
 	return Port{
-		Number:   cmp.Or(uint32(m.o.ServicePort), most(wanted), before.Number, most(ports)), //nolint:gosec // checked
+		Number:   cmp.Or(uint32(m.o.ServicePort), most(wanted), most(ports), before.Number), //nolint:gosec // checked
 		Protocol: cmp.Or(most(protocols), before.Protocol),
 	}
 }
@@ -230,7 +231,7 @@ func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err 
 	return r, warnings, nil
 }
 
-// Restored is what a ServiceEntry says of the service that it was made of.
+// Restored is what a ServiceEntry says of the service that it was made of. Of its endpoints the cluster is known only if it is one of ID.
 type Restored struct {
 	ID        ID
 	Port      Port
@@ -252,7 +253,7 @@ func Restore(rs []*resource.Resource) (all []Restored) {
 		}
 		for _, e := range se.Endpoints {
 			one.Endpoints = append(one.Endpoints, Endpoint{
-				Address: e.Address, Port: e.Ports[se.Ports[0].Name], Cluster: cmp.Or(e.Labels["cluster"], one.ID.Cluster, defaultCluster),
+				Address: e.Address, Port: e.Ports[se.Ports[0].Name], Cluster: one.ID.Cluster, // no label: not each name of a cluster can be one
 				Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
 			})
 		}

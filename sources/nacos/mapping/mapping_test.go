@@ -126,8 +126,8 @@ func anyInstance() *rapid.Generator[registered] {
 
 func utf8Only(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
-// TestPortsStay shows that the port of a service does not follow its instances.
-func TestPortsStay(t *testing.T) {
+// TestPorts is the table of what gives a service its port.
+func TestPorts(t *testing.T) {
 	m, err := mapping.New(mapping.Options{}, "public", nil)
 	require.NoError(t, err)
 	at := func(port int, meta ...string) client.Instance {
@@ -144,7 +144,8 @@ func TestPortsStay(t *testing.T) {
 		want   mapping.Port
 	}{
 		{"that of most", []client.Instance{at(81), at(80), at(80)}, mapping.Port{}, mapping.Port{Number: 80, Protocol: "TCP"}},
-		{"as before", []client.Instance{at(81)}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
+		{"that of most, whatever was before", []client.Instance{at(81), at(80), at(81)}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 81, Protocol: "TCP"}},
+		{"the lower one of two", []client.Instance{at(81), at(80)}, mapping.Port{Number: 81, Protocol: "TCP"}, mapping.Port{Number: 80, Protocol: "TCP"}},
 		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
 		{"as they say", []client.Instance{at(81, "service-port", "8000", "protocol", "grpc")}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 8000, Protocol: "GRPC"}},
 		{"of Spring Cloud", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
