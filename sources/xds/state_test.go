@@ -171,7 +171,10 @@ func TestSetsHaveABound(t *testing.T) {
 	}
 	require.NoError(t, state.fits(&adsc.Response{TypeURL: entriesV1, Complete: true}))
 	one := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: make([]adsc.Resource, 1)}
-	require.ErrorContains(t, state.fits(one), "500001 resources in one answer")
+	err := state.fits(one)
+	require.ErrorContains(t, err, "500001 resources in one answer")
+	require.True(t, adsc.Exhausted(&adsc.RefusedError{Err: err}), "the server is left alone for a while")
+	require.Equal(t, 5*time.Second, adsc.DefaultExhaustedWait)
 	require.NoError(t, newState("").fits(one))
 	require.Error(t, newState("").fits(&adsc.Response{TypeURL: entriesV1, Removed: make([]string, maxResources+1)}))
 }
