@@ -14,6 +14,9 @@ import (
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen)
 	d.checkServing(c)
+	if c.StateDir != StateOff && strings.EqualFold(c.StateDir, StateOff) {
+		d.problem("stateDir", "want %s for none, or ./%s for a directory of that name", StateOff, c.StateDir)
+	}
 	if c.StateDir != "" && c.StateDir != StateOff && !filepath.IsAbs(c.StateDir) {
 		c.StateDir = filepath.Join(dir, c.StateDir)
 	}
@@ -37,7 +40,7 @@ func (d *decoder) check(c *Config, dir string) {
 		}
 		names[s.Name] = key
 	}
-	if len(d.problems) == 0 {
+	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
 		c.Warnings = d.alike(c.ConfigSources)
 	}
 }
@@ -83,9 +86,29 @@ func (d *decoder) checkListen(l *Listen) {
 			d.problem(a.key, "%v", err)
 		}
 	}
-	if l.XDS == l.Admin && !strings.HasSuffix(l.XDS, ":0") {
-		d.problem("listen.admin", "%s is also listen.xds", l.Admin)
+	if overlap(l.XDS, l.Admin) {
+		also := "also"
+		if l.XDS != l.Admin {
+			also = "also that of " + l.XDS + ", which is"
+		}
+		d.problem("listen.admin", "%s is %s listen.xds", l.Admin, also)
 	}
+}
+
+// overlap reports whether two of our own listeners would be in each other's way.
+func overlap(a, b string) bool {
+	hostA, portA, err := net.SplitHostPort(a)
+	hostB, portB, err2 := net.SplitHostPort(b)
+	if err != nil || err2 != nil || portA != portB || portA == "0" {
+		return false
+	}
+	return hostA == hostB || everywhere(hostA) || everywhere(hostB)
+}
+
+// everywhere reports whether a host stands for all addresses of the machine.
+func everywhere(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
 func checkHostPort(address string) error {

@@ -37,7 +37,8 @@ type Config struct {
 	VirtualAddresses string   `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
 	ConfigSources    []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 
-	Warnings []Problem `json:"-"` // what is hardly meant, though it can be done
+	Places   map[string]string `json:"-"` // of the keys of listen that a file says, as file:line:column
+	Warnings []Problem         `json:"-"` // what is hardly meant, though it can be done
 }
 
 // Listen holds the addresses of the servers, as host:port. Port 0 means any free port.
@@ -110,6 +111,12 @@ func Parse(path string, data []byte) (*Config, error) {
 	var c Config
 	d.decode(data, &c)
 	d.check(&c, filepath.Dir(path))
+	c.Places = make(map[string]string)
+	for _, key := range []string{"listen.xds", "listen.admin"} {
+		if at, ok := d.places[key]; ok {
+			c.Places[key] = Problem{File: path, Line: at.line, Column: at.column}.Place()
+		}
+	}
 	if err := d.err(); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ func TestParseFillsInDefaults(t *testing.T) {
 		ConfigSources: []config.Source{{
 			Name: "rules", Address: "fs:///srv/rules", Settings: &config.File{},
 		}},
+		Places: map[string]string{},
 	}, c)
 }
 
@@ -145,6 +146,33 @@ configSources:
 		"the same port twice": {
 			"listen: {xds: ':1', admin: ':1'}\nconfigSources: [{address: 'fs:///a'}]",
 			[]string{"t.yaml:1:28: listen.admin: :1 is also listen.xds"},
+		},
+		"the same port on all addresses and on one": {
+			"listen: {xds: '0.0.0.0:1', admin: '127.0.0.1:1'}\nconfigSources: [{address: 'fs:///a'}]",
+			[]string{"t.yaml:1:35: listen.admin: 127.0.0.1:1 is also that of 0.0.0.0:1, which is listen.xds"},
+		},
+		"the port of a default": {
+			"listen: {admin: ':16010'}\nconfigSources: [{address: 'fs:///a'}]",
+			[]string{"t.yaml:1:17: listen.admin: :16010 is also that of 127.0.0.1:16010, which is listen.xds"},
+		},
+		"zeros that would be defaults": {
+			"limits: {streams: 0, refusalDelay: 0s}\npacing: {least: 0s, most: 0s}\nconfigSources:\n" +
+				"- {address: 'fs:///a', emptyGrace: 0s, maxFileBytes: 0, precedence: 0, guard: {min: 0, window: 0s}, merge: {endpoints: {priority: 0}}}\n" +
+				"- {name: c, address: 'consul://a:1', grace: 0s, rampRate: 0}",
+			[]string{
+				"t.yaml:1:19: limits.streams: 0 is not a limit; leave the key out for the default, or write a negative number for none",
+				"t.yaml:1:36: limits.refusalDelay: want more than 0; leave the key out for the default",
+				"t.yaml:2:27: pacing.most: want more than 0; leave the key out for the default",
+				"t.yaml:4:36: configSources[0].emptyGrace: want more than 0; leave the key out for the default",
+				"t.yaml:4:54: configSources[0].maxFileBytes: want more than 0; leave the key out for the default",
+				"t.yaml:4:96: configSources[0].guard.window: want more than 0; leave the key out for the default",
+				"t.yaml:5:45: configSources[1].grace: want more than 0; leave the key out for the default",
+				"t.yaml:5:59: configSources[1].rampRate: want more than 0; leave the key out for the default",
+			},
+		},
+		"no state, in another way": {
+			"stateDir: Off\nconfigSources: [{address: 'fs:///a'}]",
+			[]string{"t.yaml:1:11: stateDir: want off for none, or ./Off for a directory of that name"},
 		},
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",

@@ -95,6 +95,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 			d.want(n, key, "a single value")
 		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
 			d.problem(key, "%v", err)
+		} else if v.Type() == reflect.TypeFor[Duration]() && v.Int() == 0 {
+			d.zero(key)
 		}
 		return
 	}
@@ -132,8 +134,23 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 			return
 		}
 		v.SetInt(i)
+		if i == 0 {
+			d.zero(key)
+		}
 	default:
 		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
+	}
+}
+
+// zero notes that a key is 0 which would then have its default without a word. Who writes 0 wishes for none, or for no limit.
+func (d *decoder) zero(key string) {
+	ofSource, limit := strings.HasPrefix(key, "configSources["), strings.HasPrefix(key, "limits.")
+	switch last := key[strings.LastIndexByte(key, '.')+1:]; {
+	case ofSource && (last == "precedence" || last == "priority" || last == "min"): // which may well be
+	case limit && last != "refusalDelay":
+		d.problem(key, "0 is not a limit; leave the key out for the default, or write a negative number for none")
+	case ofSource, limit, key == "pacing.most", key == "debounce.max":
+		d.problem(key, "want more than 0; leave the key out for the default")
 	}
 }
 

@@ -78,14 +78,16 @@ func (f *serveFlags) config() (*config.Config, error) {
 	if err == nil {
 		if f.xds != "" {
 			cfg.Listen.XDS = f.xds
+			delete(cfg.Places, "listen.xds")
 		}
 		if f.admin != "" {
 			cfg.Listen.Admin = f.admin
+			delete(cfg.Places, "listen.admin")
 		}
 		if f.state != "" {
 			cfg.StateDir = f.state
 		}
-		if f.xds != "" || f.admin != "" {
+		if f.xds != "" || f.admin != "" || f.state != "" {
 			cfg, err = config.New("command line", *cfg)
 		}
 	}

@@ -222,6 +222,13 @@ func TestPortInUse(t *testing.T) {
 	assert.Equal(t, result{1, "", "error: listen.xds: " + taken + " is in use by another program\n"}, got)
 	got = command(t, "serve", "--config-source", "fs://"+dir, "--listen", "127.0.0.1:0", "--admin", taken)
 	assert.Equal(t, result{1, "", "error: listen.admin: " + taken + " is in use by another program\n"}, got)
+
+	file := dir + "/t.yaml"
+	write(t, file, "stateDir: off\nlisten:\n  xds: '"+taken+"'\n  admin: 127.0.0.1:0\nconfigSources: [{address: 'fs://./rules'}]\n")
+	got = command(t, "serve", "-c", file)
+	assert.Equal(t, result{1, "", "error: " + file + ":3:8: listen.xds: " + taken + " is in use by another program\n"}, got)
+	got = command(t, "serve", "-c", file, "--listen", taken)
+	assert.Equal(t, result{1, "", "error: listen.xds: " + taken + " is in use by another program\n"}, got)
 }
 
 // TestShutdown holds the program to a clean end within 5 seconds of SIGTERM, with clients connected that do not let go.

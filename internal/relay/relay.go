@@ -79,7 +79,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	r, err := assemble(cfg, state, opts)
 	if err == nil {
 		r.started = started
-		err = r.listen(ctx, cfg.Listen)
+		err = r.listen(ctx, cfg)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
@@ -137,17 +137,20 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 }
 
 // listen opens both ports, before anything runs: a port that is taken is known at once.
-func (r *Relay) listen(ctx context.Context, l config.Listen) (err error) {
-	if r.xdsListener, err = listenOn(ctx, "listen.xds", l.XDS); err != nil {
+func (r *Relay) listen(ctx context.Context, cfg *config.Config) (err error) {
+	if r.xdsListener, err = listenOn(ctx, cfg, "listen.xds", cfg.Listen.XDS); err != nil {
 		return err
 	}
-	if r.adminListener, err = listenOn(ctx, "listen.admin", l.Admin); err != nil {
+	if r.adminListener, err = listenOn(ctx, cfg, "listen.admin", cfg.Listen.Admin); err != nil {
 		return errors.Join(err, r.xdsListener.Close())
 	}
 	return nil
 }
 
-func listenOn(ctx context.Context, key, address string) (net.Listener, error) {
+func listenOn(ctx context.Context, cfg *config.Config, key, address string) (net.Listener, error) {
+	if place, ok := cfg.Places[key]; ok {
+		key = place + ": " + key
+	}
 	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s: %s is in use by another program", key, address)
