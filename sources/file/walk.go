@@ -49,9 +49,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 		dirs: make(map[string]*dir), links: make(map[string]bool),
 	}
 	watch.renew()
-	for p := range paths {
-		watch.prune(p)
-	}
+	watch.prune(paths)
 	real, fi, err := w.enterRoot()
 	if err != nil {
 		return sighting{}, err
@@ -60,7 +58,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 	if fi.Mode().IsRegular() {
 		w.seen.single = true
 		w.file(filepath.Base(root), fi)
-		watch.forget("", w.isDir, w.isLink)
+		watch.forget(map[string]bool{"": true}, w.isDir, w.isLink)
 		return w.seen, nil
 	}
 	w.dirs[""] = &dir{real: real}
@@ -74,9 +72,7 @@ func look(ctx context.Context, d disk, root string, watch *watcher, paths map[st
 			}
 		}
 	}
-	for p := range paths {
-		watch.forget(p, w.isDir, w.isLink)
-	}
+	watch.forget(paths, w.isDir, w.isLink)
 	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
 }
 

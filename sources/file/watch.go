@@ -209,41 +209,56 @@ func (w *watcher) hang(path string, anchors []anchor) (news bool) {
 	return true
 }
 
-// forget stops watching for path and everything below it, but for the directories and the links that are still there.
-func (w *watcher) forget(path string, isDir, isLink func(path string) bool) {
-	if _, ok := w.dirs[path]; !ok {
-		if !isLink(path) {
-			w.hang(path, nil)
+// forget stops watching for paths and everything below them, but for the directories and the links that are still there.
+func (w *watcher) forget(paths map[string]bool, isDir, isLink func(path string) bool) {
+	dirs := w.directories(paths)
+	for p := range paths {
+		if !dirs[p] && !isLink(p) {
+			w.hang(p, nil)
 		}
+	}
+	if len(dirs) == 0 {
 		return
 	}
 	for p := range w.dirs {
-		if within(p, path) && !isDir(p) {
+		if covered(dirs, p) && !isDir(p) {
 			w.leave(p)
 		}
 	}
 	for p := range w.anchors {
-		if within(p, path) && !isLink(p) {
+		if covered(dirs, p) && !isLink(p) {
 			w.hang(p, nil)
 		}
 	}
 }
 
-// prune drops the watches of directories at path and below that are not there any more, or are others now; for the root,
+// directories returns those of paths that are watched as directories. What is below them is found in one pass, however many they are.
+func (w *watcher) directories(paths map[string]bool) map[string]bool {
+	dirs := make(map[string]bool)
+	for p := range paths {
+		if _, ok := w.dirs[p]; ok {
+			dirs[p] = true
+		}
+	}
+	return dirs
+}
+
+// prune drops the watches of directories at paths and below that are not there any more, or are others now; for the root,
 // those of all directories. A directory that was renamed is still watched, under its old name; were it not dropped, then
 // adding its new name would only refresh that watch.
-func (w *watcher) prune(path string) {
-	if path == "" {
+func (w *watcher) prune(paths map[string]bool) {
+	if _, all := paths[""]; all {
 		for real := range w.ids {
 			w.check(real)
 		}
 		return
 	}
-	if _, ok := w.dirs[path]; !ok {
+	dirs := w.directories(paths)
+	if len(dirs) == 0 {
 		return
 	}
 	for p, real := range w.dirs {
-		if within(p, path) {
+		if covered(dirs, p) {
 			w.check(real)
 		}
 	}
