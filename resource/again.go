@@ -32,11 +32,11 @@ func DecodeAgain(path string, data []byte, opts Options, earlier *Decoded) ([]Do
 	f.parts = make(map[[16]byte]part)
 	next := &Decoded{path: f.path, opts: f.opts, parts: f.parts}
 	docs := f.decode(data)
-	next.size = len(docs)
+	next.size = len(docs) + len(f.parts)
 	return docs, next
 }
 
-// Size is how many documents are known.
+// Size is how many documents are known, and parts of the text: it may have many of which there is nothing to say.
 func (d *Decoded) Size() int { return d.size }
 
 // contentOf identifies the text of a chunk.

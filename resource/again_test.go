@@ -96,3 +96,13 @@ func TestDecodeAgainCounts(t *testing.T) {
 		require.Equal(t, fresh.budget.objects.Load(), again.budget.objects.Load(), text)
 	}
 }
+
+// What is known of a text counts by its parts as well, of which there may be many without a document.
+func TestSizeOfWhatIsKnown(t *testing.T) {
+	var text strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: List\nmetadata: {name: l%d}\nitems: []\n", i)
+	}
+	docs, known := DecodeAgain("x.yaml", []byte(text.String()), Options{}, new(Decoded))
+	require.Equal(t, len(docs)+1000, known.Size())
+}

@@ -14,6 +14,7 @@ const (
 	maxProblems     = 20      // reported of one document
 	maxDepth        = 200     // of nesting in a document; Istio's own types go no deeper than 20
 	maxLists        = 3       // of lists within lists
+	maxMerges       = 32      // of merge keys within what is merged, each of which costs as much as all that it merges
 
 	// What may be reached through aliases, in the unit of budget.spend: a number, and so many times the length of the text.
 	maxAliased      = 4 << 20
@@ -27,6 +28,7 @@ var (
 	errTooDeep   = fmt.Errorf("nested deeper than %d levels", maxDepth)
 	errAliased   = errors.New("aliases (*name) stand for too much")
 	errObjects   = fmt.Errorf("more than %d objects in one text", maxObjects)
+	errTooMerged = fmt.Errorf("merge keys (<<) within merge keys, more than %d deep", maxMerges)
 	errTooNested = errors.New("lists within lists within lists")
 )
 

@@ -82,6 +82,28 @@ func TestBudgetLeavesNeighbours(t *testing.T) {
 	}
 }
 
+// Each merge key costs as much as all that it merges, so how deep they are nested is bounded, well above what people write.
+func TestMergeKeysWithinMergeKeys(t *testing.T) {
+	nested := func(n int) string {
+		labels, keys := "{z: z}", strings.Builder{}
+		for i := range 100 {
+			fmt.Fprintf(&keys, ", k%d: v", i)
+		}
+		for range n {
+			labels = "{<<: " + labels + keys.String() + "}"
+		}
+		return "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: a, labels: " + labels + "}\n"
+	}
+	docs := Decode("x.yaml", []byte(nested(maxMerges)), Options{})
+	require.Empty(t, docs[0].Errors)
+	require.Len(t, docs[0].Resource.Meta().Labels, 101)
+	for _, n := range []int{maxMerges + 1, 190} {
+		docs = Decode("x.yaml", []byte(nested(n)), Options{})
+		require.Len(t, docs[0].Errors, 1)
+		require.ErrorContains(t, docs[0].Errors, "merge keys (<<) within merge keys, more than 32 deep")
+	}
+}
+
 func TestBudgetOfBytes(t *testing.T) {
 	text := fmt.Sprintf(service, "one")
 	docs := Decode("x.yaml", []byte(text), Options{MaxBytes: len(text) - 1})

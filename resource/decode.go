@@ -305,6 +305,7 @@ type decoder struct {
 	errs, warns Errors
 	at          []step // the path of the field at hand
 	aliases     int    // aliases that the field at hand is within
+	merges      int    // the same of merge keys
 }
 
 // object decodes what the envelope holds.
@@ -517,6 +518,12 @@ func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
 // merge appends to content the entries of value, a mapping or a list of them, whose keys are not in own, as YAML 1.1's
 // merge key says.
 func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *yaml.Node) []*yaml.Node {
+	if d.merges == maxMerges {
+		d.fail(value, "%w", errTooMerged)
+		return content
+	}
+	d.merges++
+	defer func() { d.merges-- }()
 	sources := []*yaml.Node{value}
 	if v := deref(value); v.Kind == yaml.SequenceNode {
 		sources = v.Content
