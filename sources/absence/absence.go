@@ -87,15 +87,6 @@ func (r Reading[T]) Settle(before []Known[T], compare func(a, b T) int, at time.
 	return after, held
 }
 
-// Settle is a Reading's, of one that knows only what is listed and what stays for now.
-func Settle[T any](before []Known[T], now []T, compare func(a, b T) int, stays func(Known[T]) bool, at time.Time) (after []Known[T], held int) {
-	r := Reading[T]{Unsaid: func(T) Judgement { return Missing }, InDoubt: stays}
-	for _, one := range now {
-		r.Said = append(r.Said, Said[T]{one, Listed})
-	}
-	return r.Settle(before, compare, at)
-}
-
 // Suspicion is a time in which what a registry does not list need not have gone: it was away, and those that are registered do so anew.
 type Suspicion struct{ From, Until time.Time }
 

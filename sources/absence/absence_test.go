@@ -2,6 +2,7 @@ package absence
 
 import (
 	"cmp"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,14 +29,14 @@ func TestSettle(t *testing.T) {
 		"nothing is listed, some in doubt": {nil, "ac", []Known[string]{before[0], before[2]}, 2},
 		"new ones around one in doubt":     {[]string{"0", "d"}, "b", []Known[string]{{"0", after(9)}, before[1], {"d", after(9)}}, 1},
 	} {
-		got, held := Settle(before, c.now, cmp.Compare[string], func(k Known[string]) bool {
-			for _, s := range c.stays {
-				if k.Of == string(s) {
-					return true
-				}
-			}
-			return false
-		}, after(9))
+		r := Reading[string]{
+			Unsaid:  func(string) Judgement { return Missing },
+			InDoubt: func(k Known[string]) bool { return strings.Contains(c.stays, k.Of) },
+		}
+		for _, one := range c.now {
+			r.Said = append(r.Said, Said[string]{one, Listed})
+		}
+		got, held := r.Settle(before, cmp.Compare[string], after(9))
 		assert.Equal(t, c.want, got, name)
 		assert.Equal(t, c.held, held, name)
 	}
