@@ -112,9 +112,9 @@ var declared = map[protoreflect.FullName]declaration{
 		translated: "serverCertificate privateKey", meaningless: map[string]string{"caCertificates": "clients are verified by those of the server"},
 	},
 	"istio.networking.v1alpha3.HTTPRoute": {
-		translated:  "name match route redirect directResponse rewrite timeout retries fault mirror mirrors mirrorPercent mirrorPercentage corsPolicy headers",
-		unsupported: map[string]string{"delegate": "a route with one has no destination: requests get 503"},
+		translated: "name match route redirect directResponse delegate rewrite timeout retries fault mirror mirrors mirrorPercent mirrorPercentage corsPolicy headers",
 	},
+	"istio.networking.v1alpha3.Delegate": {translated: "name namespace"},
 	"istio.networking.v1alpha3.HTTPMatchRequest": {
 		translated: "name uri scheme method authority headers port sourceLabels gateways queryParams ignoreUriCase withoutHeaders sourceNamespace statPrefix",
 	},
@@ -154,7 +154,24 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	if !served {
 		return nil
 	}
-	return WithoutEffect(r)
+	return append(WithoutEffect(r), c.undelegated(r)...)
+}
+
+// undelegated returns which routes of a VirtualService are delegated to one that is not there, or is none that can be delegated to.
+func (c *Catalog) undelegated(r *resource.Resource) (fields []string) {
+	spec, err := specOf[*networking.VirtualService](r)
+	if err != nil || len(spec.GetHosts()) == 0 {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for i, h := range spec.GetHttp() {
+		if d := h.GetDelegate(); d != nil && c.mesh.delegate(d, r.Key().Namespace) == nil {
+			fields = append(fields, fmt.Sprintf("spec.http[%d].delegate has no effect on Envoys: there is no VirtualService %s without hosts that is exported here: the route is left out",
+				i, delegateOf(d, r.Key().Namespace)))
+		}
+	}
+	return fields
 }
 
 // WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
@@ -180,6 +197,12 @@ func without(spec proto.Message) (fields []string) {
 func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	d := declared[m.Descriptor().FullName()]
 	switch m := m.Interface().(type) {
+	case *networking.VirtualService:
+		for i, h := range m.GetHttp() {
+			if h.GetDelegate() != nil && len(m.GetHosts()) == 0 {
+				found(fmt.Sprintf("%s.http[%d].delegate", at, i), "what is delegated is not delegated any further: the route is left out")
+			}
+		}
 	case *networking.Server:
 		if kind, why := kindOf(m); kind == serverUnknown {
 			found(at, why)

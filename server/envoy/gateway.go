@@ -214,8 +214,7 @@ func (m *mesh) onGateways(host string, p profile) *view {
 	}
 	add := func(r *rule[*networking.VirtualService]) {
 		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) }) {
-			v.bound = append(v.bound, r)
-			m.describe(&from, v, r, p)
+			v.bound = append(v.bound, m.describe(&from, v, r, p))
 		}
 	}
 	if host == gatewayUnit {

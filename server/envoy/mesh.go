@@ -77,6 +77,7 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 	case resource.VirtualService:
 		spec, err := specOf[*networking.VirtualService](r)
 		m.touch(m.virtuals.set(key, virtualService(r, spec)), touched)
+		touched[delegatePrefix+key.FullName()] = struct{}{}
 		return err
 	}
 	return nil
@@ -107,6 +108,9 @@ func (m *mesh) touchOthers(touched map[string]struct{}) {
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.virtuals.leads[host] {
 			m.touch(r.hosts, touched)
+			for _, root := range m.virtuals.leads[delegatePrefix+r.key.FullName()] {
+				m.touch(root.hosts, touched)
+			}
 		}
 		for wildcard := range m.virtuals.of(host) {
 			touched[wildcard] = struct{}{}

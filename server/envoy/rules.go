@@ -165,6 +165,11 @@ func virtualService(r *resource.Resource, spec *networking.VirtualService) *rule
 	for d := range destinations(spec) {
 		v.leadsTo = append(v.leadsTo, wholeName(d.GetHost(), namespace))
 	}
+	for _, h := range spec.GetHttp() {
+		if to := delegateOf(h.GetDelegate(), namespace); to != "" {
+			v.leadsTo = append(v.leadsTo, delegatePrefix+to)
+		}
+	}
 	gateways := gatewaysOf(spec.GetGateways(), namespace)
 	for _, name := range gateways {
 		v.leadsTo = append(v.leadsTo, gatewayPrefix+name)

@@ -46,7 +46,7 @@ func (m *mesh) view(host string, p profile) *view {
 	var from strings.Builder
 	m.describeService(&from, v, p)
 	if v.virtual != nil {
-		m.describe(&from, v, v.virtual, p)
+		v.virtual = m.describe(&from, v, v.virtual, p)
 	}
 	v.from = from.String()
 	return v
@@ -67,10 +67,16 @@ func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
 	}
 }
 
-// describe adds the services to which a VirtualService leads, and of what all of that was made.
-func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile) {
+// describe returns a VirtualService with what it delegates, and adds the services to which it leads, and of what all of that was made.
+func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile) *rule[*networking.VirtualService] {
 	from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
-	for _, to := range r.leadsTo {
+	leadsTo := r.leadsTo
+	for _, d := range m.delegates(r) {
+		from.WriteString(d.key.FullName() + "\x00" + d.version + "\x00")
+		leadsTo = append(slices.Clip(leadsTo), d.leadsTo...)
+	}
+	whole := m.whole(r)
+	for _, to := range leadsTo {
 		s := m.service(to, p.namespace)
 		if s == nil {
 			continue
@@ -82,9 +88,10 @@ func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.Virt
 		v.targets[to] = t
 		fmt.Fprint(from, to, "\x00", t.ports, t.policy.from)
 	}
-	if tellsApart(r.spec) {
+	if tellsApart(whole.spec) {
 		from.WriteString(p.labels + "\x01" + p.namespace)
 	}
+	return whole
 }
 
 // matchesSome says whether a wildcard stands for a host that there is: its routes are then with that.

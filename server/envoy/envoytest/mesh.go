@@ -198,8 +198,18 @@ func (m *Mesh) routes() *networking.VirtualService {
 	if m.one(4) {
 		v.ExportTo = []string{m.pick(".", "*", "shop")}
 	}
+	if m.one(4) { // one to which others delegate
+		v.Hosts, v.Gateways = nil, nil
+	}
 	for range 1 + m.rand.IntN(2) {
-		v.Http = append(v.Http, m.route())
+		r := m.route()
+		if m.one(4) {
+			r = &networking.HTTPRoute{Match: r.GetMatch(), Delegate: &networking.Delegate{Name: m.pick("a", "b", "c", "d"), Namespace: m.pick("", "shop")}}
+		}
+		v.Http = append(v.Http, r)
+	}
+	if len(v.GetHosts()) == 0 {
+		return v
 	}
 	if m.one(3) {
 		r := &networking.TCPRoute{Route: m.destinations()}

@@ -1,0 +1,91 @@
+package envoy
+
+import (
+	"log/slog"
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+func virtual(t *testing.T, name string, spec *networking.VirtualService) *resource.Resource {
+	t.Helper()
+	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: name}}, spec)
+	require.NoError(t, err)
+	return r
+}
+
+func prefix(p string) []*networking.HTTPMatchRequest {
+	return []*networking.HTTPMatchRequest{{Uri: &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: p}}}}
+}
+
+// Routes of a delegate stand where they are delegated, for the requests of both; circles and what is not there are named, and the rest goes on.
+func TestDelegates(t *testing.T) {
+	answer := func(status uint32, match []*networking.HTTPMatchRequest) *networking.HTTPRoute {
+		return &networking.HTTPRoute{Match: match, DirectResponse: &networking.HTTPDirectResponse{Status: status}}
+	}
+	to := func(name, p string) *networking.HTTPRoute {
+		return &networking.HTTPRoute{Match: prefix(p), Delegate: &networking.Delegate{Name: name}}
+	}
+	var table memstore.Table
+	root := virtual(t, "root", &networking.VirtualService{Hosts: []string{"a.internal"}, Http: []*networking.HTTPRoute{
+		to("team", "/team"), to("lost", "/lost"), answer(204, nil),
+	}})
+	team := func(status uint32) *resource.Resource {
+		return virtual(t, "team", &networking.VirtualService{Http: []*networking.HTTPRoute{
+			answer(status, prefix("/team/x")), answer(404, prefix("/elsewhere")), to("root", "/team/circle"), answer(203, nil),
+		}})
+	}
+	table.Apply([]*resource.Resource{root, team(201)}, nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	routes := func() map[string]uint32 {
+		got := make(map[string]uint32)
+		for _, v := range dump(t, c, nodes[0])[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
+			for _, r := range v.GetRoutes() {
+				if r.GetDirectResponse() != nil {
+					got[r.GetMatch().GetPrefix()] = r.GetDirectResponse().GetStatus()
+				}
+			}
+		}
+		return got
+	}
+	require.Equal(t, map[string]uint32{"/team/x": 201, "/team": 203, "/": 204}, routes())
+	since := table.Snapshot().Revision()
+	table.Apply([]*resource.Resource{team(202)}, nil)
+	keys, snap, ok := table.Changes(since)
+	require.True(t, ok)
+	c.update(keys, snap, true, true)
+	require.Equal(t, map[string]uint32{"/team/x": 202, "/team": 203, "/": 204}, routes())
+
+	require.Equal(t, []string{
+		"spec.http[1].delegate has no effect on Envoys: there is no VirtualService default/lost without hosts that is exported here: the route is left out",
+	}, c.WithoutEffect(root))
+	require.Equal(t, []string{
+		"spec.http[2].delegate has no effect on Envoys: what is delegated is not delegated any further: the route is left out",
+	}, c.WithoutEffect(team(202)))
+}
+
+// The conditions of a delegate must lie within those of the one that delegates.
+func TestNarrowed(t *testing.T) {
+	exact := func(s string) *networking.StringMatch {
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: s}}
+	}
+	root := prefix("/a")[0]
+	root.Headers, root.Name = map[string]*networking.StringMatch{"x": exact("1")}, "root"
+	both := narrowed(root, &networking.HTTPMatchRequest{Name: "of", Uri: exact("/a/b"), Headers: map[string]*networking.StringMatch{"y": exact("2")}, Port: 80})
+	require.Equal(t, "/a/b", both.GetUri().GetExact())
+	require.Len(t, both.GetHeaders(), 2)
+	require.Equal(t, "root-of", both.GetName())
+	require.Equal(t, uint32(80), both.GetPort())
+	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Uri: exact("/b")}))
+	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Headers: map[string]*networking.StringMatch{"x": exact("2")}}))
+	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{IgnoreUriCase: true}))
+	require.NotNil(t, narrowed(root, prefix("/a/c")[0]))
+	require.Len(t, root.GetHeaders(), 1, "it was not changed")
+}
