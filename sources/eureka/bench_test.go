@@ -24,6 +24,10 @@ func (s still) All(context.Context, string) (*client.Reply, error) { return s.al
 
 func (s still) Changes(context.Context, string) (*client.Reply, error) { return s.changes, nil }
 
+func (s still) One(context.Context, string, wire.Key) (*client.Reply, error) {
+	return &client.Reply{Answer: &wire.Answer{}}, nil
+}
+
 // many is a server with n instances of orders, ten each of as many services.
 func many(n int) still {
 	a := &wire.Answer{Version: 1, Hash: fmt.Sprintf("UP_%d_", n)}

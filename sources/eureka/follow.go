@@ -20,6 +20,7 @@ type asker interface {
 	Servers() []string
 	All(ctx context.Context, server string) (*client.Reply, error)
 	Changes(ctx context.Context, server string) (*client.Reply, error)
+	One(ctx context.Context, server string, key wire.Key) (*client.Reply, error)
 }
 
 // follower follows one server of several, and goes to another one when that fails.
@@ -28,6 +29,8 @@ type follower struct {
 	counts   *counts
 	again    time.Duration // how soon everything is read again because of changes that do not fit
 	patience time.Duration // for servers that do not answer while another one has
+	now      func() time.Time
+	hold     time.Duration // for which what another server had counts while that does not answer
 
 	server  string // that is followed; empty if none is
 	view    view.View
@@ -37,10 +40,14 @@ type follower struct {
 	mute    int  // how often, in a row, it told everything and failed to tell changes
 	outage  bool // no server has answered since the last reading
 	readAll time.Time
+
+	elsewhere map[wire.Key]known // what the server that is followed lost, and another one hears of
+	asked     time.Time          // when they were asked for it
+	parted    bool               // there is more of it since the servers were compared
 }
 
 func newFollower(a asker, c *counts, interval time.Duration, marks view.Marks) *follower {
-	return &follower{asker: a, counts: c, again: 2 * interval, patience: 2 * time.Second, marks: marks, outage: true}
+	return &follower{asker: a, counts: c, again: 2 * interval, patience: 2 * time.Second, now: time.Now, marks: marks, outage: true}
 }
 
 // reading is what there is after a server was asked.
@@ -50,7 +57,8 @@ type reading struct {
 	outage    bool // there was a time before this one in which nothing could be read
 	unchanged bool // it is the reading before
 	deleted   []wire.Instance
-	ahead     time.Duration // by which the clock of the server is ahead
+	elsewhere []wire.Instance // that another server lists, and counts as if this one did
+	ahead     time.Duration   // by which the clock of the server is ahead
 	nameless  int
 	why       error
 }
@@ -59,8 +67,22 @@ type reading struct {
 const mutes = 3
 
 // next asks for what is new. Everything is read at the start, when a server was lost, when changes are not told or do not fit what is known, and when all
-// says so; then the servers are compared, and the first one is followed that lists about as much as any.
+// says so; then the servers are compared, and the first one is followed that lists about as much as any. What is not listed any more is asked for elsewhere.
 func (f *follower) next(ctx context.Context, all bool) (reading, error) {
+	before := f.view
+	all = all || f.parted && time.Since(f.readAll) >= f.again
+	r, err := f.read(ctx, all)
+	if err != nil {
+		return reading{}, err
+	}
+	f.parted = f.parted && !all
+	if err := f.askElsewhere(ctx, before, &r); err != nil {
+		return reading{}, err
+	}
+	return r, ctx.Err()
+}
+
+func (f *follower) read(ctx context.Context, all bool) (reading, error) {
 	if f.server != "" && !all {
 		r, done, err := f.follow(ctx)
 		if done {
@@ -189,8 +211,8 @@ func (f *follower) everything(ctx context.Context, anew bool) (reading, error) {
 	return f.reading(last, same), nil
 }
 
-// known is by what the server that is followed is known again.
-func (f *follower) known() view.Marks { return f.marks.In(f.view).Oldest() }
+// signs are by what the server that is followed is known again.
+func (f *follower) signs() view.Marks { return f.marks.In(f.view).Oldest() }
 
 // choose asks all servers at once, and returns the first one that lists about as much as any: one that was started a moment ago lists nothing, until its peers
 // or the instances have told it. Who does not answer is not waited for when another one has.

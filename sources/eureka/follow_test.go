@@ -12,6 +12,7 @@ import (
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/eurekatest"
 	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
 )
 
 // cluster are servers, and one who follows them, the first most gladly.
@@ -69,6 +70,9 @@ func (c *cluster) read(all bool) string {
 		if is.is {
 			text += is.what
 		}
+	}
+	for _, i := range r.elsewhere {
+		text += " elsewhere:" + i.ID
 	}
 	if len(r.deleted) > 0 {
 		text += fmt.Sprintf(" -%s", r.deleted[0].ID)
@@ -243,6 +247,10 @@ func (b *balancer) Servers() []string { return []string{"balancer"} }
 
 func (b *balancer) All(ctx context.Context, _ string) (*client.Reply, error) {
 	return b.asker.All(ctx, b.now.Host())
+}
+
+func (b *balancer) One(ctx context.Context, _ string, key wire.Key) (*client.Reply, error) {
+	return b.asker.One(ctx, b.now.Host(), key)
 }
 
 func (b *balancer) Changes(ctx context.Context, _ string) (*client.Reply, error) {

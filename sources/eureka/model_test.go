@@ -20,7 +20,7 @@ import (
 )
 
 // The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed and come back
-// empty, cannot be reached by us, answer from caches, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
+// empty, cannot be reached by us or (one of two that knows no more than the other) by instances, answer from caches, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
 // lives and was believed is believed at each moment, and after a rest what is believed is who lives.
 
 const (
@@ -35,6 +35,8 @@ type modelServer struct {
 	name    string
 	up      bool
 	cut     bool // for us
+	parted  bool // from instances
+	heard   int  // since when they reach it
 	silent  bool // it tells no changes
 	has     map[string]wire.Instance
 	renewed map[string]int
@@ -44,8 +46,8 @@ type modelServer struct {
 	asked   [2]int           // when they were made
 }
 
-func (s *modelServer) start() {
-	s.up, s.version = true, 0
+func (s *modelServer) start(now int) {
+	s.up, s.heard, s.version = true, now, 0
 	s.has, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
 	s.answers = [2]*client.Reply{}
 }
@@ -99,15 +101,16 @@ func (m *model) remove(s *modelServer, ip string) {
 		return
 	}
 	i.Action, i.Evicted, i.Updated = wire.Deleted, m.tick(), m.ms
+	i.Expires = start.Add(time.Duration(s.renewed[ip]+modelLease) * time.Second).UnixMilli()
 	s.changes[ip] = i
 	delete(s.has, ip)
 	s.version++
 }
 
-// each calls f with every server that is up.
+// each calls f with every server that instances reach.
 func (m *model) each(f func(*modelServer)) {
 	for _, s := range m.servers {
-		if s.up {
+		if s.up && !s.parted {
 			f(s)
 		}
 	}
@@ -125,6 +128,11 @@ func (m *model) beat() {
 			}
 			s.renewed[ip] = m.now
 		}
+	})
+	for _, s := range m.servers {
+		if !s.up {
+			continue
+		}
 		for _, ip := range slices.Sorted(maps.Keys(s.has)) {
 			if m.now-s.renewed[ip] > modelLease {
 				m.remove(s, ip)
@@ -135,7 +143,7 @@ func (m *model) beat() {
 				delete(s.changes, ip)
 			}
 		}
-	})
+	}
 }
 
 func (m *model) Servers() []string { return []string{"a", "b"} }
@@ -145,6 +153,19 @@ var errModel = errors.New("away")
 func (m *model) All(_ context.Context, name string) (*client.Reply, error) { return m.ask(name, 0) }
 
 func (m *model) Changes(_ context.Context, name string) (*client.Reply, error) { return m.ask(name, 1) }
+
+func (m *model) One(_ context.Context, name string, key wire.Key) (*client.Reply, error) {
+	s := m.servers[slices.Index(m.Servers(), name)]
+	if !s.up || s.cut {
+		return nil, errModel
+	}
+	a := &wire.Answer{}
+	if i, there := s.has[key.ID]; there {
+		i.Expires = start.Add(time.Duration(s.renewed[key.ID]+modelLease) * time.Second).UnixMilli()
+		a.Instances = append(a.Instances, i)
+	}
+	return &client.Reply{Answer: a}, nil
+}
 
 func (m *model) ask(name string, what int) (*client.Reply, error) {
 	s := m.servers[slices.Index(m.Servers(), name)]
@@ -177,13 +198,14 @@ func (m *model) ask(name string, what int) (*client.Reply, error) {
 func (m *model) begin() {
 	marks, doubts := view.Marks{}, map[string]time.Time{}
 	var held []mapping.Service
+	var elsewhere []wire.Key
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(m.t, err)
 	if m.state != nil {
 		if marks = m.follower.marks; m.follower.view.Len() > 0 { // something was read
-			marks = m.follower.known()
+			marks = m.follower.signs()
 		}
-		doubts = m.state.doubts()
+		doubts, elsewhere = m.state.doubts(), m.follower.keys()
 		if of := m.state.services[orders]; of != nil {
 			one := mapping.Service{ID: orders.ID, Apps: of.apps, Port: of.port}
 			for _, k := range of.endpoints {
@@ -193,6 +215,8 @@ func (m *model) begin() {
 		}
 	}
 	m.follower = newFollower(m, newCounts(), 0, marks)
+	m.follower.now, m.follower.hold = m.at, m.settings.Hold
+	m.follower.recall(elsewhere)
 	m.state = newState(mapper, m.settings)
 	if held != nil {
 		m.state.restore(orders.ID, held, doubts)
@@ -235,7 +259,8 @@ func (m *model) read(all bool) {
 func (m *model) change() {
 	ip := fmt.Sprintf("10.0.0.%d", 1+m.r.IntN(6))
 	_, lives := m.living[ip]
-	s := m.servers[m.r.IntN(2)]
+	which := m.r.IntN(2)
+	s, other := m.servers[which], m.servers[1-which]
 	switch n := m.r.IntN(16); {
 	case n < 4 && !lives:
 		m.living[ip], m.born[ip] = true, m.now
@@ -248,20 +273,26 @@ func (m *model) change() {
 	case n == 5 && lives:
 		delete(m.living, ip)
 		m.note("%s is killed", ip)
-	case n == 6 && lives:
+	case n == 6 && lives && !s.parted && !other.parted:
 		m.living[ip] = !m.living[ip]
 		m.note("%s is in service: %t", ip, m.living[ip])
 		m.each(func(s *modelServer) { m.register(s, ip) })
-	case n == 7 && s.up:
+	case n == 7 && s.up && !other.parted:
 		s.up = false
 		m.note("%s is killed", s.name)
 	case n == 8 && !s.up:
-		s.start()
+		s.start(m.now)
 		s.silent = m.r.IntN(4) == 0
 		m.note("%s starts, and tells changes: %t", s.name, !s.silent)
-	case n == 9:
+	case n == 9 && !other.parted:
 		s.cut = !s.cut
 		m.note("%s is cut off: %t", s.name, s.cut)
+	case n == 10 && s.parted:
+		s.parted, s.heard = false, m.now
+		m.note("%s hears of instances", s.name)
+	case n == 10 && other.up && !other.cut && !other.parted && m.now-other.heard > modelBeat+modelCache:
+		s.parted = true
+		m.note("%s hears of no instance", s.name)
 	case n == 11:
 		m.note("tributary starts")
 		m.begin()
@@ -276,7 +307,7 @@ func TestModel(t *testing.T) {
 			servers:  []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
 		}
 		for _, s := range m.servers {
-			s.start()
+			s.start(0)
 		}
 		m.begin()
 		for range 200 {
@@ -286,8 +317,8 @@ func TestModel(t *testing.T) {
 			m.read(m.r.IntN(20) == 0)
 		}
 		for _, s := range m.servers { // a rest
-			if s.cut = false; !s.up {
-				s.start()
+			if s.cut, s.parted = false, false; !s.up {
+				s.start(m.now)
 			}
 		}
 		for range modelHold + 2*modelCache + modelLease + 2 {

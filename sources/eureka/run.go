@@ -17,6 +17,7 @@ import (
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
 )
 
 // run is one run of a source. All of it is owned by its loop.
@@ -43,6 +44,8 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r := &run{Source: s, sink: sink, state: newState(s.mapper, s.settings)}
 	known := r.recall()
 	r.follower = newFollower(s.client, s.counts, s.settings.Interval, known.Marks)
+	r.follower.hold = s.settings.Hold
+	r.follower.recall(known.Elsewhere)
 	recaller, _ := sink.(sources.Recaller)
 	for _, name := range sink.Groups() {
 		var held []mapping.Service
@@ -202,6 +205,9 @@ func (r *run) health() sources.Health {
 			problems = append(problems, fmt.Sprintf("and %d more instances", more))
 		}
 	}
+	if n := r.state.others; n > 0 {
+		problems = append(problems, fmt.Sprintf("%d instances expired at %s, and renew their leases at another server", n, r.follower.server))
+	}
 	if held := r.state.held(); held > 0 {
 		problems = append(problems, fmt.Sprintf("%d endpoints are not listed and stay for %s at most, as their server was started anew, or is another one", held,
 			r.settings.Hold))
@@ -219,6 +225,8 @@ func (r *run) health() sources.Health {
 type note struct {
 	Marks  view.Marks           `json:"marks"`
 	Doubts map[string]time.Time `json:"doubts,omitempty"`
+	// Elsewhere is what another server lists than the one that is followed.
+	Elsewhere []wire.Key `json:"elsewhere,omitempty"`
 }
 
 // recall returns what an earlier run kept. Without it, we know as much as the first time.
@@ -239,7 +247,7 @@ func (r *run) keep() {
 		return
 	}
 	r.settled = r.state.settled
-	text, err := json.Marshal(note{Marks: r.follower.known(), Doubts: r.state.doubts()})
+	text, err := json.Marshal(note{Marks: r.follower.signs(), Doubts: r.state.doubts(), Elsewhere: r.follower.keys()})
 	if err == nil && !bytes.Equal(text, r.kept) { // texts, numbers and times can be encoded
 		r.kept = text
 		keeper.Keep(text)

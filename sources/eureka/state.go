@@ -31,6 +31,7 @@ type state struct {
 	settled int       // counts how often it was decided what is believed
 	news    news      // of the last reading
 	next    time.Time // when it has to be decided again
+	others  int       // instances that only another server lists than the one that is followed
 	out     []string  // instances that are left out, and why
 
 	restored places // what an earlier run published at each place
@@ -110,7 +111,7 @@ func (s *state) take(r reading, at time.Time) {
 		s.memory++
 		s.before = cmp.Or(s.read, at)
 	}
-	s.read, s.whole = at, r.view.Whole()
+	s.read, s.whole, s.others = at, r.view.Whole(), len(r.elsewhere)
 	if r.outage && !r.same {
 		s.wait(at)
 	}
@@ -157,7 +158,7 @@ func (s *state) list(r reading) {
 		s.out = append(s.out, fmt.Sprintf("%s cannot be read: %v", key, broken[key]))
 	}
 	var instances []wire.Instance
-	for _, i := range r.view.Instances() {
+	for _, i := range append(r.view.Instances(), r.elsewhere...) {
 		switch {
 		case !s.selects(i.App):
 		case i.Broken != nil: // nothing was ever read of it
@@ -179,6 +180,10 @@ func (s *state) list(r reading) {
 		if s.mapper.Serves(i) {
 			is = absence.Listed
 		}
+		memory := s.memory
+		if !r.view.Lists(i.Key) {
+			memory = 0 // the server that is read has lost it, and its silence proves nothing
+		}
 		for _, o := range offers {
 			p, sp := port{o.ID, o.Secure}, spotOf(o.Endpoint)
 			of := s.services[p]
@@ -195,7 +200,7 @@ func (s *state) list(r reading) {
 				of.warnings = append(of.warnings, i.String()+": "+w)
 			}
 			if !s.news.places[sp][p] {
-				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, id: i.Key, memory: s.memory}, Is: is})
+				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, id: i.Key, memory: memory}, Is: is})
 				s.news.places.add(sp, p)
 			}
 		}
@@ -317,13 +322,17 @@ func (s *state) held() (n int) {
 	return n
 }
 
-// doubts are the endpoints that are not listed, and since when.
+// doubts are the endpoints that are not listed by the server that is followed, and since when.
 func (s *state) doubts() map[string]time.Time {
 	all := map[string]time.Time{}
 	for p, of := range s.services {
 		for _, k := range of.endpoints {
-			if !k.Of.since.IsZero() {
-				all[doubtKey(p, spotOf(k.Of.Endpoint))] = k.Of.since
+			since := k.Of.since
+			if since.IsZero() && k.Of.memory == 0 { // another server lists it than the one that is followed
+				since = s.read
+			}
+			if !since.IsZero() {
+				all[doubtKey(p, spotOf(k.Of.Endpoint))] = since
 			}
 		}
 	}

@@ -151,6 +151,21 @@ func TestInDoubt(t *testing.T) {
 	}
 }
 
+// TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt has an instance be listed by another server than the one that is read, whose silence proves nothing.
+func TestWhatOnlyAnotherServerListsIsInDoubtWithoutIt(t *testing.T) {
+	elsewhere := func(r *reading) { r.elsewhere = up("10.0.0.1") }
+	b := newBook(t)
+	b.takes(at(0), listing(up("10.0.0.1", "10.0.0.2"), anew), "10.0.0.1", "10.0.0.2")
+	b.takes(at(time.Second), listing(up("10.0.0.2"), elsewhere), "10.0.0.1", "10.0.0.2")
+	require.Equal(t, 1, b.others)
+	require.Zero(t, b.held())
+	require.Len(t, b.doubts(), 1, "the next run knows as much")
+	b.takes(at(time.Hour), listing(up("10.0.0.2"), elsewhere), "10.0.0.1", "10.0.0.2")
+	b.takes(at(time.Hour+time.Second), listing(up("10.0.0.2")), "10.0.0.1", "10.0.0.2")
+	require.Equal(t, 1, b.held())
+	b.takes(at(time.Hour+2*time.Second), listing(up("10.0.0.2"), gone("10.0.0.1", time.Hour+2*time.Second)), "10.0.0.2")
+}
+
 // TestAHoldDoesNotEndWhileNoServerIsThere has them go before those could register anew that are in doubt.
 func TestAHoldDoesNotEndWhileNoServerIsThere(t *testing.T) {
 	b := newBook(t)

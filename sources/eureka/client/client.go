@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ type TLS func(host string) (*tls.Config, error)
 var (
 	ErrDenied    = errors.New("the server refuses us")
 	ErrNoChanges = errors.New("the server does not tell changes")
+	errAbsent    = errors.New("404 Not Found")
 )
 
 // Bounds of one request.
@@ -47,7 +49,7 @@ type Client struct {
 func New(a Address, credentialsFile string, secure TLS) *Client {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{
-		DialContext: dialer.DialContext, ResponseHeaderTimeout: waitTimeout, MaxIdleConnsPerHost: 1, IdleConnTimeout: 5 * time.Minute,
+		DialContext: dialer.DialContext, ResponseHeaderTimeout: waitTimeout, MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Minute,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	c := &Client{address: a, credentialsFile: credentialsFile, scheme: "http", http: &http.Client{
@@ -87,22 +89,35 @@ type Reply struct {
 
 // All asks a server for all applications.
 func (c *Client) All(ctx context.Context, server string) (*Reply, error) {
-	return c.ask(ctx, server, "/apps")
+	return c.ask(ctx, server, "/apps", wire.Decode)
 }
 
 // Changes asks a server for what has changed in the last minutes. ErrNoChanges says that it does not tell, for whatever reason.
 func (c *Client) Changes(ctx context.Context, server string) (*Reply, error) {
-	return c.ask(ctx, server, "/apps/delta")
+	return c.ask(ctx, server, changes, wire.Decode)
 }
 
-func (c *Client) ask(ctx context.Context, server, path string) (*Reply, error) {
-	url := c.scheme + "://" + server + c.address.Path + path
-	fail := func(err error) (*Reply, error) { return nil, fmt.Errorf("GET %s: %w", url, err) }
+// One asks a server for one instance. The answer is not one of its cache, and has none if the server does not know that.
+func (c *Client) One(ctx context.Context, server string, key wire.Key) (*Reply, error) {
+	path := "/apps/" + url.PathEscape(key.App) + "/" + url.PathEscape(key.ID)
+	r, err := c.ask(ctx, server, path, func(body []byte) (*wire.Answer, error) { return wire.DecodeOne(key.App, body) })
+	if errors.Is(err, errAbsent) {
+		return &Reply{Answer: &wire.Answer{}}, nil
+	}
+	return r, err
+}
+
+// changes is the path of what has changed.
+const changes = "/apps/delta"
+
+func (c *Client) ask(ctx context.Context, server, path string, decode func([]byte) (*wire.Answer, error)) (*Reply, error) {
+	where := c.scheme + "://" + server + c.address.Path + path
+	fail := func(err error) (*Reply, error) { return nil, fmt.Errorf("GET %s: %w", where, err) }
 	user, password, err := c.credentials()
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where, http.NoBody)
 	if err != nil {
 		return fail(err)
 	}
@@ -116,7 +131,7 @@ func (c *Client) ask(ctx context.Context, server, path string) (*Reply, error) {
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
 	received := time.Now()
-	if err := refusal(response, path == "/apps/delta"); err != nil {
+	if err := refusal(response, path == changes); err != nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
 		return fail(err)
 	}
@@ -128,7 +143,7 @@ func (c *Client) ask(ctx context.Context, server, path string) (*Reply, error) {
 		return fail(fmt.Errorf("the answer has more than %d MiB", maxBody>>20))
 	}
 	r := &Reply{Sum: sha256.Sum256(body)}
-	if r.Answer, err = wire.Decode(body); err != nil {
+	if r.Answer, err = decode(body); err != nil {
 		return fail(err)
 	}
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
@@ -138,17 +153,19 @@ func (c *Client) ask(ctx context.Context, server, path string) (*Reply, error) {
 }
 
 // refusal returns what the status of a response means; nil if it is an answer.
-func refusal(response *http.Response, changes bool) error {
+func refusal(response *http.Response, ofChanges bool) error {
 	switch status := response.StatusCode; {
 	case status == http.StatusOK:
 		return nil
-	case changes && (status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
+	case ofChanges && (status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
 		return fmt.Errorf("%w: %s", ErrNoChanges, response.Status)
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s", ErrDenied, response.Status)
 	case status == http.StatusForbidden:
 		// A server of Netflix' that found no peer to learn from answers so for its first five minutes.
 		return fmt.Errorf("%w, or has just started: %s", ErrDenied, response.Status)
+	case status == http.StatusNotFound:
+		return fmt.Errorf("no answer of a Eureka: %w", errAbsent)
 	case status/100 == 3:
 		return fmt.Errorf("no answer of a Eureka: %s, to %q", response.Status, response.Header.Get("Location"))
 	}

@@ -15,6 +15,7 @@ import (
 	"tributary/adsc"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/eureka/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,6 +56,24 @@ func newClient(t *testing.T, address, credentialsFile string) *client.Client {
 	c := client.New(a, credentialsFile, nil)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// TestOne asks for single instances: one that is there, one that is not, and one of a server that does not tell.
+func TestOne(t *testing.T) {
+	server := eurekatest.Start(t)
+	server.Put("orders", eurekatest.Instance("a", "10.0.0.1", 80, nil))
+	c := newClient(t, server.Address(), "")
+	key := wire.Key{App: "ORDERS", ID: "a"}
+	r, err := c.One(t.Context(), server.Host(), key)
+	require.NoError(t, err)
+	require.Equal(t, key, r.Instances[0].Key)
+	require.Equal(t, "10.0.0.1", r.Instances[0].IP)
+	r, err = c.One(t.Context(), server.Host(), wire.Key{App: "ORDERS", ID: "b/c ?d"})
+	require.NoError(t, err)
+	require.Empty(t, r.Instances)
+	server.Answer("/apps/ORDERS/a", http.StatusForbidden)
+	_, err = c.One(t.Context(), server.Host(), key)
+	require.ErrorIs(t, err, client.ErrDenied)
 }
 
 // TestRefusals is the table of statuses: of all applications, and of changes.

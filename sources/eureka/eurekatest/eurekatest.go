@@ -171,16 +171,37 @@ func (s *Server) Put(app string, instance map[string]any) {
 	maps.Copy(i, instance)
 	at := fmt.Sprint(s.clock)
 	i["lastUpdatedTimestamp"], i["lastDirtyTimestamp"] = at, at
-	i["leaseInfo"] = map[string]any{"registrationTimestamp": s.clock - s.apart, "evictionTimestamp": 0}
+	i["leaseInfo"] = map[string]any{
+		"registrationTimestamp": s.clock - s.apart, "lastRenewalTimestamp": s.clock, "durationInSecs": leaseSeconds, "evictionTimestamp": 0,
+	}
 	k := key(app, fmt.Sprint(i["instanceId"]))
 	s.instances[k], s.changed[k] = i, true
 	delete(s.gone, k)
 	s.version++
 }
 
+// leaseSeconds is how long a lease lasts, in seconds.
+const leaseSeconds = 90
+
 func key(app, id string) string { return strings.ToUpper(app) + "/" + id }
 
-// Delete removes an instance.
+// Silence has the lease of an instance be over, and the server list it all the same, as it does to preserve itself.
+func (s *Server) Silence(app, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.instances[key(app, id)]; i != nil {
+		lease := i["leaseInfo"].(map[string]any)
+		lease["lastRenewalTimestamp"] = lease["lastRenewalTimestamp"].(int64) - 1000*(leaseSeconds+1)
+	}
+}
+
+// Expire removes an instance whose lease is over.
+func (s *Server) Expire(app, id string) {
+	s.Silence(app, id)
+	s.Delete(app, id)
+}
+
+// Delete removes an instance, which says so.
 func (s *Server) Delete(app, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,10 +236,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	s.requests[path]++
 	user, password, _ := r.BasicAuth()
 	status := s.status[path]
+	one := s.instances[strings.TrimPrefix(path, "/apps/")]
 	switch {
 	case s.user != "" && user+":"+password != s.user:
 		status = http.StatusUnauthorized
-	case status == 0 && (!ok || path != "/apps" && path != "/apps/delta"):
+	case status == 0 && (!ok || path != "/apps" && path != "/apps/delta" && one == nil):
 		status = http.StatusNotFound
 	}
 	if status != 0 {
@@ -232,6 +254,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if one != nil {
+		_ = json.NewEncoder(w).Encode(map[string]any{"instance": one})
+		return
+	}
 	_ = json.NewEncoder(w).Encode(s.listing(path == "/apps/delta"))
 }
 

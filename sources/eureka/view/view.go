@@ -89,6 +89,22 @@ func (v View) Instances() []wire.Instance {
 	return slices.SortedFunc(maps.Values(v.instances), func(a, b wire.Instance) int { return a.Compare(b.Key) })
 }
 
+// Lists reports whether it lists an instance.
+func (v View) Lists(key wire.Key) bool {
+	_, there := v.instances[key]
+	return there
+}
+
+// Without returns what it lists and another view does not, in no order.
+func (v View) Without(other View) (all []wire.Instance) {
+	for key, i := range v.instances {
+		if !other.Lists(key) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // Len is how many it lists.
 func (v View) Len() int { return len(v.instances) }
 

@@ -63,10 +63,14 @@ type Instance struct {
 	DataCenterZone      string // of Amazon
 	Metadata            map[string]string
 	Registered, Evicted int64 // when it came and went, by the clock of the server, in ms; 0 if it did not
+	Expires             int64 // when its lease ends unless it renews that before, by the clock of the server, in ms; 0 if that is not said
 	Updated             int64 // when the server last changed it, in ms
 	Dirty               int64 // when it last changed itself, by its own clock, in ms
 	Broken              error // why it cannot be read; then there is no more than a key, and what of the rest could be
 }
+
+// Renews reports whether an instance held its lease at a time, in ms: one that went then has said so itself, and did not expire.
+func (i Instance) Renews(at int64) bool { return at <= i.Expires }
 
 // Port is one of an instance.
 type Port struct {
@@ -110,6 +114,22 @@ func Decode(body []byte) (*Answer, error) {
 		}
 	}
 	a.order()
+	return a, nil
+}
+
+// DecodeOne reads an answer with one instance of an application.
+func DecodeOne(app string, body []byte) (*Answer, error) {
+	var doc struct {
+		Instance json.RawMessage `json:"instance"`
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return nil, fmt.Errorf("no answer of a Eureka: %w", err)
+	}
+	if doc.Instance == nil {
+		return nil, errors.New("no answer of a Eureka: it has no instance")
+	}
+	a := &Answer{}
+	a.add(app, doc.Instance)
 	return a, nil
 }
 
@@ -157,6 +177,8 @@ func decodeInstance(app string, raw json.RawMessage) (Instance, error) {
 		} `json:"dataCenterInfo"`
 		Lease struct {
 			Registered text `json:"registrationTimestamp"`
+			Renewed    text `json:"lastRenewalTimestamp"`
+			Seconds    text `json:"durationInSecs"`
 			Evicted    text `json:"evictionTimestamp"`
 		} `json:"leaseInfo"`
 		Updated text `json:"lastUpdatedTimestamp"`
@@ -170,6 +192,9 @@ func decodeInstance(app string, raw json.RawMessage) (Instance, error) {
 		VIP: string(doc.VIP), SecureVIP: string(doc.SecureVIP),
 		DataCenterZone: doc.DataCenter.Metadata["availability-zone"], Metadata: doc.Metadata,
 		Registered: doc.Lease.Registered.number(), Evicted: doc.Lease.Evicted.number(), Updated: doc.Updated.number(), Dirty: doc.Dirty.number(),
+	}
+	if renewed, seconds := doc.Lease.Renewed.number(), doc.Lease.Seconds.number(); renewed > 0 && seconds > 0 {
+		i.Expires = renewed + seconds*1000
 	}
 	var portErr, secureErr error
 	i.Port, portErr = decodePort("port", doc.Port, true)
