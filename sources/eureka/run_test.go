@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -108,7 +109,10 @@ func (s *shelf) runs(t *testing.T, server *eurekatest.Server, change ...func(*Se
 
 func (s *shelf) awaits(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 20*time.Second, time.Millisecond, "%s; it has %v, %v", what, s.has(t), s.health)
+	if !assert.Eventually(t, ok, 20*time.Second, time.Millisecond, what) {
+		state, message := s.state()
+		require.Fail(t, what, "it has %v, %v: %s", s.has(t), state, message)
+	}
 }
 
 func put(server *eurekatest.Server, app string, ips ...string) {
