@@ -65,3 +65,10 @@ func TestInNacosRulesCount(t *testing.T) {
 	s.Delete("DEFAULT_GROUP", "configurators:a.B::", "2")
 	b.awaitAll("a-b 10.0.0.5:20880*33")
 }
+
+// TestInNacosNothingIsRemoved has services that Nacos forgets a minute after the last instance went, and a day and more for which they are to stay.
+func TestInNacosNothingIsRemoved(t *testing.T) {
+	source, err := New("nacos://127.0.0.1:8848", Settings{KeepEmpty: 168 * time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, 168*time.Hour, source.settings.Grace)
+}
