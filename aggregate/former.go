@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"maps"
 	"slices"
 
 	"tributary/memstore"
@@ -12,6 +13,11 @@ import (
 func (v *View) told() (all []*said) {
 	for _, s := range v.sources {
 		all = append(all, s.said)
+	}
+	for _, s := range v.sources {
+		if s.synced {
+			delete(v.spoke, s.Name)
+		}
 	}
 	for _, f := range v.formers {
 		if !slices.ContainsFunc(v.sources, func(s *followed) bool { return s.synced && s.Name == f.Name }) {
@@ -30,10 +36,14 @@ func (v *View) retire(left []*said, old []*followed) {
 		unread[s.said] = !s.synced
 	}
 	v.formers = nil
+	spoke := make(map[string]bool)
 	known := make(map[resource.Key]bool)
 	for i, s := range left {
-		if unread[s] && slices.ContainsFunc(left[i+1:], func(o *said) bool { return o.Name == s.Name }) {
+		if unread[s] && (v.spoke[s.Name] || slices.ContainsFunc(left[i+1:], func(o *said) bool { return o.Name == s.Name })) {
 			continue
+		}
+		if s.snapshot.Len() > 0 {
+			spoke[s.Name] = true
 		}
 		if s.Merge == nil {
 			s = s.without(known)
@@ -45,6 +55,10 @@ func (v *View) retire(left []*said, old []*followed) {
 			v.formers = append(v.formers, s)
 		}
 	}
+	if v.spoke == nil {
+		v.spoke = make(map[string]bool)
+	}
+	maps.Copy(v.spoke, spoke)
 }
 
 // without returns s, or what it says of other keys than those that are known.

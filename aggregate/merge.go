@@ -110,20 +110,19 @@ func (v *View) remember() (keys []resource.Key) {
 }
 
 // followUp brings what was served earlier up to date with what a source has changed, if it was this source that had said it.
-// What is new gets the rank of its place now. What the source lacks when it is read for the first time stays: it may be another one's, which is
-// not read yet.
+// What is new gets the rank of its place now. A source that is read for the first time changes nothing of it: what it lacks may be another
+// one's, which is not read yet.
 func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys []resource.Key) {
-	if v.earlier == nil {
+	if v.earlier == nil || !s.synced {
 		return
 	}
 	served := v.earlier.Snapshot()
 	var next batch
 	for _, key := range keys {
-		now := s.snapshot.Get(key)
-		if !servedAs(before.Get(key), served.Get(key)) || now == nil && !s.synced {
+		if !servedAs(before.Get(key), served.Get(key)) {
 			continue
 		}
-		next.set(key, rank(now, place))
+		next.set(key, rank(s.snapshot.Get(key), place))
 	}
 	v.earlier.Apply(next.puts, next.deletes)
 }
@@ -152,6 +151,7 @@ func (v *View) forgetEarlier() (keys []resource.Key) {
 		keys = append(keys, f.keys()...)
 	}
 	v.formers = nil
+	clear(v.spoke)
 	return keys
 }
 

@@ -35,7 +35,7 @@ type reloads struct {
 	configured []*version
 	served     content            // when the sources were last switched
 	lost       content            // of that, what no configured source said
-	last       map[string]content // what a source that was replaced or removed said last, by name: as a whole, if it ever was read
+	last       map[string]content // what a source that was replaced or removed said last, by name: as a whole, if it ever was read and said anything
 }
 
 // draw makes a version, in which everything is told from all that other versions have.
@@ -68,7 +68,7 @@ func (m *reloads) configure(next []*version) {
 	synctest.Wait()
 	m.served, m.lost = contentOf(m.view.Snapshot()), make(content)
 	for _, v := range m.configured {
-		_, before := m.last[v.name]
+		before := len(m.last[v.name]) > 0
 		if v.read {
 			delete(m.last, v.name)
 		}

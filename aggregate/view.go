@@ -50,6 +50,7 @@ type View struct {
 	alone      *sync.Once        // closes configured.alone
 	sources    []*followed       // in order of precedence
 	formers    []*said           // removed, and not yet made up for
+	spoke      map[string]bool   // the names of those that had anything, also if others have all of it since
 	earlier    *memstore.Table   // what was served when sources changed; nil once all of these are read
 	pooled     memstore.Snapshot // what of that the pool had made
 	layers     []layer           // what all of them say

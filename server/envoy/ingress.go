@@ -10,6 +10,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
 )
 
 // addIngress adds what a gateway is told of a host, or of its listeners.
@@ -18,35 +19,53 @@ func (t *told) addIngress(v *view, client profile) {
 		t.addListeners(v, client)
 		return
 	}
+	byRoute := make(map[string]*admission)
 	for _, s := range v.servers {
 		if s.route == "" {
 			continue
 		}
-		host := &routev3.VirtualHost{Name: hostPort(v.host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}
-		var domains []string
-		for _, r := range v.bound {
-			admitted := s.admits(v.host, r.key.Namespace)
-			if !s.bound(r, client) || len(admitted) == 0 {
-				continue
-			}
-			for _, d := range admitted {
-				if !slices.Contains(domains, inURL(d)) {
-					domains = append(domains, inURL(d))
-				}
-			}
-			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName()}
-			host.Routes = append(host.Routes, w.routes()...)
+		in := byRoute[s.route]
+		if in == nil {
+			in = &admission{host: &routev3.VirtualHost{Name: hostPort(v.host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}}
+			byRoute[s.route] = in
 		}
-		if len(domains) == 0 {
+		in.add(v, &s, client)
+	}
+	for route, in := range byRoute {
+		if len(in.domains) > 0 {
+			// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
+			slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
+			t.hosts[route] = newVirtualHost(in.domains, in.host)
+		}
+	}
+}
+
+// admission is what a host is among the routes of one name, which servers of one port may share.
+type admission struct {
+	host    *routev3.VirtualHost
+	domains []string
+	rules   []*rule[*networking.VirtualService] // whose routes it has
+}
+
+// add adds what a server admits of the VirtualServices that are bound to it.
+func (in *admission) add(v *view, s *server, client profile) {
+	for _, r := range v.bound {
+		admitted := s.admits(v.host, r.key.Namespace)
+		if !s.bound(r, client) || len(admitted) == 0 {
 			continue
 		}
-		// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
-		slices.SortStableFunc(host.Routes, func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
-		if s.GetTls().GetHttpsRedirect() {
-			host.RequireTls = routev3.VirtualHost_ALL
+		for _, d := range admitted {
+			if !slices.Contains(in.domains, inURL(d)) {
+				in.domains = append(in.domains, inURL(d))
+			}
 		}
-		if t.hosts[s.route] == nil {
-			t.hosts[s.route] = newVirtualHost(domains, host)
+		if s.GetTls().GetHttpsRedirect() {
+			in.host.RequireTls = routev3.VirtualHost_ALL
+		}
+		if !slices.Contains(in.rules, r) {
+			in.rules = append(in.rules, r)
+			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName()}
+			in.host.Routes = append(in.host.Routes, w.routes()...)
 		}
 	}
 }
