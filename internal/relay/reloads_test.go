@@ -417,6 +417,9 @@ func (m *model) change() {
 	m.edit(p)
 	m.did("%s is changed: %v", p.name, p.objects)
 	m.narrow(m.oracle(), slices.ContainsFunc(m.config, func(s modelled) bool { return s.merge }))
+	if readers := slices.DeleteFunc(slices.Clone(m.config), func(s modelled) bool { return s.place != p }); len(readers) > 1 {
+		m.blur() // each reads for itself
+	}
 	m.publish(p)
 	m.converge()
 }
@@ -506,6 +509,17 @@ func (p *promise) admit(states []contents) {
 			if allowed := p.keys[key]; allowed != nil {
 				allowed[content] = true
 			}
+		}
+	}
+}
+
+// blur lets what may be different be anything.
+func (p *promise) blur() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, allowed := range p.keys {
+		if len(allowed) > 1 {
+			p.keys[key] = nil
 		}
 	}
 }

@@ -288,12 +288,22 @@ func TestLastChangesAreWritten(t *testing.T) {
 // timed is a table that notes when somebody looks whether it has changed, which a store does before it writes.
 type timed struct {
 	*memstore.Table
+	mu sync.Mutex
 	at []time.Time
 }
 
 func (t *timed) Changed() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.at = append(t.at, time.Now())
 	return t.Table.Changed()
+}
+
+// between returns how long it was from one look to the next.
+func (t *timed) between(i int) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at[i+1].Sub(t.at[i])
 }
 
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
@@ -311,9 +321,9 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		synctest.Wait()
 		require.Contains(t, s.Status().Error, "not a directory")
 		for i, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			require.Equal(t, wait, tries.at[i+1].Sub(tries.at[i]))
+			require.Equal(t, wait, tries.between(i))
 		}
-		require.Equal(t, time.Minute, tries.at[20].Sub(tries.at[19]))
+		require.Equal(t, time.Minute, tries.between(19))
 		require.Zero(t, s.Status().Revision)
 		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 
