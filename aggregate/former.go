@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"maps"
 	"slices"
 
 	"tributary/memstore"
@@ -13,8 +12,6 @@ import (
 func (v *View) told() (all []*said) {
 	for _, s := range v.sources {
 		all = append(all, s.said)
-	}
-	for _, s := range v.sources {
 		if s.synced {
 			delete(v.spoke, s.Name)
 		}
@@ -36,14 +33,13 @@ func (v *View) retire(left []*said, old []*followed) {
 		unread[s.said] = !s.synced
 	}
 	v.formers = nil
-	spoke := make(map[string]bool)
 	known := make(map[resource.Key]bool)
 	for i, s := range left {
 		if unread[s] && (v.spoke[s.Name] || slices.ContainsFunc(left[i+1:], func(o *said) bool { return o.Name == s.Name })) {
 			continue
 		}
 		if s.snapshot.Len() > 0 {
-			spoke[s.Name] = true
+			v.spoke[s.Name] = true
 		}
 		if s.Merge == nil {
 			s = s.without(known)
@@ -55,10 +51,6 @@ func (v *View) retire(left []*said, old []*followed) {
 			v.formers = append(v.formers, s)
 		}
 	}
-	if v.spoke == nil {
-		v.spoke = make(map[string]bool)
-	}
-	maps.Copy(v.spoke, spoke)
 }
 
 // without returns s, or what it says of other keys than those that are known.

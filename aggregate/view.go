@@ -74,7 +74,7 @@ var _ memstore.Reader = (*View)(nil)
 
 // New returns a view of sources, empty until Run.
 func New(sources ...Source) *View {
-	v := &View{reconfigured: make(chan struct{}, 1)}
+	v := &View{reconfigured: make(chan struct{}, 1), spoke: make(map[string]bool)}
 	v.published.Store(new(state))
 	v.SetSources(sources...)
 	return v
