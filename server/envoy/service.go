@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -64,6 +65,7 @@ func (m *mesh) service(host, namespace string) *service {
 		resolution: lead.spec.GetResolution(), external: lead.spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
 	}
 	var from strings.Builder
+	fmt.Fprint(&from, s.reach) // which differs by who asks
 	for _, e := range visible {
 		from.WriteString(e.key.Name + "\x00" + e.version + "\x00")
 		for _, name := range slices.Sorted(maps.Keys(e.selected)) {

@@ -1,0 +1,37 @@
+package envoy
+
+import (
+	"log/slog"
+	"testing"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// Who comes first depends on who asks: what one namespace shares with another is its own to the one, and not to the other.
+func TestWhoComesFirstDependsOnWhoAsks(t *testing.T) {
+	var table memstore.Table
+	for _, namespace := range []string{"other", "shop"} {
+		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: "db"}}, &networking.ServiceEntry{
+			Hosts: []string{namespace + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Name: "tcp", Protocol: "TCP"}},
+			Resolution: networking.ServiceEntry_STATIC, ExportTo: []string{"shop", "other"},
+		})
+		require.NoError(t, err)
+		table.Apply([]*resource.Resource{r}, nil)
+	}
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	for _, namespace := range []string{"other", "shop"} {
+		var chains string
+		for _, m := range dump(t, c, node(namespace, "NONE", "")) {
+			if l, ok := m.(*listenerv3.Listener); ok {
+				chains += l.String()
+			}
+		}
+		require.Contains(t, chains, "outbound|80||"+namespace+".internal")
+	}
+}
