@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/xds"
 
 	"tributary/e2e/fixture"
@@ -100,12 +102,19 @@ func TestBootstrapGRPC(t *testing.T) {
 	istiod.WaitFor(t, 15*time.Second, func() error { return answer(healthpb.HealthCheckResponse_NOT_SERVING) })
 }
 
-// healthServer is a gRPC server that says it has the status.
+// healthServer is a gRPC server that says it has the status, and its port in the header served-by.
 func healthServer(t *testing.T, status healthpb.HealthCheckResponse_ServingStatus) (port int) {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server, answers := grpc.NewServer(), health.NewServer()
+	port = lis.Addr().(*net.TCPAddr).Port
+	sign := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if err := grpc.SetHeader(ctx, metadata.Pairs("served-by", strconv.Itoa(port))); err != nil {
+			return nil, err
+		}
+		return handle(ctx, req)
+	}
+	server, answers := grpc.NewServer(grpc.UnaryInterceptor(sign)), health.NewServer()
 	answers.SetServingStatus("", status)
 	healthpb.RegisterHealthServer(server, answers)
 	ended := make(chan error, 1)
@@ -114,7 +123,7 @@ func healthServer(t *testing.T, status healthpb.HealthCheckResponse_ServingStatu
 		server.Stop()
 		require.NoError(t, <-ended)
 	})
-	return lis.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 func healthService(port int) string {

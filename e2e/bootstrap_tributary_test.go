@@ -21,10 +21,9 @@ func TestBootstrapsOnTributary(t *testing.T) {
 	t.Parallel()
 	port, front := fixture.FreePort(t), fixture.FreePort(t)
 	one := backend(t, "one")
-	dir := t.TempDir()
-	write(t, dir, "echo.yaml", listing(port, one))
-	write(t, dir, "health.yaml", healthService(healthServer(t, healthpb.HealthCheckResponse_SERVING)))
-	write(t, dir, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+	mesh := startMesh(t, "echo.yaml", listing(port, one))
+	mesh.write(t, "health.yaml", healthService(healthServer(t, healthpb.HealthCheckResponse_SERVING)))
+	mesh.write(t, "gateway.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {name: front, namespace: default}
 spec:
@@ -39,18 +38,17 @@ spec:
   gateways: [front]
   http: [{route: [{destination: {host: echo.mesh.internal}}]}]
 `, front))
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
 
-	text := bootstrap(t, "envoy", "--server", tributary.XDS)
+	text := bootstrap(t, "envoy", "--server", mesh.XDS)
 	fixture.ValidateEnvoy(t, text)
 	sidecar := fixture.StartEnvoyWith(t, text)
 	sidecar.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
 
-	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tributary.XDS,
+	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS,
 		"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local", "--label", "istio=ingressgateway"))
 	gateway.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, front, "one") })
 
-	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, "grpc", "--server", tributary.XDS)))
+	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, "grpc", "--server", mesh.XDS)))
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///health.mesh.internal:7070", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -61,7 +59,7 @@ spec:
 		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
 		return err
 	})
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "a client rejected something")
+	mesh.rejectedNothing(t)
 	status, _, err := fixture.Get(t.Context(), sidecar.URL("/ready"))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)

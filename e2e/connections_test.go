@@ -36,8 +36,7 @@ func TestConnectionsOnTributary(t *testing.T) {
 	require.NoError(t, err)
 
 	tcp, byName, encrypted, near := fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)
-	dir := t.TempDir()
-	mesh := func(nearby int) string {
+	text := func(nearby int) string {
 		return service("raw", fmt.Sprintf("  ports: [{number: %d, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", tcp, one)) + "---\n" +
 			service("two", fmt.Sprintf("  ports: [{number: 80, name: tcp, protocol: TCP}]\n  endpoints: [{address: 127.0.0.1, ports: {tcp: %d}}]\n", two)) + "---\n" +
 			service("own", fmt.Sprintf("  ports: [{number: %d, name: tls, protocol: TLS}]\n  endpoints: [{address: 127.0.0.1, ports: {tls: %d}}]\n", byName, own)) + "---\n" +
@@ -73,9 +72,8 @@ spec:
   trafficPolicy: {outlierDetection: {consecutive5xxErrors: 3}, loadBalancer: {localityLbSetting: {failover: [{from: eu, to: us}]}}}
 `, cert, key, "127.0.0.1")
 	}
-	write(t, dir, "mesh.yaml", mesh(0))
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
-	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	mesh := startMesh(t, "mesh.yaml", text(0))
+	envoy := fixture.StartEnvoy(t, mesh.XDS)
 
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "two") })
 	client := &http.Client{Transport: &http.Transport{
@@ -97,7 +95,7 @@ spec:
 	for range 20 {
 		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAs(t, near, "near.mesh.internal", "one") })
 	}
-	write(t, dir, "mesh.yaml", mesh(1))
+	mesh.write(t, "mesh.yaml", text(1))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAs(t, near, "near.mesh.internal", "two") })
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+	mesh.rejectedNothing(t)
 }

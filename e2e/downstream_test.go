@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	xdsclient "google.golang.org/grpc/xds"
@@ -27,26 +26,24 @@ func TestEnvoyOnTributary(t *testing.T) {
 	t.Parallel()
 	one, two := backend(t, "one"), backend(t, "two")
 	port, tcp := fixture.FreePort(t), fixture.FreePort(t)
-	dir := t.TempDir()
 	quickstart := fixture.Testdata("quickstart")
-	write(t, dir, "echo.yaml", listing(port, one))
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir), fixture.Files("quickstart", quickstart))
-	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	mesh := startMesh(t, "echo.yaml", listing(port, one), fixture.Files("quickstart", quickstart))
+	envoy := fixture.StartEnvoy(t, mesh.XDS)
 
-	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, dir, quickstart)) })
+	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, mesh.dir, quickstart)) })
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
-	write(t, dir, "echo.yaml", listing(port, two))
+	mesh.write(t, "echo.yaml", listing(port, two))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
 
-	write(t, dir, "echo.yaml", selecting(port))
-	write(t, dir, "workloads.yaml", workload("one", one, "echo"))
+	mesh.write(t, "echo.yaml", selecting(port))
+	mesh.write(t, "workloads.yaml", workload("one", one, "echo"))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
-	write(t, dir, "workloads.yaml", workload("one", one, "other")+"---\n"+workload("two", two, "echo"))
+	mesh.write(t, "workloads.yaml", workload("one", one, "other")+"---\n"+workload("two", two, "echo"))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
 
-	write(t, dir, "tcp.yaml", plain(tcp, one))
+	mesh.write(t, "tcp.yaml", plain(tcp, one))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "one") })
-	require.NoError(t, os.Remove(filepath.Join(dir, "tcp.yaml")))
+	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "tcp.yaml")))
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fixture.Loopback(tcp))
 		if err != nil {
@@ -56,41 +53,30 @@ func TestEnvoyOnTributary(t *testing.T) {
 		return fmt.Errorf("something listens on port %d", tcp)
 	})
 
-	write(t, dir, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
+	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {
-		_, told, err := fixture.Get(t.Context(), tributary.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
+		_, told, err := fixture.Get(t.Context(), mesh.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
 		if err == nil && !strings.Contains(told, "spec.trafficPolicy.proxyProtocol has no effect on Envoys") {
 			err = fmt.Errorf("explain: %s", told)
 		}
 		return err
 	})
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+	mesh.rejectedNothing(t)
 }
 
 // A gRPC client resolves a service from tributary by host and port, or by host alone, balances its calls by weight, and follows its endpoints.
 func TestGRPCOnTributary(t *testing.T) {
 	t.Parallel()
-	serve := func() int {
-		addr := serveGRPC(t, func(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, health.NewServer()) })
-		_, port, err := net.SplitHostPort(addr)
-		require.NoError(t, err)
-		var n int
-		_, err = fmt.Sscan(port, &n)
-		require.NoError(t, err)
-		return n
-	}
-	one, two := serve(), serve()
-	dir := t.TempDir()
-	write(t, dir, "greeter.yaml", greeter(one, 1))
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	one, two := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)
+	mesh := startMesh(t, "greeter.yaml", greeter(one, 1))
 	for _, target := range []string{"xds:///greeter.mesh.internal:50051", "xds:///greeter.mesh.internal"} {
-		write(t, dir, "greeter.yaml", greeter(one, 1))
-		ask := grpcClient(t, tributary.XDS, target)
+		mesh.write(t, "greeter.yaml", greeter(one, 1))
+		ask := grpcClient(t, mesh.XDS, target)
 		require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
-		write(t, dir, "greeter.yaml", greeter(two, 1))
+		mesh.write(t, "greeter.yaml", greeter(two, 1))
 		require.Eventually(t, func() bool { return ask() == two }, 10*time.Second, 20*time.Millisecond)
 
-		write(t, dir, "greeter.yaml", greeter(one, 3)+endpointOf(two, 1))
+		mesh.write(t, "greeter.yaml", greeter(one, 3)+endpointOf(two, 1))
 		require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
 		counts := map[int]int{}
 		for range 1000 {
@@ -99,7 +85,7 @@ func TestGRPCOnTributary(t *testing.T) {
 		require.InDelta(t, 750, counts[one], 100, "%v", counts)
 		require.Equal(t, 1000, counts[one]+counts[two], "%v", counts)
 	}
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "the client rejected something")
+	mesh.rejectedNothing(t)
 }
 
 // grpcClient returns a function that makes a call and returns the port that answered, or nothing if it failed.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"tributary/e2e/fixture"
@@ -45,11 +42,8 @@ func TestRoutesOnTributary(t *testing.T) {
 		_, _ = io.WriteString(w, "two "+r.URL.Path)
 	})
 	port := fixture.FreePort(t)
-	dir := t.TempDir()
-	write(t, dir, "echo.yaml", echoService(port, one, two))
-	write(t, dir, "route.yaml", manyRoutes)
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
-	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	mesh := startMesh(t, "echo.yaml", echoService(port, one, two)+"---\n"+manyRoutes)
+	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	ask := func(path string, headers ...string) answer {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
 		require.NoError(t, err)
@@ -87,7 +81,7 @@ func TestRoutesOnTributary(t *testing.T) {
 	}
 	require.InDelta(t, 750, counts["one /weighted"], 60, "%v", counts)
 	require.Equal(t, 1000, counts["one /weighted"]+counts["two /weighted"], "%v", counts)
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+	mesh.rejectedNothing(t)
 }
 
 // A route moves to a new subset, and the old one is removed in the same commit, 50 times under load: no request fails.
@@ -95,10 +89,8 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 	t.Parallel()
 	one, two := backend(t, "one"), backend(t, "two")
 	port := fixture.FreePort(t)
-	dir := t.TempDir()
-	write(t, dir, "echo.yaml", moved(port, 0, one))
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
-	envoy := fixture.StartEnvoy(t, tributary.XDS)
+	mesh := startMesh(t, "echo.yaml", moved(port, 0, one))
+	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	l := startLoad(t, func() (string, error) {
@@ -119,12 +111,12 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 		return res.Header.Get("X-Move"), nil
 	})
 	for n := 1; n <= 50; n++ {
-		write(t, dir, "echo.yaml", moved(port, n, []int{one, two}[n%2]))
+		mesh.write(t, "echo.yaml", moved(port, n, []int{one, two}[n%2]))
 		l.until(t, fmt.Sprint(n))
 	}
 	require.Zero(t, l.end(), "requests that failed")
 	t.Logf("%d requests answered", l.answered.Load())
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "Envoy rejected something")
+	mesh.rejectedNothing(t)
 }
 
 // answer is what a request got.
@@ -137,18 +129,9 @@ type answer struct {
 // The same with an unmodified gRPC client, which takes a route into use before its balancer if it is not introduced to the cluster first.
 func TestGRPCSubsetMovesOnTributary(t *testing.T) {
 	t.Parallel()
-	var ports []int
-	for range 2 {
-		_, port, err := net.SplitHostPort(serveGRPC(t, func(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, health.NewServer()) }))
-		require.NoError(t, err)
-		n, err := strconv.Atoi(port)
-		require.NoError(t, err)
-		ports = append(ports, n)
-	}
-	dir := t.TempDir()
-	write(t, dir, "echo.yaml", moved(50051, 0, ports[0]))
-	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
-	ask := grpcClient(t, tributary.XDS, "xds:///echo.mesh.internal:50051")
+	ports := []int{healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)}
+	mesh := startMesh(t, "echo.yaml", moved(50051, 0, ports[0]))
+	ask := grpcClient(t, mesh.XDS, "xds:///echo.mesh.internal:50051")
 	require.Eventually(t, func() bool { return ask() == ports[0] }, 10*time.Second, 20*time.Millisecond)
 	l := startLoad(t, func() (string, error) {
 		port := ask()
@@ -159,12 +142,12 @@ func TestGRPCSubsetMovesOnTributary(t *testing.T) {
 	})
 	for n := 1; n <= 20; n++ {
 		to := ports[n%2]
-		write(t, dir, "echo.yaml", moved(50051, n, to))
+		mesh.write(t, "echo.yaml", moved(50051, n, to))
 		l.until(t, strconv.Itoa(to))
 	}
 	require.Zero(t, l.end(), "calls that failed")
 	t.Logf("%d calls answered", l.answered.Load())
-	require.Zero(t, tributary.Metric(t, "tributary_xds_nacks_total", ""), "the client rejected something")
+	mesh.rejectedNothing(t)
 }
 
 func handler(t *testing.T, serve http.HandlerFunc) (port int) {
