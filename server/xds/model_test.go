@@ -709,7 +709,7 @@ func (m *model) rest() {
 // unrest says what the stream is not done with.
 func (m *model) unrest() (s string) {
 	for _, sub := range m.stream.subs {
-		if sub.has.at != sub.coll.shown.Load() || sub.has.asked() {
+		if !sub.has.is(sub.coll.shown.Load()) || sub.has.asked() {
 			s += fmt.Sprintf("%s: wants %v, lacks %v, stale %v, asks %t, outstanding %t; ", short(sub.typeURL), sub.wants, sub.has.lacks, sub.has.stale, sub.has.asks, sub.outstanding())
 		}
 	}

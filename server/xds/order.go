@@ -225,7 +225,7 @@ func (s *stream) expect(sub *subscription, p *step, now time.Time) {
 			}
 			s.owed[url] = append(s.owed[url], e.Child)
 		}
-		if !fresh && sub.has.get(e.Name) == nil && (child != nil || !s.childless[url]) {
+		if _, had := sub.has.had(e.Name); !fresh && !had && (child != nil || !s.childless[url]) {
 			if sub.children == nil {
 				sub.children = make(map[string]struct{})
 			}

@@ -44,7 +44,10 @@ func (w *wants) cover(name string) bool {
 // holding is what a client has of a type: of what it wants, what is in the state at, but for what it lacks. A client that
 // has had no response has the state with nothing in it, and what it brought along from an earlier stream.
 type holding struct {
-	at      *state
+	at *state
+	// gone are the versions, by name, of what the client brought along besides, of which there was nothing when it came back. It is
+	// yet to be told so. What they were is not known: they are no entries, which could be sent.
+	gone    map[string]string
 	brought *versions // delta: initial_resource_versions; nil if there are none
 	version string    // SotW: version_info, of everything; empty if there is none
 	// lacks are names of which the client has nothing, whatever the rest says, each with whether that was said.
@@ -131,6 +134,36 @@ func (h *holding) get(name string) *Entry {
 	return h.at.get(name)
 }
 
+// had returns the version of what the client has under name, if it wants it.
+func (h *holding) had(name string) (version string, ok bool) {
+	if e := h.get(name); e != nil {
+		return e.Version, true
+	}
+	if _, lacks := h.lacks[name]; lacks {
+		return "", false
+	}
+	version, ok = h.gone[name]
+	return version, ok
+}
+
+// is says whether the client has what is in a state, and nothing else.
+func (h *holding) is(s *state) bool { return h.at == s && len(h.gone) == 0 }
+
+// besides returns what a client that keeps what it has goes on to have of what is gone, when it has been brought to goal.
+func (h *holding) besides(goal *state, keeps func(name string) bool) map[string]string {
+	var gone map[string]string
+	for name, version := range h.gone {
+		if _, lacks := h.lacks[name]; lacks || goal.get(name) != nil || !keeps(name) {
+			continue
+		}
+		if gone == nil {
+			gone = make(map[string]string)
+		}
+		gone[name] = version
+	}
+	return gone
+}
+
 // due yields what is to be said of goal whether or not it has changed, each name once.
 func (h *holding) due(goal *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
@@ -205,21 +238,24 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	if w.all || h.at != nothing { // else all that is wanted is new, and nobody needs a list of everything
 		p.diff = goal.since(h.at)
 	}
+	var gone map[string]string
 	switch {
 	case h.again && w.all:
-		gone := p.diff.removed
+		removed := p.diff.removed
 		if keep { // what it has by name; the rest it may not have
 			var kept []*Entry
-			kept, gone = h.split(w, gone)
+			kept, removed = h.split(w, removed)
 			p.to = goal.and(kept)
+			gone = h.besides(goal, func(name string) bool { _, ok := w.names[name]; return ok })
 		}
-		p.diff = goal.since(nothing).and(gone)
+		p.diff = goal.since(nothing).and(removed)
 	case keep && v.takes(w):
 		p.to, p.diff = p.diff.before(goal)
+		gone = h.besides(goal, w.cover)
 	}
-	p.has = holding{at: p.to, lacks: h.untold(p.to, goal)}
+	p.has = holding{at: p.to, gone: gone, lacks: h.untold(p.to, goal)}
 	switch {
-	case v.delta && w.all && len(h.lacks)+len(h.stale) == 0:
+	case v.delta && w.all && len(h.gone)+len(h.lacks)+len(h.stale) == 0:
 		p.say, p.adds, p.removes = sayDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
 	case !v.delta && w.all:
 		p.say, p.removes = sayState, len(p.diff.removed) > 0
@@ -240,6 +276,13 @@ func (p *step) list(v variant, h *holding, w *wants, goal *state) {
 		for _, e := range p.diff.removed {
 			if _, lacks := h.lacks[e.Name]; !lacks && w.cover(e.Name) {
 				p.removed, p.removes = append(p.removed, e.Name), true
+			}
+		}
+		for name := range h.gone {
+			_, lacks := h.lacks[name]
+			_, kept := p.has.gone[name]
+			if !lacks && !kept && w.cover(name) && goal.get(name) == nil {
+				p.removed, p.removes = append(p.removed, name), true
 			}
 		}
 	}
@@ -276,6 +319,9 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 		if h.anyway(e.Name) || !w.cover(e.Name) {
 			continue
 		}
+		if version, ok := h.gone[e.Name]; ok && version == e.Version && !h.again { // it is there again
+			continue
+		}
 		p.puts = append(p.puts, e)
 		if last := len(p.spans) - 1; last >= 0 && p.spans[last].end == i {
 			p.spans[last].end++
@@ -283,7 +329,7 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 			p.spans = append(p.spans, span{i, i + 1})
 		}
 	}
-	if len(h.lacks)+len(h.stale) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+	if len(h.gone)+len(h.lacks)+len(h.stale) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
 		return
 	}
 	p.spans = nil
@@ -327,7 +373,7 @@ func (h *holding) untold(to, goal *state) map[string]told {
 // planResumed is the plan for the first response to a client that brought versions along.
 func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 	p := step{to: goal, goal: goal, has: holding{at: goal}, diff: noDiff}
-	var gone []*Entry
+	var gone map[string]string
 	if w.all {
 		p.puts, gone = h.compareAll(goal)
 	} else {
@@ -335,7 +381,7 @@ func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 	}
 	p.news = p.puts
 	missing := func(name string) {
-		if _, brought := slices.BinarySearchFunc(gone, name, compareName); !brought && goal.get(name) == nil {
+		if _, brought := gone[name]; !brought && goal.get(name) == nil {
 			p.removed = append(p.removed, name)
 		}
 	}
@@ -349,10 +395,9 @@ func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 	}
 	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.asks
 	if len(gone) > 0 && keep {
-		p.to = goal.and(gone)
-		p.has.at = p.to
+		p.has.gone = gone
 	} else if len(gone) > 0 {
-		p.removed, p.removes = append(p.removed, names(gone)...), true
+		p.removed, p.removes = slices.AppendSeq(p.removed, maps.Keys(gone)), true
 	}
 	slices.Sort(p.removed)
 	return p
@@ -371,7 +416,7 @@ func (p *step) bodies(v variant, f form) []*body {
 	case v.alone:
 		return p.oneByOne(f)
 	case p.say == sayDiff && p.diff.whole:
-		return p.to.deltaBodiesAll(f)
+		return p.goal.deltaBodiesAll(f)
 	case p.say == sayDiff:
 		return p.diff.deltaIn(f).wildcard
 	case p.spans != nil:
@@ -401,8 +446,8 @@ func (p *step) changed() []*Entry {
 // moves says whether a step changes something that the client has, and not only tells it what it had asked for.
 func (h *holding) moves(p *step) bool {
 	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
-		old := h.get(e.Name)
-		return old != nil && old.Version != e.Version
+		version, had := h.had(e.Name)
+		return had && version != e.Version
 	})
 }
 

@@ -235,7 +235,7 @@ func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.
 // idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
 func (s *stream) idle() bool {
 	for _, sub := range s.subs {
-		if len(sub.chunks) > 0 || sub.has.asked() || sub.has.at != sub.coll.shown.Load() {
+		if len(sub.chunks) > 0 || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
 			return false
 		}
 	}
@@ -345,7 +345,7 @@ func (s *stream) due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool {
-		return sub.coll.Synced() && (sub.has.asked() || sub.has.at != sub.coll.shown.Load())
+		return sub.coll.Synced() && (sub.has.asked() || !sub.has.is(sub.coll.shown.Load()))
 	})
 }
 
@@ -378,7 +378,7 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 		if !sub.coll.Synced() {
 			continue
 		}
-		if sub.has.at == sub.coll.shown.Load() && !sub.has.asked() {
+		if sub.has.is(sub.coll.shown.Load()) && !sub.has.asked() {
 			continue // as is usual
 		}
 		s.lookAgain(sub.aim(now, s.server.opts.Pacing))

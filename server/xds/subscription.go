@@ -251,5 +251,5 @@ func (s *subscription) rest(p *step) {
 
 // synced says whether the client acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.has.at == s.coll.shown.Load() && !s.has.asked() && len(s.chunks) == 0 && !s.outstanding() && !s.rejected
+	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && !s.outstanding() && !s.rejected
 }

@@ -124,10 +124,11 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 	return x.entries[i], x.slots[i]
 }
 
-// compareAll returns what a client that wants everything has yet to be sent, and what it has that is gone, both in order of
-// name. Of the latter only names and versions are known.
-func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
+// compareAll returns what a client that wants everything has yet to be sent, in order of name, and what it has that is gone, of
+// which only names and versions are known.
+func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) {
 	x := to.index()
+	gone = make(map[string]string)
 	current := make([]bool, len(x.hashes)) // by slot: what the client has as it is
 	for entry := range h.brought.all() {
 		if slot, ok := x.find(entry); ok {
@@ -138,7 +139,7 @@ func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
 		if e, slot := x.search(string(name)); e != nil {
 			current[slot] = e.Version == string(version) // given twice, or encoded otherwise
 		} else {
-			gone = append(gone, &Entry{Name: string(name), Version: string(version)})
+			gone[string(name)] = string(version)
 		}
 	}
 	again := func(name string) {
@@ -157,13 +158,12 @@ func (h *holding) compareAll(to *state) (puts, gone []*Entry) {
 			puts = append(puts, e)
 		}
 	}
-	sortEntries(gone)
-	return puts, slices.CompactFunc(gone, func(a, b *Entry) bool { return a.Name == b.Name })
+	return puts, gone
 }
 
 // compareNames is compareAll for a client that wants names.
-func (h *holding) compareNames(w *wants, to *state) (puts, gone []*Entry) {
-	have := make(map[string]string)
+func (h *holding) compareNames(w *wants, to *state) (puts []*Entry, gone map[string]string) {
+	have, gone := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.all() {
 		name, version, _ := mapEntry(entry)
 		_, lacks := h.lacks[string(name)]
@@ -177,10 +177,9 @@ func (h *holding) compareNames(w *wants, to *state) (puts, gone []*Entry) {
 		if e := to.get(name); e != nil && (version != e.Version || stale) {
 			puts = append(puts, e)
 		} else if e == nil && had {
-			gone = append(gone, &Entry{Name: name, Version: version})
+			gone[name] = version
 		}
 	}
 	sortEntries(puts)
-	sortEntries(gone)
 	return puts, gone
 }

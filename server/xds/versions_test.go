@@ -72,6 +72,51 @@ func TestResumingAgainstAModel(t *testing.T) {
 	}
 }
 
+// Of what a client brought along and is not there only the name is known. It cannot be sent, however the client asks for
+// everything before it is told that there is no such thing; it is told so once.
+func TestWhatAClientBroughtAndIsGoneIsNeverSent(t *testing.T) {
+	wire, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
+	require.NoError(t, err)
+	req := request{delta: true}
+	require.NoError(t, req.decode(wire))
+	goal := (&state{revision: 1}).with([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
+	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
+
+	has := holding{at: nothing, brought: req.initial}
+	p := plan(v, &has, &wants{names: named}, goal, true)
+	puts, removed := spoken(t, &p, v)
+	require.Equal(t, []string{"a@1"}, puts)
+	require.Empty(t, removed, "nothing is lost yet")
+
+	has = p.has
+	has.asks, has.again = true, true
+	p = plan(v, &has, &wants{all: true, names: named}, goal, true)
+	puts, removed = spoken(t, &p, v)
+	require.Equal(t, []string{"a@1", "b@1"}, puts)
+	require.Empty(t, removed, "it has it by name")
+
+	has = p.has
+	p = plan(v, &has, &wants{all: true, names: named}, goal, false)
+	puts, removed = spoken(t, &p, v)
+	require.Empty(t, puts)
+	require.Equal(t, []string{"gone"}, removed)
+	require.Equal(t, holding{at: goal}, p.has)
+}
+
+// spoken returns what a step says on the wire to a delta client.
+func spoken(t *testing.T, p *step, v variant) (puts, removed []string) {
+	for _, b := range p.bodies(v, formDelta) {
+		var r discoveryv3.DeltaDiscoveryResponse
+		require.NoError(t, proto.Unmarshal(newFrame(nil, b).data.Materialize(), &r))
+		for _, res := range r.Resources {
+			require.NotNil(t, res.Resource, "%s has no body", res.Name)
+			puts = append(puts, res.Name+"@"+res.Version)
+		}
+		removed = append(removed, r.RemovedResources...)
+	}
+	return puts, removed
+}
+
 func TestGivenVersionsOnly(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.coll(ClusterURL).Apply(Commit{Put: []*Entry{thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}, Version: "one"})
