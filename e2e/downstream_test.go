@@ -44,14 +44,7 @@ func TestEnvoyOnTributary(t *testing.T) {
 	mesh.write(t, "tcp.yaml", plain(tcp, one))
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "one") })
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "tcp.yaml")))
-	envoy.WaitFor(t, 10*time.Second, func() error {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fixture.Loopback(tcp))
-		if err != nil {
-			return nil //nolint:nilerr // nobody listens: that is what is waited for
-		}
-		_ = conn.Close()
-		return fmt.Errorf("something listens on port %d", tcp)
-	})
+	envoy.WaitFor(t, 10*time.Second, func() error { return nobodyListens(t, tcp) })
 
 	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: default}\nspec: {host: echo.mesh.internal, trafficPolicy: {proxyProtocol: {version: V2}}}\n")
 	envoy.WaitFor(t, 10*time.Second, func() error {

@@ -130,17 +130,9 @@ func answeredBy(t *testing.T, port int, name string) error {
 
 func answeredAs(t *testing.T, port int, host, name string) error {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
-	require.NoError(t, err)
-	req.Host = host
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && string(body) != name {
-		err = fmt.Errorf("%s: %q answered, want %q", res.Status, body, name)
+	by, err := requestAs(t, port, host)
+	if err == nil && by != name {
+		err = fmt.Errorf("%q answered, want %q", by, name)
 	}
 	return err
 }

@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +36,55 @@ func (m *mesh) write(t *testing.T, name, content string) {
 func (m *mesh) rejectedNothing(t *testing.T) {
 	t.Helper()
 	require.Zero(t, m.Metric(t, "tributary_xds_nacks_total", ""), "a client rejected something")
+}
+
+// requestAs asks for a host through Envoy and returns who answered.
+func requestAs(t *testing.T, port int, host string, headers ...string) (string, error) {
+	res, err := response(t, port, host, headers...)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, b)
+	}
+	return string(b), err
+}
+
+func response(t *testing.T, port int, host string, headers ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Host = host
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// answeredWith says whether the answer to a request has the status.
+func answeredWith(t *testing.T, port int, host string, status int) error {
+	t.Helper()
+	res, err := response(t, port, host)
+	if err != nil {
+		return err
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != status {
+		return fmt.Errorf("%s", res.Status)
+	}
+	return nil
+}
+
+// nobodyListens says whether there is nothing on a port of this machine.
+func nobodyListens(t *testing.T, port int) error {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fixture.Loopback(port))
+	if err != nil {
+		return nil //nolint:nilerr // that is what is asked
+	}
+	_ = conn.Close()
+	return fmt.Errorf("something listens on port %d", port)
 }

@@ -92,14 +92,8 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 	mesh := startMesh(t, "echo.yaml", moved(port, 0, one))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	l := startLoad(t, func() (string, error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
-		if err != nil {
-			return "", err
-		}
-		req.Host = "echo.mesh.internal"
-		res, err := client.Do(req)
+		res, err := response(t, port, "echo.mesh.internal")
 		if err != nil {
 			return "", err
 		}
