@@ -155,8 +155,7 @@ func TestRulesInConsul(t *testing.T) {
 	t.Run("Consul is wiped", func(t *testing.T) {
 		watch := guard(t, istiod, fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal")))
 		k.consul.Wipe(t)
-		// What is asked of the new Consul with the old index waits, so that this may take as long as a query.
-		k.tributary.WaitFor(t, 80*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", "lost its data") })
+		k.tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", "lost its data") })
 		watch.stop(t)
 		out, _ := k.apply(t, virtualService("reviews", "new.mesh.internal"))
 		require.Equal(t, "virtualservice/reviews created\n", out)

@@ -1,7 +1,6 @@
 package consulkv
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tributary/internal/worker"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
@@ -50,39 +48,25 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		r.known[group] = 0
 	}
 	r.recall()
-	feeling, ctx := worker.New(ctx)
-	defer feeling.Stop()
-	feeling.Go(func() { r.feel(ctx) })
-	err := s.place.follow(ctx, r.memory, r.take, func(err error) { r.report(s.place.stateOf(err)) })
-	feeling.Stop()
-	return cmp.Or(feeling.Wait(), err)
+	return s.place.follow(ctx, r.memory, follower{r.take, func(err error) { r.report(s.place.stateOf(err)) }, r.felt})
 }
 
-// feel asks again and again whether Consul has a leader. A query that waits when it is lost may go on waiting.
-func (r *run) feel(ctx context.Context) {
-	without := 0 // times in a row: an election is no outage
-	for pause(ctx, r.place.pulseEvery) == nil {
-		asking, cancel := context.WithTimeout(ctx, requestTimeout)
-		pulse, err := r.place.client.Pulse(asking, "")
-		cancel()
-		switch {
-		case err != nil: // reading meets the same, and tells
-			continue
-		case pulse.KnownLeader:
-			without = 0
-		default:
-			without++
-		}
-		r.vitals.Take(r.place.prefix, pulse)
-		r.mu.Lock()
-		changed := r.leaderless != (without > 1)
-		r.leaderless = without > 1
-		r.contact = pulse.LastContact
-		h := r.health
-		r.mu.Unlock()
-		if changed && h.State != sources.Starting {
-			r.report(h)
-		}
+// felt notes whether Consul has a leader. An election is no outage: so it has to be without one twice in a row.
+func (r *run) felt(now pulse) {
+	r.vitals.Take(r.place.prefix, now.Pulse)
+	r.mu.Lock()
+	if now.KnownLeader {
+		r.without = 0
+	} else {
+		r.without++
+	}
+	changed := r.leaderless != (r.without > 1)
+	r.leaderless = r.without > 1
+	r.contact = now.LastContact
+	h := r.health
+	r.mu.Unlock()
+	if changed && h.State != sources.Starting {
+		r.report(h)
 	}
 }
 
@@ -131,6 +115,7 @@ type run struct {
 
 	mu         sync.Mutex
 	health     sources.Health // by what was read last
+	without    int            // pulses in a row that knew of no leader
 	leaderless bool
 	contact    time.Duration // since a leader was heard of
 }

@@ -63,7 +63,11 @@ func (s *Store) Run(ctx context.Context) {
 	defer s.Close()
 	defer watch.Stop()
 	watch.Go(func() {
-		_ = s.place.follow(ctx, newMemory(s.place.resetHold), s.take, func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) })
+		_ = s.place.follow(ctx, newMemory(s.place.resetHold), follower{
+			took:   s.take,
+			failed: func(err error) { s.ReportError(errors.New(s.place.stateOf(err).Message)) },
+			felt:   func(pulse) {},
+		})
 	})
 	s.Controller.Run(ctx)
 	watch.Stop()

@@ -1,6 +1,7 @@
 package consulkv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
@@ -26,20 +28,40 @@ type listing struct {
 	suspicion judge.Suspicion
 }
 
-// follow hands on the state of the prefix, first as it is and then each time it changes, and every failure, until ctx ends.
-// It returns ctx's error.
-func (p *place) follow(ctx context.Context, m *memory, took func(listing), failed func(error)) error {
+// follower is told what following a prefix brings.
+type follower struct {
+	took   func(listing) // the state of the prefix, first as it is and then each time it changes
+	failed func(error)   // every failure
+	felt   func(pulse)   // how Consul is, again and again, from a goroutine of its own
+}
+
+// follow tells f until ctx ends, and returns ctx's error.
+func (p *place) follow(ctx context.Context, m *memory, f follower) error {
+	feeling, ctx := worker.New(ctx)
+	defer feeling.Stop()
+	var w waiting
+	feeling.Go(func() { p.feel(ctx, &w, f.felt) })
+	err := p.read(ctx, m, &w, f)
+	feeling.Stop()
+	return cmp.Or(feeling.Wait(), err)
+}
+
+func (p *place) read(ctx context.Context, m *memory, w *waiting, f follower) error {
 	retry := p.newBackOff()
 	var index uint64 // to ask with
 	outage := false
 	for {
-		l, c, missing, err := p.believed(ctx, m, index, outage)
+		asking, end := w.begin(ctx, index)
+		l, c, missing, err := p.believed(asking, m, index, outage)
+		again := end()
 		wait := p.gap
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case again && err != nil:
+			index = 0
 		case err != nil:
-			failed(err)
+			f.failed(err)
 			outage = true
 			index = 0 // so that it is known at once when it is over, and not only when something changes
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
@@ -47,7 +69,7 @@ func (p *place) follow(ctx context.Context, m *memory, took func(listing), faile
 			retry.Reset()
 			outage = false
 			m.take(&l, c, missing)
-			took(l)
+			f.took(l)
 			index = dial.NextIndex(0, l.Index)
 		}
 		if err := pause(ctx, wait); err != nil {

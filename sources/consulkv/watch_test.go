@@ -21,60 +21,83 @@ import (
 	"tributary/sources/consulkv/kvtest"
 )
 
-// The connection of the query that waits ends, and who takes the next one is a Consul that was wiped. As a real Consul (1.22), it
-// lets an index that it has not reached wait.
-func TestAWatchIsNotAskedAgainByItself(t *testing.T) {
-	var mu sync.Mutex
-	index, body := uint64(5000), `[{"Key":"mesh/r0","CreateIndex":4000,"ModifyIndex":4000,"Value":""}]`
-	changed := make(chan struct{})
-	var asked atomic.Int64
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/kv/mesh/" {
-			w.Header().Set("X-Consul-Index", "5")
+// A Consul that was wiped lets an index that it has not reached wait, as a real one does (1.22).
+func TestAWatchDoesNotWaitForAConsulThatWasWiped(t *testing.T) {
+	for name, wipe := range map[string]struct {
+		pulse time.Duration
+		cut   bool
+	}{
+		// The connection of the query that waits ends, and who takes the next one is the new Consul.
+		"it is not asked again by itself": {time.Hour, true},
+		// A proxy, or a connection that took its time, holds the query until it can be handed to the new Consul.
+		"whoever holds the query": {5 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &wipeable{index: 5000, body: `[{"Key":"mesh/r0","CreateIndex":4000,"ModifyIndex":4000,"Value":""}]`, changed: make(chan struct{})}
+			s := httptest.NewServer(c)
+			t.Cleanup(func() { s.CloseClientConnections(); s.Close() }) // when nobody asks any more
+			source, err := New("consul-kv://"+s.Listener.Addr().String()+"/mesh", Settings{Wait: 10 * time.Minute})
+			require.NoError(t, err)
+			source.place.pulseEvery = wipe.pulse
+			r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
+			require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: source, Table: r.table}))
+			go func() { _ = r.supervisor.Run(t.Context()) }()
+			r.await("it waits", func() bool { return c.waiting.Load() > 0 })
+			c.become(10, fmt.Sprintf(`[{"Key":"mesh/new","CreateIndex":9,"ModifyIndex":9,"Value":%q}]`, b64(entryText("new", 80))))
+			if wipe.cut {
+				s.CloseClientConnections()
+			}
+			r.await("it is shown, long before the next end of a query that waits", func() bool { return r.has("new") })
+		})
+	}
+}
+
+// wipeable is a Consul whose index may go back.
+type wipeable struct {
+	waiting atomic.Int64
+
+	mu      sync.Mutex
+	index   uint64
+	body    string
+	changed chan struct{}
+}
+
+func (c *wipeable) become(index uint64, body string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.index, c.body = index, body
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// ServeHTTP implements http.Handler.
+func (c *wipeable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	min, _ := strconv.ParseUint(r.URL.Query().Get("index"), 10, 64)
+	wait, _ := time.ParseDuration(r.URL.Query().Get("wait"))
+	deadline := time.After(wait)
+	for {
+		c.mu.Lock()
+		at, text, changed := c.index, c.body, c.changed
+		c.mu.Unlock()
+		if min == 0 || at > min {
+			if r.URL.Path != "/v1/kv/mesh/" || r.URL.Query().Has("keys") {
+				text = "[]"
+			}
+			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
 			w.Header().Set("X-Consul-LastContact", "0")
 			w.Header().Set("X-Consul-KnownLeader", "true")
-			_, _ = w.Write([]byte("[]"))
+			_, _ = w.Write([]byte(text))
 			return
 		}
-		asked.Add(1)
-		min, _ := strconv.ParseUint(r.URL.Query().Get("index"), 10, 64)
-		wait, _ := time.ParseDuration(r.URL.Query().Get("wait"))
-		deadline := time.After(wait)
-		for {
-			mu.Lock()
-			at, text, c := index, body, changed
-			mu.Unlock()
-			if min == 0 || at > min {
-				w.Header().Set("X-Consul-Index", fmt.Sprint(at))
-				w.Header().Set("X-Consul-LastContact", "0")
-				w.Header().Set("X-Consul-KnownLeader", "true")
-				_, _ = w.Write([]byte(text))
-				return
-			}
-			select {
-			case <-c:
-			case <-r.Context().Done():
-				return
-			case <-deadline:
-				min = 0
-			}
+		c.waiting.Add(1)
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		case <-deadline:
+			min = 0
 		}
-	}))
-	t.Cleanup(func() { s.CloseClientConnections(); s.Close() }) // when nobody asks any more
-	source, err := New("consul-kv://"+s.Listener.Addr().String()+"/mesh", Settings{Wait: 10 * time.Minute})
-	require.NoError(t, err)
-	source.place.pulseEvery = time.Hour
-	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Add(sources.Spec{Name: "kv", Source: source, Table: r.table}))
-	go func() { _ = r.supervisor.Run(t.Context()) }()
-	r.await("it waits", func() bool { return asked.Load() >= 2 })
-	mu.Lock()
-	index, body = 10, fmt.Sprintf(`[{"Key":"mesh/new","CreateIndex":9,"ModifyIndex":9,"Value":%q}]`, b64(entryText("new", 80)))
-	close(changed)
-	changed = make(chan struct{})
-	mu.Unlock()
-	s.CloseClientConnections()
-	r.await("it is shown, long before the next end of a query that waits", func() bool { return r.has("new") })
+	}
 }
 
 // A proxy takes Consul's headers away from the beginning. It is not to be asked without end: before each attempt there is a pause.
