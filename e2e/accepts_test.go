@@ -33,6 +33,10 @@ func TestEnvoyAccepts(t *testing.T) {
 			require.NoError(t, accepts(t, meshOf(t, s.objects)), s.file)
 		}
 	})
+	t.Run("bad", func(t *testing.T) { // what is not valid, too, as it comes with lenient validation
+		objects := decoded(t, filepath.Join("..", "server", "envoy", "testdata", "bad.yaml"))
+		require.NoError(t, accepts(t, meshOf(t, objects)))
+	})
 	t.Run("random", func(t *testing.T) {
 		meshes := 40
 		if os.Getenv("E2E_NIGHTLY") != "" {
@@ -110,14 +114,20 @@ func quickstart(t *testing.T) *memstore.Table {
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, f := range files {
-		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		require.NoError(t, err)
-		for _, d := range resource.Decode(f.Name(), content, resource.Options{}) {
-			require.Empty(t, d.Errors)
-			if d.Resource != nil {
-				objects = append(objects, d.Resource)
-			}
-		}
+		objects = append(objects, decoded(t, filepath.Join(dir, f.Name()))...)
 	}
 	return meshOf(t, objects)
+}
+
+func decoded(t *testing.T, file string) (objects []*resource.Resource) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, d := range resource.Decode(filepath.Base(file), content, resource.Options{}) {
+		require.Empty(t, d.Errors)
+		if d.Resource != nil {
+			objects = append(objects, d.Resource)
+		}
+	}
+	return objects
 }

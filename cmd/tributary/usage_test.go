@@ -112,7 +112,9 @@ func TestValidateStdin(t *testing.T) {
 // What Envoys make nothing of is told only to those who ask for it.
 func TestValidateForEnvoy(t *testing.T) {
 	for client, want := range map[string]string{
-		"envoy": "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is spoken\n", "": "",
+		"envoy": "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is spoken\n" +
+			"stdin:1: DestinationRule default/d: warning: spec.host has no effect on Envoys: there is no host a.example\n",
+		"": "",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

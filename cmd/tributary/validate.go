@@ -61,7 +61,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 				return err
 			}
 			if flags.client == "envoy" {
-				l.Check(lint.WithoutEffect, envoy.WithoutEffect)
+				if err := l.Check(lint.WithoutEffect, envoy.Findings); err != nil {
+					return err
+				}
 			}
 			return flags.print(cmd, &l)
 		}),

@@ -131,7 +131,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	r.grpc = newGRPC(r.engine, hops, r.health)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Registry: registry, Log: opts.Log,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Registry: registry, Log: opts.Log,
 	})
 	return r, nil
 }

@@ -69,8 +69,10 @@ type Options struct {
 	// WithoutEffect says which fields of an object have no effect on those who are served something else than the object, and why. All have
 	// if nil.
 	WithoutEffect func(r *resource.Resource) []string
-	Registry      *prometheus.Registry
-	Log           *slog.Logger // slog.Default if nil
+	// Affected returns the objects of which WithoutEffect says something. None are if nil.
+	Affected func() []resource.Key
+	Registry *prometheus.Registry
+	Log      *slog.Logger // slog.Default if nil
 }
 
 // Server is the admin server.
@@ -111,6 +113,7 @@ func (s *Server) pages() []page {
 		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
+		{"/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect)},
 		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(s.guard)},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},

@@ -226,7 +226,7 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 	]`, body)
 
 	empty := newServer(&world{})
-	for _, path := range []string{"/debug/sources", "/debug/quarantine", "/debug/conflicts"} {
+	for _, path := range []string{"/debug/sources", "/debug/quarantine", "/debug/conflicts", "/debug/no-effect"} {
 		_, body := get(t, empty, path)
 		assert.JSONEq(t, "[]", body, path)
 	}
@@ -243,7 +243,7 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 		assert.NotEqual(t, http.StatusNotFound, status, path)
 		n++
 	}
-	assert.Equal(t, 14, n)
+	assert.Equal(t, 15, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

@@ -146,3 +146,24 @@ func happened(version, nonce, err string, at time.Time) *Exchange {
 	}
 	return &Exchange{Version: version, Nonce: nonce, Error: err, Time: at}
 }
+
+// NoEffect is an object that says what has no effect on Envoys and gRPC clients.
+type NoEffect struct {
+	conflicts.Ref
+	Origin string   `json:"origin"`
+	What   []string `json:"what"`
+}
+
+func (s *Server) noEffect() any {
+	all := []NoEffect{}
+	if s.opts.Affected == nil || s.opts.WithoutEffect == nil {
+		return all
+	}
+	snapshot := s.opts.View.Snapshot()
+	for _, key := range s.opts.Affected() {
+		if r := snapshot.Get(key); r != nil {
+			all = append(all, NoEffect{conflicts.Ref(key), r.Origin().String(), s.opts.WithoutEffect(r)})
+		}
+	}
+	return all
+}

@@ -144,6 +144,35 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// What has no effect on Envoys is counted, listed and explained.
+func TestWithoutEffect(t *testing.T) {
+	table := &memstore.Table{}
+	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
+	table.Apply([]*resource.Resource{reviews}, nil)
+	table.MarkSynced()
+	view := aggregate.New(aggregate.Source{Name: "rules", Reader: table})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = view.Run(ctx)
+	}()
+	defer func() { stop(); <-ended }()
+	require.Eventually(t, view.Synced, 10*time.Second, time.Millisecond)
+	w := &world{}
+	s := admin.New(admin.Options{
+		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
+		WithoutEffect: func(*resource.Resource) []string { return []string{"spec.x has no effect on Envoys: why"} },
+		Affected:      func() []resource.Key { return []resource.Key{reviews.Key(), {Kind: resource.Sidecar, Name: "gone"}} },
+	})
+	_, body := get(t, s, "/debug/no-effect")
+	assert.JSONEq(t, `[{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews", "origin": "rules: reviews.yaml:1", "what": ["spec.x has no effect on Envoys: why"]}]`, body)
+	_, body = get(t, s, "/debug/status")
+	assert.Contains(t, body, `"without_effect": 2`)
+	_, body = get(t, s, "/debug/explain?kind=se&namespace=shop&name=reviews")
+	assert.Contains(t, body, "spec.x has no effect on Envoys")
+}
+
 func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {
 	w := &world{excluding: []sources.Excluded{{Source: "rules", Place: "rules/secret.yaml:3"}}}
 	_, body := get(t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=secret")

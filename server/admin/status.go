@@ -24,7 +24,9 @@ type Status struct {
 	Unsure      int                   `json:"unsure,omitempty"` // objects served only because something cannot be read
 	Unread      int                   `json:"unread,omitempty"` // objects in what cannot be read at present, served as they were read before
 	Warnings    int                   `json:"warnings,omitempty"`
-	Holds       int                   `json:"holds"` // sources of which a loss is held
+	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
+	WithoutEffect int `json:"without_effect,omitempty"`
+	Holds         int `json:"holds"` // sources of which a loss is held
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
@@ -117,6 +119,9 @@ func (s *Server) status() any {
 	}
 	for _, src := range all {
 		st.Conflicts.Duplicates += len(src.Conflicts)
+	}
+	if s.opts.Affected != nil {
+		st.WithoutEffect = len(s.opts.Affected())
 	}
 	st.Conflicts.Competing = len(s.opts.View.Conflicts())
 	return st

@@ -106,6 +106,9 @@ func cors(c *networking.CorsPolicy) *corsv3.CorsPolicy {
 		AllowMethods: strings.Join(c.GetAllowMethods(), ","), ExposeHeaders: strings.Join(c.GetExposeHeaders(), ","),
 	}
 	for _, o := range c.GetAllowOrigins() {
+		if whyNot(o.GetRegex()) != "" {
+			continue
+		}
 		out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, stringMatch(o))
 	}
 	if c.GetAllowOrigins() == nil {
@@ -119,9 +122,15 @@ func cors(c *networking.CorsPolicy) *corsv3.CorsPolicy {
 	return out
 }
 
-// mirrors yields where copies of a route's requests go, and of which share of them.
-func mirrors(r *networking.HTTPRoute) iter.Seq2[*networking.Destination, *typev3.FractionalPercent] {
-	return func(yield func(*networking.Destination, *typev3.FractionalPercent) bool) {
+// mirror is where copies of a route's requests go.
+type mirror struct {
+	place
+	to *networking.Destination
+}
+
+// mirrors yields where copies of the requests of a route go that stands at a place, and of which share of them.
+func mirrors(r *networking.HTTPRoute, at place) iter.Seq2[mirror, *typev3.FractionalPercent] {
+	return func(yield func(mirror, *typev3.FractionalPercent) bool) {
 		if r.GetMirror() != nil {
 			share := perHundred(100)
 			switch {
@@ -130,16 +139,16 @@ func mirrors(r *networking.HTTPRoute) iter.Seq2[*networking.Destination, *typev3
 			case r.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
 				share = perHundred(r.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
 			}
-			if share.GetNumerator() > 0 && !yield(r.GetMirror(), share) {
+			if share.GetNumerator() > 0 && !yield(mirror{at.in("mirror"), r.GetMirror()}, share) {
 				return
 			}
 		}
-		for _, m := range r.GetMirrors() {
+		for i, m := range r.GetMirrors() {
 			share := perHundred(100)
 			if m.GetPercentage() != nil {
 				share = perMillion(m.GetPercentage())
 			}
-			if m.GetDestination() != nil && share.GetNumerator() > 0 && !yield(m.GetDestination(), share) {
+			if m.GetDestination() != nil && share.GetNumerator() > 0 && !yield(mirror{at.in("mirrors[%d].destination", i), m.GetDestination()}, share) {
 				return
 			}
 		}

@@ -50,6 +50,7 @@ type Catalog struct {
 	synced    bool
 
 	units units
+	looks looks
 }
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
@@ -92,6 +93,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	}
 	c.mesh.touchOthers(touched)
 	c.units.forget(touched)
+	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	c.synced = c.synced || synced
 	for s := range c.following {
 		maps.Copy(s.stale, touched)

@@ -35,7 +35,7 @@ func (t *told) cluster(s *service, p *port, subset *networking.Subset, policies 
 		Name: name, AltStatName: statName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
 		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(subset, policies),
 	}
-	s.discover(c, p, subset, placed)
+	s.discover(c, p, subset, placed, &t.findings)
 	if role == proxyless {
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
@@ -71,12 +71,12 @@ func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
 }
 
 // discover says how the endpoints of a cluster are found.
-func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, placed placement) {
+func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, placed placement, found *findings) {
 	role := placed.client.role
 	switch kind := s.discovery(role); kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LoadAssignment = p.assignment(c.GetName(), subset, kind, placed)
+		c.LoadAssignment = p.assignment(c.GetName(), subset, kind, placed, found)
 		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
 		}

@@ -8,8 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	networking "istio.io/api/networking/v1alpha3"
-
-	"tributary/resource"
 )
 
 // declaration says what becomes of the fields of a message. Each field stands in one of the three.
@@ -145,47 +143,6 @@ var declared = map[protoreflect.FullName]declaration{
 	},
 }
 
-// WithoutEffect returns which fields of r have no effect on the clients of the catalog although they are set, each with its path and with what happens
-// instead. It is empty if nobody has asked for Envoy's types.
-func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
-	c.mu.RLock()
-	served := len(c.following) > 0
-	c.mu.RUnlock()
-	if !served {
-		return nil
-	}
-	return append(WithoutEffect(r), c.undelegated(r)...)
-}
-
-// undelegated returns which routes of a VirtualService are delegated to one that is not there, or is none that can be delegated to.
-func (c *Catalog) undelegated(r *resource.Resource) (fields []string) {
-	spec, err := specOf[*networking.VirtualService](r)
-	if err != nil || len(spec.GetHosts()) == 0 {
-		return nil
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for i, h := range spec.GetHttp() {
-		if d := h.GetDelegate(); d != nil && c.mesh.delegate(d, r.Key().Namespace) == nil {
-			fields = append(fields, fmt.Sprintf("spec.http[%d].delegate has no effect on Envoys: there is no VirtualService %s without hosts that is exported here: the route is left out",
-				i, delegateOf(d, r.Key().Namespace)))
-		}
-	}
-	return fields
-}
-
-// WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
-func WithoutEffect(r *resource.Resource) []string {
-	if !slices.Contains(kinds, r.Key().Kind) {
-		return []string{"a " + string(r.Key().Kind) + " has no effect on Envoys"}
-	}
-	spec, err := r.Spec()
-	if err != nil {
-		return []string{err.Error()}
-	}
-	return without(spec)
-}
-
 // without returns which fields of an object have no effect on Envoys although they are set, each with its path and with what happens instead.
 func without(spec proto.Message) (fields []string) {
 	walk(spec.ProtoReflect(), "spec", func(path, why string) { fields = append(fields, path+" has no effect on Envoys: "+why) })
@@ -206,6 +163,20 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 	case *networking.Server:
 		if kind, why := kindOf(m); kind == serverUnknown {
 			found(at, why)
+		}
+	case *networking.HTTPMatchRequest:
+		for field, why := range unsound(m) {
+			found(at+"."+field, why+": what it is a condition of is left out")
+		}
+	case *networking.RegexRewrite:
+		if why := whyNotRewrite(m); why != "" {
+			found(at, why+": the route is left out")
+		}
+	case *networking.CorsPolicy:
+		for i, o := range m.GetAllowOrigins() {
+			if why := whyNot(o.GetRegex()); why != "" {
+				found(fmt.Sprintf("%s.allowOrigins[%d]", at, i), why+": the origin is left out")
+			}
 		}
 	case *networking.ClientTLSSettings:
 		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !originates(m) {

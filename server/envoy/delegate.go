@@ -46,27 +46,30 @@ func (m *mesh) delegate(d *networking.Delegate, namespace string) *rule[*network
 
 // whole returns the VirtualService with the routes of those to which it delegates in the places where it does. As with istiod, a delegate does not
 // delegate any further, so that there are no circles; a route is left out whose delegate is not there, or of which no request could match both.
-func (m *mesh) whole(r *rule[*networking.VirtualService]) *rule[*networking.VirtualService] {
+func (m *mesh) whole(r *rule[*networking.VirtualService], found *findings) *rule[*networking.VirtualService] {
 	if !slices.ContainsFunc(r.spec.GetHttp(), func(h *networking.HTTPRoute) bool { return h.GetDelegate() != nil }) {
 		return r
 	}
 	whole := *r
 	whole.spec = proto.CloneOf(r.spec)
 	whole.spec.Http = nil
-	for _, h := range r.spec.GetHttp() {
+	for i, h := range r.spec.GetHttp() {
 		if h.GetDelegate() == nil {
-			whole.spec.Http = append(whole.spec.Http, h)
+			whole.spec.Http, whole.places = append(whole.spec.Http, h), append(whole.places, r.httpRoute(i))
 			continue
 		}
 		d := m.delegate(h.GetDelegate(), r.key.Namespace)
 		if d == nil {
 			continue
 		}
-		for _, of := range d.spec.GetHttp() {
-			if of.GetDelegate() == nil {
-				if merged := delegated(h, of, d.key.Namespace); merged != nil {
-					whole.spec.Http = append(whole.spec.Http, merged)
-				}
+		for j, of := range d.spec.GetHttp() {
+			if of.GetDelegate() != nil {
+				continue
+			}
+			if merged := delegated(h, of, d.key.Namespace); merged != nil {
+				whole.spec.Http, whole.places = append(whole.spec.Http, merged), append(whole.places, d.httpRoute(j))
+			} else {
+				found.note(d.httpRoute(j), "no request matches it and the route of VirtualService %s that delegates to it", r.key.FullName())
 			}
 		}
 	}

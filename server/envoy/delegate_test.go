@@ -68,6 +68,7 @@ func TestDelegates(t *testing.T) {
 	}, c.WithoutEffect(root))
 	require.Equal(t, []string{
 		"spec.http[2].delegate has no effect on Envoys: what is delegated is not delegated any further: the route is left out",
+		"spec.http[1] has no effect on Envoys: no request matches it and the route of VirtualService default/root that delegates to it",
 	}, c.WithoutEffect(team(202)))
 }
 

@@ -24,5 +24,6 @@
 // and units.go what profiles share. profile.go reads from a client's node what decides what it is told. catalog.go connects all of this with
 // the view and the engine.
 //
-// coverage.go declares which fields have an effect.
+// coverage.go declares which fields have an effect. findings.go is what is found while something is translated, by the object of which it is, regex.go what
+// regular expressions Envoy takes; effect.go tells of all that to people.
 package envoy

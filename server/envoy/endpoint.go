@@ -24,7 +24,7 @@ const unixPrefix = "unix://"
 //
 // gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
 // weights are in different sub-zones of it.
-func (p *port) assignment(cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement) *endpointv3.ClusterLoadAssignment {
+func (p *port) assignment(cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement, found *findings) *endpointv3.ClusterLoadAssignment {
 	type place struct {
 		locality
 		priority int
@@ -32,7 +32,18 @@ func (p *port) assignment(cluster string, subset *networking.Subset, kind cluste
 	byPlace := make(map[place][]*endpointv3.LbEndpoint)
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
-		if !has(subset, e) || !e.fits(kind) || kind == clusterv3.Cluster_LOGICAL_DNS && len(byPlace) > 0 {
+		if !has(subset, e) {
+			continue
+		}
+		if !e.fits(kind) {
+			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.spec.GetAddress(), unixPrefix) {
+				found.note(e.place().in("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint of ServiceEntry %s",
+					e.spec.GetAddress(), e.entry.key.FullName())
+			}
+			continue
+		}
+		if kind == clusterv3.Cluster_LOGICAL_DNS && len(byPlace) > 0 {
+			found.note(e.place(), "with resolution DNS_ROUND_ROBIN there is one endpoint: it is none of ServiceEntry %s", e.entry.key.FullName())
 			continue
 		}
 		l := place{e.locality(), placed.priority(e)}

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type gateway struct {
 type server struct {
 	*networking.Server
 	gateway *gateway
+	place   place
 	kind    serverKind
 	bind    string
 	route   string // the name of its routes, if it speaks HTTP
@@ -91,7 +93,7 @@ func kindOf(s *networking.Server) (serverKind, string) {
 
 // servers returns the servers of the gateways that are for a client, the oldest gateway's first. What is at one address and port is of one sort: the
 // first server there decides whether it is in the clear, and then whether it is HTTP.
-func (m *mesh) servers(p profile) (all []server) {
+func (m *mesh) servers(p profile, found *findings) (all []server) {
 	labels := p.labelMap()
 	var list []*gateway
 	for _, g := range m.gateways {
@@ -100,24 +102,32 @@ func (m *mesh) servers(p profile) (all []server) {
 		}
 	}
 	slices.SortFunc(list, func(a, b *gateway) int { return cmp.Or(a.created.Compare(b.created), a.key.Compare(b.key)) })
-	at := make(map[binding]serverKind)
-	ports := make(map[uint32]string) // at which address
+	at := make(map[binding]server)
+	ports := make(map[uint32]server)
 	for _, g := range list {
-		for _, spec := range g.spec.GetServers() {
+		for i, spec := range g.spec.GetServers() {
 			kind, _ := kindOf(spec)
-			s := server{Server: spec, gateway: g, kind: kind, bind: cmp.Or(spec.GetBind(), wildcard)}
+			s := server{
+				Server: spec, gateway: g, place: place{g.key, fmt.Sprintf("spec.servers[%d]", i)}, kind: kind, bind: cmp.Or(spec.GetBind(), wildcard),
+			}
 			if kind == serverUnknown {
 				continue
 			}
 			port := spec.GetPort().GetNumber()
 			first, taken := at[binding{s.bind, port}]
-			if taken && (first.encrypted() != kind.encrypted() || !kind.encrypted() && (first != kind || kind == serverTCP)) {
+			if taken && (first.kind.encrypted() != kind.encrypted() || !kind.encrypted() && (first.kind != kind || kind == serverTCP)) {
+				found.note(s.place, "%s of Gateway %s has %s, and speaks something else there: the server is left out", first.place.field, first.gateway.key.FullName(), hostPort(s.bind, port))
 				continue
 			}
-			if other, used := ports[port]; used && other != s.bind && (other == wildcard || s.bind == wildcard) {
-				continue // one of the two could not be bound
+			if other, used := ports[port]; used && other.bind != s.bind && (other.bind == wildcard || s.bind == wildcard) {
+				found.note(s.place, "%s of Gateway %s has %s, so that %s could not be bound: the server is left out",
+					other.place.field, other.gateway.key.FullName(), hostPort(other.bind, port), hostPort(s.bind, port))
+				continue
 			}
-			at[binding{s.bind, port}], ports[port] = kind, s.bind
+			if !taken {
+				at[binding{s.bind, port}] = s
+			}
+			ports[port] = s
 			switch kind {
 			case serverHTTP:
 				s.route = "http." + routeName(port)
@@ -207,10 +217,14 @@ func (m *mesh) setGateway(key resource.Key, r *resource.Resource, spec *networki
 
 // onGateways returns what a host is to gateways of a profile, or nil: the VirtualServices that have it, the oldest first.
 func (m *mesh) onGateways(host string, p profile) *view {
-	v := &view{host: host, servers: m.servers(p), targets: make(map[string]target)}
+	v := &view{host: host, targets: make(map[string]target)}
+	if v.servers = m.servers(p, &v.findings); host != gatewayUnit {
+		v.findings = nil
+	}
 	var from strings.Builder
 	for _, s := range v.servers {
 		from.WriteString(s.gateway.key.FullName() + "\x00" + s.gateway.version + "\x00")
+		v.objects = append(v.objects, s.gateway.key)
 	}
 	add := func(r *rule[*networking.VirtualService]) {
 		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) }) {
@@ -231,6 +245,7 @@ func (m *mesh) onGateways(host string, p profile) *view {
 	if v.service == nil && len(v.bound) == 0 && host != gatewayUnit {
 		return nil
 	}
-	v.from = from.String() + p.credentials
+	from.WriteString(p.credentials)
+	v.close(&from)
 	return v
 }

@@ -18,16 +18,21 @@ import (
 // routes returns the routes of the VirtualService, or nothing if none is for these clients. Routes are tried in order, so what
 // comes after one that matches all is left out.
 func (w way) routes() (list []*routev3.Route) {
-	for _, r := range w.rule.spec.GetHttp() {
-		if len(r.GetMatch()) == 0 {
-			return append(list, w.route(r, nil))
+	for i, r := range w.rule.spec.GetHttp() {
+		matches := r.GetMatch()
+		if len(matches) == 0 {
+			matches = []*networking.HTTPMatchRequest{nil}
 		}
-		for _, m := range r.GetMatch() {
-			if !w.applies(m) {
+		for _, m := range matches {
+			if m != nil && !w.applies(m) || !isSound(m) || whyNotRewrite(r.GetRewrite().GetUriRegexRewrite()) != "" {
 				continue
 			}
-			route := w.route(r, m)
-			if list = append(list, route); matchesAll(route.GetMatch()) {
+			route := w.route(r, m, w.rule.httpRoute(i))
+			if err := route.Validate(); err != nil {
+				w.found.note(w.rule.httpRoute(i), "Envoy would refuse it: %v", err)
+				continue
+			}
+			if list = append(list, route); m == nil || matchesAll(route.GetMatch()) {
 				return list
 			}
 		}
@@ -39,7 +44,7 @@ func matchesAll(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
 }
 
-func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
+func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at place) *routev3.Route {
 	key := w.rule.key
 	out := &routev3.Route{
 		Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(),
@@ -59,7 +64,7 @@ func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *rou
 	case r.GetDirectResponse() != nil:
 		out.Action = directResponse(r.GetDirectResponse())
 	default:
-		w.forward(out, r, ops.authority)
+		w.forward(out, r, at, ops.authority)
 	}
 	out.Decorator = &routev3.Decorator{Operation: w.operation(out)}
 	filters := make(map[string]*anypb.Any)
@@ -76,7 +81,7 @@ func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *rou
 }
 
 // forward makes a route that leads to clusters.
-func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority string) {
+func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, at place, authority string) {
 	action := &routev3.RouteAction{}
 	limit(action, r.GetTimeout())
 	out.Action = &routev3.Route_Route{Route: action}
@@ -96,9 +101,9 @@ func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority stri
 		}
 	}
 	rewriteHost(authority)
-	for m, share := range mirrors(r) {
+	for m, share := range mirrors(r, at) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
-			Cluster: w.cluster(m), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
+			Cluster: w.cluster(m.to, m.place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
 		})
 	}
 	hashed := false
@@ -110,7 +115,7 @@ func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority stri
 	}
 	if len(r.GetRoute()) == 1 {
 		to := r.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination())}
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(), at.in("route[0].destination"))}
 		ops := headerOperations(to.GetHeaders())
 		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
 		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
@@ -120,13 +125,13 @@ func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, authority stri
 		hash(to.GetDestination())
 	} else {
 		weighted := &routev3.WeightedCluster{}
-		for _, to := range r.GetRoute() {
+		for i, to := range r.GetRoute() {
 			if to.GetWeight() == 0 {
 				continue // Istio's way to say that nothing goes there
 			}
 			ops := headerOperations(to.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name: w.cluster(to.GetDestination()), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
+				Name: w.cluster(to.GetDestination(), at.in("route[%d].destination", i)), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
 				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
 				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
 			}

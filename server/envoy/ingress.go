@@ -29,13 +29,13 @@ func (t *told) addIngress(v *view, client profile) {
 			in = &admission{host: &routev3.VirtualHost{Name: hostPort(v.host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}}
 			byRoute[s.route] = in
 		}
-		in.add(v, &s, client)
+		in.add(v, &s, client, &t.findings)
 	}
 	for route, in := range byRoute {
 		if len(in.domains) > 0 {
 			// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
 			slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
-			t.hosts[route] = newVirtualHost(in.domains, in.host)
+			t.hosts[route] = newVirtualHost(place{in.rules[0].key, "spec.hosts"}, in.domains, in.host)
 		}
 	}
 }
@@ -48,7 +48,7 @@ type admission struct {
 }
 
 // add adds what a server admits of the VirtualServices that are bound to it.
-func (in *admission) add(v *view, s *server, client profile) {
+func (in *admission) add(v *view, s *server, client profile, found *findings) {
 	for _, r := range v.bound {
 		admitted := s.admits(v.host, r.key.Namespace)
 		if !s.bound(r, client) || len(admitted) == 0 {
@@ -64,7 +64,7 @@ func (in *admission) add(v *view, s *server, client profile) {
 		}
 		if !slices.Contains(in.rules, r) {
 			in.rules = append(in.rules, r)
-			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName()}
+			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found}
 			in.host.Routes = append(in.host.Routes, w.routes()...)
 		}
 	}
@@ -79,7 +79,7 @@ func last(r *routev3.Route) int {
 
 // nobody is the virtual host of a gateway for whatever it does not have: 404.
 func nobody() *virtualHost {
-	return newVirtualHost([]string{"*"}, &routev3.VirtualHost{Name: "blackhole"})
+	return newVirtualHost(place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole"})
 }
 
 // addListeners adds the listeners of all servers, and their routes, which are there even if they lead nowhere.
@@ -120,30 +120,39 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 			chains = append(chains, s.httpChain())
 		}
 	case serverHTTPS:
-		if match, ok := used.add(s.names(), nil); ok {
-			c := s.httpChain()
-			c.FilterChainMatch = match
-			c.TransportSocket = t.terminate(s.GetTls(), client, []string{"h2", "http/1.1"})
-			chains = append(chains, c)
+		match, ok := used.add(s.names(), nil)
+		if !ok {
+			t.findings.note(s.place.in("hosts"), "other servers of the port have them")
+			return nil
 		}
+		c := s.httpChain()
+		c.FilterChainMatch = match
+		c.TransportSocket = t.terminate(s.GetTls(), client, []string{"h2", "http/1.1"})
+		chains = append(chains, c)
 	case serverTLS:
-		if match, ok := used.add(s.names(), nil); ok {
-			to := chain{stats: blackHole, to: []share{{blackHole, 1}}}
-			if all := s.connections(v, client, way.tcpChains); len(all) > 0 {
-				to = all[0]
-			}
-			chains = append(chains, &listenerv3.FilterChain{
-				FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-				TransportSocket: t.terminate(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy()},
-			})
+		match, ok := used.add(s.names(), nil)
+		if !ok {
+			t.findings.note(s.place.in("hosts"), "other servers of the port have them")
+			return nil
 		}
+		to := chain{stats: blackHole, to: []share{{blackHole, 1}}}
+		if all := s.connections(v, client, &t.findings, way.tcpChains); len(all) > 0 {
+			to = all[0]
+			for _, c := range all[1:] {
+				t.findings.note(c.place, "others have all connections that it is for")
+			}
+		}
+		chains = append(chains, &listenerv3.FilterChain{
+			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
+			TransportSocket: t.terminate(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy()},
+		})
 	case serverPass, serverTCP:
 		with := way.tcpChains
 		if s.kind == serverPass {
 			with = way.tlsChains
 		}
-		for _, c := range s.connections(v, client, with) {
-			if f := c.filterChain(used); f != nil {
+		for _, c := range s.connections(v, client, &t.findings, with) {
+			if f := c.filterChain(used, &t.findings); f != nil {
 				chains = append(chains, f)
 			}
 		}
@@ -152,14 +161,14 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 }
 
 // connections returns where the VirtualServices that are bound to the server send connections.
-func (s *server) connections(v *view, client profile, with func(way) []chain) (all []chain) {
+func (s *server) connections(v *view, client profile, found *findings, with func(way) []chain) (all []chain) {
 	for _, r := range v.bound {
 		if !s.bound(r, client) {
 			continue
 		}
 		admitted := slices.ContainsFunc(r.hosts, func(h string) bool { return !isUnit(h) && len(s.admits(h, r.key.Namespace)) > 0 })
 		if admitted {
-			all = append(all, with(way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName()})...)
+			all = append(all, with(way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found})...)
 		}
 	}
 	return all

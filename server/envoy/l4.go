@@ -18,6 +18,7 @@ import (
 
 // chain is where connections go that ask for some server names, or are made to some addresses, or all if it names none.
 type chain struct {
+	place   place    // of what says so
 	servers []string // in a TLS handshake; with an asterisk in front for all below a name
 	subnets []string
 	stats   string
@@ -46,7 +47,7 @@ type share struct {
 }
 
 func (c chain) equal(o chain) bool {
-	return c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
+	return c.place == o.place && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
 }
 
 func (c chain) proxy() *listenerv3.Filter {
@@ -124,9 +125,10 @@ func prefixOf(s string) (netip.Prefix, bool) {
 }
 
 // filterChain returns the chain as part of a listener, or nil if others are for all that it is for.
-func (c chain) filterChain(m matching) *listenerv3.FilterChain {
+func (c chain) filterChain(m matching, found *findings) *listenerv3.FilterChain {
 	match, ok := m.add(c.servers, c.subnets)
 	if !ok {
+		found.note(c.place, "others have all connections that it is for")
 		return nil
 	}
 	out := &listenerv3.FilterChain{
@@ -138,15 +140,15 @@ func (c chain) filterChain(m matching) *listenerv3.FilterChain {
 	return out
 }
 
-// to returns a chain that leads to destinations.
-func (w way) to(routes []*networking.RouteDestination) chain {
-	var c chain
-	for _, r := range routes {
+// to returns a chain that leads to the destinations of a route that stands at a place.
+func (w way) to(routes []*networking.RouteDestination, at place) chain {
+	c := chain{place: at}
+	for i, r := range routes {
 		if r.GetDestination() != nil && (r.GetWeight() > 0 || len(routes) == 1) {
 			if len(c.to) == 0 {
 				c.conduct = conductOf(w.policyOf(r.GetDestination()))
 			}
-			c.to = append(c.to, share{w.cluster(r.GetDestination()), uint32(max(r.GetWeight(), 1))}) //nolint:gosec // validated
+			c.to = append(c.to, share{w.cluster(r.GetDestination(), at.in("route[%d].destination", i)), uint32(max(r.GetWeight(), 1))}) //nolint:gosec // validated
 		}
 	}
 	switch len(c.to) {
@@ -162,10 +164,10 @@ func (w way) to(routes []*networking.RouteDestination) chain {
 
 // tlsChains returns where the VirtualService sends TLS connections, by the server name for which they ask.
 func (w way) tlsChains() (all []chain) {
-	for _, r := range w.rule.spec.GetTls() {
+	for i, r := range w.rule.spec.GetTls() {
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.to(r.GetRoute())
+				c := w.to(r.GetRoute(), place{w.rule.key, fmt.Sprintf("spec.tls[%d]", i)})
 				for _, s := range m.GetSniHosts() {
 					c.servers = append(c.servers, strings.ToLower(s))
 				}
@@ -179,13 +181,14 @@ func (w way) tlsChains() (all []chain) {
 
 // tcpChains returns where the VirtualService sends connections.
 func (w way) tcpChains() (all []chain) {
-	for _, r := range w.rule.spec.GetTcp() {
+	for i, r := range w.rule.spec.GetTcp() {
+		at := place{w.rule.key, fmt.Sprintf("spec.tcp[%d]", i)}
 		if len(r.GetMatch()) == 0 {
-			return append(all, w.to(r.GetRoute()))
+			return append(all, w.to(r.GetRoute(), at))
 		}
 		for _, m := range r.GetMatch() {
 			if w.applies(m) {
-				c := w.to(r.GetRoute())
+				c := w.to(r.GetRoute(), at)
 				c.subnets = m.GetDestinationSubnets()
 				all = append(all, c)
 			}
@@ -195,10 +198,10 @@ func (w way) tcpChains() (all []chain) {
 }
 
 // chains returns where connections go that are made to a port of the service.
-func (v *view) chains(p *port, client profile) (all []chain) {
+func (v *view) chains(p *port, client profile, found *findings) (all []chain) {
 	cluster := clusterName(p.number, "", v.service.host)
-	otherwise := chain{stats: cluster, to: []share{{cluster, 1}}, conduct: conductOf(v.policy.on(p.number, nil))}
-	w := way{view: v, rule: v.virtual, client: client, port: p.number}
+	otherwise := chain{place: p.place(), stats: cluster, to: []share{{cluster, 1}}, conduct: conductOf(v.policy.on(p.number, nil))}
+	w := way{view: v, rule: v.virtual, client: client, port: p.number, found: found}
 	switch {
 	case p.protocol == protocolTLS:
 		if v.virtual != nil {
@@ -215,7 +218,9 @@ func (v *view) chains(p *port, client profile) (all []chain) {
 		if v.virtual != nil {
 			all = w.tcpChains()
 		}
-		all = append(all, otherwise)
+		if !slices.ContainsFunc(all, func(c chain) bool { return len(c.subnets) == 0 }) {
+			all = append(all, otherwise)
+		}
 	}
 	return all
 }

@@ -25,12 +25,13 @@ type binding struct {
 
 // claim is a service's wish to be served at a binding.
 type claim struct {
+	place    place // of the port
 	protocol protocol
 	chains   []chain // but of HTTP, which routes tell apart
 }
 
 func (c claim) equal(o claim) bool {
-	return c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
+	return c.place == o.place && c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
 }
 
 const (
@@ -43,8 +44,8 @@ const (
 // claims returns where a port of the service is to be served to a sidecar of the profile. HTTP has one listener a port for all services,
 // told apart by host. Without interception all listeners are on the loopback interface; with it those of other protocols
 // have the addresses of the service, if it has some.
-func (v *view) claims(p *port, client profile) map[binding]claim {
-	s, c := v.service, claim{protocol: p.protocol, chains: v.chains(p, client)}
+func (v *view) claims(p *port, client profile, found *findings) map[binding]claim {
+	s, c := v.service, claim{place: p.place(), protocol: p.protocol, chains: v.chains(p, client, found)}
 	if c.protocol == protocolTLS && !slices.ContainsFunc(c.chains, func(c chain) bool { return len(c.servers) > 0 }) {
 		c.protocol = protocolTCP
 	}
@@ -66,9 +67,9 @@ func (v *view) claims(p *port, client profile) map[binding]claim {
 	return at
 }
 
-// listener returns the listener of a binding for those who claim it, the oldest first, and whose claims are not met. The
+// listener returns the listener of a binding for those who claim it, the oldest first, and what cannot be served of their claims. The
 // oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or one service's TCP.
-func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener, refused []claim) {
+func (b binding) listener(claims claimants, captures bool) (l *listenerv3.Listener, found findings) {
 	l = &listenerv3.Listener{
 		Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
@@ -76,7 +77,7 @@ func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener
 	if captures {
 		l.BindToPort = wrapperspb.Bool(false)
 	}
-	first := claims[0].protocol
+	first := claims[0].claim.protocol
 	same := func(c claim) bool { return c.protocol == first || c.protocol.http() && first.http() }
 	switch {
 	case first.http():
@@ -89,8 +90,8 @@ func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener
 	case first == protocolTLS:
 		used := make(matching)
 		for _, c := range claims {
-			if same(c) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.chains, used)...)
+			if same(c.claim) {
+				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, &found)...)
 			}
 		}
 		l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
@@ -98,23 +99,23 @@ func (b binding) listener(claims []claim, captures bool) (l *listenerv3.Listener
 			l.DefaultFilterChain = passOn()
 		}
 	default:
-		l.FilterChains = filterChains(claims[0].chains, make(matching))
-		same = func(c claim) bool { return c.equal(claims[0]) }
+		l.FilterChains = filterChains(claims[0].claim.chains, make(matching), &found)
+		same = func(claim) bool { return false }
 	}
-	for _, c := range claims {
-		if !same(c) {
-			refused = append(refused, c)
+	for _, c := range claims[1:] {
+		if !same(c.claim) {
+			found.note(c.claim.place, "%s, which is older, has %s, and speaks %s there", claims[0].host, hostPort(b.address, b.port), first)
 		}
 	}
-	return l, refused
+	return l, found
 }
 
 // chainTimeout is how long a connection may take to become one.
 const chainTimeout = 15
 
-func filterChains(chains []chain, used matching) (all []*listenerv3.FilterChain) {
+func filterChains(chains []chain, used matching, found *findings) (all []*listenerv3.FilterChain) {
 	for _, c := range chains {
-		if f := c.filterChain(used); f != nil {
+		if f := c.filterChain(used, found); f != nil {
 			all = append(all, f)
 		}
 	}

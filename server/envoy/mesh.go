@@ -239,14 +239,14 @@ func (e *entry) selects(w *workload) bool {
 func (e *entry) endpoints() []endpoint {
 	var list []endpoint
 	if e.selected == nil {
-		for _, spec := range e.spec.GetEndpoints() {
-			list = append(list, endpoint{spec: spec, labels: spec.GetLabels()})
+		for i, spec := range e.spec.GetEndpoints() {
+			list = append(list, endpoint{spec: spec, labels: spec.GetLabels(), entry: e, index: i})
 		}
 		return list
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, spec: w.spec, labels: w.labels})
+		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, spec: w.spec, labels: w.labels, entry: e})
 	}
 	return list
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
 )
 
 // rootNamespace is that of which rules are for everybody who has none of his own.
@@ -15,6 +17,7 @@ type policy struct {
 	namespace, name string // of the first rule; empty if there is none
 	traffic         *networking.TrafficPolicy
 	subsets         []*networking.Subset
+	objects         []resource.Key
 	from            string // what it was made of: equal for what is equal
 }
 
@@ -44,6 +47,7 @@ func (m *mesh) policy(s *service, namespace string) policy {
 				continue
 			}
 			from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
+			p.objects = append(p.objects, r.key)
 			if p.traffic == nil {
 				p.traffic = r.spec.GetTrafficPolicy()
 			}

@@ -34,6 +34,29 @@ func (p *profile) size() int {
 	return len(p.namespace) + len(p.labels) + len(p.credentials) + len(p.place.region) + len(p.place.zone) + len(p.place.subZone)
 }
 
+// String says what clients these are.
+func (p profile) String() string {
+	what := "sidecars in "
+	switch p.role {
+	case proxyless:
+		what = "gRPC clients in "
+	case ingress:
+		what = "gateways in "
+	}
+	if p.captures {
+		return what + p.namespace + " with redirection"
+	}
+	return what + p.namespace
+}
+
+// labelText is labels as a text, the same for equal ones.
+func labelText(labels map[string]string) (text string) {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		text += name + "=" + labels[name] + "\n"
+	}
+	return text
+}
+
 // labelMap returns the labels.
 func (p *profile) labelMap() map[string]string {
 	labels := make(map[string]string)
@@ -83,9 +106,11 @@ func profileOf(node *corev3.Node) profile {
 		p.captures = p.role == sidecar
 	}
 	labels := fields[metadataLabels].GetStructValue().GetFields()
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		p.labels += name + "=" + labels[name].GetStringValue() + "\n"
+	said := make(map[string]string, len(labels))
+	for name, value := range labels {
+		said[name] = value.GetStringValue()
 	}
+	p.labels = labelText(said)
 	p.place = locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
 	if p.place == (locality{}) {
 		p.place = localityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))

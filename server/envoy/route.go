@@ -15,20 +15,21 @@ import (
 // virtualHost is what a service has among the routes of a port: its domains apart from the rest, since no domain may stand twice
 // among the routes of a port, and which services share one is known only where they are put together.
 type virtualHost struct {
+	place   place // of what has it
 	domains []string
 	rest    []byte // an encoded VirtualHost without domains
 	field   []byte // all of it, as a field of a RouteConfiguration
 }
 
-func newVirtualHost(domains []string, rest *routev3.VirtualHost) *virtualHost {
-	v := &virtualHost{domains: domains, rest: mustMarshal(rest)}
+func newVirtualHost(at place, domains []string, rest *routev3.VirtualHost) *virtualHost {
+	v := &virtualHost{place: at, domains: domains, rest: mustMarshal(rest)}
 	v.field = v.encode(func(string) bool { return false })
 	return v
 }
 
 // equal says whether both are the same; either may be nil.
 func (v *virtualHost) equal(o *virtualHost) bool {
-	return v == o || v != nil && o != nil && slices.Equal(v.domains, o.domains) && bytes.Equal(v.rest, o.rest)
+	return v == o || v != nil && o != nil && v.place == o.place && slices.Equal(v.domains, o.domains) && bytes.Equal(v.rest, o.rest)
 }
 
 // encode returns the virtual host as a field of a RouteConfiguration, without the domains that are taken, or nothing if all are.
@@ -52,27 +53,27 @@ const (
 )
 
 // virtualHost returns what the service has among the routes of a port.
-func (v *view) virtualHost(p *port, client profile) *virtualHost {
+func (v *view) virtualHost(p *port, client profile, found *findings) *virtualHost {
 	host := &routev3.VirtualHost{Name: hostPort(v.host, p.number), IncludeRequestAttemptCount: true}
 	if v.virtual != nil {
-		host.Routes = way{view: v, rule: v.virtual, client: client, port: p.number}.routes()
+		host.Routes = way{view: v, rule: v.virtual, client: client, port: p.number, found: found}.routes()
 	}
 	if host.GetRoutes() == nil {
 		host.Routes = []*routev3.Route{v.defaultRoute(p)}
 	}
-	return newVirtualHost(v.service.domains(p, client.role), host)
+	return newVirtualHost(p.place(), v.service.domains(p, client.role), host)
 }
 
 // unregisteredPort is where routes of a host are that is no service.
 const unregisteredPort = 80
 
 // unregistered returns the routes of a host that is no service, or nil.
-func (v *view) unregistered(client profile) *virtualHost {
+func (v *view) unregistered(client profile, found *findings) *virtualHost {
 	host := &routev3.VirtualHost{Name: hostPort(v.host, unregisteredPort), IncludeRequestAttemptCount: true}
-	if host.Routes = (way{view: v, rule: v.virtual, client: client, port: unregisteredPort}).routes(); host.GetRoutes() == nil {
+	if host.Routes = (way{view: v, rule: v.virtual, client: client, port: unregisteredPort, found: found}).routes(); host.GetRoutes() == nil {
 		return nil
 	}
-	return newVirtualHost([]string{inURL(v.host)}, host)
+	return newVirtualHost(place{v.virtual.key, "spec.hosts"}, []string{inURL(v.host)}, host)
 }
 
 // domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare them
@@ -157,7 +158,7 @@ func anyOther() *virtualHost {
 	const name = "allow_any"
 	route := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: passthrough}}
 	limit(route, nil)
-	return newVirtualHost([]string{"*"}, &routev3.VirtualHost{
+	return newVirtualHost(place{}, []string{"*"}, &routev3.VirtualHost{
 		Name: name, IncludeRequestAttemptCount: true,
 		Routes: []*routev3.Route{{
 			Name:   name,
@@ -168,7 +169,7 @@ func anyOther() *virtualHost {
 }
 
 // grpcRoutes is the RouteConfiguration of one port of a service, for clients that dial it by name.
-func (v *view) grpcRoutes(p *port, client profile) ([]byte, string) {
+func (v *view) grpcRoutes(p *port, client profile, found *findings) ([]byte, string) {
 	name := clusterName(p.number, "", v.host)
-	return append(mustMarshal(routesHead(name, proxyless)), v.virtualHost(p, client).field...), name
+	return append(mustMarshal(routesHead(name, proxyless)), v.virtualHost(p, client, found).field...), name
 }

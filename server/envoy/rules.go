@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -21,6 +22,15 @@ type rule[T any] struct {
 	hosts    []string // whole names, in lower case; they may be wildcards
 	exportTo []string
 	leadsTo  []string // other hosts, on whose services it depends
+	places   []place  // of its HTTP routes, if they are not all its own
+}
+
+// httpRoute is where one of the HTTP routes stands.
+func (r *rule[T]) httpRoute(i int) place {
+	if r.places != nil {
+		return r.places[i]
+	}
+	return place{r.key, fmt.Sprintf("spec.http[%d]", i)}
 }
 
 // rules are the rules of a kind, by the hosts of which they speak.

@@ -21,6 +21,8 @@ type scope struct {
 	shared   map[string]*sharedRoutes // by the name of the routes
 	bindings map[binding]*claimants
 	needs    map[string]int // how many hosts need a secret
+
+	notes notebook // safe for concurrent use
 }
 
 func newScope(p profile, debounce xds.Debounce) *scope {
@@ -121,6 +123,7 @@ func (c *change) replace(host string, t *told) {
 	c.entries(c.listeners, old.listeners, t.listeners)
 	c.entries(c.scope.routes, old.routes, t.routes)
 	c.need(old.secrets, t.secrets)
+	c.notes.set("host "+host, t.findings)
 	for route := range old.hosts {
 		if t.hosts[route] == nil {
 			c.host(route, host, nil)
@@ -198,18 +201,23 @@ func (c *change) share() {
 		if r.hosts.Len() == 0 {
 			delete(c.shared, route)
 			remove(c.commits, c.scope.routes, route)
+			c.notes.set("routes "+route, nil)
 			continue
 		}
-		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, r.encode(route, c.profile.role)))
+		body, found := r.encode(route, c.profile.role)
+		c.notes.set("routes "+route, found.sorted())
+		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, body))
 	}
 	for b := range c.bindings {
 		claimants := *c.scope.bindings[b]
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
 			remove(c.commits, c.listeners, listenerName(b.address, b.port))
+			c.notes.set("listener "+listenerName(b.address, b.port), nil)
 			continue
 		}
-		l := claimants.listener(b, c.profile.captures)
+		l, found := b.listener(claimants, c.profile.captures)
+		c.notes.set("listener "+l.GetName(), found.sorted())
 		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
 			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
 			continue

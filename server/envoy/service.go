@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
 )
 
 // service is what a host is to the clients of a namespace. It is not modified once it was made.
@@ -20,7 +22,8 @@ type service struct {
 	resolution networking.ServiceEntry_Resolution
 	external   bool
 
-	from string // what it was made of: equal for what is equal
+	objects []resource.Key // that it was made of
+	from    string         // what it was made of: equal for what is equal
 }
 
 // port is one port of a service.
@@ -30,13 +33,28 @@ type port struct {
 	target    uint32 // where it is not the endpoint that says
 	protocol  protocol
 	endpoints []endpoint
+
+	entry *entry // that has it
+	index int    // there
 }
+
+func (p *port) place() place { return place{p.entry.key, fmt.Sprintf("spec.ports[%d]", p.index)} }
 
 // endpoint is one of the places that serve a port.
 type endpoint struct {
 	workload, namespace string // of a WorkloadEntry; empty for one that a ServiceEntry lists
 	spec                *networking.WorkloadEntry
 	labels              map[string]string
+
+	entry *entry // that lists or selects it
+	index int    // there
+}
+
+func (e *endpoint) place() place {
+	if e.workload != "" {
+		return place{resource.Key{Kind: resource.WorkloadEntry, Namespace: e.namespace, Name: e.workload}, "spec"}
+	}
+	return place{e.entry.key, fmt.Sprintf("spec.endpoints[%d]", e.index)}
 }
 
 // service returns what host is to the clients of namespace, or nil. As with istiod, the namespace's own entries come
@@ -68,8 +86,10 @@ func (m *mesh) service(host, namespace string) *service {
 	fmt.Fprint(&from, s.reach) // which differs by who asks
 	for _, e := range visible {
 		from.WriteString(e.key.Name + "\x00" + e.version + "\x00")
+		s.objects = append(s.objects, e.key)
 		for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 			from.WriteString(name + "\x00")
+			s.objects = append(s.objects, resource.Key{Kind: resource.WorkloadEntry, Namespace: e.key.Namespace, Name: name})
 		}
 		s.add(e)
 	}
@@ -80,7 +100,7 @@ func (m *mesh) service(host, namespace string) *service {
 // add adds the ports of e that the service does not have.
 func (s *service) add(e *entry) {
 	var endpoints []endpoint
-	for _, p := range e.spec.GetPorts() {
+	for i, p := range e.spec.GetPorts() {
 		protocol, ok := protocolOf(p.GetProtocol())
 		if !ok || slices.ContainsFunc(s.ports, func(known port) bool { return known.number == p.GetNumber() }) {
 			continue
@@ -88,10 +108,12 @@ func (s *service) add(e *entry) {
 		if endpoints == nil {
 			endpoints = e.endpoints()
 			if len(endpoints) == 0 && e.selected == nil && isDNS(s.resolution) {
-				endpoints = []endpoint{{spec: &networking.WorkloadEntry{Address: s.host}}}
+				endpoints = []endpoint{{spec: &networking.WorkloadEntry{Address: s.host}, entry: e}}
 			}
 		}
-		s.ports = append(s.ports, port{number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, endpoints: endpoints})
+		s.ports = append(s.ports, port{
+			number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, endpoints: endpoints, entry: e, index: i,
+		})
 	}
 }
 

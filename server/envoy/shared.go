@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"github.com/tidwall/btree"
 )
 
@@ -42,31 +41,34 @@ func (r *sharedRoutes) set(host string, v *virtualHost) {
 	}
 }
 
-// encode returns the encoded RouteConfiguration. It is put together from what is encoded already. A domain that several have is that of the
-// first host in order of name.
-func (r *sharedRoutes) encode(name string, role role) []byte {
-	b := mustMarshal(routesHead(name, role))
-	known := make(map[string]bool, r.shared)
-	taken := func(d string) bool {
-		if r.domains[d] < 2 {
-			return false
-		}
-		was := known[d]
-		known[d] = true
-		return was
-	}
-	r.hosts.Scan(func(_ string, v *virtualHost) bool {
+// encode returns the encoded RouteConfiguration, and which domains hosts do not have there. It is put together from what is encoded already. A
+// domain that several have is that of the first host in order of name.
+func (r *sharedRoutes) encode(name string, role role) (b []byte, found findings) {
+	b = mustMarshal(routesHead(name, role))
+	known := make(map[string]string, r.shared) // by whom
+	r.hosts.Scan(func(host string, v *virtualHost) bool {
 		if r.shared == 0 {
 			b = append(b, v.field...)
-		} else {
-			b = append(b, v.encode(taken)...)
+			return true
 		}
+		b = append(b, v.encode(func(d string) bool {
+			if r.domains[d] < 2 {
+				return false
+			}
+			by, taken := known[d]
+			if !taken {
+				known[d] = host
+			} else if v.place.of.Name != "" {
+				found.note(v.place, "%s is a domain of %s already among the routes %s", d, by, name)
+			}
+			return taken
+		})...)
 		return true
 	})
 	if role != sidecar {
-		return b
+		return b, found
 	}
-	return append(b, anyOther().encode(func(d string) bool { return r.domains[d] > 0 })...)
+	return append(b, anyOther().encode(func(d string) bool { return r.domains[d] > 0 })...), found
 }
 
 // claimant is a host that claims a binding.
@@ -100,14 +102,4 @@ func (c *claimants) remove(senior seniority, host string) {
 	if i, found := c.find(senior, host); found {
 		*c = slices.Delete(*c, i, i+1)
 	}
-}
-
-// listener returns the listener of a binding.
-func (c claimants) listener(b binding, captures bool) *listenerv3.Listener {
-	claims := make([]claim, len(c))
-	for i := range c {
-		claims[i] = c[i].claim
-	}
-	l, _ := b.listener(claims, captures)
-	return l
 }

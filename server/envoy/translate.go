@@ -2,11 +2,13 @@ package envoy
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/resource"
 	"tributary/server/xds"
 )
 
@@ -24,22 +26,31 @@ type told struct {
 	// Several hosts share the routes of a port, and a sidecar's listeners.
 	hosts  map[string]*virtualHost // by the name of the routes
 	claims map[binding]claim
+
+	objects  []resource.Key // of which it was made
+	findings findings       // in them
 }
 
 // translate says what clients of a profile are told of a host. It is a pure function.
 func translate(v *view, client profile) *told {
-	t := &told{host: v.host, hosts: make(map[string]*virtualHost), claims: make(map[binding]claim)}
+	t := &told{host: v.host, hosts: make(map[string]*virtualHost), claims: make(map[binding]claim), objects: v.objects, findings: slices.Clone(v.findings)}
+	t.add(v, client)
+	t.findings = t.findings.sorted()
+	return t
+}
+
+func (t *told) add(v *view, client profile) {
 	if client.role == ingress {
 		t.addIngress(v, client)
 	}
 	if v.service == nil {
 		if client.role == ingress {
-			return t
+			return
 		}
-		if host := v.unregistered(client); host != nil && client.role == sidecar {
+		if host := v.unregistered(client, &t.findings); host != nil && client.role == sidecar {
 			t.hosts[routeName(unregisteredPort)] = host
 		}
-		return t
+		return
 	}
 	s := v.service
 	t.seniority = s.seniority
@@ -49,7 +60,7 @@ func translate(v *view, client profile) *told {
 			c := t.cluster(s, p, subset, &v.policy, client)
 			t.clusters = append(t.clusters, entryOf(c))
 			if c.GetType() == clusterv3.Cluster_EDS {
-				t.endpoints = append(t.endpoints, entryOf(p.assignment(xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.policy.on(p.number, subset)))))
+				t.endpoints = append(t.endpoints, entryOf(p.assignment(xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.policy.on(p.number, subset)), &t.findings)))
 			}
 		}
 		switch client.role {
@@ -57,12 +68,11 @@ func translate(v *view, client profile) *told {
 			t.addProxyless(v, p, client)
 		case sidecar:
 			if p.protocol.http() {
-				t.hosts[routeName(p.number)] = v.virtualHost(p, client)
+				t.hosts[routeName(p.number)] = v.virtualHost(p, client, &t.findings)
 			}
-			maps.Copy(t.claims, v.claims(p, client))
+			maps.Copy(t.claims, v.claims(p, client, &t.findings))
 		}
 	}
-	return t
 }
 
 // addProxyless adds what a client asks for that dials the service by the port, or, if it is the one that is meant without, by name alone.
@@ -71,7 +81,7 @@ func (t *told) addProxyless(v *view, p *port, client profile) {
 	if strings.Contains(s.host, "*") {
 		return // nobody can dial that
 	}
-	body, name := v.grpcRoutes(p, client)
+	body, name := v.grpcRoutes(p, client, &t.findings)
 	t.routes = append(t.routes, entryOfBytes(name, xds.RouteURL, body))
 	t.listeners = append(t.listeners, entryOf(s.grpcListener(p, hostPort(s.host, p.number))))
 	if p == s.defaultPort() {

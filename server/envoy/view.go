@@ -22,7 +22,9 @@ type view struct {
 	servers []server                            // of a gateway
 	bound   []*rule[*networking.VirtualService] // to these
 
-	from string // what it was made of: equal for what is equal
+	from     string // what it was made of: equal for what is equal
+	objects  []resource.Key
+	findings findings
 }
 
 // target is what routes have to know of a host to which they lead.
@@ -39,7 +41,8 @@ func (m *mesh) view(host string, p profile) *view {
 	if isUnit(host) {
 		return nil
 	}
-	v := &view{host: host, service: m.service(host, p.namespace), virtual: m.virtual(host, p.namespace), targets: make(map[string]target)}
+	v := &view{host: host, service: m.service(host, p.namespace), targets: make(map[string]target)}
+	v.virtual = m.virtual(host, p.namespace, &v.findings)
 	if v.service == nil && (v.virtual == nil || !slices.Contains(v.virtual.hosts, host) || matchesSome(host, m.hosts)) {
 		return nil
 	}
@@ -48,8 +51,18 @@ func (m *mesh) view(host string, p profile) *view {
 	if v.virtual != nil {
 		v.virtual = m.describe(&from, v, v.virtual, p)
 	}
-	v.from = from.String()
+	v.close(&from)
 	return v
+}
+
+// close notes what the view was made of. What was found is part of that.
+func (v *view) close(from *strings.Builder) {
+	for _, f := range v.findings {
+		fmt.Fprint(from, "\x00", f.of, f.field, f.why)
+	}
+	v.from = from.String()
+	slices.SortFunc(v.objects, resource.Key.Compare)
+	v.objects = slices.Compact(v.objects)
 }
 
 // describeService adds the policy of the view's service, if there is one, and of what both were made.
@@ -58,6 +71,7 @@ func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
 		return
 	}
 	v.policy = m.policy(v.service, p.namespace)
+	v.objects = append(append(v.objects, v.service.objects...), v.policy.objects...)
 	from.WriteString(v.service.namespace + "\x01" + v.service.from + "\x01" + v.policy.from + "\x01")
 	if dependsOnPlace(&v.policy) {
 		from.WriteString(p.labels + "\x01" + p.place.region + "/" + p.place.zone + "/" + p.place.subZone)
@@ -71,11 +85,13 @@ func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
 func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile) *rule[*networking.VirtualService] {
 	from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
 	leadsTo := r.leadsTo
+	v.objects = append(v.objects, r.key)
 	for _, d := range m.delegates(r) {
 		from.WriteString(d.key.FullName() + "\x00" + d.version + "\x00")
+		v.objects = append(v.objects, d.key)
 		leadsTo = append(slices.Clip(leadsTo), d.leadsTo...)
 	}
-	whole := m.whole(r)
+	whole := m.whole(r, &v.findings)
 	for _, to := range leadsTo {
 		s := m.service(to, p.namespace)
 		if s == nil {
@@ -86,6 +102,7 @@ func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.Virt
 			t.ports = append(t.ports, port.number)
 		}
 		v.targets[to] = t
+		v.objects = append(v.objects, t.policy.objects...)
 		fmt.Fprint(from, to, "\x00", t.ports, t.policy.from)
 	}
 	if tellsApart(whole.spec) {
@@ -109,14 +126,23 @@ func matchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 
 // virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the most senior one that names the
 // host, else that of the narrowest wildcard.
-func (m *mesh) virtual(host, namespace string) (first *rule[*networking.VirtualService]) {
+func (m *mesh) virtual(host, namespace string, found *findings) (first *rule[*networking.VirtualService]) {
 	var by string
+	var others []*rule[*networking.VirtualService]
 	for name, r := range m.virtuals.of(host) {
 		if first != nil && name != by {
 			break
 		}
-		if visibleTo(r.exportTo, r.key.Namespace, namespace) && forMesh(r.spec) && (first == nil || r.seniority(namespace).compare(first.seniority(namespace)) < 0) {
-			first, by = r, name
+		if !visibleTo(r.exportTo, r.key.Namespace, namespace) || !forMesh(r.spec) {
+			continue
+		}
+		if others, by = append(others, r), name; first == nil || r.seniority(namespace).compare(first.seniority(namespace)) < 0 {
+			first = r
+		}
+	}
+	for _, r := range others {
+		if r != first {
+			found.note(place{r.key, "spec.hosts"}, "VirtualService %s comes first for %s", first.key.FullName(), host)
 		}
 	}
 	return first

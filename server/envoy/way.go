@@ -13,6 +13,7 @@ type way struct {
 	client  profile
 	port    uint32
 	gateway string // namespace/name, if the client is one
+	found   *findings
 }
 
 // attributes are the conditions that matches of all protocols have in common.
@@ -55,9 +56,20 @@ func (w way) hostOf(d *networking.Destination) string {
 	return wholeName(d.GetHost(), w.rule.key.Namespace)
 }
 
-// cluster returns the name of the cluster of a destination. One that does not exist has a cluster that does not either: requests get 503.
-func (w way) cluster(d *networking.Destination) string {
-	return clusterName(w.portOf(d), d.GetSubset(), w.hostOf(d))
+// cluster returns the name of the cluster of a destination, which stands at a place. As with istiod, one that does not exist has a cluster that
+// does not either: requests get 503, and connections are closed.
+func (w way) cluster(d *networking.Destination, at place) string {
+	host, port := w.hostOf(d), w.portOf(d)
+	t, known := w.view.targets[host]
+	switch {
+	case !known:
+		w.found.note(at, "there is no host %s here: requests get 503, connections are closed", host)
+	case !slices.Contains(t.ports, port):
+		w.found.note(at, "%s has no port %d: requests get 503, connections are closed", host, port)
+	case d.GetSubset() != "" && !slices.ContainsFunc(t.policy.subsets, func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
+		w.found.note(at, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host, d.GetSubset())
+	}
+	return clusterName(port, d.GetSubset(), host)
 }
 
 // policyOf is what applies to a destination, or nil.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tributary/aggregate"
+	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -25,6 +26,7 @@ func (l *Linter) Compete(ctx context.Context) error {
 		all = append(all, aggregate.Source{Name: name, Reader: &at.table, Precedence: at.terms.Precedence, Merge: at.terms.Merge})
 	}
 	view.SetSources(all...)
+	l.merged = view
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -57,8 +59,16 @@ func (l *Linter) Compete(ctx context.Context) error {
 	return nil
 }
 
-// Check adds a warning of a rule for each thing that check has to say of an object that was found right.
-func (l *Linter) Check(rule Rule, check func(*resource.Resource) []string) {
+// Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects as the
+// server merges them, after Compete.
+func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(*resource.Resource) []string, err error)) error {
+	if l.merged == nil {
+		return nil
+	}
+	check, err := make(l.merged)
+	if err != nil {
+		return err
+	}
 	for _, at := range l.looks {
 		for r := range at.table.Snapshot().All() {
 			for _, message := range check(r) {
@@ -66,6 +76,7 @@ func (l *Linter) Check(rule Rule, check func(*resource.Resource) []string) {
 			}
 		}
 	}
+	return nil
 }
 
 // named is what an object is called, with its place.

@@ -79,8 +79,9 @@ type Linter struct {
 	Foreign  int      // objects of other APIs, which were passed over
 	Skipped  []string // files that are not read, as their names do not end in what is
 
-	looks []*look
-	seen  map[resource.Key]string // where an object was seen first
+	looks  []*look
+	merged memstore.Reader         // all of them, as the server merges them
+	seen   map[resource.Key]string // where an object was seen first
 }
 
 // Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.

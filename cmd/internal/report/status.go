@@ -30,6 +30,9 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time) error 
 	if st.Warnings > 0 {
 		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
 	}
+	if st.WithoutEffect > 0 {
+		t.section("for Envoys", []string{count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
+	}
 	t.section("holds", t.holds(st.Sources))
 	t.line("")
 	t.clients(st.Clients)

@@ -1,0 +1,164 @@
+package envoy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
+func WithoutEffect(r *resource.Resource) []string {
+	if !slices.Contains(kinds, r.Key().Kind) {
+		return []string{"a " + string(r.Key().Kind) + " has no effect on Envoys"}
+	}
+	spec, err := r.Spec()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return without(spec)
+}
+
+// WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields that nobody is
+// told of, and what was found when they were told. It is empty if nobody has asked for Envoy's types.
+func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
+	scopes := c.inUse()
+	if len(scopes) == 0 {
+		return nil
+	}
+	all := WithoutEffect(r)
+	for _, f := range c.unmet(r.Key()) {
+		all = append(all, f.String())
+	}
+	of := make(map[role]int) // how many there are
+	by := make(map[finding][]profile)
+	for _, s := range scopes {
+		of[s.profile.role]++
+		for _, f := range s.notes.of(r.Key()) {
+			by[f] = append(by[f], s.profile)
+		}
+	}
+	for _, f := range slices.SortedFunc(maps.Keys(by), finding.compare) {
+		all = append(all, f.String()+limitedTo(by[f], of))
+	}
+	return all
+}
+
+// inUse returns the scopes that follow the view, in order.
+func (c *Catalog) inUse() []*scope {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.SortedFunc(maps.Keys(c.following), func(a, b *scope) int {
+		return cmp.Compare(a.profile.String(), b.profile.String())
+	})
+}
+
+// limitedTo names the clients for whom something was found, unless these are all of their kind.
+func limitedTo(profiles []profile, of map[role]int) string {
+	had := make(map[role]int)
+	for _, p := range profiles {
+		had[p.role]++
+	}
+	var some []string
+	for _, p := range profiles {
+		if name := p.String(); had[p.role] < of[p.role] && !slices.Contains(some, name) {
+			some = append(some, name)
+		}
+	}
+	const most = 3
+	if n := len(some); n > most {
+		some = append(some[:most], fmt.Sprintf("%d other sorts of clients", n-most))
+	}
+	if len(some) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(some, ", ") + ")"
+}
+
+// unmet returns what an object asks for that is not there, whoever asks.
+func (c *Catalog) unmet(key resource.Key) (found findings) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if r := c.mesh.policies.byKey[key]; r != nil {
+		if host := r.hosts[0]; c.mesh.hosts[host] == nil && !matchesSome(host, c.mesh.hosts) {
+			found.note(place{key, "spec.host"}, "there is no host %s", host)
+		}
+	}
+	r := c.mesh.virtuals.byKey[key]
+	if r == nil {
+		return found
+	}
+	for i, h := range r.spec.GetHttp() {
+		if d := h.GetDelegate(); d != nil && len(r.spec.GetHosts()) > 0 && c.mesh.delegate(d, key.Namespace) == nil {
+			found.note(place{key, fmt.Sprintf("spec.http[%d].delegate", i)},
+				"there is no VirtualService %s without hosts that is exported here: the route is left out", delegateOf(d, key.Namespace))
+		}
+	}
+	for _, name := range gatewaysOf(r.spec.GetGateways(), key.Namespace) {
+		of, gatewayName, _ := strings.Cut(name, "/")
+		g := c.mesh.gateways[resource.Key{Kind: resource.Gateway, Namespace: of, Name: gatewayName}]
+		if g == nil {
+			found.note(place{key, "spec.gateways"}, "there is no Gateway %s", name)
+			continue
+		}
+		for _, host := range r.hosts {
+			if !isUnit(host) && !slices.ContainsFunc(g.spec.GetServers(), func(s *networking.Server) bool {
+				return len((&server{Server: s, gateway: g}).admits(host, key.Namespace)) > 0
+			}) {
+				found.note(place{key, "spec.hosts"}, "no server of Gateway %s has %s", name, host)
+			}
+		}
+	}
+	return found
+}
+
+// Affected returns the objects of which something has no effect on clients, in order. It is empty if nobody has asked for Envoy's types.
+func (c *Catalog) Affected() []resource.Key {
+	scopes := c.inUse()
+	if len(scopes) == 0 {
+		return nil
+	}
+	all := make(map[resource.Key]bool)
+	for _, s := range scopes {
+		s.notes.objects(all)
+	}
+	for r := range c.view.Snapshot().All() {
+		if key := r.Key(); !all[key] && (c.looks.affected(r) || len(c.unmet(key)) > 0) {
+			all[key] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), resource.Key.Compare)
+}
+
+// Findings looks at a view as clients of all sorts would be told of it, and returns what tells of one of its objects what has no effect on them: sidecars
+// in each namespace, with redirection and without, and the gateways that Gateways select.
+func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error) {
+	c := New(view, Options{})
+	snap := view.Snapshot()
+	c.update(nil, snap, false, true)
+	profiles := make(map[profile]bool)
+	for r := range snap.All() {
+		namespace := r.Key().Namespace
+		for _, captures := range []bool{false, true} {
+			profiles[profile{role: sidecar, namespace: namespace, captures: captures, credentials: defaultCredentials}] = true
+		}
+		if r.Key().Kind != resource.Gateway {
+			continue
+		}
+		spec, err := specOf[*networking.Gateway](r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Key(), err)
+		}
+		profiles[profile{role: ingress, namespace: namespace, labels: labelText(spec.GetSelector()), credentials: defaultCredentials}] = true
+	}
+	for p := range profiles {
+		c.newScope(p)
+	}
+	return c.WithoutEffect, nil
+}

@@ -1,0 +1,80 @@
+package envoy
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// badMesh returns what testdata/bad.yaml has, valid or not.
+func badMesh(t *testing.T) *memstore.Table {
+	t.Helper()
+	text, err := os.ReadFile("testdata/bad.yaml")
+	require.NoError(t, err)
+	var objects []*resource.Resource
+	for _, d := range resource.Decode("bad.yaml", text, resource.Options{}) {
+		require.Empty(t, d.Errors)
+		if d.Resource != nil {
+			objects = append(objects, d.Resource)
+		}
+	}
+	table := new(memstore.Table)
+	table.Apply(objects, nil)
+	return table
+}
+
+// Whatever an object asks for that is not there, or that another one has, is told of it, and the rest goes on.
+func TestFindings(t *testing.T) {
+	table := badMesh(t)
+	told, err := Findings(table)
+	require.NoError(t, err)
+	var b strings.Builder
+	for r := range table.Snapshot().All() {
+		if all := told(r); len(all) > 0 {
+			fmt.Fprintf(&b, "%s\n  %s\n", r.Key(), strings.Join(all, "\n  "))
+		}
+	}
+	const file = "testdata/bad.findings"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String())
+}
+
+// What is found is of what is said now, and of the clients that there are.
+func TestFindingsFollow(t *testing.T) {
+	table := badMesh(t)
+	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	database := table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "database"})
+	require.Empty(t, c.WithoutEffect(database))
+	require.Empty(t, c.Affected())
+	_, _, err := c.Collection(t.Context(), node("default", "NONE", ""), xds.ClusterURL)
+	require.NoError(t, err)
+	taken := "spec.ports[0] has no effect on Envoys: shop.internal, which is older, has 127.0.0.1:80, and speaks HTTP there"
+	require.Contains(t, c.WithoutEffect(database), taken)
+	require.Contains(t, c.Affected(), database.Key())
+	_, _, err = c.Collection(t.Context(), node("default", "REDIRECT", ""), xds.ClusterURL)
+	require.NoError(t, err)
+	require.Contains(t, c.WithoutEffect(database), taken+" (sidecars in default)", "it has an address of its own where connections are redirected")
+
+	_, since, _ := table.Changes(0)
+	table.Apply(nil, []resource.Key{
+		{Kind: resource.ServiceEntry, Namespace: "default", Name: "shop"}, {Kind: resource.ServiceEntry, Namespace: "default", Name: "cache"},
+	})
+	keys, snap, ok := table.Changes(since.Revision())
+	require.True(t, ok)
+	c.update(keys, snap, true, true)
+	require.Empty(t, c.WithoutEffect(database))
+	require.NotContains(t, c.Affected(), database.Key())
+}
