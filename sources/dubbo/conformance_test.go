@@ -153,7 +153,7 @@ func quickly() Settings {
 	}
 }
 
-func sourceOf(t *testing.T, s *zktest.Server, settings Settings) *Source {
+func sourceOf(t testing.TB, s *zktest.Server, settings Settings) *Source {
 	t.Helper()
 	require.NoError(t, settings.complete())
 	source, err := newSource(zookeeper.WithDial(s.Dial, zookeeper.Address{Group: zookeeper.DefaultGroup}, settings.Resync), "zookeeper /dubbo/", settings)

@@ -121,12 +121,13 @@ func (m *consulMapper) Prepare(all map[string][]consulmapping.Service) (again []
 	s := m.state
 	for name, in := range all {
 		if len(in) == 0 {
-			delete(s.interfaces, name)
-			delete(s.records, name)
+			s.discard(name)
+			s.remember(name, nil)
 			delete(m.warnings, name)
 			continue
 		}
 		serving, silent := m.registeredIn(name, in)
+		s.discard(name)
 		s.interfaces[name] = &iface{parts: map[registry.Part]*part{}}
 		for _, c := range []registry.Category{registry.Providers, registry.Configurators} {
 			p := registry.Part{Interface: name, Category: c}

@@ -126,10 +126,7 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			after[id] = r
 		}
 	}
-	s.records[name] = after
-	if len(after) == 0 {
-		delete(s.records, name)
-	}
+	s.remember(name, after)
 	return warnings
 }
 
@@ -203,6 +200,16 @@ func (s *state) certain(name string) bool {
 // forget drops an interface of which nothing is left.
 func (s *state) forget(name string) {
 	if i := s.interfaces[name]; i != nil && len(i.parts) == 0 && len(i.rules) == 0 && len(s.records[name]) == 0 {
+		s.discard(name)
+	}
+}
+
+// discard drops what is registered for an interface.
+func (s *state) discard(name string) {
+	if i := s.interfaces[name]; i != nil {
+		for _, p := range i.parts {
+			s.called.remove(p.spots())
+		}
 		delete(s.interfaces, name)
 	}
 }

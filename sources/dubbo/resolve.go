@@ -274,23 +274,9 @@ func (s *state) knows(i *instance) bool {
 	if len(i.providers) > 0 {
 		return true
 	}
-	mine := i.spots()
-	for _, f := range s.interfaces {
-		for _, of := range f.of(registry.Providers) {
-			for _, p := range of.providers {
-				if mine[spotOf(p.Application, p.Host, p.Port)] {
-					return true
-				}
-			}
-		}
-	}
-	for _, services := range s.records {
-		for _, r := range services {
-			for _, e := range r.endpoints {
-				if mine[spot{e.Of.Application, e.Of.Address, e.Of.Port}] {
-					return true
-				}
-			}
+	for at := range i.spots() {
+		if s.called[at] > 0 {
+			return true
 		}
 	}
 	return false

@@ -28,7 +28,8 @@ type state struct {
 	interfaces   map[string]*iface
 	applications map[string]*application
 	listed       [2]listing                        // of interfaces and of applications
-	records      map[string]map[provider.ID]record // by interface and service
+	records      map[string]map[provider.ID]record // by interface and service; remember changes them
+	called       spots                             // of all that interfaces have, and of all records
 	names        map[provider.ID]mapping.Name
 	served       map[string]map[*instance]bool // by interface
 	dirty        map[string]bool               // interfaces to publish
@@ -127,26 +128,39 @@ type instance struct {
 func newState(m *mapping.Mapper, place string, selects func(iface string) bool) *state {
 	return &state{
 		mapper: m, place: place, selects: selects, interfaces: map[string]*iface{}, applications: map[string]*application{},
-		records: map[string]map[provider.ID]record{}, names: map[provider.ID]mapping.Name{}, served: map[string]map[*instance]bool{},
+		records: map[string]map[provider.ID]record{}, called: spots{}, names: map[provider.ID]mapping.Name{}, served: map[string]map[*instance]bool{},
 		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
 }
 
 // restore remembers what an earlier run published of an interface: nothing of one that is none of those to serve now.
-func (s *state) restore(name string, all []mapping.Restored) {
+func (s *state) restore(name string, of []mapping.Restored) {
 	if !s.selects(name) {
 		s.restored[name] = false
 		return
 	}
-	s.restored[name] = len(all) == 0
+	s.restored[name] = len(of) == 0
 	by := map[provider.ID][]mapping.Restored{}
-	for _, one := range all {
+	for _, one := range of {
 		id := s.mapper.ServiceOf(one.ID)
 		by[id] = append(by[id], one)
 	}
-	s.records[name] = map[provider.ID]record{}
+	all := make(map[provider.ID]record, len(by))
 	for id, ones := range by {
-		s.records[name][id] = restored(ones)
+		all[id] = restored(ones)
+	}
+	s.remember(name, all)
+}
+
+// remember notes what is believed of the services of an interface; nothing of one that has none.
+func (s *state) remember(name string, services map[provider.ID]record) {
+	for _, r := range s.records[name] {
+		s.called.remove(r.spots())
+	}
+	delete(s.records, name)
+	for _, r := range services {
+		s.called.add(r.spots())
+		s.records[name] = services
 	}
 }
 
@@ -171,6 +185,7 @@ func (s *state) takeParts(all []registry.Part) {
 	for name, i := range s.interfaces {
 		for key := range i.parts {
 			if !there[key] {
+				s.called.remove(i.parts[key].spots())
 				delete(i.parts, key)
 				s.dirty[name] = true
 				s.consuming.dirty = s.consuming.dirty || key.Category == registry.Consumers
@@ -193,17 +208,20 @@ func (s *state) take(key registry.Part, all []registry.Registered, err error) {
 	}
 	switch {
 	case errors.Is(err, registry.ErrAbsent):
+		s.called.remove(p.spots())
 		*p = part{content: absent}
 		return
 	case err != nil:
 		p.trouble = err // what was known of it stays
 		return
 	}
+	s.called.remove(p.spots())
 	*p = part{content: present}
 	switch key.Category {
 	case registry.Providers:
 		i.had = true
 		p.takeProviders(key.Interface, s.place, all)
+		s.called.add(p.spots())
 	case registry.Configurators:
 		for _, one := range all {
 			if rule, ok := one.Configurator(); one.Err == nil && ok {

@@ -32,6 +32,42 @@ func spotOf(application, host string, port int) spot {
 	return spot{mapping.Application(application), address, uint32(port)} //nolint:gosec // a port
 }
 
+// spots says of each how often it is where something is called, so that nobody has to look through everything for one.
+type spots map[spot]int
+
+func (s spots) add(all []spot) {
+	for _, at := range all {
+		s[at]++
+	}
+}
+
+// remove takes back what was added.
+func (s spots) remove(all []spot) {
+	for _, at := range all {
+		if s[at]--; s[at] <= 0 {
+			delete(s, at)
+		}
+	}
+}
+
+// spots are where the providers of a part are called.
+func (p *part) spots() []spot {
+	all := make([]spot, 0, len(p.providers))
+	for _, of := range p.providers {
+		all = append(all, spotOf(of.Application, of.Host, of.Port))
+	}
+	return all
+}
+
+// spots are where the endpoints of a service are called.
+func (r record) spots() []spot {
+	all := make([]spot, 0, len(r.endpoints))
+	for _, e := range r.endpoints {
+		all = append(all, spot{e.Of.Application, e.Of.Address, e.Of.Port})
+	}
+	return all
+}
+
 // spots are where an instance may serve something.
 func (i *instance) spots() map[spot]bool {
 	if !i.read {
