@@ -185,7 +185,7 @@ func (s *state) removed(name string) bool {
 func (s *state) certain(name string) bool {
 	i := s.interfaces[name]
 	if i == nil {
-		return true
+		return s.unread.levels == 0 || !s.restored[name]
 	}
 	known := len(s.served[name]) > 0 || len(s.records[name]) > 0
 	for key, p := range i.parts {

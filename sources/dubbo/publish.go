@@ -59,6 +59,12 @@ func (r *run) ready(now time.Time) (wait time.Duration, ok bool) {
 // refused reports whether there is something to read, and we may not read anything of it.
 func (r *run) refused() bool {
 	all, denied := 0, 0
+	for _, l := range r.state.listed {
+		if l.trouble != nil && !l.read {
+			all++
+			denied++
+		}
+	}
 	for _, i := range r.state.interfaces {
 		for _, p := range i.of(registry.Providers) {
 			all++
@@ -154,10 +160,8 @@ func (r *run) health(now time.Time) sources.Health {
 	case r.down != "":
 		return sources.Health{State: sources.Unreachable, Message: r.down}
 	}
-	for _, l := range s.listed {
-		if l.trouble != nil {
-			return sources.Health{State: stateOf(l.trouble), Message: l.trouble.Error()}
-		}
+	if err := s.unlisted(); err != nil {
+		return sources.Health{State: stateOf(err), Message: err.Error()}
 	}
 	problems, denied := r.problems()
 	problems = append(problems, s.held(now)...)
@@ -197,6 +201,19 @@ func (s *state) held(now time.Time) (all []string) {
 	return all
 }
 
+// unlisted is why no names can be read at all; nil if some can.
+func (s *state) unlisted() (err error) {
+	for _, l := range s.listed {
+		if !l.skipped && l.trouble == nil {
+			return nil
+		}
+		if err == nil {
+			err = l.trouble
+		}
+	}
+	return err
+}
+
 func stateOf(err error) sources.State {
 	if errors.Is(err, registry.ErrDenied) {
 		return sources.Denied
@@ -212,6 +229,12 @@ func (r *run) problems() (all []string, denied bool) {
 			all = append(all, first)
 		case count > 1:
 			all = append(all, fmt.Sprintf("%s, and %d more %s", first, count-1, what))
+		}
+	}
+	for _, l := range r.state.listed {
+		if l.trouble != nil {
+			denied = denied || errors.Is(l.trouble, registry.ErrDenied)
+			add(1, "", l.trouble.Error())
 		}
 	}
 	first, count := "", 0

@@ -15,11 +15,6 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// asker asks an instance itself for its metadata. how is for people.
-type asker interface {
-	Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error)
-}
-
 // revision is what metadata is of: instances with the same one serve the same.
 type revision struct{ application, revision string }
 
@@ -187,35 +182,39 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 
 // find looks for the metadata of a revision where it may be: in the metadata report, and with the instances themselves.
 func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how string, skipped []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, perTry)
-	defer cancel()
 	if n.of.revision == "" {
 		return m, "", nil, errors.New("its instances name no revision")
 	}
+	ctx, cancel := context.WithTimeout(ctx, perTry)
+	defer cancel()
 	content, err := r.registry.Metadata(ctx, n.of.application, n.of.revision)
 	if err == nil {
 		if m, skipped, err = provider.ParseMetadata(content); err == nil {
 			return m, "the metadata report", skipped, nil
 		}
 	}
-	reasons := []error{fmt.Errorf("metadata report: %w", err)}
+	reason := fmt.Errorf("metadata report: %w", err)
 	if r.asker != nil && r.settings.asks() {
-		r.mu.Lock()
-		instances := make([]provider.Instance, 0, len(n.users))
-		for i := range n.users {
-			if i.Service != nil {
-				instances = append(instances, i.Instance)
-			}
-		}
-		r.mu.Unlock()
-		for _, i := range instances[:min(3, len(instances))] {
-			if m, how, err = r.asker.Ask(ctx, i); err == nil {
-				return m, how, nil, nil
-			}
-			reasons = append(reasons, err)
+		if m, how, err = askAny(ctx, r.asker, r.thatAnswer(n)); err == nil {
+			return m, how, nil, nil
 		}
 	}
-	return m, "", nil, errors.Join(reasons...)
+	return m, "", nil, errors.Join(reason, err)
+}
+
+// maxAsked is how many instances with a revision are asked for it at one try.
+const maxAsked = 3
+
+// thatAnswer returns some of the instances with a revision that say how they are asked.
+func (r *run) thatAnswer(n *resolution) (some []provider.Instance) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range n.users { // which come in another order each time
+		if i.Service != nil && len(some) < maxAsked {
+			some = append(some, i.Instance)
+		}
+	}
+	return some
 }
 
 // unknown reports whether nothing is known of what some instance with a revision serves.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -57,4 +58,44 @@ func TestTheMappingIsReadForWhatIsUnknownOnly(t *testing.T) {
 	require.Less(t, s.Reads(), 100)
 	instanceOf(s, "other", "10.0.0.2:20880", "r1")
 	b.await("those of the other one", func() bool { return len(b.show()) == 201 })
+}
+
+// askedOf are instances that answer, refuse or say nothing, by their host.
+type askedOf map[string]func(ctx context.Context) error
+
+func (a askedOf) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
+	return m, i.Host, a[i.Host](ctx)
+}
+
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestAnInstanceThatSaysNothingHoldsUpNoOther has it among others with the same revision.
+func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
+	all := func(hosts ...string) (instances []provider.Instance) {
+		for _, h := range hosts {
+			instances = append(instances, provider.Instance{Host: h})
+		}
+		return instances
+	}
+	a := askedOf{"mute": hangs, "refuses": func(context.Context) error { return errors.New("no") }, "answers": func(context.Context) error { return nil }}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, how, err := askAny(t.Context(), a, all("refuses", "mute", "answers"))
+		require.NoError(t, err)
+		require.Equal(t, "answers", how)
+		require.Equal(t, nextAfter, time.Since(began))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err = askAny(ctx, a, all("mute", "refuses"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "no")
+		_, _, err = askAny(t.Context(), a, all("refuses", "refuses"))
+		require.EqualError(t, err, "no\nno")
+		_, _, err = askAny(t.Context(), a, nil)
+		require.Error(t, err)
+	})
 }

@@ -66,7 +66,9 @@ func (b *rig) restart(settings Settings, meanwhile func()) {
 	b.t.Helper()
 	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}))
 	meanwhile()
+	asker := b.source.asker
 	b.source = sourceOf(b.t, b.server, settings)
+	b.source.asker = asker
 	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}))
 }
 

@@ -96,7 +96,7 @@ func (r *run) Parts(all []registry.Part, err error) {
 	r.change(func(s *state) {
 		switch {
 		case r.settings.RegisterMode == modeInstance: // whatever is there, and whether we may read it
-			s.takeParts(nil)
+			s.listed[ofInterfaces].skipped = true
 		case err != nil:
 			s.listed[ofInterfaces].trouble = err
 		default:
@@ -110,7 +110,7 @@ func (r *run) Applications(names []string, err error) {
 	r.change(func(s *state) {
 		switch {
 		case r.settings.RegisterMode == modeInterface:
-			s.takeApplications(nil)
+			s.listed[ofApplications].skipped = true
 		case err != nil:
 			s.listed[ofApplications].trouble = err
 		default:

@@ -280,7 +280,7 @@ func report(s *zktest.Server, root, app, revision string, services ...string) {
 
 func TestBothLevelsAreOneEndpoint(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "weight=7", 1), leaf)
+	s.Put(node("a", "10.0.0.1:20880", "weight=7", 0), leaf) // a moment before its instance, whose metadata have no weight
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	report(s, "/dubbo/metadata", "app", "r1", "a")
 	b := start(t, s, patiently())

@@ -47,9 +47,16 @@ const (
 
 // listing is whether the names of something were read.
 type listing struct {
+	skipped bool // they are not wanted
 	read    bool
 	trouble error // with the last read
 }
+
+// settled reports whether the names were read, or cannot be.
+func (l listing) settled() bool { return l.skipped || l.read || l.trouble != nil }
+
+// levels are those at which what the two lists name is registered.
+var levels = [...]provider.Levels{ofInterfaces: provider.OfInterfaces, ofApplications: provider.OfApplications}
 
 // iface is what is known of an interface at its own level, while it has parts or anything of it is remembered.
 type iface struct {
@@ -385,7 +392,7 @@ func (s *state) content(name string, warnings []string) sources.Content {
 // others; if it is all of them, we may not read the registry.
 func (s *state) settled() bool {
 	for _, l := range s.listed {
-		if !l.read {
+		if !l.settled() {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 // unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for what is switched off
 // as a whole.
 type unread struct {
+	levels       provider.Levels            // at which it was never read what there is
 	interfaces   map[string]bool            // with a part for providers that was never read
 	applications map[string]bool            // of which it was never read what instances they have
 	instances    map[spot]absence.Judgement // that were never read, with port 0, and those of which is not known what they serve
@@ -92,6 +93,11 @@ func (i *instance) opaque() bool {
 // unreadNow returns what is not read now.
 func (s *state) unreadNow() unread {
 	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]absence.Judgement{}}
+	for n, l := range s.listed {
+		if !l.skipped && !l.read {
+			u.levels |= levels[n]
+		}
+	}
 	for name, i := range s.interfaces {
 		if i.unreadable(registry.Providers) {
 			u.interfaces[name] = true
@@ -120,7 +126,7 @@ func (s *state) unreadNow() unread {
 // judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was registered.
 func (u unread) judge(id provider.ID, e mapping.Endpoint) absence.Judgement {
 	is := absence.Missing
-	if e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
+	if e.Levels&u.levels != 0 || e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
 		is = absence.Unreadable
 	}
 	if e.Levels&provider.OfApplications == 0 {
@@ -138,5 +144,5 @@ func (u unread) judge(id provider.ID, e mapping.Endpoint) absence.Judgement {
 }
 
 func (u unread) equal(o unread) bool {
-	return maps.Equal(u.interfaces, o.interfaces) && maps.Equal(u.applications, o.applications) && maps.Equal(u.instances, o.instances)
+	return u.levels == o.levels && maps.Equal(u.interfaces, o.interfaces) && maps.Equal(u.applications, o.applications) && maps.Equal(u.instances, o.instances)
 }

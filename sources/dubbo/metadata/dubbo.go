@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -102,18 +103,18 @@ func exchange(ctx context.Context, address string, frame []byte) (*reader, error
 		if binary.BigEndian.Uint16(head) != magic || size > maxAnswer {
 			return nil, fmt.Errorf("not an answer of the dubbo protocol: %x", head)
 		}
-		body := make([]byte, size)
-		if _, err := io.ReadFull(conn, body); err != nil {
+		var body bytes.Buffer // which grows with what comes, and not with what is said to come
+		if _, err := io.CopyN(&body, conn, int64(size)); err != nil {
 			return nil, orEnded(ctx, err)
 		}
 		if head[2]&(isRequest|isEvent) != 0 || binary.BigEndian.Uint64(head[4:]) != theirAnswer {
 			continue // a heartbeat
 		}
 		if head[3] != statusFine {
-			why, _ := (&reader{rest: body}).string()
+			why, _ := (&reader{rest: body.Bytes()}).string()
 			return nil, fmt.Errorf("status %d: %s", head[3], provider.Shorten(why))
 		}
-		return answerOf(body)
+		return answerOf(body.Bytes())
 	}
 }
 

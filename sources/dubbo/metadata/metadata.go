@@ -1,7 +1,7 @@
 // Package metadata asks Dubbo's instances for their metadata, as Dubbo's own consumers do. Instances that keep it themselves, which is the
 // default, serve it on one of their ports, in a way that depends on version and protocol: see README.md of package dubbo.
 //
-// hessian.go is what is needed of hessian2, and dubbo.go, triple.go and http.go are the three ways.
+// hessian.go is what is needed of hessian2, dubbo.go, triple.go and http.go are the three ways, and lanes.go says whose turn it is.
 package metadata
 
 import (
@@ -20,12 +20,11 @@ const service = "org.apache.dubbo.metadata.MetadataService"
 
 // Client asks instances. It is safe for concurrent use.
 type Client struct {
-	turns chan struct{}
+	lanes *lanes
+	ways  func(provider.Instance) []way
 }
 
 const (
-	// maxAsked is how many instances are asked at the same time.
-	maxAsked = 16
 	// patience is for one way of asking one instance. A port that speaks another protocol than it should says nothing.
 	patience = 2 * time.Second
 	// maxAnswer is how much of an answer is read.
@@ -33,31 +32,28 @@ const (
 )
 
 // New returns a client.
-func New() *Client { return &Client{turns: make(chan struct{}, maxAsked)} }
+func New() *Client { return &Client{lanes: newLanes(), ways: waysOf} }
 
 // Ask asks an instance for its metadata. how says which way it answered.
 func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
 	if i.Service == nil {
 		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port, i.Application)
 	}
-	select {
-	case <-ctx.Done():
-		return m, "", ctx.Err()
-	case c.turns <- struct{}{}:
-		defer func() { <-c.turns }()
-	}
 	address := net.JoinHostPort(i.Host, strconv.Itoa(i.Service.Port))
-	// dubbo-go answers the first one only.
-	ways := []way{{"their own metadata (dubbo)", overDubbo}, {"their own metadata (dubbo, URLs)", overOlderDubbo}}
-	if i.Service.Protocol == "tri" {
-		ways = []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
-		if i.Service.V2 {
-			// dubbo-go 3.3.0 says that it has the second version, and has the first.
-			ways = append([]way{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, ways...)
-		}
+	err = c.lanes.ask(ctx, address, func(ctx context.Context) (err error) {
+		m, how, err = c.ask(ctx, address, i)
+		return err
+	})
+	if err != nil {
+		return provider.Metadata{}, "", err
 	}
+	return m, how, nil
+}
+
+// ask asks an instance in each way that it may have, until one answers.
+func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, how string, err error) {
 	var reasons []error
-	for _, w := range ways {
+	for _, w := range c.ways(i) {
 		one, cancel := context.WithTimeout(ctx, patience)
 		m, err = w.ask(one, address, i)
 		cancel()
@@ -70,6 +66,20 @@ func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metad
 		reasons = append(reasons, fmt.Errorf("%s at %s: %w", w.name, address, err))
 	}
 	return provider.Metadata{}, "", errors.Join(reasons...)
+}
+
+// waysOf are those in which an instance that says how it is asked may answer.
+func waysOf(i provider.Instance) []way {
+	if i.Service.Protocol != "tri" {
+		// dubbo-go answers the first one only.
+		return []way{{"their own metadata (dubbo)", overDubbo}, {"their own metadata (dubbo, URLs)", overOlderDubbo}}
+	}
+	all := []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
+	if i.Service.V2 {
+		// dubbo-go 3.3.0 says that it has the second version, and has the first.
+		all = append([]way{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, all...)
+	}
+	return all
 }
 
 // way is one of asking.

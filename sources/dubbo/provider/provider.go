@@ -3,7 +3,6 @@ package provider
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,12 +145,17 @@ func (p Provider) Weight() uint32 {
 	switch {
 	case err != nil: // as Dubbo does
 		return DefaultWeight
-	case n == 0 && p.golang() && !p.configured():
-		return DefaultWeight // dubbo-go writes it where nothing was set
+	case p.silentOnWeight():
+		return DefaultWeight
 	case n <= 0:
 		return 0
 	}
 	return uint32(min(n, maxWeight))
+}
+
+// silentOnWeight reports whether a weight is none: dubbo-go writes 0 where nothing was set.
+func (p Provider) silentOnWeight() bool {
+	return strings.TrimSpace(p.Params["weight"]) == "0" && p.golang() && !p.configured()
 }
 
 // disabled decides by the first of the two that is there.
@@ -168,34 +172,3 @@ func (p Provider) golang() bool { return strings.HasPrefix(p.Params["release"], 
 const configuredParam = "\x00configured"
 
 func (p Provider) configured() bool { return p.Params[configuredParam] != "" }
-
-// endpoint is what is at most once in a service: two registrations of it are one.
-type endpoint struct {
-	id       ID
-	protocol string
-	host     string
-	port     int
-	path     string
-}
-
-func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host, p.Port, p.Path} }
-
-// Merge returns each provider once, in a stable order. Of several registrations the newest counts: after a crash the old one and
-// the new one are side by side until the old session ends. Of equally old ones the first counts. Its levels are those of all of them.
-func Merge(all ...[]Provider) []Provider {
-	newest := map[endpoint]Provider{}
-	for _, p := range slices.Concat(all...) {
-		e := p.endpoint()
-		known, ok := newest[e]
-		levels := known.Levels | p.Levels
-		if !ok || p.Timestamp > known.Timestamp {
-			known = p
-		}
-		known.Levels = levels
-		newest[e] = known
-	}
-	return slices.SortedFunc(maps.Values(newest), func(a, b Provider) int {
-		return cmp.Or(a.Compare(b.ID), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Host, b.Host),
-			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Path, b.Path))
-	})
-}
