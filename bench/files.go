@@ -5,10 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"text/template"
 	"time"
@@ -35,12 +32,6 @@ func (f *filesFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.subscribers, "subscribers", 50, "how many streams, for -end-to-end")
 }
 
-// The names of the programs in results.
-const (
-	programTributary = engine.Tributary
-	programIstiod    = "istiod"
-)
-
 // kinds are the type URLs that an istiod asks its config source for, with the one that is measured first.
 var kinds = []string{
 	"networking.istio.io/v1/ServiceEntry",
@@ -58,77 +49,6 @@ var kinds = []string{
 	"networking.istio.io/v1beta1/ProxyConfig",
 	"telemetry.istio.io/v1/Telemetry",
 	"extensions.istio.io/v1alpha1/WasmPlugin",
-}
-
-// program is a server that reads the directory by itself.
-type program struct {
-	name    string
-	binary  string
-	address string
-	command func(work, rules string) (*exec.Cmd, error)
-}
-
-func (f filesFlags) programs() ([]*program, error) {
-	t := &program{name: programTributary, binary: f.tributary}
-	t.command = func(work, rules string) (*exec.Cmd, error) {
-		admin, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		return exec.Command(t.binary, "serve", "--config-source", "fs://"+rules, "--listen", t.address, "--admin", admin), nil
-	}
-	i := &program{name: programIstiod, binary: f.istiod}
-	i.command = func(work, rules string) (*exec.Cmd, error) { return istiod(i, work, rules) }
-
-	var present []*program
-	for _, p := range []*program{t, i} {
-		path, err := filepath.Abs(p.binary)
-		if err != nil {
-			return nil, err
-		}
-		p.binary = path
-		switch _, err := os.Stat(path); {
-		case err == nil:
-			present = append(present, p)
-		case errors.Is(err, fs.ErrNotExist):
-			fmt.Fprintf(os.Stderr, "bench: there is no %s; %s is left out\n", p.binary, p.name)
-		default:
-			return nil, err
-		}
-	}
-	if len(present) == 0 {
-		return nil, errors.New("there is no program to measure: build one, or name it with -tributary or -istiod")
-	}
-	return present, nil
-}
-
-// istiod returns the command of an istiod without Kubernetes, whose only source is the directory.
-func istiod(p *program, work, rules string) (*exec.Cmd, error) {
-	mesh := filepath.Join(work, "mesh.yaml")
-	if err := os.WriteFile(mesh, fmt.Appendf(nil, "configSources:\n- address: \"fs://%s\"\n", rules), 0o600); err != nil {
-		return nil, err
-	}
-	args := []string{
-		"discovery", "--registries=", "--meshConfig=" + mesh, "--networksConfig=" + filepath.Join(work, "none"),
-		"--grpcAddr=" + p.address, "--secureGRPCAddr=", "--httpsAddr=", "--ctrlz_address=127.0.0.1",
-	}
-	for _, name := range []string{"httpAddr", "monitoringAddr", "ctrlz_port"} {
-		address, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		if name == "ctrlz_port" {
-			_, address, _ = net.SplitHostPort(address)
-		}
-		args = append(args, "--"+name+"="+address)
-	}
-	cmd := exec.Command(p.binary, args...)
-	cmd.Env = append(os.Environ(),
-		"ENABLE_XDS_API_GENERATOR_AUTH=false", "PILOT_ENABLE_GATEWAY_API=false", "ENABLE_CA_SERVER=false", "PILOT_CERT_PROVIDER=none",
-		"POD_NAME=istiod-bench", "POD_NAMESPACE=istio-system",
-		"PILOT_MAX_REQUESTS_PER_SECOND=10000", // it would else refuse most streams of a start together
-	)
-	return cmd, nil
 }
 
 // runFiles measures each program by itself, with a directory and clients of its own.
@@ -160,9 +80,9 @@ func runFiles(flags filesFlags, s settings) error {
 type fileRunner struct {
 	benchCase
 	settings
-	rules   string
+	rules string
+	*running
 	client  *child
-	pid     int
 	changes int
 }
 
@@ -187,38 +107,19 @@ func runProgram(p *program, c benchCase, s settings, step func(string)) (results
 	}
 
 	step("start")
-	if p.address, err = freeAddress(); err != nil {
+	if r.running, err = p.launch(work, r.rules); err != nil {
 		return fail("start", err)
 	}
-	cmd, err := p.command(work, r.rules)
-	if err != nil {
-		return fail("start", err)
-	}
-	cmd.Dir = work
-	log, err := os.Create(filepath.Join(work, "log"))
-	if err != nil {
-		return fail("start", err)
-	}
-	defer func() { _ = log.Close() }()
-	cmd.Stdout, cmd.Stderr = log, log
-	started := time.Now()
-	if err := cmd.Start(); err != nil {
-		return fail("start", err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	r.pid = cmd.Process.Pid
+	defer r.stop()
 	if r.client, err = startChild(role.RoleClient); err != nil {
 		return fail("start", err)
 	}
 	defer r.client.stop()
 
 	step("first sync")
-	f, err := r.open(p.address, started)
+	f, err := r.open()
 	if err != nil {
-		return fail("start and first sync", fmt.Errorf("%w; its log ends with %q", err, tail(log.Name())))
+		return fail("start and first sync", r.blame(err))
 	}
 	results = append(results, summarize(c, initialSync, []figures{f}))
 
@@ -227,7 +128,7 @@ func runProgram(p *program, c benchCase, s settings, step func(string)) (results
 		step(fmt.Sprintf("change %d/%d", i, s.Repeat))
 		f, err := r.change()
 		if err != nil {
-			return fail(oneChange, fmt.Errorf("%w; its log ends with %q", err, tail(log.Name())))
+			return fail(oneChange, r.blame(err))
 		}
 		if i > 0 { // the first one warms up
 			runs = append(runs, f)
@@ -238,12 +139,12 @@ func runProgram(p *program, c benchCase, s settings, step func(string)) (results
 
 // open opens the streams of the subscribers and waits until each has every file's resource. It measures from the start of
 // the program: the reading of all files is part of it.
-func (r *fileRunner) open(address string, started time.Time) (figures, error) {
-	if err := awaitListener(address, started.Add(r.Timeout)); err != nil {
+func (r *fileRunner) open() (figures, error) {
+	if err := awaitListener(r.address, r.started.Add(r.Timeout)); err != nil {
 		return figures{}, err
 	}
 	args := role.OpenArgs{
-		Address:     address,
+		Address:     r.address,
 		Streams:     r.Streams,
 		Connections: r.Connections,
 		Node:        "sidecar~127.0.0.1~bench.bench~bench.svc.cluster.local", // istiod insists on the form
@@ -256,7 +157,7 @@ func (r *fileRunner) open(address string, started time.Time) (figures, error) {
 	if err := r.client.call(2*r.Timeout, "Open", args, &opened); err != nil {
 		return figures{}, err
 	}
-	return r.assemble(0, role.Traffic{}, started, opened.Arrivals)
+	return r.assemble(0, role.Traffic{}, r.started, opened.Arrivals)
 }
 
 // change changes one file and waits until every subscriber has what it says now.
@@ -264,7 +165,7 @@ func (r *fileRunner) change() (figures, error) {
 	if err := r.client.call(r.Timeout, "Collect", struct{}{}, nil); err != nil {
 		return figures{}, err
 	}
-	before, err := r.rest()
+	before, err := r.rest(r.Timeout)
 	if err != nil {
 		return figures{}, err
 	}
@@ -272,7 +173,7 @@ func (r *fileRunner) change() (figures, error) {
 	if err := r.client.call(r.Timeout, "Traffic", struct{}{}, &traffic); err != nil {
 		return figures{}, err
 	}
-	process.ResetPeak(r.pid)
+	process.ResetPeak(r.pid())
 	r.changes++
 	if err := r.client.call(r.Timeout, "Arm", role.ArmArgs{Marker: engine.Marker(r.changes)}, nil); err != nil {
 		return figures{}, err
@@ -289,7 +190,7 @@ func (r *fileRunner) change() (figures, error) {
 }
 
 func (r *fileRunner) assemble(before time.Duration, sent role.Traffic, start time.Time, arrivals role.Arrivals) (figures, error) {
-	after, err := r.rest()
+	after, err := r.rest(r.Timeout)
 	if err != nil {
 		return figures{}, err
 	}
@@ -298,35 +199,11 @@ func (r *fileRunner) assemble(before time.Duration, sent role.Traffic, start tim
 		return figures{}, err
 	}
 	use := role.Usage{CPU: after}
-	use.RSS, use.PeakRSS = process.Memory(r.pid)
+	use.RSS, use.PeakRSS = process.Memory(r.pid())
 	f := assemble(role.Usage{CPU: before}, use, sent, now, start, arrivals)
 	f.RSS = use.RSS
 	return f, nil
 }
-
-// rest waits until the program has used next to nothing for a second, and returns what it had used until then. istiod is
-// never quite idle.
-func (r *fileRunner) rest() (time.Duration, error) {
-	const window, noise = time.Second, 20 * time.Millisecond
-	deadline := time.Now().Add(r.Timeout)
-	for time.Now().Before(deadline) {
-		before, err := process.CPUOf(r.pid)
-		if err != nil {
-			return 0, err
-		}
-		time.Sleep(window)
-		after, err := process.CPUOf(r.pid)
-		if err != nil {
-			return 0, err
-		}
-		if after-before <= noise {
-			return before, nil
-		}
-	}
-	return 0, errBusy
-}
-
-var errBusy = errors.New("the program did not come to rest")
 
 var serviceEntry = template.Must(template.New("").Parse(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -369,36 +246,4 @@ func (r *fileRunner) write(i, change int) error {
 		return err
 	}
 	return os.Rename(temporary, name)
-}
-
-// awaitListener waits until a connection to address succeeds. A gRPC client that came too early would wait a second before
-// it tried again.
-func awaitListener(address string, deadline time.Time) error {
-	for {
-		conn, err := net.DialTimeout("tcp", address, time.Second)
-		if err == nil {
-			return conn.Close()
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("the program does not listen: %w", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func freeAddress() (string, error) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return lis.Addr().String(), lis.Close()
-}
-
-// tail returns the end of a file, for a message.
-func tail(name string) string {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b[max(0, len(b)-500):])
 }

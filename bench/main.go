@@ -51,6 +51,8 @@ func run(args []string) error {
 	out := flags.String("out", "", "directory for the table in Markdown and the plots in SVG")
 	var files filesFlags
 	files.register(flags)
+	var envoys envoysFlags
+	envoys.register(flags)
 	var tiers tiersFlags
 	tiers.register(flags)
 	if err := flags.Parse(args); err != nil {
@@ -62,6 +64,9 @@ func run(args []string) error {
 	s.Repeat = max(*repeat, 1)
 	if files.on {
 		return runFiles(files, s)
+	}
+	if envoys.on {
+		return runEnvoys(files, envoys, s, os.Stdout)
 	}
 	if tiers.on {
 		return runTiers(files.tributary, tiers, s, os.Stdout)

@@ -18,10 +18,7 @@ func TestTiers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each step waits until the tiers are at rest")
 	}
-	binary := filepath.Join(t.TempDir(), "tributary")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "..", "-o", binary, "./cmd/tributary").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	binary := buildTributary(t)
 	var out bytes.Buffer
 	flags := tiersFlags{depth: 2, objects: 30, clients: 4, returning: 3}
 	if err := runTiers(binary, flags, settings{Repeat: 1, Timeout: 20 * time.Second}, &out); err != nil {
@@ -38,4 +35,13 @@ func TestTiers(t *testing.T) {
 			t.Errorf("nothing matches %s in\n%s", pattern, &out)
 		}
 	}
+}
+
+func buildTributary(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "tributary")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "..", "-o", binary, "./cmd/tributary").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
 }

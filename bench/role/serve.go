@@ -15,6 +15,7 @@ const Variable = "TRIBUTARY_BENCH_ROLE"
 const (
 	RoleServer = "Server"
 	RoleClient = "Client"
+	RoleEnvoys = "Envoys"
 )
 
 // Serve plays the role that the environment names until standard input ends, and reports whether there was one.
@@ -28,6 +29,8 @@ func Serve() (played bool, err error) {
 		receiver = new(Server)
 	case RoleClient:
 		receiver = new(Client)
+	case RoleEnvoys:
+		receiver = new(Envoys)
 	default:
 		return true, fmt.Errorf("%s: no role is called %q", Variable, name)
 	}

@@ -19,7 +19,7 @@ const (
 // Subscription is what a stream asks for one type.
 type Subscription struct {
 	Delta   bool
-	Node    []byte // encoded core.v3.Node
+	Node    []byte // encoded core.v3.Node; a delta stream has it in its first request only
 	TypeURL string
 	Names   []string // none is a wildcard
 	// Versions are what a delta client already holds, by name.
@@ -36,7 +36,9 @@ func (s Subscription) First() []byte {
 		}
 		return appendString(b, 4, s.TypeURL)
 	}
-	b = appendBytes(b, 1, s.Node)
+	if len(s.Node) > 0 {
+		b = appendBytes(b, 1, s.Node)
+	}
 	b = appendString(b, 2, s.TypeURL)
 	for _, name := range s.Names {
 		b = appendString(b, DeltaSubscribe, name)

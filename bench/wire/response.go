@@ -120,3 +120,51 @@ func (r *Response) Contains(marker []byte) bool {
 	}
 	return false
 }
+
+// Fields of DeltaDiscoveryResponse and Resource.
+const (
+	fieldRemoved      protowire.Number = 6
+	fieldResourceName protowire.Number = 3
+)
+
+// Names returns the names of the resources of a delta response, and of those that it removes.
+func (r *Response) Names() (names, removed []string, err error) {
+	b := r.data.Materialize()
+	err = eachField(b, func(number protowire.Number, value []byte) error {
+		switch number {
+		case fieldRemoved:
+			removed = append(removed, string(value))
+		case fieldResource:
+			return eachField(value, func(number protowire.Number, value []byte) error {
+				if number == fieldResourceName {
+					names = append(names, string(value))
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return names, removed, err
+}
+
+// eachField calls f with the fields of a message that are bytes.
+func eachField(b []byte, f func(protowire.Number, []byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[n:])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b[n:])
+			if err := f(number, value); err != nil {
+				return err
+			}
+		}
+		b = b[n+size:]
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,5 +94,25 @@ func expect(t *testing.T, data []byte, want proto.Message) {
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	data, err := proto.Marshal(&discovery.DeltaDiscoveryResponse{
+		Resources:        []*discovery.Resource{{Name: "a", Version: "1", Resource: &anypb.Any{TypeUrl: "t", Value: []byte("v")}}, {Name: "b"}},
+		RemovedResources: []string{"c"}, Nonce: "n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 1; size <= len(data); size++ {
+		var r Response
+		if err := r.Decode(cut(data, size)); err != nil {
+			t.Fatal(err)
+		}
+		names, removed, err := r.Names()
+		if err != nil || !slices.Equal(names, []string{"a", "b"}) || !slices.Equal(removed, []string{"c"}) {
+			t.Fatalf("pieces of %d: %q, %q, %v", size, names, removed, err)
+		}
 	}
 }

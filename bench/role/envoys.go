@@ -1,0 +1,223 @@
+package role
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unique"
+
+	"google.golang.org/grpc"
+
+	"tributary/bench/wire"
+)
+
+// The types that an Envoy asks for.
+const (
+	Clusters  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	Endpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	Listeners = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	Routes    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+)
+
+// Envoys speak on their streams as Envoys do, by delta: they take all clusters and listeners, and ask by name for the endpoints of clusters and the routes of
+// listeners. Only names are looked at. Its exported methods are called by net/rpc.
+type Envoys struct {
+	received, bytes atomic.Uint64
+
+	mu    sync.Mutex
+	watch *envoyWatch
+	all   []*envoy
+}
+
+// EnvoysArgs say how many streams to open besides those that are open, and what each is to have.
+type EnvoysArgs struct {
+	Address  string
+	Streams  int
+	Services int // of whose clusters all must have the endpoints
+	Metadata map[string]string
+	Timeout  time.Duration
+}
+
+// Open opens streams and waits until each has everything.
+func (e *Envoys) Open(args EnvoysArgs, reply *Opened) error {
+	reply.Start = time.Now()
+	first := len(e.all)
+	w := &envoyWatch{watch: newWatch(args.Streams), first: first}
+	e.set(w)
+	for i := range args.Streams {
+		v := &envoy{envoys: e, id: first + i, services: args.Services, asked: map[string]map[unique.Handle[string]]struct{}{}}
+		e.all = append(e.all, v)
+		conn, err := dial(args.Address)
+		if err != nil {
+			return err
+		}
+		go func() { // until the process ends
+			defer func() { _ = conn.Close() }()
+			node := wire.Node(fmt.Sprintf("sidecar~127.0.0.1~vm%d.bench~bench.svc.cluster.local", v.id), args.Metadata)
+			e.get().fail(fmt.Errorf("stream %d: %w", v.id, v.run(conn, node)))
+		}()
+	}
+	var err error
+	reply.Arrivals, err = w.wait(args.Timeout)
+	return err
+}
+
+func (e *Envoys) set(w *envoyWatch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.watch = w
+}
+
+func (e *Envoys) get() *envoyWatch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.watch
+}
+
+// ArmEnvoysArgs say which change the streams are to look for, and in which type.
+type ArmEnvoysArgs struct{ TypeURL, Marker string }
+
+// Arm prepares for a change; Await waits for it.
+func (e *Envoys) Arm(args ArmEnvoysArgs, _ *struct{}) error {
+	w := &envoyWatch{watch: newWatch(len(e.all)), typeURL: args.TypeURL}
+	w.marker = []byte(args.Marker)
+	e.set(w)
+	return nil
+}
+
+// Await waits until every stream has what it is looking for.
+func (e *Envoys) Await(timeout time.Duration, reply *Arrivals) (err error) {
+	*reply, err = e.get().wait(timeout)
+	return err
+}
+
+// Traffic returns the traffic so far.
+func (e *Envoys) Traffic(_ struct{}, reply *Traffic) error {
+	*reply = Traffic{Received: e.received.Load(), Bytes: e.bytes.Load()}
+	return nil
+}
+
+// Collect gives memory back, so that the clients' garbage is not collected while the server is measured.
+func (*Envoys) Collect(_ struct{}, _ *struct{}) error {
+	debug.FreeOSMemory()
+	return nil
+}
+
+// envoyWatch is what the streams from one on are waiting for: a marker in a type, or all there is.
+type envoyWatch struct {
+	*watch
+	first   int
+	typeURL string
+}
+
+// envoy is one stream.
+type envoy struct {
+	envoys    *Envoys
+	id        int
+	services  int
+	endpoints int // that it has
+	routes    int
+	asked     map[string]map[unique.Handle[string]]struct{} // by type
+}
+
+// run serves the stream until it breaks.
+func (v *envoy) run(conn *grpc.ClientConn, node []byte) error {
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	stream, err := conn.NewStream(context.Background(), desc, wire.MethodDelta, grpc.ForceCodecV2(wire.Codec{}), grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	send := func(s wire.Subscription) error {
+		b := wire.Bytes(s.First())
+		return stream.SendMsg(&b)
+	}
+	if err := send(wire.Subscription{Delta: true, Node: node, TypeURL: Clusters}); err != nil {
+		return err
+	}
+	for {
+		var r wire.Response
+		if err := stream.RecvMsg(&r); err != nil {
+			return err
+		}
+		now := time.Now()
+		if err := r.Scan(); err != nil {
+			return err
+		}
+		ack := wire.Bytes(wire.Subscription{Delta: true, TypeURL: r.TypeURL}.ACK(&r))
+		if err := stream.SendMsg(&ack); err != nil {
+			return err
+		}
+		v.envoys.received.Add(1)
+		v.envoys.bytes.Add(uint64(r.Size))
+		if err := v.take(now, &r, send); err != nil {
+			return err
+		}
+		r.Free()
+	}
+}
+
+// take looks what a response says, and asks for what follows from it.
+func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscription) error) error {
+	if w := v.envoys.get(); len(w.marker) > 0 && (w.typeURL == "" || w.typeURL == r.TypeURL) {
+		w.look(v.id, now, 0, r)
+	}
+	names, _, err := r.Names()
+	if err != nil {
+		return err
+	}
+	switch r.TypeURL {
+	case Clusters:
+		first := v.asked[Endpoints] == nil
+		if err := v.ask(Endpoints, names, send, func(name string) string {
+			if strings.HasPrefix(name, "outbound|") {
+				return name
+			}
+			return ""
+		}); err != nil {
+			return err
+		}
+		if first {
+			return send(wire.Subscription{Delta: true, TypeURL: Listeners})
+		}
+	case Listeners:
+		return v.ask(Routes, names, send, func(name string) string {
+			address, port, _ := strings.Cut(name, "_")
+			if address != "127.0.0.1" && address != "0.0.0.0" {
+				return ""
+			}
+			return port
+		})
+	case Endpoints:
+		v.endpoints += len(names)
+	case Routes:
+		v.routes += len(names)
+	}
+	if w := v.envoys.get(); len(w.marker) == 0 && v.id >= w.first && v.endpoints >= v.services && v.routes > 0 {
+		w.look(v.id-w.first, now, 1, r)
+	}
+	return nil
+}
+
+// ask subscribes to what of a type follows from names and was not asked for yet.
+func (v *envoy) ask(typeURL string, names []string, send func(wire.Subscription) error, of func(string) string) error {
+	if v.asked[typeURL] == nil {
+		v.asked[typeURL] = make(map[unique.Handle[string]]struct{})
+	}
+	var subscribe []string
+	for _, name := range names {
+		name = of(name)
+		if _, known := v.asked[typeURL][unique.Make(name)]; name == "" || known {
+			continue
+		}
+		v.asked[typeURL][unique.Make(name)] = struct{}{}
+		subscribe = append(subscribe, name)
+	}
+	if len(subscribe) == 0 {
+		return nil
+	}
+	return send(wire.Subscription{Delta: true, TypeURL: typeURL, Names: subscribe})
+}
