@@ -94,7 +94,7 @@ func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]
 		}
 		of := &service{port: one.Port, apps: one.Apps}
 		for _, e := range one.Endpoints {
-			known := entry{Endpoint: e, memory: s.memory}
+			known := entry{Endpoint: e, earlier: true, memory: s.memory}
 			s.restored.add(spotOf(e), p)
 			if since, there := doubts[doubtKey(p, spotOf(e))]; there {
 				known.memory, known.seen, known.since = 0, since, since
@@ -162,9 +162,9 @@ func (s *state) list(r reading) {
 		switch {
 		case !s.selects(i.App):
 		case i.Broken != nil: // nothing was ever read of it
-			s.news.unreadable[i.Key] = i
+			s.news.unreadable[mapping.InstanceOf(i.Key)] = i
 		default:
-			s.news.instances[i.Key] = true
+			s.news.instances[mapping.InstanceOf(i.Key)] = true
 			instances = append(instances, i)
 		}
 	}
@@ -200,7 +200,7 @@ func (s *state) list(r reading) {
 				of.warnings = append(of.warnings, i.String()+": "+w)
 			}
 			if !s.news.places[sp][p] {
-				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, id: i.Key, memory: memory}, Is: is})
+				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, memory: memory}, Is: is})
 				s.news.places.add(sp, p)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/resource"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
@@ -37,6 +38,14 @@ func up(ips ...string) (all []wire.Instance) {
 		all = append(all, wire.Instance{
 			Key: wire.Key{App: "ORDERS", ID: ip}, IP: ip, Status: wire.Up, Overridden: wire.Unknown, Port: wire.Port{Number: 80, Enabled: true}, VIP: "orders",
 		})
+	}
+	return all
+}
+
+// endpoints are those of the instances that up returns.
+func endpoints(ips ...string) (all []mapping.Endpoint) {
+	for _, i := range up(ips...) {
+		all = append(all, mapping.Endpoint{Address: i.IP, Port: 80, Instance: mapping.InstanceOf(i.Key)})
 	}
 	return all
 }
@@ -192,7 +201,7 @@ func TestAHoldEndsThoughServersTakeTurns(t *testing.T) {
 func TestWhatAnEarlierRunPublished(t *testing.T) {
 	held := []mapping.Service{{
 		ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 8000, Protocol: "HTTP"},
-		Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80}, {Address: "10.0.0.2", Port: 80}},
+		Endpoints: endpoints("10.0.0.1", "10.0.0.2"),
 	}}
 	doubts := map[string]time.Time{doubtKey(orders, spot{"10.0.0.1", 80}): at(-30 * time.Second)}
 	for name, c := range map[string]struct {
@@ -265,12 +274,34 @@ func TestTheLeaseOfAnotherInstanceAtTheSamePlace(t *testing.T) {
 	old.ID, old.Dirty = "orders:1", 1
 	now.ID, now.Dirty = "orders:2", 2
 	b.takes(at(0), listing([]wire.Instance{old, now}, anew), "10.0.0.1")
-	evicted := func(r *reading) {
-		i := old
-		i.Evicted = at(30 * time.Second).UnixMilli()
-		r.deleted = append(r.deleted, i)
+	evicted := func(i wire.Instance, when time.Duration) func(*reading) {
+		return func(r *reading) {
+			i.Evicted = at(when).UnixMilli()
+			r.deleted = append(r.deleted, i)
+		}
 	}
-	b.takes(at(40*time.Second), listing(nil, anew, outage, evicted), "10.0.0.1")
+	for _, b := range []*book{b, b.restarted()} {
+		b.takes(at(40*time.Second), listing(nil, anew, outage, evicted(old, 30*time.Second)), "10.0.0.1")
+		b.takes(at(60*time.Second), listing(nil, evicted(old, 50*time.Second)), "10.0.0.1")
+		b.takes(at(80*time.Second), listing(nil, evicted(now, 70*time.Second)), []string{}...)
+	}
+}
+
+// restarted is a book that knows what b would have published.
+func (b *book) restarted() *book {
+	b.t.Helper()
+	b.rename()
+	after := newBook(b.t)
+	for p, of := range b.services {
+		s := mapping.Service{ID: p.ID, Secure: p.secure, Name: b.names[p.ID], Apps: of.apps, Port: of.port}
+		for _, k := range of.endpoints {
+			s.Endpoints = append(s.Endpoints, k.Of.Endpoint)
+		}
+		r, _, err := b.mapper.Entry(s)
+		require.NoError(b.t, err)
+		after.restore(p.ID, mapping.Restore([]*resource.Resource{r}), b.doubts())
+	}
+	return after
 }
 
 // TestTwoApplicationsAtOnePlace has two that are registered at one address, as behind a gateway, of which a server that was started anew hears one after the
@@ -294,7 +325,7 @@ func TestTwoApplicationsAtOnePlace(t *testing.T) {
 
 	// The same after a restart.
 	held := func(p port) []mapping.Service {
-		return []mapping.Service{{ID: p.ID, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80}}}}
+		return []mapping.Service{{ID: p.ID, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: endpoints("10.0.0.1")}}
 	}
 	carts := port{mapping.ID{VIP: "carts"}, false}
 	b = newBook(t)
@@ -320,14 +351,15 @@ func TestWhatIsNotReadAfterARestartStays(t *testing.T) {
 	}{
 		"it is at that address":        {change(func(*wire.Instance) {}), true},
 		"its address cannot be read":   {change(func(i *wire.Instance) { i.IP, i.HostName = "", "host.example" }), true},
-		"it is at another address":     {change(func(i *wire.Instance) { i.IP = "10.0.0.2" }), false},
+		"it is at another address":     {change(func(i *wire.Instance) { i.IP = "10.0.0.2" }), true}, // as while we were there: what was read of it last
+		"it is another instance":       {change(func(i *wire.Instance) { i.ID = "other" }), false},
 		"it is of another application": {change(func(i *wire.Instance) { i.App = "CARTS" }), false},
 		"it is down":                   {change(func(i *wire.Instance) { i.Status = wire.Down }), false},
 		"its status cannot be read":    {change(func(i *wire.Instance) { i.Status = wire.Unknown }), true},
 	} {
 		b := newBook(t)
 		b.restore(orders.ID, []mapping.Service{{
-			ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: []mapping.Endpoint{{Address: "10.0.0.1", Port: 80}},
+			ID: orders.ID, Apps: []string{"ORDERS"}, Port: mapping.Port{Number: 80, Protocol: "HTTP"}, Endpoints: endpoints("10.0.0.1"),
 		}}, nil)
 		b.take(listing([]wire.Instance{c.listed}, outage), at(0))
 		require.Equal(t, c.stays, len(b.believed(orders)) == 1, name)

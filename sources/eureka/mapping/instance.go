@@ -2,6 +2,8 @@ package mapping
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net"
@@ -23,6 +25,16 @@ type Endpoint struct {
 	Port     uint32
 	Labels   map[string]string
 	Locality string
+	Instance Instance // whose it is; empty if that is not known
+}
+
+// Instance is what an instance is known by: short, and of letters and digits, whatever it calls itself.
+type Instance string
+
+// InstanceOf returns that of an instance, of which nobody can make another one.
+func InstanceOf(key wire.Key) Instance {
+	sum := sha256.Sum256([]byte(key.App + "\x00" + key.ID))
+	return Instance(base64.RawURLEncoding.EncodeToString(sum[:12]))
 }
 
 // Compare orders endpoints. Those that compare equal are the same endpoint.
@@ -32,7 +44,7 @@ func (e Endpoint) Compare(o Endpoint) int {
 
 // Same reports whether nothing is different.
 func (e Endpoint) Same(o Endpoint) bool {
-	return e.Compare(o) == 0 && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
+	return e.Compare(o) == 0 && e.Instance == o.Instance && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
 }
 
 func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
@@ -58,7 +70,7 @@ func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err
 			labels[key] = value
 		}
 	}
-	locality := m.localityOf(i)
+	locality, instance := m.localityOf(i), InstanceOf(i.Key)
 	for _, one := range []struct {
 		secure bool
 		port   wire.Port
@@ -76,7 +88,7 @@ func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err
 		for _, vip := range vips {
 			offers = append(offers, Offer{
 				ID: m.idOf(vip.name, i.App), Secure: one.secure, wanted: cmp.Or(wanted, vip.port), protocol: is,
-				Endpoint: Endpoint{Address: address, Port: uint32(one.port.Number), Labels: labels, Locality: locality}, //nolint:gosec // up to 65535
+				Endpoint: Endpoint{Address: address, Port: uint32(one.port.Number), Labels: labels, Locality: locality, Instance: instance}, //nolint:gosec // up to 65535
 			})
 		}
 	}
@@ -103,16 +115,6 @@ func (m *Mapper) Serves(i wire.Instance) bool {
 
 // MayServe reports whether an instance of which not all can be read may be to be called: its status does not say that it is not.
 func (m *Mapper) MayServe(i wire.Instance) bool { return i.Status == wire.Unknown || m.Serves(i) }
-
-// MayBeAt reports whether an instance of which not all can be read may be called at an endpoint.
-func (m *Mapper) MayBeAt(i wire.Instance, e Endpoint) bool {
-	first := i.IP
-	if m.o.AddressFrom == fromHostName {
-		first = i.HostName
-	}
-	address, err := names.Address(first)
-	return err != nil || address == e.Address
-}
 
 func (m *Mapper) idOf(vip, app string) (id ID) {
 	if strings.Contains(m.o.HostTemplate, "{vip}") {

@@ -50,10 +50,11 @@ type Service struct {
 
 // The annotations that say of what in a Eureka a ServiceEntry is.
 const (
-	annotationVIP    = "tributary/eureka-vip"
-	annotationApp    = "tributary/eureka-app"  // where it tells hosts apart
-	annotationApps   = "tributary/eureka-apps" // whose instances it has
-	annotationSecure = "tributary/eureka-secure"
+	annotationVIP       = "tributary/eureka-vip"
+	annotationApp       = "tributary/eureka-app"  // where it tells hosts apart
+	annotationApps      = "tributary/eureka-apps" // whose instances it has
+	annotationInstances = "tributary/eureka-instances"
+	annotationSecure    = "tributary/eureka-secure"
 )
 
 // Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
@@ -85,13 +86,17 @@ func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err 
 	if slices.ContainsFunc(endpoints, Endpoint.named) { // DNS takes IP addresses too
 		se.Resolution = networking.ServiceEntry_DNS
 	}
+	instances := make([]string, 0, len(endpoints)) // in the order of the endpoints
 	for _, e := range endpoints {
+		instances = append(instances, string(e.Instance))
 		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
 			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Labels: maps.Clone(e.Labels), Locality: e.Locality,
 		})
 	}
 	object, annotations := s.Name.base, map[string]string{}
-	for key, value := range map[string]string{annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Apps, ",")} {
+	for key, value := range map[string]string{
+		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Apps, ","), annotationInstances: strings.Join(instances, ","),
+	} {
 		if value != "" {
 			annotations[key] = value
 		}
@@ -126,10 +131,13 @@ func Restore(rs []*resource.Resource) (all []Service) {
 		if apps := a[annotationApps]; apps != "" {
 			one.Apps = strings.Split(apps, ",")
 		}
-		for _, e := range se.Endpoints {
-			one.Endpoints = append(one.Endpoints, Endpoint{
-				Address: e.Address, Port: e.Ports[se.Ports[0].Name], Labels: e.Labels, Locality: e.Locality,
-			})
+		instances := strings.Split(a[annotationInstances], ",")
+		for n, e := range se.Endpoints {
+			endpoint := Endpoint{Address: e.Address, Port: e.Ports[se.Ports[0].Name], Labels: e.Labels, Locality: e.Locality}
+			if len(instances) == len(se.Endpoints) {
+				endpoint.Instance = Instance(instances[n])
+			}
+			one.Endpoints = append(one.Endpoints, endpoint)
 		}
 		slices.SortFunc(one.Endpoints, Endpoint.Compare)
 		all = append(all, one)
