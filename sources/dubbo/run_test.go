@@ -440,3 +440,17 @@ func TestAHoldDoesNotEndWhileTheRegistryIsAwayAgain(t *testing.T) {
 	require.Equal(t, 1, endpoints(now.Add(30*time.Second)))
 	require.Zero(t, endpoints(now.Add(2*time.Minute)))
 }
+
+// TestAnInterfaceWithTooManyProvidersHoldsUpNoOther has one that lists more than is taken.
+func TestAnInterfaceWithTooManyProvidersHoldsUpNoOther(t *testing.T) {
+	s := zktest.New()
+	for n := range 100_001 {
+		s.Put(fmt.Sprintf("/dubbo/flood/providers/%d", n), leaf)
+	}
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitSync()
+	b.awaitAll("a 10.0.0.1:20880*100")
+	require.Equal(t, sources.Degraded, b.status().State)
+	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": there are 100001 names below it, and more than 100000 are not taken`)
+}

@@ -32,9 +32,11 @@ type state struct {
 	called       spots                             // of all that interfaces have, and of all records
 	names        map[provider.ID]mapping.Name
 	served       map[string]map[*instance]bool // by interface
-	dirty        map[string]bool               // interfaces to publish
-	restored     map[string]bool               // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
-	unread       unread                        // when something was published last
+	provided     int                           // services of all instances
+	maxProvided  int
+	dirty        map[string]bool // interfaces to publish
+	restored     map[string]bool // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
+	unread       unread          // when something was published last
 	suspicion    absence.Suspicion
 	consuming    *consuming
 }
@@ -134,7 +136,7 @@ type instance struct {
 
 func newState(m *mapping.Mapper, place string, selects func(iface string) bool) *state {
 	return &state{
-		mapper: m, place: place, selects: selects, interfaces: map[string]*iface{}, applications: map[string]*application{},
+		mapper: m, place: place, selects: selects, maxProvided: maxProvided, interfaces: map[string]*iface{}, applications: map[string]*application{},
 		records: map[string]map[provider.ID]record{}, called: spots{}, names: map[provider.ID]mapping.Name{}, served: map[string]map[*instance]bool{},
 		dirty: map[string]bool{}, restored: map[string]bool{}, consuming: newConsuming(),
 	}
@@ -312,9 +314,18 @@ func (s *state) drop(i *instance) {
 	s.release(i)
 }
 
-// serve notes what an instance serves: of the interfaces that are served at all.
+// maxProvided is how many services all instances may have, each counted with each instance: a few bytes say that thousands of instances have thousands of them.
+const maxProvided = 1_000_000
+
+// serve notes what an instance serves: of the interfaces that are served at all. If that is too much, what it served stays.
 func (s *state) serve(i *instance, all []provider.Provider) {
 	all = slices.DeleteFunc(slices.Clone(all), func(p provider.Provider) bool { return !s.selects(p.Interface) })
+	provided := s.provided - len(i.providers) + len(all)
+	if provided > s.maxProvided && len(all) > len(i.providers) {
+		i.problem = fmt.Sprintf("instance %s of %s: with its %d services instances would have more than the %d that are taken", i.id, i.application, len(all), s.maxProvided)
+		return
+	}
+	s.provided = provided
 	for n := range all {
 		all[n].Levels = provider.OfApplications
 	}

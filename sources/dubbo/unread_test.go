@@ -410,3 +410,25 @@ func TestIPv6InstancesInAGroup(t *testing.T) {
 	b := start(t, s, patiently(), func(source *Source) { source.registry = inGroup(s, "g") })
 	b.awaitAll("b fd00::5:20880*100")
 }
+
+// TestMoreServicesThanAreTakenAreRefused has an instance with more than there is room for.
+func TestMoreServicesThanAreTakenAreRefused(t *testing.T) {
+	s := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
+	s.maxProvided = 3
+	services := func(names ...string) (all []provider.Provider) {
+		for _, n := range names {
+			all = append(all, provider.Provider{ID: provider.ID{Interface: n}})
+		}
+		return all
+	}
+	one, two := &instance{id: "1", application: "app"}, &instance{id: "2", application: "app"}
+	s.serve(one, services("a", "b"))
+	s.serve(two, services("a"))
+	s.serve(two, services("a", "b"))
+	require.Len(t, two.providers, 1, "what it served stays")
+	require.Equal(t, "instance 2 of app: with its 2 services instances would have more than the 3 that are taken", two.problem)
+	s.drop(one)
+	s.serve(two, services("a", "b", "c"))
+	require.Len(t, two.providers, 3)
+	require.Equal(t, 3, s.provided)
+}

@@ -45,6 +45,7 @@ func dialer(a Address, config TLS) Dial {
 		s := &session{tell: state, servers: strings.Join(a.Servers, ", ")}
 		conn, events, err := zk.Connect(a.Servers, a.Session,
 			zk.WithHostProvider(&servers{}),
+			zk.WithMaxBufferSize(maxAnswer),
 			zk.WithEventCallback(s.event),
 			zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
 				return s.dial(ctx, network, address, a, config)
@@ -149,6 +150,9 @@ type first struct {
 	answered bool   // the library has taken back the limit of the first answer
 	length   []byte // of the answer, as far as it was read
 }
+
+// maxAnswer is how long any other answer may be: the names of a hundred thousand providers, at least.
+const maxAnswer = 64 << 20
 
 // maxFirst is how long the first answer may be. It is of a few numbers and a password of 16 bytes.
 const maxFirst = 1024

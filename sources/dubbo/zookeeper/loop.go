@@ -20,25 +20,39 @@ type node[T any] struct {
 	read  func(path string) (T, error)
 	watch func(path string) (T, <-chan zk.Event, error)
 	equal func(a, b T) bool
+	size  func(T) (names, bytes int)
 }
 
 func (w *watch) children() node[[]string] {
 	return node[[]string]{w.conn.Children, w.conn.ChildrenW, func(a, b []string) bool {
 		a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
 		return slices.Equal(a, b)
+	}, func(names []string) (count, bytes int) {
+		for _, name := range names {
+			bytes += len(name)
+		}
+		return len(names), bytes
 	}}
 }
 
 func (w *watch) data() node[[]byte] {
-	return node[[]byte]{w.conn.Data, w.conn.DataW, bytes.Equal}
+	return node[[]byte]{w.conn.Data, w.conn.DataW, bytes.Equal, func(data []byte) (names, bytes int) { return 0, len(data) }}
 }
 
 // follow reads a node and tells of it, each time that it may have changed, until ctx ends. A watch fires once: it is set anew
 // with the read that follows, so that no change falls between the two. gone is what to do about a node that is not there.
 func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone func(path string) (<-chan zk.Event, error), tell func(T, error)) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
+	held := 0 // bytes of the content
+	defer func() { w.kept.change(held, 0) }()
 	for ctx.Err() == nil {
 		content, fired, err := read(ctx, w, path, n, gone)
+		if err == nil {
+			names, size := n.size(content)
+			if err = w.kept.afford(path, names, held, size); err == nil {
+				held = size
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return

@@ -53,6 +53,7 @@ type watch struct {
 	resync     time.Duration
 	turns      chan struct{}
 	loops      *worker.Group
+	kept       *kept
 
 	mu      sync.Mutex
 	up      chan struct{} // closed when there is a session again
@@ -77,7 +78,7 @@ func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bo
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	w := &watch{
-		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
+		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: "/" + r.address.Group, apps: applications, resync: r.resync, turns: make(chan struct{}, maxReads), kept: &kept{}, up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
 	}
 	defer w.lost.Stop()

@@ -232,6 +232,23 @@ func TestOneServiceThatIsTooLargeHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
 }
 
+// TestMoreThanIsTakenInAllIsRefused has services each of which could be read, and that are too much together.
+func TestMoreThanIsTakenInAllIsRefused(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	const large = "DEFAULT_GROUP@@zzz" // it is read after the other one
+	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, map[string]string{"a": strings.Repeat("x", 10_000)}))
+	l := newListener()
+	l.follow(t, s.Address(), client.Watched{Resync: time.Second}, func(c *client.Client) { c.LimitAll(5_000) })
+	l.await(t, "the others are read", func() bool { return l.errs[large] != nil && len(l.instances[orders]) == 1 })
+	require.ErrorContains(t, l.errs[large], "service zzz of group DEFAULT_GROUP: with its ")
+	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	l.await(t, "others are pushed", func() bool { return len(l.instances[orders]) == 2 })
+	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, nil))
+	l.await(t, "it is read when it can be", func() bool { return len(l.instances[large]) == 1 && l.errs[large] == nil })
+	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
+}
+
 func TestAnotherServerIsTried(t *testing.T) {
 	down, up := nacostest.Start(t), nacostest.Start(t)
 	down.Stop()

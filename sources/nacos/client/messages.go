@@ -113,6 +113,14 @@ type serviceInfo struct {
 	Time  int64             `json:"lastRefTime"` // of the server, in milliseconds
 }
 
+// size is how many bytes are kept of a service.
+func (s serviceInfo) size() (bytes int) {
+	for _, host := range s.Hosts {
+		bytes += len(host)
+	}
+	return bytes
+}
+
 // Instance is one of a service.
 type Instance struct {
 	IP       string

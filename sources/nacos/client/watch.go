@@ -25,6 +25,7 @@ type Client struct {
 	login   *login
 
 	maxAnswer int // in bytes
+	maxKept   int // of all services, in bytes
 
 	mu   sync.Mutex
 	conn *conn // while there is one
@@ -32,7 +33,7 @@ type Client struct {
 
 // New returns a client of the Nacos at an address.
 func New(a Address, config TLS) *Client {
-	return &Client{address: a, config: config, login: &login{web: web{a, config}}, maxAnswer: maxAnswer}
+	return &Client{address: a, config: config, login: &login{web: web{a, config}}, maxAnswer: maxAnswer, maxKept: maxKept}
 }
 
 // Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
@@ -64,6 +65,9 @@ const (
 	lastTry  = 5 * time.Second
 )
 
+// maxKept is how many bytes of all services are kept. What is more is not taken, and what was known of that stays.
+const maxKept = 256 << 20
+
 // maxReads is how many services are read at the same time.
 const maxReads = 16
 
@@ -86,7 +90,7 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 
 // once follows all by one connection, for as long as that lasts.
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
-	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]names{}, large: large, bell: make(chan struct{}, 1)}
+	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]names{}, large: large, maxKept: c.maxKept, bell: make(chan struct{}, 1)}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
 		return err
@@ -134,8 +138,10 @@ type session struct {
 	watched Watched
 	to      Listener
 	bell    chan struct{} // something is to be told
+	maxKept int           // in bytes
 
 	mu       sync.Mutex
+	kept     int // bytes of all services
 	services map[key]*service
 	changed  map[key]bool // what is to be told
 	names    map[string]names
@@ -194,6 +200,14 @@ func (s *session) answered(k key, of *service, info serviceInfo, pushes int) (ne
 
 // take notes what a service has, and reports whether that was new. The caller holds mu.
 func (s *session) take(k key, of *service, info serviceInfo) (news bool) {
+	if kept := s.kept - of.info.size() + info.size(); kept <= s.maxKept || info.size() <= of.info.size() {
+		s.kept = kept
+	} else {
+		of.err = fmt.Errorf("service %s of group %s: with its %d bytes all of Nacos' would be more than the %d that are taken", k.service, k.group, info.size(), s.maxKept)
+		s.changed[k] = true
+		s.ring()
+		return false
+	}
 	news = !of.read || of.err != nil || !sameHosts(of.info, info)
 	of.info, of.read, of.err, of.missed = info, true, nil, 0
 	if news {
