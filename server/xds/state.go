@@ -19,6 +19,7 @@ const (
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
 	revision uint64 // counts the commits of the collection; zero for a state that is of no commit
+	holds    uint64 // of a state of no commit: the revision of one of which it has everything; zero if there is none
 	version  string // what clients see
 	given    bool   // the version was given by hand, and may have been used for something else before
 	sum      setHash
@@ -46,6 +47,9 @@ type change struct {
 	entry *Entry
 }
 
+// commit returns the revision of the newest commit of which the state has everything, or zero.
+func (s *state) commit() uint64 { return max(s.revision, s.holds) }
+
 // get returns the entry of name, or nil.
 func (s *state) get(name string) *Entry {
 	i := sort.Search(len(s.pages), func(i int) bool { return s.pages[i].first() > name }) - 1
@@ -68,15 +72,20 @@ func (s *state) all() iter.Seq[*Entry] {
 	}
 }
 
-// and returns the state with entries besides. It is of no commit: differences from it are not remembered.
+// and returns the state with entries besides.
 func (s *state) and(entries []*Entry) *state {
 	changes := make([]change, len(entries))
 	for i, e := range entries {
 		changes[i] = change{e.Name, e}
 	}
+	return s.but(changes)
+}
+
+// but returns the state with changes. It is of no commit: differences from it are not remembered.
+func (s *state) but(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
-		next.revision = 0
+		next.revision, next.holds = 0, s.commit()
 	}
 	return next
 }

@@ -177,16 +177,23 @@ func (s *stream) take(req *request, now time.Time) error {
 		s.giveBack(sub)
 		return io.ErrClosedPipe
 	}
-	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.owed
+	nacks, acked, rejected, cost := sub.status.Nacks, sub.status.AckedNonce, sub.rejected, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
 	err := s.charge(sub.cost + sub.owed - cost)
 	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
+	var answer *AnswerInfo
+	if s.server.opts.Hooks.Answer != nil && !rejected && (nacked || sub.status.AckedNonce != acked) {
+		answer = s.answerTo(sub, req)
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
 
+	if answer != nil {
+		s.server.opts.Hooks.Answer(s.grpc.Context(), answer)
+	}
 	sub.metrics.request(nacked)
 	if nacked && !rejected && s.server.logged.Allow() { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
@@ -269,7 +276,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	coll.subscribe(s.bell)
 	return &subscription{
 		typeURL: typeURL, variant: variant{delta: s.delta, partial: !s.delta && coll.typ.Partial, alone: s.delta && coll.typ.Alone}, coll: coll, release: release,
-		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
+		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, verdict: verdict{accepted: nothing}, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 

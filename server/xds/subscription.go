@@ -46,6 +46,8 @@ type subscription struct {
 	firstNonce, lastNonce uint64
 	rejected              bool
 
+	verdict verdict
+
 	status TypeStatus
 }
 
@@ -59,11 +61,17 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	current = nonce == s.lastNonce
 	switch {
 	case r.err != nil:
+		if !s.rejected {
+			s.verdict.reject(s.has.at)
+		}
 		s.rejected = true
 		s.status.NackNonce, s.status.NackError, s.status.NackAt = r.nonce, r.err.GetMessage(), now
 		s.status.Nacks++
 	case current:
 		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
+		if !s.rejected {
+			s.verdict.accept(s.has.at, s.inFull(&s.wants))
+		}
 	}
 	if current {
 		s.pace.took = now.Sub(s.status.SentAt)

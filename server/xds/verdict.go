@@ -1,0 +1,110 @@
+package xds
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// AnswerInfo is what a client says of what it was sent last.
+type AnswerInfo struct {
+	StreamID         uint64 // as in ClientStatus
+	Peer, Host, Node string // the host is the peer without its port, the node its id
+	TypeURL          string
+	Collection       *Collection
+	// Revision is the newest commit of the collection of which the client was sent everything that it wants; zero if there is none.
+	Revision uint64
+	// Error is why the client rejects the response; empty if it accepts it. It may have been cut.
+	Error string
+	// Changed is, if the client rejects it, what it was sent since it last accepted something.
+	Changed []Resource
+}
+
+// Resource is a version of a resource.
+type Resource struct{ Name, Version string }
+
+// answerTo says what the client answered by a request; s.mu is held.
+func (s *stream) answerTo(sub *subscription, r *request) *AnswerInfo {
+	a := &AnswerInfo{
+		StreamID: s.id, Peer: s.peer, Host: s.host, Node: s.node.GetId(), TypeURL: sub.coll.typ.URL, Collection: sub.coll, Revision: sub.has.at.commit(),
+	}
+	if r.err == nil {
+		return a
+	}
+	a.Error = cmp.Or(r.err.GetMessage(), "it does not say why")
+	for _, e := range sub.has.at.since(sub.verdict.accepted).puts {
+		if sub.wants.cover(e.Name) {
+			a.Changed = append(a.Changed, Resource{e.Name, e.Version})
+		}
+	}
+	return a
+}
+
+// Accepted says whether a client has accepted a response with the resource, or goes on having it from one before. Only the streams count for
+// which by is true; it must not wait, nor call the server.
+func (s *Server) Accepted(r Resource, by func(streamID uint64, c *Collection) bool) bool {
+	s.mu.Lock()
+	streams := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	return slices.ContainsFunc(streams, func(st *stream) bool { return st.accepted(r, by) })
+}
+
+func (s *stream) accepted(r Resource, by func(streamID uint64, c *Collection) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subs {
+		if sub.wants.cover(r.Name) && sub.verdict.accepts(r) && by(s.id, sub.coll) {
+			return true
+		}
+	}
+	return false
+}
+
+// verdict is what a client thought of what it was sent of a type. Who rejects a response is taken to have it, and is not sent it again; but it goes
+// on with what it had, and to accept the next response, which is of other resources, does not mean to accept that.
+type verdict struct {
+	accepted *state // what the client had, as far as we know, when it last accepted a response; or nothing
+	// What is in rejected and otherwise than in before was in a response that was rejected. Nil if there is nothing in doubt.
+	before, rejected *state
+}
+
+func (v *verdict) reject(at *state) {
+	if v.rejected == nil {
+		v.before = v.accepted
+	}
+	v.rejected = at
+}
+
+// accept notes that the client accepted a response that brought it to at, which was everything again if it was in full.
+func (v *verdict) accept(at *state, inFull bool) {
+	v.accepted = at
+	if v.rejected == nil {
+		return
+	}
+	var doubts []change // with what the client has in truth
+	for _, e := range v.rejected.since(v.before).puts {
+		if now := at.get(e.Name); !inFull && now != nil && now.Version == e.Version {
+			doubts = append(doubts, change{e.Name, v.before.get(e.Name)})
+		}
+	}
+	if len(doubts) == 0 {
+		v.before, v.rejected = nil, nil
+		return
+	}
+	v.before, v.rejected = at.but(doubts), at
+}
+
+// doubtful says whether the client was sent e and rejected the response, as far as we know.
+func (v *verdict) doubtful(e *Entry) bool {
+	if v.rejected == nil {
+		return false
+	}
+	sent, had := v.rejected.get(e.Name), v.before.get(e.Name)
+	return sent != nil && sent.Version == e.Version && (had == nil || had.Version != e.Version)
+}
+
+// accepts says whether the client accepted a version of a resource, and has it.
+func (v *verdict) accepts(r Resource) bool {
+	e := v.accepted.get(r.Name)
+	return e != nil && e.Version == r.Version && !v.doubtful(e)
+}

@@ -1,0 +1,98 @@
+package xds
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// answers are what clients said of responses.
+type answers struct {
+	mu  sync.Mutex
+	all []AnswerInfo
+}
+
+func (a *answers) hooks() Hooks {
+	return Hooks{Answer: func(_ context.Context, i *AnswerInfo) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.all = append(a.all, *i)
+	}}
+}
+
+// next waits for the next answer.
+func (a *answers) next(t *testing.T) (i AnswerInfo) {
+	eventually(t, func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.all) == 0 {
+			return false
+		}
+		i, a.all = a.all[0], a.all[1:]
+		return true
+	})
+	return i
+}
+
+func TestAnswersAreTold(t *testing.T) {
+	var said answers
+	w := newWorld(t, Options{Hooks: said.hooks()})
+	anybody := func(uint64, *Collection) bool { return true }
+	accepted := func(name, version string) bool { return w.server.Accepted(Resource{name, version}, anybody) }
+	w.set(testType, "a", "b", "c")
+	c := w.delta(testType)
+	c.ask(testType, "a", "b")
+	c.expectAck(testType, nil, "a@1", "b@1")
+	first := said.next(t)
+	require.Empty(t, first.Error)
+	require.Same(t, w.coll(testType), first.Collection)
+	require.Equal(t, first.Collection.Revision(), first.Revision)
+	require.Equal(t, "test-node", first.Node)
+	require.True(t, accepted("a", "1"))
+	require.False(t, accepted("c", "1"), "nobody asked for it")
+
+	w.set(testType, "a@2", "c@2")
+	c.nack(c.expect(testType, "a@2"), "no")
+	no := said.next(t)
+	require.Equal(t, "no", no.Error)
+	require.Equal(t, []Resource{{"a", "2"}}, no.Changed)
+	require.Greater(t, no.Revision, first.Revision)
+	require.False(t, accepted("a", "2"))
+
+	w.set(testType, "b@2")
+	c.expectAck(testType, nil, "b@2")
+	require.Empty(t, said.next(t).Error)
+	require.True(t, accepted("b", "2"))
+	require.False(t, accepted("a", "2"), "to accept something else is not to accept that")
+
+	w.set(testType, "a@3")
+	c.nack(c.expect(testType, "a@3"), "no")
+	require.Equal(t, []Resource{{"a", "3"}}, said.next(t).Changed)
+	w.set(testType, "a@1")
+	c.expectAck(testType, nil, "a@1")
+	require.Empty(t, said.next(t).Error)
+	require.True(t, accepted("a", "1"))
+	require.False(t, accepted("a", "3"))
+	w.set(testType, "a@3")
+	c.expectAck(testType, nil, "a@3")
+	require.Empty(t, said.next(t).Error)
+	require.True(t, accepted("a", "3"), "it thought better of it")
+}
+
+func TestWhatIsSentInFullIsAcceptedInFull(t *testing.T) {
+	var said answers
+	w := newWorld(t, Options{Hooks: said.hooks()})
+	w.set(ClusterURL, "a", "b")
+	c := w.sotw(ClusterURL)
+	c.ask(ClusterURL)
+	c.nack(c.expect(ClusterURL, "a@1", "b@1"), "")
+	no := said.next(t)
+	require.Equal(t, "it does not say why", no.Error)
+	require.Equal(t, []Resource{{"a", "1"}, {"b", "1"}}, no.Changed)
+	w.set(ClusterURL, "b@2")
+	c.expectAck(ClusterURL, nil, "a@1", "b@2")
+	require.Empty(t, said.next(t).Error)
+	require.True(t, w.server.Accepted(Resource{"a", "1"}, func(uint64, *Collection) bool { return true }))
+}
