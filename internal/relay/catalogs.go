@@ -5,6 +5,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"tributary/aggregate/conflicts"
+	"tributary/server/admin"
 	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/xds"
@@ -22,4 +24,15 @@ func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL str
 		return c.envoy.Collection(ctx, node, typeURL)
 	}
 	return c.mcp.Collection(ctx, node, typeURL)
+}
+
+// rejected returns what Envoys reject, as the admin server shows it.
+func (c catalogs) rejected() (all []admin.Rejected) {
+	for _, q := range c.envoy.Quarantined() {
+		all = append(all, admin.Rejected{
+			Ref: conflicts.Ref(q.Key), Origin: q.Origin.String(), Version: q.Version, Serves: q.Serves, Since: q.Since,
+			TypeURL: q.TypeURL, Resources: q.Resources, Error: q.Error, Node: q.Node, Peer: q.Peer,
+		})
+	}
+	return all
 }

@@ -122,16 +122,17 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
 	r.catalogs = catalogs{
 		mcp:   mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log}),
+		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry}),
 	}
 	r.engine = xds.NewServer(r.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
-		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip,
+		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Answer: r.catalogs.envoy.Answered},
 	})
+	r.catalogs.envoy.HearOf(r.engine)
 	r.grpc = newGRPC(r.engine, hops, r.health)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Registry: registry, Log: opts.Log,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Rejected: r.catalogs.rejected, Registry: registry, Log: opts.Log,
 	})
 	return r, nil
 }

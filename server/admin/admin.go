@@ -71,6 +71,8 @@ type Options struct {
 	WithoutEffect func(r *resource.Resource) []string
 	// Affected returns the objects of which WithoutEffect says something. None are if nil.
 	Affected func() []resource.Key
+	// Rejected returns the objects that Envoys reject, in order of key. None are if nil.
+	Rejected func() []Rejected
 	Registry *prometheus.Registry
 	Log      *slog.Logger // slog.Default if nil
 }
@@ -113,6 +115,7 @@ func (s *Server) pages() []page {
 		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
+		{"/debug/rejected", "objects in whose place Envoys are served what they were before", s.json(func() any { return s.rejected() })},
 		{"/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect)},
 		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(s.guard)},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},

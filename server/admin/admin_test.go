@@ -243,7 +243,7 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 		assert.NotEqual(t, http.StatusNotFound, status, path)
 		n++
 	}
-	assert.Equal(t, 15, n)
+	assert.Equal(t, 16, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

@@ -36,8 +36,10 @@ type Explained struct {
 	Warnings []Remark `json:"warnings,omitempty"` // of validation, about the object
 	Held     []Held   `json:"held,omitempty"`
 	// WithoutEffect is what Envoys and gRPC clients are not told of the object. It is there if such clients are connected.
-	WithoutEffect []string    `json:"without_effect,omitempty"`
-	Recipients    []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
+	WithoutEffect []string `json:"without_effect,omitempty"`
+	// Rejected says that Envoys reject the object, and are served what it was before.
+	Rejected   *Rejected   `json:"rejected,omitempty"`
+	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
 }
 
 // Duplicate is a key that one source has more than once.
@@ -164,6 +166,7 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 	if r := s.opts.View.Snapshot().Get(e.Object.Key()); r != nil && s.opts.WithoutEffect != nil {
 		x.WithoutEffect = s.opts.WithoutEffect(r)
 	}
+	x.Rejected = s.rejectedObject(e.Object.Key())
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(keys, q.Key()) })
 	for _, key := range keys {
 		for _, one := range s.opts.Sources.Serving(key) {

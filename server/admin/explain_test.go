@@ -17,6 +17,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -171,6 +172,26 @@ func TestWithoutEffect(t *testing.T) {
 	assert.Contains(t, body, `"without_effect": 2`)
 	_, body = get(t, s, "/debug/explain?kind=se&namespace=shop&name=reviews")
 	assert.Contains(t, body, "spec.x has no effect on Envoys")
+}
+
+// An object that Envoys reject is named on the page of all, and where it is explained.
+func TestRejected(t *testing.T) {
+	reject := admin.Rejected{Ref: conflicts.Ref{Kind: resource.VirtualService, Namespace: "shop", Name: "web"}, Version: "v2", Serves: "v1", Error: "too large", Resources: []string{"80"}}
+	table := &memstore.Table{}
+	table.MarkSynced()
+	w := &world{}
+	s := admin.New(admin.Options{
+		Version: "v1.2.3", View: aggregate.New(aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
+		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler), Rejected: func() []admin.Rejected { return []admin.Rejected{reject} },
+	})
+	_, body := get(t, s, "/debug/rejected")
+	var all []admin.Rejected
+	require.NoError(t, json.Unmarshal([]byte(body), &all))
+	assert.Equal(t, []admin.Rejected{reject}, all)
+	var st admin.Status
+	_, body = get(t, s, "/debug/status")
+	require.NoError(t, json.Unmarshal([]byte(body), &st))
+	assert.Equal(t, all, st.Rejected)
 }
 
 func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {

@@ -26,7 +26,9 @@ type Status struct {
 	Warnings    int                   `json:"warnings,omitempty"`
 	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
 	WithoutEffect int `json:"without_effect,omitempty"`
-	Holds         int `json:"holds"` // sources of which a loss is held
+	// Rejected are the objects in whose place Envoys are served what they were before.
+	Rejected []Rejected `json:"rejected,omitempty"`
+	Holds    int        `json:"holds"` // sources of which a loss is held
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
@@ -99,7 +101,7 @@ func (s *Server) status() any {
 	all := s.opts.Sources.Status()
 	st := Status{
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
-		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all),
+		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all), Rejected: s.rejected(),
 		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
 	}
 	for _, kind := range snapshot.Kinds() {

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -24,6 +26,9 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
+	// Hearing is how long other clients are given to say what they think of what one has rejected. One second if zero.
+	Hearing    time.Duration
+	Registerer prometheus.Registerer // metrics are not exported if nil
 }
 
 // Profiles are made up by clients, so what they cost is bounded.
@@ -39,15 +44,19 @@ const (
 // Catalog keeps what Envoys and gRPC clients are told in step with a view.
 type Catalog struct {
 	// read-only
-	view   memstore.Reader
-	opts   Options
-	log    *slog.Logger
-	scopes *families.Set[profile, *scope]
+	view    memstore.Reader
+	opts    Options
+	log     *slog.Logger
+	scopes  *families.Set[profile, *scope]
+	judge   *judge
+	metrics metrics
 
-	mu        sync.RWMutex // who reads the mesh translates; who changes it is quick
-	mesh      *mesh
-	following map[*scope]struct{} // the view
-	synced    bool
+	mu         sync.RWMutex // who reads the mesh translates; who changes it is quick
+	mesh       *mesh
+	quarantine *quarantine
+	last       memstore.Snapshot   // of which the mesh is, but for what is in quarantine
+	following  map[*scope]struct{} // the view
+	synced     bool
 
 	units units
 	looks looks
@@ -55,19 +64,31 @@ type Catalog struct {
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), mesh: newMesh(), following: make(map[*scope]struct{})}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), judge: newJudge(), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
+	c.metrics = newMetrics(opts.Registerer, c)
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{Max: maxScopes, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*scope).cost, c.drop)
 	return c
 }
 
-// Run follows the view until ctx ends.
-func (c *Catalog) Run(ctx context.Context) error { return memstore.Follow(ctx, c.view, c.update) }
+// Run follows the view, and hears what clients complain of, until ctx ends.
+func (c *Catalog) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var hearing sync.WaitGroup
+	hearing.Go(func() { c.hear(ctx) })
+	defer hearing.Wait()
+	defer stop()
+	return memstore.Follow(ctx, c.view, c.update)
+}
 
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+	c.catchUpAll(c.change(keys, snap, incremental, synced))
+}
+
+func (c *Catalog) catchUpAll(scopes []*scope) {
 	var workers sync.WaitGroup
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for _, s := range c.change(keys, snap, incremental, synced) {
+	for _, s := range scopes {
 		turns <- struct{}{}
 		workers.Go(func() {
 			c.catchUp(s)
@@ -84,9 +105,18 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	if !incremental {
 		keys = c.mesh.differing(snap)
 	}
+	scopes := c.set(keys, snap)
+	c.last = snap
+	c.synced = c.synced || synced
+	return scopes
+}
+
+// set has the mesh be what objects are in snap, or what is to be in their place, and returns the scopes that follow it; c.mu is held. An object
+// that was there from the start is nobody's change.
+func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	touched := make(map[string]struct{})
 	for _, key := range keys {
-		r := snap.Get(key)
+		r := c.quarantine.admit(key, c.last.Get(key), snap.Get(key), c.synced)
 		if err := c.mesh.set(key, r, touched); err != nil {
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
@@ -94,7 +124,6 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.mesh.touchOthers(touched)
 	c.units.forget(touched)
 	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
-	c.synced = c.synced || synced
 	for s := range c.following {
 		maps.Copy(s.stale, touched)
 	}

@@ -54,6 +54,7 @@ func (t *text) object(o admin.Explained) {
 	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: "))
 	t.section("warning", remarks(o.Warnings, ""))
 	t.section("for Envoys", o.WithoutEffect)
+	t.section("REJECTED", t.rejected(o.Rejected))
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
 	t.section("clients", t.recipients(o))
@@ -94,6 +95,20 @@ func (t *text) losers(o admin.Explained) (lines []string) {
 		}
 	}
 	return lines
+}
+
+func (t *text) rejected(r *admin.Rejected) []string {
+	if r == nil {
+		return nil
+	}
+	instead := "it is left out for all of them"
+	if r.Serves != "" {
+		instead = fmt.Sprintf("version %.8s is served to all of them", r.Serves)
+	}
+	return []string{
+		fmt.Sprintf("version %.8s, by Envoys: %s", r.Version, oneLine(r.Error)),
+		fmt.Sprintf("  so says %s at %s, of %s; since %s; until it changes, %s", r.Node, r.Peer, strings.Join(r.Resources, ", "), t.at(r.Since), instead),
+	}
 }
 
 func (t *text) quarantined(all []admin.Quarantined) (lines []string) {

@@ -33,6 +33,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time) error 
 	if st.WithoutEffect > 0 {
 		t.section("for Envoys", []string{count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
 	}
+	t.section("REJECTED", rejectedOf(st.Rejected))
 	t.section("holds", t.holds(st.Sources))
 	t.line("")
 	t.clients(st.Clients)
@@ -104,6 +105,22 @@ func (t *text) message(s admin.SourceState) string {
 		said = append(said, "NOT KEPT on disk: "+oneLine(s.NotKept))
 	}
 	return strings.Join(said, "; ")
+}
+
+// maxRejected is how many of the objects that Envoys reject are named.
+const maxRejected = 5
+
+func rejectedOf(all []admin.Rejected) (lines []string) {
+	for _, r := range all[:min(len(all), maxRejected)] {
+		lines = append(lines, fmt.Sprintf("%s by Envoys: %s", r.Key(), oneLine(r.Error)))
+	}
+	if more := len(all) - maxRejected; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more; see /debug/rejected", more))
+	}
+	if len(all) > 0 {
+		lines = append(lines, "they are served what was there before; see tributary explain")
+	}
+	return lines
 }
 
 func kindsOf(st *admin.Status) string {

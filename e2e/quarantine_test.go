@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+)
+
+// strict makes an Envoy reject all routes of a port for one regular expression that others take.
+const strict = `
+layered_runtime:
+  layers:
+  - name: strict
+    static_layer: {re2.max_program_size.error_level: 50}
+`
+
+// What a real Envoy rejects is traced back to its object, of several that changed at once: that one is served as it was before, the others as they are.
+func TestQuarantineOnTributary(t *testing.T) {
+	t.Parallel()
+	for _, api := range []string{"DELTA_GRPC", "GRPC"} {
+		t.Run(api, func(t *testing.T) {
+			t.Parallel()
+			const hosts, broken = 5, 2
+			port := fixture.FreePort(t)
+			mesh := startMesh(t, "mesh.yaml", regexHosts(port, hosts, "v1", -1))
+			envoy := fixture.StartEnvoyWith(t, strings.Replace(bootstrap(t, "envoy", "--server", mesh.XDS), "DELTA_GRPC", api, 1)+strict)
+			answers := func(host int, text string) {
+				t.Helper()
+				envoy.WaitFor(t, 30*time.Second, func() error {
+					got, err := requestAs(t, port, fmt.Sprintf("h%d.mesh.internal", host))
+					if err == nil && got != text {
+						err = fmt.Errorf("h%d answers %q, and not yet %q", host, got, text)
+					}
+					return err
+				})
+			}
+			for i := range hosts {
+				answers(i, "v1")
+			}
+
+			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v2", broken))
+			for i := range hosts {
+				if i != broken {
+					answers(i, "v2")
+				}
+			}
+			mesh.WaitFor(t, 30*time.Second, func() error {
+				if mesh.Metric(t, "tributary_envoy_complaints_total", `end="quarantined"`) != 1 {
+					return errors.New("nothing is in quarantine")
+				}
+				return nil
+			})
+			answers(broken, "v1")
+			require.Contains(t, mesh.Ask(t, "status"), "VirtualService default/h2 by Envoys: ")
+			why := mesh.Ask(t, "explain", "vs", "default/h2")
+			require.Contains(t, why, "max program size of 50", "Envoy's reason")
+			require.Contains(t, why, "is served to all of them")
+
+			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v3", -1))
+			for i := range hosts {
+				answers(i, "v3")
+			}
+			require.NotContains(t, mesh.Ask(t, "status"), "by Envoys")
+		})
+	}
+}
+
+// regexHosts are services on one port whose routes answer with a text. The regular expression of one of them is large.
+func regexHosts(port, n int, text string, large int) string {
+	var b strings.Builder
+	for i := range n {
+		re := ".*"
+		if i == large {
+			re = strings.Repeat("(one|two|three)", 20) + "|.*"
+		}
+		fmt.Fprintf(&b, `---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: h%[1]d, namespace: default}
+spec:
+  hosts: [h%[1]d.mesh.internal]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports: [{number: %[2]d, name: http, protocol: HTTP}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: h%[1]d, namespace: default}
+spec:
+  hosts: [h%[1]d.mesh.internal]
+  http:
+  - match: [{uri: {regex: "%[3]s"}}]
+    directResponse: {status: 200, body: {string: %[4]s}}
+`, i, port, re, text)
+	}
+	return b.String()
+}

@@ -1,0 +1,389 @@
+package envoy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// served is a catalog with an engine in front of it.
+type served struct {
+	*testing.T
+	table   memstore.Table
+	catalog *Catalog
+	addr    string
+}
+
+func serve(t *testing.T, first ...*resource.Resource) *served {
+	t.Helper()
+	s := &served{T: t}
+	s.table.Apply(first, nil)
+	s.table.MarkSynced()
+	quiet := slog.New(slog.DiscardHandler)
+	s.catalog = New(&s.table, Options{Log: quiet, Hearing: 20 * time.Millisecond})
+	engine := xds.NewServer(s.catalog, xds.Options{Log: quiet, Hooks: xds.Hooks{Answer: s.catalog.Answered}})
+	s.catalog.HearOf(engine)
+	g := grpc.NewServer(engine.ServerOptions()...)
+	engine.Register(g)
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.addr = lis.Addr().String()
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { _ = s.catalog.Run(ctx) })
+	all.Go(func() { _ = g.Serve(lis) })
+	t.Cleanup(func() {
+		g.Stop()
+		engine.Close()
+		stop()
+		all.Wait()
+	})
+	return s
+}
+
+// ended is how many complaints ended so.
+func (s *served) ended(end string) int {
+	return int(testutil.ToFloat64(s.catalog.metrics.complaints.WithLabelValues(end)))
+}
+
+func (s *served) eventually(ok func() bool, what string) {
+	s.Helper()
+	require.Eventually(s, ok, 20*time.Second, 5*time.Millisecond, what)
+}
+
+// quarantined are the names of what is in quarantine.
+func (s *served) quarantined() []string {
+	names := []string{}
+	for _, q := range s.catalog.Quarantined() {
+		names = append(names, q.Key.Name)
+	}
+	return names
+}
+
+// critic is a client that takes the routes of port 80, and all clusters, as far as it likes them. As an Envoy does, it goes on with what it had of a response
+// of which it does not like something.
+type critic struct {
+	mu    sync.Mutex
+	has   map[string][]byte // by type and name
+	nacks int
+	// dislikes says why a resource is rejected, or nothing
+	dislikes func(typeURL, name string, body []byte) string
+}
+
+const bad = "BAD"
+
+// disliking dislikes what is bad, and says nothing else.
+func disliking(_, _ string, body []byte) string {
+	if bytes.Contains(body, []byte(bad)) {
+		return "something is wrong with it"
+	}
+	return ""
+}
+
+func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body []byte) string) *critic {
+	s.Helper()
+	c := &critic{has: make(map[string][]byte), dislikes: dislikes}
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(s, err)
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(context.Background())
+	require.NoError(s, err)
+	var all sync.WaitGroup
+	s.Cleanup(func() {
+		_ = conn.Close()
+		all.Wait()
+	})
+	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: xds.ClusterURL}))
+	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNamesSubscribe: []string{"80"}}))
+	all.Go(func() {
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
+			if why := c.take(r); why != "" {
+				req.ErrorDetail = &rpcstatus.Status{Message: why}
+			}
+			if stream.Send(req) != nil {
+				return
+			}
+		}
+	})
+	return c
+}
+
+func (c *critic) take(r *discoveryv3.DeltaDiscoveryResponse) (why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, res := range r.GetResources() {
+		if why = c.dislikes(r.GetTypeUrl(), res.GetName(), res.GetResource().GetValue()); why != "" {
+			c.nacks++
+			return why
+		}
+	}
+	for _, res := range r.GetResources() {
+		c.has[r.GetTypeUrl()+"/"+res.GetName()] = res.GetResource().GetValue()
+	}
+	for _, name := range r.GetRemovedResources() {
+		delete(c.has, r.GetTypeUrl()+"/"+name)
+	}
+	return ""
+}
+
+// hasRoutes says whether the routes of port 80 have all of the texts.
+func (c *critic) hasRoutes(texts ...string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(c.has[xds.RouteURL+"/80"], []byte(text)) })
+}
+
+// answering is a VirtualService of a host of its own that answers with a text.
+func answering(t *testing.T, name, text string) *resource.Resource {
+	t.Helper()
+	return virtual(t, name, &networking.VirtualService{Hosts: []string{name + ".internal"}, Http: []*networking.HTTPRoute{{
+		DirectResponse: &networking.HTTPDirectResponse{Status: 200, Body: &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: text}}},
+	}}})
+}
+
+func keyOf(name string) resource.Key {
+	return resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: name}
+}
+
+// several are VirtualServices with the same text at the end.
+func several(t *testing.T, n int, text string) (all []*resource.Resource, texts []string) {
+	t.Helper()
+	for i := range n {
+		texts = append(texts, fmt.Sprintf("vs%d-%s.", i, text))
+		all = append(all, answering(t, fmt.Sprintf("vs%d", i), texts[i]))
+	}
+	return all, texts
+}
+
+func TestTheObjectThatIsRejectedIsFoundAndTheRestGoesOn(t *testing.T) {
+	for name, broken := range map[string][]int{"the first": {0}, "the last": {8}, "one": {3}, "two": {2, 7}, "neighbours": {4, 5}, "all": {0, 1, 2, 3, 4, 5, 6, 7, 8}} {
+		t.Run(name, func(t *testing.T) {
+			first, before := several(t, 9, "before")
+			s := serve(t, first...)
+			c := s.critic(nodes[0], disliking)
+			s.eventually(func() bool { return c.hasRoutes(before...) }, "it has what there is")
+
+			next, now := several(t, 9, "now")
+			want := []string{}
+			for _, i := range broken {
+				next[i] = answering(t, fmt.Sprintf("vs%d", i), bad)
+				now[i] = before[i]
+				want = append(want, fmt.Sprintf("vs%d", i))
+			}
+			s.table.Apply(next, nil)
+			s.eventually(func() bool { return slices.Equal(s.quarantined(), want) && c.hasRoutes(now...) }, "what is bad is what it was before, and the rest is new")
+			q := s.catalog.Quarantined()[0]
+			require.Equal(t, "something is wrong with it", q.Error)
+			require.Equal(t, []string{"80"}, q.Resources)
+			require.Equal(t, next[broken[0]].Version(), q.Version)
+			require.Equal(t, first[broken[0]].Version(), q.Serves)
+
+			again := s.critic(nodes[0], disliking) // a newcomer is served the same, and so is one of another profile
+			s.eventually(func() bool { return again.hasRoutes(now...) }, "a newcomer")
+			other := s.critic(nodes[1], disliking)
+			s.eventually(func() bool { return other.hasRoutes(now...) }, "of another namespace")
+
+			for _, i := range broken {
+				now[i] = "repaired."
+				s.table.Apply([]*resource.Resource{answering(t, fmt.Sprintf("vs%d", i), now[i])}, nil)
+			}
+			s.eventually(func() bool { return len(s.quarantined()) == 0 && c.hasRoutes(now...) }, "it is released when it changes")
+		})
+	}
+}
+
+func TestAnObjectThatWasNotThereBeforeIsLeftOut(t *testing.T) {
+	s := serve(t, answering(t, "old", "old."))
+	c := s.critic(nodes[0], disliking)
+	s.eventually(func() bool { return c.hasRoutes("old.") }, "")
+	s.table.Apply([]*resource.Resource{answering(t, "new", bad), answering(t, "newer", "newer.")}, nil)
+	s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"new"}) && c.hasRoutes("old.", "newer.") }, "")
+	require.Empty(t, s.catalog.Quarantined()[0].Serves)
+	s.table.Apply(nil, []resource.Key{keyOf("new")})
+	s.eventually(func() bool { return len(s.quarantined()) == 0 }, "it is gone")
+}
+
+func TestOfSeveralVersionsTheLastGoodOneIsServed(t *testing.T) {
+	s := serve(t, answering(t, "a", "good."))
+	held := make(chan struct{})
+	c := s.critic(nodes[0], func(url, name string, body []byte) string {
+		if bytes.Contains(body, []byte("-2.")) {
+			<-held // it is slow to say what it thinks of that
+		}
+		return disliking(url, name, body)
+	})
+	s.eventually(func() bool { return c.hasRoutes("good.") }, "")
+	s.table.Apply([]*resource.Resource{answering(t, "a", bad+"-1."), answering(t, "b", "-2.")}, nil)
+	s.table.Apply([]*resource.Resource{answering(t, "a", bad+"-2.")}, nil)
+	close(held)
+	s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"a"}) && c.hasRoutes("good.", "-2.") }, "")
+}
+
+func TestWhatAnotherAcceptsIsNotSetAside(t *testing.T) {
+	s := serve(t, answering(t, "a", "one."))
+	odd := s.critic(nodes[0], disliking)
+	other := s.critic(nodes[0], func(string, string, []byte) string { return "" })
+	s.eventually(func() bool { return odd.hasRoutes("one.") && other.hasRoutes("one.") }, "")
+	s.table.Apply([]*resource.Resource{answering(t, "a", bad)}, nil)
+	s.eventually(func() bool { return s.ended(endedContradicted) == 1 && other.hasRoutes(bad) }, "")
+	require.Empty(t, s.quarantined())
+	require.True(t, odd.hasRoutes("one."))
+}
+
+func TestWhoRejectsEverythingIsNotBelieved(t *testing.T) {
+	s := serve(t, answering(t, "a", "one."))
+	s.critic(nodes[0], func(string, string, []byte) string { return "no" })
+	s.eventually(func() bool { return s.ended(endedUnexplained) == 2 }, "both types, of objects that were there from the start")
+	s.table.Apply([]*resource.Resource{answering(t, "a", "two."), answering(t, "b", "three.")}, nil)
+	s.eventually(func() bool { return s.ended(endedUnexplained) == 3 }, "it is not content with what was there before")
+	s.table.Apply([]*resource.Resource{answering(t, "b", "four.")}, nil)
+	s.eventually(func() bool { return s.ended(endedUnheard) > 0 }, "")
+	require.Empty(t, s.quarantined())
+	honest := s.critic(nodes[1], disliking)
+	s.eventually(func() bool { return honest.hasRoutes("two.", "four.") }, "")
+	unheard := s.ended(endedUnheard)
+	s.table.Apply([]*resource.Resource{answering(t, "b", "five.")}, nil)
+	s.eventually(func() bool { return honest.hasRoutes("two.", "five.") && s.ended(endedUnheard) > unheard }, "")
+	require.Empty(t, s.quarantined())
+}
+
+// gRPC clients take other things than Envoys do.
+func TestGRPCClientsAreNotHeard(t *testing.T) {
+	s := serve(t)
+	c := s.critic(nodes[3], func(url, _ string, _ []byte) string {
+		if url == xds.ClusterURL {
+			return "no"
+		}
+		return ""
+	})
+	s.table.Apply([]*resource.Resource{serviceEntry(t, "a")}, nil)
+	s.eventually(func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.nacks > 0 }, "")
+	s.table.Apply([]*resource.Resource{serviceEntry(t, "b")}, nil)
+	envoy := s.critic(nodes[0], disliking)
+	s.eventually(func() bool {
+		envoy.mu.Lock()
+		defer envoy.mu.Unlock()
+		return envoy.has[xds.ClusterURL+"/outbound|80||a.internal"] != nil
+	}, "")
+	require.Empty(t, s.quarantined())
+	require.Zero(t, s.ended(endedUnexplained)+s.ended(endedQuarantined))
+}
+
+func serviceEntry(t *testing.T, name string) *resource.Resource {
+	t.Helper()
+	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}}, &networking.ServiceEntry{
+		Hosts: []string{name + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Protocol: "HTTP"}}, Resolution: networking.ServiceEntry_STATIC,
+	})
+	require.NoError(t, err)
+	return r
+}
+
+func TestReasonsOfAMachineAreNoObjectsFault(t *testing.T) {
+	s := serve(t, answering(t, "a", "one."))
+	c := s.critic(nodes[0], func(url, name string, body []byte) string {
+		if disliking(url, name, body) != "" {
+			return "cannot bind '127.0.0.1:80': Address already in use"
+		}
+		return ""
+	})
+	s.eventually(func() bool { return c.hasRoutes("one.") }, "")
+	s.table.Apply([]*resource.Resource{answering(t, "a", bad)}, nil)
+	s.eventually(func() bool { return s.ended(endedMachine) == 1 }, "")
+	require.Empty(t, s.quarantined())
+}
+
+func TestWhoIsAtOneAddressBringsOnlySomeIntoQuarantine(t *testing.T) {
+	s := serve(t)
+	s.critic(nodes[0], disliking)
+	var objects []*resource.Resource
+	for i := range maxOfComplainer + 3 {
+		objects = append(objects, answering(t, fmt.Sprintf("vs%02d", i), bad))
+	}
+	s.table.Apply(append(objects, answering(t, "good", "good.")), nil)
+	s.eventually(func() bool {
+		return len(s.quarantined()) == maxOfComplainer && s.ended(endedQuarantined)+s.ended(endedLimit) > 0
+	}, "")
+}
+
+// A cluster that is named is the fault of whoever has a part in it.
+func TestWhatIsNamedNeedsNoSearch(t *testing.T) {
+	rule := func(name string, retries int32) *resource.Resource {
+		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: name}}, &networking.DestinationRule{
+			Host: name + ".internal", TrafficPolicy: &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{Http: &networking.ConnectionPoolSettings_HTTPSettings{MaxRetries: retries}}},
+		})
+		require.NoError(t, err)
+		return r
+	}
+	s := serve(t, serviceEntry(t, "a"), serviceEntry(t, "b"), serviceEntry(t, "c"))
+	var mu sync.Mutex
+	seen := make(map[string]int) // versions of clusters
+	c := s.critic(nodes[0], func(url, name string, body []byte) string {
+		if url != xds.ClusterURL {
+			return ""
+		}
+		mu.Lock()
+		seen[name]++
+		mu.Unlock()
+		if name == "outbound|80||b.internal" && bytes.Contains(body, []byte{0x08, 99}) {
+			return "Error adding/updating cluster(s) outbound|80||b.internal: no"
+		}
+		return ""
+	})
+	s.eventually(func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.has) >= 5 }, "")
+	s.table.Apply([]*resource.Resource{rule("a", 7), rule("b", 99), rule("c", 7)}, nil)
+	s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"b"}) }, "")
+	require.Equal(t, resource.DestinationRule, s.catalog.Quarantined()[0].Key.Kind)
+	require.Equal(t, []string{"outbound|80||b.internal"}, s.catalog.Quarantined()[0].Resources)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, 2, seen["outbound|80||a.internal"], "%v", maps.Clone(seen))
+}
+
+func TestNamed(t *testing.T) {
+	all := []xds.Resource{{Name: "outbound|80||a.b"}, {Name: "80"}, {Name: "0.0.0.0_80"}, {Name: "b"}}
+	for text, want := range map[string][]string{
+		"Error adding/updating cluster(s) outbound|80||a.b: no":   {"outbound|80||a.b"},
+		"Error adding/updating cluster(s) outbound|80||a.b.c: no": nil,
+		"error adding listener '0.0.0.0_80': no":                  {"0.0.0.0_80"},
+		"program size of 80 > max program size of 20":             nil,
+		"a.b":                    nil,
+		"it is b.":               {"b"},
+		"x: outbound|80||a.b, b": {"outbound|80||a.b", "b"},
+	} {
+		some, isNamed := named(all, text)
+		require.Equal(t, want != nil, isNamed, text)
+		if want == nil {
+			require.Equal(t, all, some)
+			continue
+		}
+		var got []string
+		for _, r := range some {
+			got = append(got, r.Name)
+		}
+		require.Equal(t, want, got, text)
+	}
+}

@@ -1,0 +1,204 @@
+package envoy
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tributary/server/xds"
+)
+
+// What a client rejects is traced back to the object that causes it. Of the objects that changed lately and have a part in what was rejected, all
+// are set aside; when the client is content with that, half of them are put back, and so on, until it is known which it rejects: those stay in
+// quarantine. The word of a client is believed as far as nobody contradicts it:
+//
+//   - What another client accepted as it is, is no fault of an object.
+//   - What a machine lacks (a port that is taken, a file that is missing) is no fault of an object either.
+//   - A client that is not content with what was there before, or does not answer, is not heard for a while, nor is anybody at its address.
+//   - Who is at one address can bring no more than a few objects into quarantine.
+//
+// gRPC clients are not heard: what they reject, Envoys may well accept.
+
+const (
+	defaultHearing  = time.Second      // see Options.Hearing
+	answerPatience  = 30 * time.Second // for a client that is asked what it thinks: longer than pacing and the acknowledgement timeout
+	disbelief       = 10 * time.Minute
+	maxComplaints   = 1000 // that wait to be heard
+	maxSuspects     = 64
+	maxQuarantined  = 100
+	maxOfComplainer = 10 // by the word of one address
+	maxDisbelieved  = 1000
+)
+
+// Witnesses are the clients, as a server of the catalog knows them.
+type Witnesses interface {
+	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
+}
+
+// complainant is one type on one stream.
+type complainant struct {
+	stream  uint64
+	typeURL string
+}
+
+// judge gathers what clients say. It is safe for concurrent use.
+type judge struct {
+	quiet atomic.Bool   // nobody's consent is of interest
+	bell  chan struct{} // rung when there is a complaint to be heard
+
+	mu         sync.Mutex
+	witnesses  Witnesses // or nil
+	complaints map[complainant]*xds.AnswerInfo
+	asked      complainant // whose next answers are awaited, if answers is not nil
+	answers    chan *xds.AnswerInfo
+
+	disbelieved map[string]time.Time // by address, until when; owned by the one who hears
+}
+
+func newJudge() *judge {
+	j := &judge{bell: make(chan struct{}, 1), complaints: make(map[complainant]*xds.AnswerInfo), disbelieved: make(map[string]time.Time)}
+	j.quiet.Store(true)
+	return j
+}
+
+// HearOf makes w those who are asked whether they accepted what another client rejects.
+func (c *Catalog) HearOf(w Witnesses) {
+	c.judge.mu.Lock()
+	defer c.judge.mu.Unlock()
+	c.judge.witnesses = w
+}
+
+// Answered is to be called with all that clients say, as the hook of an xds.Server. It does not wait.
+func (c *Catalog) Answered(_ context.Context, a *xds.AnswerInfo) {
+	if a.Error != "" || !c.judge.quiet.Load() {
+		c.judge.take(a)
+	}
+}
+
+func (j *judge) take(a *xds.AnswerInfo) {
+	switch a.TypeURL {
+	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL:
+	default:
+		return // secrets are what a machine has
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	who := complainant{a.StreamID, a.TypeURL}
+	switch {
+	case j.answers != nil && j.asked == who:
+		select {
+		case <-j.answers: // an older one
+		default:
+		}
+		j.answers <- a
+		return
+	case a.Error == "":
+		delete(j.complaints, who)
+	case len(j.complaints) < maxComplaints:
+		j.complaints[who] = a
+		select {
+		case j.bell <- struct{}{}:
+		default:
+		}
+	}
+	j.quiet.Store(len(j.complaints) == 0 && j.answers == nil)
+}
+
+// next returns the complaint that is heard next, of the oldest stream, or nil.
+func (j *judge) next() (first *xds.AnswerInfo) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.complaints {
+		if first == nil || a.StreamID < first.StreamID || a.StreamID == first.StreamID && a.TypeURL < first.TypeURL {
+			first = a
+		}
+	}
+	return first
+}
+
+// stands takes a complaint away, and returns what it has become, or nil if the client has accepted something since.
+func (j *judge) stands(a *xds.AnswerInfo) *xds.AnswerInfo {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	who := complainant{a.StreamID, a.TypeURL}
+	a = j.complaints[who]
+	delete(j.complaints, who)
+	j.quiet.Store(len(j.complaints) == 0 && j.answers == nil)
+	return a
+}
+
+// ask has the next answers of a client be those of the one who hears.
+func (j *judge) ask(a *xds.AnswerInfo) (answers <-chan *xds.AnswerInfo, done func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.asked, j.answers = complainant{a.StreamID, a.TypeURL}, make(chan *xds.AnswerInfo, 1)
+	j.quiet.Store(false)
+	return j.answers, func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.answers = nil
+		j.quiet.Store(len(j.complaints) == 0)
+	}
+}
+
+// believes says whether the clients at an address are heard.
+func (j *judge) believes(host string, now time.Time) bool {
+	return !now.Before(j.disbelieved[host])
+}
+
+func (j *judge) disbelieve(host string, now time.Time) {
+	if len(j.disbelieved) >= maxDisbelieved {
+		for h, until := range j.disbelieved {
+			if now.After(until) {
+				delete(j.disbelieved, h)
+			}
+		}
+	}
+	if len(j.disbelieved) >= maxDisbelieved {
+		clear(j.disbelieved)
+	}
+	j.disbelieved[host] = now.Add(disbelief)
+}
+
+// ofTheMachine says whether the reason of a rejection is one of the machine on which the client runs.
+func ofTheMachine(why string) bool {
+	why = strings.ToLower(why)
+	return slices.ContainsFunc([]string{
+		"cannot bind", "address already in use", "permission denied", "cannot assign requested address", "invalid path", "does not exist", "unable to read",
+	}, func(sign string) bool { return strings.Contains(why, sign) })
+}
+
+// named returns those of the resources that the reason of a rejection names, or all if it names none. A number names nothing: it could be any.
+func named(all []xds.Resource, why string) (some []xds.Resource, isNamed bool) {
+	for _, r := range all {
+		if strings.Trim(r.Name, "0123456789") != "" && mentions(why, r.Name) {
+			some = append(some, r)
+		}
+	}
+	if len(some) == 0 {
+		return all, false
+	}
+	return some, true
+}
+
+// mentions says whether a name stands in a text as such, and not as a part of another one.
+func mentions(text, name string) bool {
+	for {
+		before, after, found := strings.Cut(text, name)
+		if !found {
+			return false
+		}
+		rest := strings.TrimLeft(after, ":.,") // of the sentence
+		if !isOfName(before, len(before)-1) && (!isOfName(after, 0) || rest == "" || rest[0] == ' ') {
+			return true
+		}
+		text = after
+	}
+}
+
+func isOfName(text string, i int) bool {
+	return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] >= 'A' && text[i] <= 'Z' || text[i] >= '0' && text[i] <= '9' || strings.IndexByte("|.:-_~*/", text[i]) >= 0)
+}
