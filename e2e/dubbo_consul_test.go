@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // TestDubboConsul shows what istiod holds of providers that register in a Consul, at each step of their life and of its: real ones of Dubbo for Java
-// 2.7.23, and what dubbo-go 1.5 registers. Later versions of both register in no Consul.
+// 2.7.23, and what dubbo-go 1.5 registers, which is the last one with a registry for it.
 func TestDubboConsul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
@@ -77,6 +79,46 @@ func TestDubboConsul(t *testing.T) {
 	want := with()
 	want["com-ikurento-user-userprovider-a-b"] = []string{":20000 100 BDTService"}
 	holds("a provider of dubbo-go 1.5", want)
+}
+
+// TestDubbo3Consul shows the same of Dubbo 3, which registers with an extension of its own, by default at both levels: the interfaces are read.
+func TestDubbo3Consul(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	want := map[string][]string{}
+	var running []*fixture.Process
+	for _, d := range []fixture.DubboJava{
+		{Version: "3.2.19", App: "all-dubbo", Mode: "all", Protocol: "dubbo", Group: "v32", Weight: "30"},
+		{Version: "3.3.6", App: "all-tri", Mode: "all", Protocol: "tri", Group: "v33", Service: "1.0.0"},
+		{Version: "3.3.6", App: "interface-dubbo", Mode: "interface", Protocol: "dubbo"},
+	} {
+		d.Consul, d.Ports = consul, []string{fmt.Sprint(fixture.FreePort(t))}
+		running = append(running, d.Start(t))
+		entry := "demo-greetservice"
+		if d.Group != "" {
+			entry += "-" + d.Group
+		}
+		if d.Service != "" {
+			entry += "-" + strings.ReplaceAll(d.Service, ".", "-")
+		}
+		if d.Protocol != "dubbo" {
+			entry += "." + d.Protocol
+		}
+		want[entry] = []string{":" + d.Ports[0] + " " + cmp.Or(d.Weight, "100") + " " + d.App}
+	}
+	const within = 60 * time.Second // as in TestDubboConsul
+	awaitGreeters(t, istiod, "providers that start", within, want)
+	services, _, err := consul.API().Catalog().Services(nil)
+	require.NoError(t, err)
+	require.Contains(t, services, "all-dubbo", "the application, which is not read")
+	running[0].Kill()
+	want["demo-greetservice-v32"] = []string{}
+	awaitGreeters(t, istiod, "one is killed", within, want)
+	running[1].Terminate(t, 20*time.Second)
+	want["demo-greetservice-v33-1-0-0.tri"] = []string{}
+	awaitGreeters(t, istiod, "one stops", within, want)
 }
 
 // checksOf says what Consul has of the instances of a service, for messages.

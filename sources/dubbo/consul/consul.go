@@ -1,7 +1,7 @@
 // Package consul reads what Dubbo's providers register in a Consul: a service for each interface, with the tag dubbo, the URL in its meta, and
 // the parameters of the URL as tags. It is pure: no I/O, no clock.
 //
-// Forms are those of Dubbo for Java 2.7.23, as observed, and of dubbo-go 1.5.6, as in its code. Later versions of both register in no Consul.
+// Forms are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6, as observed, and of dubbo-go 1.5.6, as in its code, which is the last one that registers in Consul.
 package consul
 
 import (
