@@ -2,12 +2,15 @@
 package address
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Address is that of a registry: scheme://[user:password@]host:port[/path]?backup=host:port,host:port&more=parameters.
@@ -19,48 +22,81 @@ type Address struct {
 }
 
 // Parse reads an address. Servers without a port have the usual one. An error shows form in place of what is wrong with the whole, and no password.
+//
+// It is no URL to Go, in which there is one server, and in whose password fewer characters stand for themselves.
 func Parse(scheme, form, port, text string) (a Address, err error) {
-	u, err := url.Parse(text)
-	if err != nil { // which may show a password
+	if strings.ContainsFunc(text, unicode.IsControl) {
 		return Address{}, fmt.Errorf("address: want %s://%s", scheme, form)
 	}
-	if u.Scheme != scheme || u.Host == "" {
+	rest, ok := strings.CutPrefix(text, scheme+"://")
+	rest, query, _ := strings.Cut(rest, "?")
+	hosts, path, hasPath := strings.Cut(rest, "/")
+	if !ok || hosts == "" {
 		return Address{}, fmt.Errorf("address: want %s://%s, got %q", scheme, form, Shown(text))
 	}
-	a = Address{Path: u.Path, Params: u.Query()}
-	for _, list := range append([]string{u.Host}, a.Params["backup"]...) {
+	if a, err = parse(hosts, query, port); err != nil {
+		return Address{}, fmt.Errorf("address: %w", err)
+	}
+	if hasPath {
+		if a.Path, err = url.PathUnescape("/" + path); err != nil {
+			return Address{}, fmt.Errorf("address: its path: %w", err)
+		}
+	}
+	return a, nil
+}
+
+func parse(hosts, query, port string) (a Address, err error) {
+	if strings.Contains(hosts+query, "#") {
+		return a, errors.New("it has no fragment; write # as %23")
+	}
+	if a.Params, err = url.ParseQuery(query); err != nil {
+		return a, errors.New("what is behind ? cannot be read: want name=value&name=value, with % as %25")
+	}
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		if a.User, a.Password, err = credentials(hosts[:at]); err != nil {
+			return a, err
+		}
+		hosts = hosts[at+1:]
+	} else {
+		a.User, a.Password = a.Params.Get("username"), a.Params.Get("password")
+	}
+	for _, list := range append([]string{hosts}, a.Params["backup"]...) {
 		for server := range strings.SplitSeq(list, ",") {
 			if server, err = withPort(strings.TrimSpace(server), port); err != nil {
-				return Address{}, fmt.Errorf("address: %w", err)
+				return a, err
 			}
 			if !slices.Contains(a.Servers, server) {
 				a.Servers = append(a.Servers, server)
 			}
 		}
 	}
-	if u.User != nil {
-		a.User = u.User.Username()
-		a.Password, _ = u.User.Password()
-	}
-	if a.User == "" {
-		a.User, a.Password = a.Params.Get("username"), a.Params.Get("password")
-	}
 	return a, nil
+}
+
+// credentials reads user:password, as they stand in an address.
+func credentials(text string) (user, password string, err error) {
+	user, password, _ = strings.Cut(text, ":")
+	if user, err = url.PathUnescape(user); err == nil {
+		password, err = url.PathUnescape(password)
+	}
+	if err != nil || user == "" {
+		return "", "", errors.New("the user and password cannot be read: want user:password@, with % as %25")
+	}
+	return user, password, nil
 }
 
 // withPort adds the usual port to a server that names none.
 func withPort(server, usual string) (string, error) {
-	if host, port, err := net.SplitHostPort(server); err == nil {
-		if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
-			return "", fmt.Errorf("want host:port, got %q", server)
-		}
-		return server, nil
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		host, port = strings.TrimSuffix(strings.TrimPrefix(server, "["), "]"), usual
 	}
-	host := strings.Trim(server, "[]")
-	if host == "" {
-		return "", fmt.Errorf("a server without a host")
+	n, err := strconv.ParseUint(port, 10, 16)
+	_, notIP := netip.ParseAddr(host)
+	if host == "" || err != nil || n == 0 || notIP != nil && strings.ContainsAny(host, "[]/: ") {
+		return "", fmt.Errorf("want host:port, got %q", server)
 	}
-	return net.JoinHostPort(host, usual), nil
+	return net.JoinHostPort(host, port), nil
 }
 
 // secrets are the parameters that are not shown.

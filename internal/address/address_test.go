@@ -17,13 +17,24 @@ func TestParse(t *testing.T) {
 	a, err = Parse("nacos", "host", "8848", "nacos://a?username=bob&password=s3cret")
 	require.NoError(t, err)
 	require.Equal(t, "bob s3cret", a.User+" "+a.Password)
+	a, err = Parse("zookeeper", "host", "2181", "zookeeper://bob:^[s3%40]@[::1]:1,::2,a:3,b:4/r%20t")
+	require.NoError(t, err)
+	require.Equal(t, []string{"[::1]:1", "[::2]:2181", "a:3", "b:4"}, a.Servers)
+	require.Equal(t, "bob ^[s3@] /r t", a.User+" "+a.Password+" "+a.Path)
 	for text, want := range map[string]string{
 		"zookeeper://bob:s3cret@a:b:c/\x01": "address: want zookeeper://host",
 		"nacos://bob:s3cret@a":              `address: want zookeeper://host, got "nacos://a"`,
 		"zookeeper://":                      `address: want zookeeper://host, got "zookeeper://"`,
 		"zookeeper://a?backup=:1":           `address: want host:port, got ":1"`,
 		"zookeeper://a?backup=b:0":          `address: want host:port, got "b:0"`,
-		"zookeeper://a?backup=b,":           "address: a server without a host",
+		"zookeeper://a?backup=b,":           `address: want host:port, got ""`,
+		"zookeeper://a:b:c":                 `address: want host:port, got "a:b:c"`,
+		"zookeeper://a b":                   `address: want host:port, got "a b"`,
+		"zookeeper://a#b":                   "address: it has no fragment; write # as %23",
+		"zookeeper://bob:s3%cret@a":         "address: the user and password cannot be read: want user:password@, with % as %25",
+		"zookeeper://:s3cret@a":             "address: the user and password cannot be read: want user:password@, with % as %25",
+		"zookeeper://a?x=s3%cret":           "address: what is behind ? cannot be read: want name=value&name=value, with % as %25",
+		"zookeeper://a/%zz":                 `address: its path: invalid URL escape "%zz"`,
 	} {
 		_, err := Parse("zookeeper", "host", "2181", text)
 		require.EqualError(t, err, want, text)

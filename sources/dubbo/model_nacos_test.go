@@ -27,8 +27,7 @@ func TestModelInNacos(t *testing.T) {
 func nacosModel(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 15))
 	server := nacostest.Start(t)
-	settings := quickly()
-	settings.Hold, settings.KeepEmpty, settings.Grace = 30*time.Millisecond, time.Millisecond, time.Millisecond
+	settings := modelSettings()
 	require.NoError(t, settings.complete())
 	a, err := nacos.ParseAddress(server.Address())
 	require.NoError(t, err)

@@ -30,6 +30,13 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// modelSettings are those of models: nothing stays for long that is in doubt, or empty.
+func modelSettings() Settings {
+	s := quickly()
+	s.Hold, s.KeepEmpty, s.Grace = 30*time.Millisecond, time.Millisecond, time.Millisecond
+	return s
+}
+
 // reg is what is registered at interface level.
 type reg struct {
 	iface, group, host string
@@ -40,8 +47,7 @@ type reg struct {
 func model(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 14))
 	s := zktest.New()
-	settings := quickly()
-	settings.Hold, settings.KeepEmpty, settings.Grace = 30*time.Millisecond, time.Millisecond, time.Millisecond
+	settings := modelSettings()
 	b := start(t, s, settings)
 	ifaces, groups := []string{"a", "b", "x.C"}, []string{"", "g1"}
 	nodes := map[string]reg{} // interface level, by path

@@ -1,14 +1,12 @@
 package client
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"net"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 
+	"tributary/internal/address"
 	"tributary/internal/secret"
 )
 
@@ -33,84 +31,22 @@ type Address struct {
 }
 
 // ParseAddress reads an address.
-func ParseAddress(address string) (Address, error) {
-	a, err := parseAddress(address)
+func ParseAddress(text string) (Address, error) {
+	scheme := Scheme
+	if strings.HasPrefix(text, SecureScheme+"://") {
+		scheme = SecureScheme
+	}
+	u, err := address.Parse(scheme, "host:"+defaultPort+defaultPath, defaultPort, text)
 	if err != nil {
-		return Address{}, fmt.Errorf("address: %w", err)
+		return Address{}, err
 	}
-	return a, nil
-}
-
-func parseAddress(address string) (a Address, err error) {
-	scheme, rest, _ := strings.Cut(address, "://")
-	if scheme != Scheme && scheme != SecureScheme {
-		return a, fmt.Errorf("want %s://host:%s%s or %s://host:%s%s", Scheme, defaultPort, defaultPath, SecureScheme, defaultPort, defaultPath)
-	}
-	a.Secure = scheme == SecureScheme
-	rest, query, _ := strings.Cut(rest, "?")
-	hosts, path, hasPath := strings.Cut(rest, "/")
-	if strings.Contains(rest+query, "#") {
-		return a, errors.New("an address has no fragment; write # as %23")
-	}
-	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
-		if a.User, a.Password, err = credentials(hosts[:at]); err != nil {
-			return a, err
-		}
-		hosts = hosts[at+1:]
-	}
-	a.Path = defaultPath
-	if hasPath {
-		a.Path = "/" + path
-	}
-	a.Path = strings.TrimRight(a.Path, "/")
-	if _, err := url.PathUnescape(a.Path); err != nil {
-		return a, fmt.Errorf("path: %w", err)
-	}
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return a, errors.New("what is behind ? cannot be read")
-	}
-	for _, list := range append([]string{hosts}, values["backup"]...) {
-		for server := range strings.SplitSeq(list, ",") {
-			if server, err = withPort(strings.TrimSpace(server)); err != nil {
-				return a, err
-			}
-			if !slices.Contains(a.Servers, server) {
-				a.Servers = append(a.Servers, server)
-			}
+	for name := range u.Params {
+		if name != "backup" {
+			return Address{}, fmt.Errorf("address: unknown parameter %q; known: backup", name)
 		}
 	}
-	delete(values, "backup")
-	for name := range values {
-		return a, fmt.Errorf("unknown parameter %q; known: backup", name)
-	}
-	return a, nil
-}
-
-// credentials reads user:password, as they stand in an address.
-func credentials(text string) (user string, password secret.Text, err error) {
-	name, word, _ := strings.Cut(text, ":")
-	user, err = url.PathUnescape(name)
-	if err == nil {
-		word, err = url.PathUnescape(word)
-	}
-	if err != nil || user == "" {
-		return "", secret.Text{}, errors.New("the user and password cannot be read: want user:password@, with % as %25")
-	}
-	return user, secret.New(word), nil
-}
-
-// withPort adds the usual port to a server that names none.
-func withPort(server string) (string, error) {
-	if host, port, err := net.SplitHostPort(server); err == nil {
-		if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
-			return "", fmt.Errorf("want host:port, got %q", server)
-		}
-		return server, nil
-	}
-	host := strings.TrimSuffix(strings.TrimPrefix(server, "["), "]")
-	if host == "" || strings.ContainsAny(host, "[]/ ") || strings.Count(host, ":") == 1 {
-		return "", fmt.Errorf("want host:port, got %q", server)
-	}
-	return net.JoinHostPort(host, defaultPort), nil
+	path := (&url.URL{Path: cmp.Or(u.Path, defaultPath)}).EscapedPath()
+	return Address{
+		Servers: u.Servers, Path: strings.TrimRight(path, "/"), Secure: scheme == SecureScheme, User: u.User, Password: secret.New(u.Password),
+	}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"tributary/internal/doortest"
 )
 
 // Server is one of a Eureka.
 type Server struct {
-	door  *door
+	door  *doortest.Door
 	apart int64 // ms by which it takes instances at other times than other servers
 
 	mu        sync.Mutex
@@ -41,57 +40,17 @@ var started atomic.Int64
 
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
-	require.NoError(t, err)
 	s := &Server{
-		apart: started.Add(1) * 1000, door: &door{Listener: l, open: map[net.Conn]bool{}}, clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{}, requests: map[string]int{},
+		apart: started.Add(1) * 1000, door: doortest.New(t), clock: time.Now().UnixMilli(), status: map[string]int{}, raw: map[string]string{}, requests: map[string]int{},
 	}
 	s.forget()
 	h := &httptest.Server{Listener: s.door, Config: &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute}}
 	h.Start()
 	t.Cleanup(func() {
-		s.door.set(true)
+		s.door.Shut()
 		h.Close()
 	})
 	return s
-}
-
-// door lets connections in while it is not shut.
-type door struct {
-	net.Listener
-	mu   sync.Mutex
-	shut bool
-	open map[net.Conn]bool
-}
-
-// Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
-	for {
-		c, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		d.mu.Lock()
-		shut := d.shut
-		if !shut {
-			d.open[c] = true
-		}
-		d.mu.Unlock()
-		if !shut {
-			return c, nil
-		}
-		_ = c.Close()
-	}
-}
-
-func (d *door) set(shut bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.shut = shut
-	for c := range d.open {
-		_ = c.Close()
-	}
-	clear(d.open)
 }
 
 // Host is where it listens.
@@ -101,10 +60,10 @@ func (s *Server) Host() string { return s.door.Addr().String() }
 func (s *Server) Address() string { return "eureka://" + s.Host() + "/eureka" }
 
 // Stop has it not answer until Restart.
-func (s *Server) Stop() { s.door.set(true) }
+func (s *Server) Stop() { s.door.Shut() }
 
 // Restart undoes Stop.
-func (s *Server) Restart() { s.door.set(false) }
+func (s *Server) Restart() { s.door.Open() }
 
 // Forget has it be as one that was started anew.
 func (s *Server) Forget() {

@@ -1,24 +1,18 @@
 package mapping
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/names/namestest"
 )
 
-// TestAHashIsNotCutAway shows that a name is another one with something to hash, also if it is too long.
 func TestAHashIsNotCutAway(t *testing.T) {
 	m, err := New(Options{}, nil)
 	require.NoError(t, err)
-	for _, text := range []string{"a", strings.Repeat("x", 100), "com." + strings.Repeat("x", 100), strings.Repeat("b23456789.", 30) + "c", "."} {
-		id := ID{VIP: text}
-		hosts, objects := map[string]bool{}, map[string]bool{}
-		for _, toHash := range []string{"", "1", "2"} {
-			n := m.name(id, toHash)
-			hosts[n.Host], objects[n.base] = true, true
-		}
-		require.Len(t, hosts, 3, text)
-		require.Len(t, objects, 3, text)
-	}
+	namestest.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
+		n := m.name(ID{VIP: text}, toHash)
+		return n.Host, n.base
+	})
 }

@@ -19,13 +19,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
+	"tributary/internal/doortest"
 	"tributary/sources/nacos/wire"
 )
 
 // Server is a Nacos.
 type Server struct {
 	t    testing.TB
-	door *door
+	door *doortest.Door
 
 	mu       sync.Mutex
 	denied   bool
@@ -53,10 +54,8 @@ type stream struct {
 
 // Start runs a Nacos until the test ends.
 func Start(t testing.TB) *Server {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // of a test
-	require.NoError(t, err)
 	s := &Server{
-		t: t, door: &door{Listener: l, open: map[net.Conn]bool{}}, streams: map[string]*stream{}, services: map[string]map[string]any{},
+		t: t, door: doortest.New(t), streams: map[string]*stream{}, services: map[string]map[string]any{},
 		configs: map[string]string{}, refused: map[string]string{}, requests: map[string]int{}, hidden: map[string]bool{},
 	}
 	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(s.handle))
@@ -67,46 +66,6 @@ func Start(t testing.TB) *Server {
 		running.Wait()
 	})
 	return s
-}
-
-// door lets connections in while it is not shut.
-type door struct {
-	net.Listener
-	mu   sync.Mutex
-	shut bool
-	open map[net.Conn]bool
-}
-
-// Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
-	for {
-		c, err := d.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		d.mu.Lock()
-		shut := d.shut
-		if !shut {
-			d.open[c] = true
-		}
-		d.mu.Unlock()
-		if !shut {
-			return c, nil
-		}
-		_ = c.Close()
-	}
-}
-
-func (d *door) set(shut bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.shut = shut
-	if shut {
-		for c := range d.open {
-			_ = c.Close()
-		}
-		clear(d.open)
-	}
 }
 
 // Address is where its clients find it.
@@ -149,10 +108,10 @@ func (s *Server) Lister() http.Handler {
 }
 
 // Stop ends all connections and lets none in. It keeps what is registered.
-func (s *Server) Stop() { s.door.set(true) }
+func (s *Server) Stop() { s.door.Shut() }
 
 // Restart lets connections in again.
-func (s *Server) Restart() { s.door.set(false) }
+func (s *Server) Restart() { s.door.Open() }
 
 // Forget drops all instances, as a restart does.
 func (s *Server) Forget() {
