@@ -315,7 +315,7 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {
 func (c *Client) credentials(address string) (credentials.TransportCredentials, error) {
 	switch {
 	case c.cfg.TLS != nil:
-		return c.cfg.TLS.credentials(address)
+		return c.cfg.TLS.Credentials(address)
 	case c.cfg.Credentials != nil:
 		return c.cfg.Credentials, nil
 	}

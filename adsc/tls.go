@@ -83,9 +83,9 @@ func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 	return t.Config, nil
 }
 
-// credentials reads what t names, for a connection to address.
-func (t *TLS) credentials(address string) (credentials.TransportCredentials, error) {
-	if !t.Secure() {
+// Credentials reads what t names, for a connection to address. A nil t is for plaintext.
+func (t *TLS) Credentials(address string) (credentials.TransportCredentials, error) {
+	if t == nil || !t.Secure() {
 		return insecure.NewCredentials(), nil
 	}
 	host, _, err := net.SplitHostPort(address)

@@ -2,14 +2,9 @@ package adsc_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -26,63 +21,22 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tributary/adsc"
+	"tributary/internal/certtest"
 )
 
-// authority signs certificates for tests.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
-}
+// authority signs the certificates of these tests.
+type authority struct{ *certtest.Authority }
 
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t}
-	a.cert, a.key, a.pem, _ = a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	return a
-}
-
-// sign makes a certificate of template, valid for an hour unless it says otherwise, and returns it with its key as PEM, too.
-func (a *authority) sign(template *x509.Certificate) (cert *x509.Certificate, key *ecdsa.PrivateKey, certPEM, keyPEM string) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<60))
-	require.NoError(a.t, err)
-	template.NotBefore = time.Now().Add(-2 * time.Hour)
-	if template.NotAfter.IsZero() {
-		template.NotAfter = time.Now().Add(time.Hour)
-	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	require.NoError(a.t, err)
-	cert, err = x509.ParseCertificate(der)
-	require.NoError(a.t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(a.t, err)
-	return cert, key,
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
-}
+func newAuthority(t *testing.T) authority { return authority{certtest.New(t)} }
 
 const istiodID = "spiffe://cluster.local/ns/istio-system/sa/istiod"
 
 // server returns credentials of a server on loopback that is also istiod.
-func (a *authority) server(alter func(*tls.Config), expires time.Time) credentials.TransportCredentials {
-	a.t.Helper()
-	id, err := url.Parse(istiodID)
-	require.NoError(a.t, err)
-	_, _, certPEM, keyPEM := a.sign(&x509.Certificate{
+func (a authority) server(alter func(*tls.Config), expires time.Time) credentials.TransportCredentials {
+	id := &url.URL{Scheme: "spiffe", Host: "cluster.local", Path: "/ns/istio-system/sa/istiod"}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Sign(&x509.Certificate{
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"istiod.test"}, URIs: []*url.URL{id}, NotAfter: expires,
-	})
-	cert, err := tls.X509KeyPair([]byte(certPEM), []byte(keyPEM))
-	require.NoError(a.t, err)
-	cfg := &tls.Config{Certificates: []tls.Certificate{cert}}
+	}).TLS()}}
 	if alter != nil {
 		alter(cfg)
 	}
@@ -90,11 +44,11 @@ func (a *authority) server(alter func(*tls.Config), expires time.Time) credentia
 }
 
 // client returns a certificate and its key.
-func (a *authority) client() (certPEM, keyPEM string) {
-	_, _, certPEM, keyPEM = a.sign(&x509.Certificate{
+func (a authority) client() (certPEM, keyPEM string) {
+	p := a.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "client"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	return certPEM, keyPEM
+	return p.Certificate, p.Key
 }
 
 // answering is a script that answers each stream with one response.
@@ -143,23 +97,23 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 		tls     adsc.TLS
 		want    string // of the error; empty for none
 	}{
-		"by its address":           {address, adsc.TLS{CACertificates: a.pem}, ""},
-		"by another name":          {address, adsc.TLS{CACertificates: a.pem, SNI: "istiod.test"}, ""},
-		"not by a wrong name":      {address, adsc.TLS{CACertificates: a.pem, SNI: "other.test"}, "valid for istiod.test, not other.test"},
-		"by its SPIFFE id":         {address, adsc.TLS{CACertificates: a.pem, SNI: "other.test", SubjectAltNames: []string{"x", istiodID}}, ""},
-		"not by another SPIFFE id": {address, adsc.TLS{CACertificates: a.pem, SubjectAltNames: []string{istiodID + "2"}}, "want one of " + istiodID + "2"},
+		"by its address":           {address, adsc.TLS{CACertificates: a.PEM}, ""},
+		"by another name":          {address, adsc.TLS{CACertificates: a.PEM, SNI: "istiod.test"}, ""},
+		"not by a wrong name":      {address, adsc.TLS{CACertificates: a.PEM, SNI: "other.test"}, "valid for istiod.test, not other.test"},
+		"by its SPIFFE id":         {address, adsc.TLS{CACertificates: a.PEM, SNI: "other.test", SubjectAltNames: []string{"x", istiodID}}, ""},
+		"not by another SPIFFE id": {address, adsc.TLS{CACertificates: a.PEM, SubjectAltNames: []string{istiodID + "2"}}, "want one of " + istiodID + "2"},
 		"with a SPIFFE id of another authority": {
-			address, adsc.TLS{CACertificates: other.pem, SubjectAltNames: []string{istiodID}}, "certificate signed by unknown authority",
+			address, adsc.TLS{CACertificates: other.PEM, SubjectAltNames: []string{istiodID}}, "certificate signed by unknown authority",
 		},
-		"of an unknown authority": {address, adsc.TLS{CACertificates: other.pem}, "certificate signed by unknown authority"},
+		"of an unknown authority": {address, adsc.TLS{CACertificates: other.PEM}, "certificate signed by unknown authority"},
 		"of none of the system's": {address, adsc.TLS{}, "certificate signed by unknown authority"},
 		"that need not be":        {address, adsc.TLS{InsecureSkipVerify: true}, ""},
-		"that has expired":        {expired, adsc.TLS{CACertificates: a.pem}, "expired"},
+		"that has expired":        {expired, adsc.TLS{CACertificates: a.PEM}, "expired"},
 		"that has expired, with a SPIFFE id": {
-			expired, adsc.TLS{CACertificates: a.pem, SubjectAltNames: []string{istiodID}}, "expired",
+			expired, adsc.TLS{CACertificates: a.PEM, SubjectAltNames: []string{istiodID}}, "expired",
 		},
-		"that is too old":        {old, adsc.TLS{CACertificates: a.pem}, "protocol version"},
-		"that speaks plaintext":  {plain, adsc.TLS{CACertificates: a.pem}, "handshake"},
+		"that is too old":        {old, adsc.TLS{CACertificates: a.PEM}, "protocol version"},
+		"that speaks plaintext":  {plain, adsc.TLS{CACertificates: a.PEM}, "handshake"},
 		"by what is no PEM":      {address, adsc.TLS{CACertificates: "-----BEGIN nonsense"}, "caCertificates: no certificate in (inline)"},
 		"by what is not there":   {address, adsc.TLS{CACertificates: "missing.pem"}, "caCertificates: open missing.pem"},
 		"of plaintext, not TLS":  {address, adsc.TLS{Mode: adsc.TLSDisable}, ""},
@@ -185,8 +139,6 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 
 func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
 	a := newAuthority(t)
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
 	end := make(chan struct{})
 	address := serve(t, func(n int, s stream) error {
 		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
@@ -198,25 +150,25 @@ func TestMutualTLSReadsItsFilesForEachConnection(t *testing.T) {
 		}
 		<-s.Context().Done()
 		return nil
-	}, grpc.Creds(a.server(func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, pool }, time.Time{})))
+	}, grpc.Creds(a.server(func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool() }, time.Time{})))
 
 	t.Run("inline", func(t *testing.T) {
 		certPEM, keyPEM := a.client()
-		require.NoError(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSMutual, CACertificates: a.pem, ClientCertificate: certPEM, PrivateKey: keyPEM}))
+		require.NoError(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSMutual, CACertificates: a.PEM, ClientCertificate: certPEM, PrivateKey: keyPEM}))
 		close(end)
 	})
 	t.Run("without a certificate", func(t *testing.T) {
-		require.Error(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.pem}))
+		require.Error(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}))
 	})
 	t.Run("replaced files", func(t *testing.T) {
 		dir := t.TempDir()
 		settings := &adsc.TLS{
-			Mode: adsc.TLSMutual, CACertificates: filepath.Join(dir, "ca.pem"),
+			Mode: adsc.TLSMutual, CACertificates: filepath.Join(dir, "ca.PEM"),
 			ClientCertificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem"),
 		}
 		certPEM, keyPEM := newAuthority(t).client() // of somebody else, at first
 		write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
-		write(settings.CACertificates, a.pem)
+		write(settings.CACertificates, a.PEM)
 		write(settings.ClientCertificate, certPEM)
 		write(settings.PrivateKey, keyPEM)
 		require.Error(t, outcome(t, address, settings))
@@ -265,7 +217,7 @@ func TestTokenIsReadForEachStream(t *testing.T) {
 	}, grpc.Creds(a.server(nil, time.Time{})))
 	handler, heard := teller()
 	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
-	cfg.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.pem}
+	cfg.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}
 	cfg.TokenFile = file
 	cfg.Backoff = retries(1)
 	denied := make(chan bool, 1)

@@ -3,16 +3,14 @@ package config
 import (
 	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // check notes what is wrong with c, and completes it with defaults. Relative paths are taken from dir.
 func (d *decoder) check(c *Config, dir string) {
-	d.checkListen(&c.Listen)
+	d.checkListen(&c.Listen, dir)
 	d.checkServing(c)
 	if c.StateDir != StateOff && strings.EqualFold(c.StateDir, StateOff) {
 		d.problem("stateDir", "want %s for none, or ./%s for a directory of that name", StateOff, c.StateDir)
@@ -69,57 +67,6 @@ func (d *decoder) alike(all []Source) (warnings []Problem) {
 		})
 	}
 	return warnings
-}
-
-func (d *decoder) checkListen(l *Listen) {
-	for _, a := range []struct {
-		key, fallback string
-		address       *string
-	}{
-		{"listen.xds", DefaultXDS, &l.XDS},
-		{"listen.admin", DefaultAdmin, &l.Admin},
-	} {
-		if *a.address == "" {
-			*a.address = a.fallback
-		}
-		if err := checkHostPort(*a.address); err != nil {
-			d.problem(a.key, "%v", err)
-		}
-	}
-	if overlap(l.XDS, l.Admin) {
-		also := "also"
-		if l.XDS != l.Admin {
-			also = "also that of " + l.XDS + ", which is"
-		}
-		d.problem("listen.admin", "%s is %s listen.xds", l.Admin, also)
-	}
-}
-
-// overlap reports whether two of our own listeners would be in each other's way.
-func overlap(a, b string) bool {
-	hostA, portA, err := net.SplitHostPort(a)
-	hostB, portB, err2 := net.SplitHostPort(b)
-	if err != nil || err2 != nil || portA != portB || portA == "0" {
-		return false
-	}
-	return hostA == hostB || everywhere(hostA) || everywhere(hostB)
-}
-
-// everywhere reports whether a host stands for all addresses of the machine.
-func everywhere(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "" || ip != nil && ip.IsUnspecified()
-}
-
-func checkHostPort(address string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("want host:port, got %q", address)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("want a port from 0 to 65535, got %q", port)
-	}
-	return nil
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -17,8 +17,9 @@ import (
 
 // Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for.
 const (
-	DefaultXDS   = "127.0.0.1:16010"
-	DefaultAdmin = "127.0.0.1:16014"
+	DefaultXDS    = "127.0.0.1:16010"
+	DefaultXDSTLS = "127.0.0.1:16012"
+	DefaultAdmin  = "127.0.0.1:16014"
 )
 
 // StateOff is the StateDir that says that nothing is kept.
@@ -39,12 +40,6 @@ type Config struct {
 
 	Places   map[string]string `json:"-"` // of the keys of listen that a file says, as file:line:column
 	Warnings []Problem         `json:"-"` // what is hardly meant, though it can be done
-}
-
-// Listen holds the addresses of the servers, as host:port. Port 0 means any free port.
-type Listen struct {
-	XDS   string `json:"xds,omitempty" jsonschema:"host:port of the xDS server (gRPC, plaintext). Default 127.0.0.1:16010."`
-	Admin string `json:"admin,omitempty" jsonschema:"host:port of the admin server (HTTP: health, metrics, debug). Default 127.0.0.1:16014."`
 }
 
 // Duration is a time.Duration that is written like 1m30s.
@@ -112,7 +107,7 @@ func Parse(path string, data []byte) (*Config, error) {
 	d.decode(data, &c)
 	d.check(&c, filepath.Dir(path))
 	c.Places = make(map[string]string)
-	for _, key := range []string{"listen.xds", "listen.admin"} {
+	for _, key := range listenKeys {
 		if at, ok := d.places[key]; ok {
 			c.Places[key] = Problem{File: path, Line: at.line, Column: at.column}.Place()
 		}

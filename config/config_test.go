@@ -126,7 +126,7 @@ configSources:
   tlsSettings: {insecureSkipVerify: maybe}
 `,
 			[]string{
-				"t.yaml:2:3: listen.xsd: unknown key (did you mean xds?); known here: admin, xds",
+				"t.yaml:2:3: listen.xsd: unknown key (did you mean xds?); known here: admin, adminTLS, xds, xdsTLS",
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
@@ -139,7 +139,7 @@ configSources:
 		"listen": {
 			"listen: {xds: '127.0.0.1', admin: '127.0.0.1:99999'}\nconfigSources: [{address: 'fs:///a'}]",
 			[]string{
-				`t.yaml:1:15: listen.xds: want host:port, got "127.0.0.1"`,
+				`t.yaml:1:15: listen.xds: want host:port or unix:///PATH, got "127.0.0.1"`,
 				`t.yaml:1:35: listen.admin: want a port from 0 to 65535, got "99999"`,
 			},
 		},

@@ -14,6 +14,7 @@ import (
 
 func newBootstrap() *cobra.Command {
 	var opts bootstrap.Options
+	var secure secureFlags
 	cmd := &cobra.Command{
 		Use:   "bootstrap {" + strings.Join(bootstrap.Clients(), " | ") + "}",
 		Short: "Print what a client must be told to find a server",
@@ -21,6 +22,7 @@ func newBootstrap() *cobra.Command {
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
   tributary bootstrap envoy --server mesh-1.example:16010 --node-id router~10.0.0.9~front.default~default.svc.cluster.local --label istio=ingressgateway
+  tributary bootstrap envoy --server mesh-1.example:16012 --tls-ca ca.crt --tls-cert client.crt --tls-key client.key
   tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local
   GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80
   tributary bootstrap grpc --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local \
@@ -34,6 +36,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 			if opts.NodeID == "" {
 				opts.NodeID, _ = os.Hostname() // a node without a name is refused by the server, if it minds
 			}
+			opts.TLS = secure.settings()
 			var text bytes.Buffer
 			hint, err := bootstrap.Write(&text, args[0], opts)
 			if err != nil {
@@ -51,6 +54,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
+	secure.add(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
 }

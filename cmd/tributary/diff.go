@@ -22,6 +22,7 @@ import (
 
 // diffFlags say what diff compares.
 type diffFlags struct {
+	secure    secureFlags
 	servers   []string
 	kinds     []string
 	namespace string
@@ -67,7 +68,7 @@ It exits with 3 if there is a difference.`,
 				cmd.PrintErrf("warning: %v\n", err)
 			}
 			for _, address := range servers {
-				client := &xdsclient.Client{Server: address, Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
+				client := &xdsclient.Client{Server: address, TLS: flags.secure.settings(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
 				side, err := flags.ask(ctx, client, warn)
 				if err != nil {
 					return err
@@ -103,6 +104,7 @@ It exits with 3 if there is a difference.`,
 			return nil
 		}),
 	}
+	flags.secure.add(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")

@@ -19,15 +19,17 @@ import (
 type adminFlags struct {
 	address string
 	timeout time.Duration
+	secure  secureFlags
 }
 
 func (f *adminFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.address, "admin", config.DefaultAdmin, "host:port of tributary's admin server")
+	cmd.Flags().StringVar(&f.address, "admin", config.DefaultAdmin, "address of tributary's admin server: host:port, https://host:port or unix:///PATH")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
+	f.secure.add(cmd)
 }
 
 func (f *adminFlags) client() *adminclient.Client {
-	return &adminclient.Client{Address: f.address, Timeout: f.timeout}
+	return &adminclient.Client{Address: f.address, TLS: f.secure.settings(), Timeout: f.timeout}
 }
 
 func newExplain() *cobra.Command {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/adsc"
 	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/manifest"
 	"tributary/cmd/internal/table"
@@ -30,6 +31,7 @@ type clientFlags struct {
 	everywhere bool
 	nodeID     string
 	metadata   map[string]string
+	secure     secureFlags
 	log        logFlags
 
 	version func(resource.Key) string // of the objects, where they have one; or nil
@@ -42,17 +44,17 @@ type ageFlags struct{ admin string }
 const ageTimeout = 2 * time.Second
 
 func (f *ageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.admin, "admin", config.DefaultAdmin, "host:port of the server's admin server, which knows when objects were first seen; by default it is asked only if --server is not given")
+	cmd.Flags().StringVar(&f.admin, "admin", config.DefaultAdmin, "address of the server's admin server, host:port, https://host:port or unix:///PATH, which knows when objects were first seen; by default it is asked only if --server is not given")
 }
 
 // date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
-func (f *ageFlags) date(cmd *cobra.Command, schema *resource.Schema, rs []*resource.Resource) {
+func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
 	asked := cmd.Flags().Changed("admin")
 	if !asked && cmd.Flags().Changed("server") || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
-	client := &adminclient.Client{Address: f.admin, Timeout: ageTimeout}
+	client := &adminclient.Client{Address: f.admin, TLS: secure, Timeout: ageTimeout}
 	if _, err := client.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
 		if asked {
 			cmd.PrintErrf("warning: ages: %v\n", err)
@@ -73,12 +75,13 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
 	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	f.secure.add(cmd)
 	f.log.add(cmd)
 }
 
 func (f *clientFlags) client(cmd *cobra.Command) *xdsclient.Client {
 	return &xdsclient.Client{
-		Server: f.server, Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
+		Server: f.server, TLS: f.secure.settings(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
 	}
 }
 
@@ -209,7 +212,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				cmd.PrintErrf("warning: %v\n", err)
 			}
 			if output.value == "table" {
-				ages.date(cmd, schema, answer.Resources)
+				ages.date(cmd, flags.secure.settings(), schema, answer.Resources)
 			}
 			if len(args) == 2 {
 				return printOne(cmd.OutOrStdout(), output.value, schema, &flags, args[1], answer.Resources)

@@ -17,8 +17,9 @@ import (
 // loadFlags say what load is wanted.
 type loadFlags struct {
 	load.Config
-	mode  *choice
-	types []string
+	mode   *choice
+	types  []string
+	secure secureFlags
 }
 
 func newLoad() *cobra.Command {
@@ -42,6 +43,7 @@ or were not answered within --timeout.`,
 			if err := flags.check(); err != nil {
 				return err
 			}
+			flags.TLS = flags.secure.settings()
 			flags.Progress = func(r load.Report) { cmd.PrintErrln(progress(r)) }
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -65,6 +67,7 @@ or were not answered within --timeout.`,
 	f.StringToStringVar(&flags.Metadata, "metadata", nil, "metadata of the clients' nodes, such as ISTIO_REVISION=canary")
 	f.DurationVar(&flags.SyncWithin, "timeout", time.Minute, "how long the clients have to be synced")
 	f.DurationVar(&flags.Duration, "duration", 10*time.Second, "how long to go on after that")
+	flags.secure.add(cmd)
 	output.add(cmd)
 	return cmd
 }

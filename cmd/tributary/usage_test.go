@@ -90,7 +90,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
 		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 		{[]string{"serve", "--config-source", "ftp://x"}, 78, `unknown scheme "ftp"`},
-		{[]string{"serve", "--config-source", "fs:///x", "--listen", "nowhere"}, 78, `listen.xds: want host:port, got "nowhere"`},
+		{[]string{"serve", "--config-source", "fs:///x", "--listen", "nowhere"}, 78, `listen.xds: want host:port or unix:///PATH, got "nowhere"`},
 	} {
 		got := command(t, c.args...)
 		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -16,8 +17,10 @@ import (
 )
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
-func newGRPC(engine *xds.Server, hops *mcp.Hops, h *health.Server) *grpc.Server {
+func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, hops *mcp.Hops, h *health.Server) *grpc.Server {
 	s := grpc.NewServer(append(engine.ServerOptions(),
+		grpc.Creds(creds),
+		grpc.ConnectionTimeout(10*time.Second), // for the handshakes
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

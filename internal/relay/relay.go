@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -50,7 +48,7 @@ type Relay struct {
 	vips       vips
 	started    func() // ends the start
 
-	xdsListener, adminListener net.Listener
+	doors doors
 }
 
 // Options are what a relay needs besides its configuration.
@@ -79,7 +77,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	r, err := assemble(cfg, state, opts)
 	if err == nil {
 		r.started = started
-		err = r.listen(ctx, cfg)
+		err = r.doors.open(ctx, cfg)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
@@ -90,12 +88,6 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	}
 	return r, nil
 }
-
-// XDS returns where the xDS server listens.
-func (r *Relay) XDS() net.Addr { return r.xdsListener.Addr() }
-
-// Admin returns where the admin server listens.
-func (r *Relay) Admin() net.Addr { return r.adminListener.Addr() }
 
 // Reload reads the configuration again where it came from, and says in lines what it changed.
 func (r *Relay) Reload(ctx context.Context) (string, error) { return r.reloader.Reload(ctx) }
@@ -129,37 +121,16 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Answer: r.catalogs.envoy.Answered},
 	})
 	r.catalogs.envoy.HearOf(r.engine)
-	r.grpc = newGRPC(r.engine, hops, r.health)
+	if r.doors, err = newDoors(cfg, opts.Log, registry); err != nil {
+		return nil, err
+	}
+	r.grpc = newGRPC(r.engine, r.doors.credentials(), hops, r.health)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Rejected: r.catalogs.rejected, Registry: registry, Log: opts.Log,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Rejected: r.catalogs.rejected,
+		Certificates: r.doors.status, Registry: registry, Log: opts.Log,
 	})
 	return r, nil
-}
-
-// listen opens both ports, before anything runs: a port that is taken is known at once.
-func (r *Relay) listen(ctx context.Context, cfg *config.Config) (err error) {
-	if r.xdsListener, err = listenOn(ctx, cfg, "listen.xds", cfg.Listen.XDS); err != nil {
-		return err
-	}
-	if r.adminListener, err = listenOn(ctx, cfg, "listen.admin", cfg.Listen.Admin); err != nil {
-		return errors.Join(err, r.xdsListener.Close())
-	}
-	return nil
-}
-
-func listenOn(ctx context.Context, cfg *config.Config, key, address string) (net.Listener, error) {
-	if place, ok := cfg.Places[key]; ok {
-		key = place + ": " + key
-	}
-	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: %s is in use by another program", key, address)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return lis, nil
 }
 
 // Run runs all parts until ctx ends or one of them fails, and then ends them in order: first the streams, so that clients
@@ -176,8 +147,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		"view":    r.view.Run,
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
-		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.adminListener) },
-		"grpc":    r.serveGRPC,
+		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) },
+		"grpc":    func(context.Context) error { return r.doors.serve(r.grpc) },
+		"tls":     r.doors.run,
 		"health":  r.followHealth,
 		"startup": r.endStart,
 		"reload":  r.reloader.run,
@@ -191,7 +163,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	r.log.Info("listening", "xds", r.xdsListener.Addr().String(), "admin", r.adminListener.Addr().String())
+	r.log.Info("listening", r.doors.addresses()...)
 
 	select {
 	case <-ctx.Done():
@@ -205,14 +177,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.log.Info("stopped")
 	}
 	return err
-}
-
-// serveGRPC serves until drain stops the server, which may be before this.
-func (r *Relay) serveGRPC(context.Context) error {
-	if err := r.grpc.Serve(r.xdsListener); !errors.Is(err, grpc.ErrServerStopped) {
-		return err
-	}
-	return nil
 }
 
 // followHealth has the gRPC health service say SERVING once everything was read once.

@@ -154,7 +154,7 @@ func (r *replica) start() {
 	hops := mcp.NewHops("one of several")
 	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: log})
 	engine := xds.NewServer(catalog, xds.Options{Identifier: identifier("test"), Namespace: "tributary", Log: log})
-	server := newGRPC(engine, hops, health.NewServer())
+	server := newGRPC(engine, insecure.NewCredentials(), hops, health.NewServer())
 	r.address = bufconn.Listen(1 << 20)
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -24,6 +24,7 @@ import (
 	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/transport"
 	"tributary/server/xds"
 	"tributary/sources"
 )
@@ -73,8 +74,10 @@ type Options struct {
 	Affected func() []resource.Key
 	// Rejected returns the objects that Envoys reject, in order of key. None are if nil.
 	Rejected func() []Rejected
-	Registry *prometheus.Registry
-	Log      *slog.Logger // slog.Default if nil
+	// Certificates are those of our own listeners; none if nil.
+	Certificates func() []transport.Status
+	Registry     *prometheus.Registry
+	Log          *slog.Logger // slog.Default if nil
 }
 
 // Server is the admin server.

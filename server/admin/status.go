@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tributary/resource"
+	"tributary/server/transport"
 	"tributary/sources"
 )
 
@@ -29,6 +30,8 @@ type Status struct {
 	// Rejected are the objects in whose place Envoys are served what they were before.
 	Rejected []Rejected `json:"rejected,omitempty"`
 	Holds    int        `json:"holds"` // sources of which a loss is held
+
+	Certificates []transport.Status `json:"certificates,omitempty"` // of our own listeners
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
@@ -103,6 +106,9 @@ func (s *Server) status() any {
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
 		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all), Rejected: s.rejected(),
 		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
+	}
+	if s.opts.Certificates != nil {
+		st.Certificates = s.opts.Certificates()
 	}
 	for _, kind := range snapshot.Kinds() {
 		st.Kinds[kind] = snapshot.LenKind(kind)

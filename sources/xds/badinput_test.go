@@ -22,6 +22,7 @@ import (
 	mcpv1alpha1 "istio.io/api/mcp/v1alpha1"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
+	"tributary/internal/certtest"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -302,7 +303,7 @@ func (bytesCodec) Unmarshal([]byte, any) error   { return nil }
 func (bytesCodec) Name() string                  { return "proto" }
 
 func TestTokenThatIsRevoked(t *testing.T) {
-	certs := newCertificates(t)
+	certs := certtest.New(t)
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("good"), 0o600))
 	f := newFakeIstiod()
@@ -317,9 +318,9 @@ func TestTokenThatIsRevoked(t *testing.T) {
 			return status.Error(codes.Unauthenticated, "the token is revoked")
 		}
 		return f.serve(s)
-	}, grpc.Creds(certs.server(t, false)))
+	}, grpc.Creds(loopback(certs, false)))
 	r := read(t, Settings{
-		Mode: "sotw", SubscribedResources: onlyEntries, TokenFile: token, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.authority},
+		Mode: "sotw", SubscribedResources: onlyEntries, TokenFile: token, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM},
 	}, address)
 	r.awaitNames(t, "a")
 	<-valid
@@ -332,11 +333,11 @@ func TestTokenThatIsRevoked(t *testing.T) {
 }
 
 func TestCertificateThatExpires(t *testing.T) {
-	certs := newCertificates(t)
+	certs := certtest.New(t)
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	first := scripted(t, f.serve, grpc.Creds(certs.server(t, true)))
-	r := read(t, Settings{SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.authority}}, first)
+	first := scripted(t, f.serve, grpc.Creds(loopback(certs, true)))
+	r := read(t, Settings{SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM}}, first)
 	r.awaitState(t, sources.Unreachable, "certificate has expired")
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"tributary/internal/certtest"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -188,14 +189,14 @@ func TestResponseThatIsNoResponse(t *testing.T) {
 
 // TestCertificateThatExpiresLater is about a server whose certificate expires while it is read from.
 func TestCertificateThatExpiresLater(t *testing.T) {
-	certs := newCertificates(t)
+	certs := certtest.New(t)
 	var current atomic.Pointer[switched]
-	use := func(expired bool) { current.Store(&switched{certs.server(t, expired)}) }
+	use := func(expired bool) { current.Store(&switched{loopback(certs, expired)}) }
 	use(false)
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	address := scripted(t, f.serve, grpc.Creds(switching{&current}))
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.authority}}, address)
+	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM}}, address)
 	r.awaitNames(t, "a")
 
 	use(true)

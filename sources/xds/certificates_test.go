@@ -2,59 +2,23 @@ package xds
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"sync/atomic"
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/credentials"
+
+	"tributary/internal/certtest"
 )
 
-// certificates are those of a test.
-type certificates struct {
-	authority string // PEM
-	parent    *x509.Certificate
-	key       *ecdsa.PrivateKey
-}
-
-func newCertificates(t *testing.T) *certificates {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	parent, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return &certificates{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), parent, key}
-}
-
-// server returns credentials of a server on loopback.
-func (c *certificates) server(t *testing.T, expired bool) credentials.TransportCredentials {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
+// loopback returns credentials of a server on loopback.
+func loopback(a *certtest.Authority, expired bool) credentials.TransportCredentials {
+	var until time.Time // in a while
 	if expired {
-		template.NotAfter = time.Now().Add(-time.Hour)
+		until = time.Now().Add(-time.Hour)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.parent, &key.PublicKey, c.key)
-	require.NoError(t, err)
-	return credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	})
+	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Loopback(until).TLS()}})
 }
 
 // switching is the credentials of a server that uses others from time to time.

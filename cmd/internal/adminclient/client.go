@@ -3,20 +3,25 @@ package adminclient
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
 	"time"
+
+	"tributary/adsc"
 )
 
 // Client asks one server.
 type Client struct {
-	Address string        // host:port
+	Address string        // host:port, https://host:port or unix:///PATH
+	TLS     *adsc.TLS     // for https; nil for the defaults
 	Timeout time.Duration // of one request
 }
 
@@ -29,7 +34,7 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, v any) 
 		return nil, err
 	}
 	if err := json.Unmarshal(page, v); err != nil {
-		return nil, fmt.Errorf("http://%s%s: not what a tributary answers: %w", c.Address, path, err)
+		return nil, fmt.Errorf("%s%s: not what a tributary answers: %w", c.Address, path, err)
 	}
 	return page, nil
 }
@@ -43,13 +48,25 @@ func (c *Client) Post(ctx context.Context, path string, query url.Values) (strin
 func (c *Client) do(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
+	transport := &http.Transport{DisableKeepAlives: true} // without a proxy: it is a neighbour
 	target := url.URL{Scheme: "http", Host: c.Address, Path: path, RawQuery: query.Encode()}
+	if socket, ok := strings.CutPrefix(c.Address, "unix://"); ok {
+		target.Host = "localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}
+	} else if host, ok := strings.CutPrefix(c.Address, "https://"); ok {
+		target.Scheme, target.Host = "https", host
+		var err error
+		if transport.TLSClientConfig, err = c.secure(host); err != nil {
+			return nil, fmt.Errorf("admin server %s: %w", c.Address, err)
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("admin server %q: want host:port", c.Address)
+		return nil, fmt.Errorf("admin server %q: want host:port, https://host:port or unix:///PATH", c.Address)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy: it is a neighbour
-	resp, err := client.Do(req)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
@@ -67,6 +84,22 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	default:
 		return nil, fmt.Errorf("%s: %s", c.Address, said)
 	}
+}
+
+// secure is how to secure a connection to host:port.
+func (c *Client) secure(address string) (*tls.Config, error) {
+	settings := c.TLS
+	if settings == nil {
+		settings = &adsc.TLS{Mode: adsc.TLSSimple}
+	}
+	if err := settings.Check(); err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return settings.Config(host)
 }
 
 // explain says in words that the server could not be asked.

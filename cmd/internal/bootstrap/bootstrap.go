@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"text/template"
+
+	"tributary/adsc"
 )
 
 // Options say which server, and who asks.
@@ -19,6 +21,7 @@ type Options struct {
 	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
 	Labels     map[string]string // of its workload
 	Kubernetes bool              // istiod also reads what it finds in Kubernetes
+	TLS        *adsc.TLS         // how to secure the connection, by files; nil for plaintext
 }
 
 //go:embed templates
@@ -55,12 +58,17 @@ func Write(w io.Writer, client string, opts Options) (hint string, err error) {
 	if err != nil || host == "" {
 		return "", fmt.Errorf("server %q: want host:port", opts.Server)
 	}
+	secure, err := opts.secure(client, host)
+	if err != nil {
+		return "", err
+	}
 	t, err := template.New(clients[i].file).Funcs(template.FuncMap{"quote": quote, "object": object}).ParseFS(templates, "templates/"+clients[i].file)
 	if err != nil {
 		return "", err
 	}
 	return clients[i].hint, t.Execute(w, map[string]any{
 		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(), "Kubernetes": opts.Kubernetes,
+		"TLS": secure,
 	})
 }
 

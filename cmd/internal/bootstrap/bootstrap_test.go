@@ -2,6 +2,7 @@ package bootstrap_test
 
 import (
 	"flag"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	mesh "istio.io/api/mesh/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"tributary/adsc"
 	"tributary/cmd/internal/bootstrap"
 	"tributary/config"
 )
@@ -54,6 +56,18 @@ func TestGolden(t *testing.T) {
 		want, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.Equal(t, string(want), got)
+	}
+}
+
+func TestTLSNeedsFiles(t *testing.T) {
+	for want, settings := range map[string]*adsc.TLS{
+		"--tls-ca":                      {Mode: adsc.TLSSimple},
+		"privateKey: missing":           {Mode: adsc.TLSMutual, ClientCertificate: "c", CACertificates: "a"},
+		"istiod shows no certificate":   {Mode: adsc.TLSMutual, ClientCertificate: "c", PrivateKey: "k", CACertificates: "a"},
+		"open nowhere: no such file or": {Mode: adsc.TLSSimple, CACertificates: "nowhere"},
+	} {
+		_, err := bootstrap.Write(io.Discard, "istiod", bootstrap.Options{Server: "h:1", TLS: settings})
+		require.ErrorContains(t, err, want)
 	}
 }
 

@@ -12,13 +12,15 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/adsc"
 )
 
 // Config says what load is wanted.
 type Config struct {
-	Server        string // host:port
+	Server        string    // host:port
+	TLS           *adsc.TLS // nil for plaintext
 	Clients       int
 	PerConnection int // clients that share a connection
 	Delta         bool
@@ -73,9 +75,13 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func dial(cfg Config) ([]*grpc.ClientConn, error) {
 	var conns []*grpc.ClientConn
+	secure, err := cfg.TLS.Credentials(cfg.Server)
+	if err != nil {
+		return nil, err
+	}
 	for range (cfg.Clients + cfg.PerConnection - 1) / cfg.PerConnection {
 		conn, err := grpc.NewClient(cfg.Server,
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithTransportCredentials(secure),
 			grpc.WithNoProxy(),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.ForceCodecV2(newCodec())),
 		)

@@ -12,6 +12,7 @@ import (
 
 	"tributary/cmd/internal/table"
 	"tributary/server/admin"
+	"tributary/server/transport"
 )
 
 // Status writes st, which the admin server at address answered, so that it fits a screen.
@@ -35,6 +36,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time) error 
 	}
 	t.section("REJECTED", rejectedOf(st.Rejected))
 	t.section("holds", t.holds(st.Sources))
+	t.section("certificates", t.certificates(st.Certificates))
 	t.line("")
 	t.clients(st.Clients)
 	return t.writeTo(w)
@@ -119,6 +121,21 @@ func rejectedOf(all []admin.Rejected) (lines []string) {
 	}
 	if len(all) > 0 {
 		lines = append(lines, "they are served what was there before; see tributary explain")
+	}
+	return lines
+}
+
+// certificates says of each listener until when its certificate is good, and what is wrong with it.
+func (t *text) certificates(all []transport.Status) (lines []string) {
+	for _, c := range all {
+		until := "until " + c.NotAfter.UTC().Format(time.RFC3339)
+		if c.Expired {
+			until = "EXPIRED " + t.ago(c.NotAfter)
+		}
+		lines = append(lines, fmt.Sprintf("%s: for %s, %s", c.Listener, c.Subject, until))
+		if c.Trouble != "" {
+			lines = append(lines, "NOT IN FORCE, what was read before stays: "+oneLine(c.Trouble))
+		}
 	}
 	return lines
 }

@@ -24,6 +24,7 @@ import (
 // Client asks one server.
 type Client struct {
 	Server   string            // host:port
+	TLS      *adsc.TLS         // nil for plaintext
 	Timeout  time.Duration     // how long Get waits for an answer
 	NodeID   string            // by which the client introduces itself; there is a default
 	Metadata map[string]string // of its node
@@ -143,6 +144,7 @@ func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
 	}
 	return adsc.Config{
 		Addresses:     []string{c.Server},
+		TLS:           c.TLS,
 		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, defaultNodeID), Metadata: &structpb.Struct{Fields: fields}},
 		Subscriptions: subs,
 		Log:           c.Log,

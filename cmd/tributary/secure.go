@@ -1,0 +1,49 @@
+package main
+
+import (
+	"cmp"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"tributary/adsc"
+)
+
+// secureFlags say how to secure the connections of a command that asks a server. What is not given is taken from the
+// environment.
+type secureFlags struct {
+	on                        bool
+	ca, cert, key, serverName string
+}
+
+// The variables that stand for flags.
+const (
+	envCA         = "TRIBUTARY_TLS_CA"
+	envCert       = "TRIBUTARY_TLS_CERT"
+	envKey        = "TRIBUTARY_TLS_KEY"
+	envServerName = "TRIBUTARY_TLS_SERVER_NAME"
+)
+
+func (f *secureFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
+	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust (default: $"+envCA+", else those of the system)")
+	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show (default: $"+envCert+")")
+	cmd.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
+	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "", "name that the server's certificate must have, in place of the host of its address (default: $"+envServerName+")")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+}
+
+// settings are how to secure connections; nil for plaintext. What does not go together is for who connects to say.
+func (f *secureFlags) settings() *adsc.TLS {
+	s := &adsc.TLS{
+		Mode: adsc.TLSSimple, CACertificates: cmp.Or(f.ca, os.Getenv(envCA)), SNI: cmp.Or(f.serverName, os.Getenv(envServerName)),
+		ClientCertificate: cmp.Or(f.cert, os.Getenv(envCert)), PrivateKey: cmp.Or(f.key, os.Getenv(envKey)),
+	}
+	switch {
+	case s.ClientCertificate != "" || s.PrivateKey != "":
+		s.Mode = adsc.TLSMutual
+	case !f.on && s.CACertificates == "" && s.SNI == "":
+		return nil
+	}
+	return s
+}

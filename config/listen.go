@@ -1,0 +1,139 @@
+package config
+
+import (
+	"net"
+	"path/filepath"
+
+	"tributary/internal/listen"
+)
+
+// ListenOff is the address of the plaintext xDS server that there is to be none.
+const ListenOff = "off"
+
+// listenKeys are the keys of addresses.
+var listenKeys = []string{"listen.xds", "listen.xdsTLS.address", "listen.admin"}
+
+// Listen holds the addresses of the servers, as host:port or unix:///PATH. Port 0 means any free port.
+type Listen struct {
+	XDS      string        `json:"xds,omitempty" jsonschema:"host:port of the xDS server (gRPC, plaintext), or unix:///PATH?mode=0660&group=NAME; off for none, if there is xdsTLS. Default 127.0.0.1:16010."`
+	XDSTLS   *SecureListen `json:"xdsTLS,omitempty" jsonschema:"The xDS server over TLS, beside the plaintext one or instead of it."`
+	Admin    string        `json:"admin,omitempty" jsonschema:"host:port of the admin server (HTTP: health, metrics, debug), or unix:///PATH?mode=0660&group=NAME. Default 127.0.0.1:16014."`
+	AdminTLS *ServerTLS    `json:"adminTLS,omitempty" jsonschema:"Has the admin server speak TLS."`
+}
+
+// SecureListen is a listener with TLS.
+type SecureListen struct {
+	Address string `json:"address,omitempty" jsonschema:"host:port. Default 127.0.0.1:16012."`
+	ServerTLS
+}
+
+// ServerTLS is what a listener needs for TLS. The files are in PEM, and read again when they change.
+type ServerTLS struct {
+	Certificate string `json:"certificate" jsonschema:"File with the certificate of the server and those that it was signed by. Relative paths are relative to this file."`
+	Key         string `json:"key" jsonschema:"File with the private key of the certificate."`
+	ClientCAs   string `json:"clientCAs,omitempty" jsonschema:"File with the certificates of those who sign the certificates of clients."`
+	ClientAuth  string `json:"clientAuth,omitempty" jsonschema:"Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with clientCAs, none without."`
+	MinVersion  string `json:"minVersion,omitempty" jsonschema:"Oldest version of TLS: 1.2 or 1.3. Default: 1.2, since that is what Envoy speaks unless told otherwise."`
+}
+
+// The values of ServerTLS.ClientAuth.
+const (
+	ClientAuthNone     = "none"
+	ClientAuthOptional = "optional"
+	ClientAuthRequire  = "require"
+)
+
+func (d *decoder) checkListen(l *Listen, dir string) {
+	type address struct{ key, value string }
+	var all []address
+	check := func(key, fallback string, a *string) {
+		if *a == "" {
+			*a = fallback
+		}
+		if err := listen.Check(*a); err != nil {
+			d.problem(key, "%v", err)
+			return
+		}
+		for _, other := range all {
+			if overlap(other.value, *a) {
+				also := "also"
+				if *a != other.value {
+					also = "also that of " + other.value + ", which is"
+				}
+				d.problem(key, "%s is %s %s", *a, also, other.key)
+			}
+		}
+		all = append(all, address{key, *a})
+	}
+	if l.XDS == ListenOff && l.XDSTLS == nil {
+		d.problem("listen.xds", "it is off, and there is no listen.xdsTLS: nobody could be served")
+	}
+	if l.XDS != ListenOff {
+		check("listen.xds", DefaultXDS, &l.XDS)
+	}
+	if l.XDSTLS != nil {
+		check("listen.xdsTLS.address", DefaultXDSTLS, &l.XDSTLS.Address)
+		d.checkServerTLS("listen.xdsTLS", &l.XDSTLS.ServerTLS, dir)
+	}
+	check("listen.admin", DefaultAdmin, &l.Admin)
+	if l.AdminTLS != nil {
+		d.checkServerTLS("listen.adminTLS", l.AdminTLS, dir)
+	}
+}
+
+func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
+	for _, f := range []struct {
+		name string
+		file *string
+	}{{"certificate", &t.Certificate}, {"key", &t.Key}, {"clientCAs", &t.ClientCAs}} {
+		switch {
+		case *f.file == "" && f.name != "clientCAs":
+			d.problem(key+"."+f.name, "missing; name a file in PEM")
+		case *f.file != "" && !filepath.IsAbs(*f.file):
+			*f.file = filepath.Join(dir, *f.file)
+		}
+	}
+	switch t.ClientAuth {
+	case "":
+		t.ClientAuth = ClientAuthNone
+		if t.ClientCAs != "" {
+			t.ClientAuth = ClientAuthRequire
+		}
+	case ClientAuthNone:
+		if t.ClientCAs != "" {
+			d.problem(key+".clientAuth", "none asks for no certificates; leave clientCAs out, or write optional or require")
+		}
+	case ClientAuthOptional, ClientAuthRequire:
+		if t.ClientCAs == "" {
+			d.problem(key+".clientAuth", "%s needs clientCAs: a file with those who sign the certificates of clients", t.ClientAuth)
+		}
+	default:
+		d.problem(key+".clientAuth", "want none, optional or require, got %q", t.ClientAuth)
+	}
+	switch t.MinVersion {
+	case "":
+		t.MinVersion = "1.2"
+	case "1.2", "1.3":
+	default:
+		d.problem(key+".minVersion", "want 1.2 or 1.3, got %q", t.MinVersion)
+	}
+}
+
+// overlap reports whether two of our own listeners would be in each other's way.
+func overlap(a, b string) bool {
+	hostA, portA, err := net.SplitHostPort(a)
+	hostB, portB, err2 := net.SplitHostPort(b)
+	if err != nil || err2 != nil {
+		return a == b // unix sockets
+	}
+	if portA != portB || portA == "0" {
+		return false
+	}
+	return hostA == hostB || everywhere(hostA) || everywhere(hostB)
+}
+
+// everywhere reports whether a host stands for all addresses of the machine.
+func everywhere(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}

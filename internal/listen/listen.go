@@ -1,0 +1,129 @@
+// Package listen opens what servers listen on: ports and unix sockets.
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// unixScheme begins the address of a unix socket, unix:///run/tributary/admin.sock?mode=0660&group=ops.
+const unixScheme = "unix://"
+
+// Check reports what is wrong with an address, host:port or that of a unix socket.
+func Check(address string) error {
+	if strings.HasPrefix(address, unixScheme) {
+		_, err := parseUnix(address)
+		return err
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("want host:port or %s/PATH, got %q", unixScheme, address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("want a port from 0 to 65535, got %q", port)
+	}
+	return nil
+}
+
+// unixSocket is where a unix socket is, and who may use it.
+type unixSocket struct {
+	path  string
+	mode  fs.FileMode
+	group string // empty for that of the process
+}
+
+func parseUnix(address string) (unixSocket, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host != "" || u.Path == "" || u.Path == "/" || u.Fragment != "" {
+		return unixSocket{}, fmt.Errorf("want %s/PATH with three slashes, got %q", unixScheme, address)
+	}
+	s := unixSocket{path: u.Path, mode: 0o600}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return s, fmt.Errorf("%q: %w", address, err)
+	}
+	for key, values := range query {
+		switch key {
+		case "mode":
+			mode, err := strconv.ParseUint(values[0], 8, 32)
+			if err != nil || mode > 0o777 {
+				return s, fmt.Errorf("mode: want an octal number up to 0777, got %q", values[0])
+			}
+			s.mode = fs.FileMode(mode)
+		case "group":
+			s.group = values[0]
+		default:
+			return s, fmt.Errorf("unknown parameter %q of a unix socket; want mode or group", key)
+		}
+	}
+	return s, nil
+}
+
+// On listens on an address, host:port or that of a unix socket. A socket that an earlier process left is replaced; one that
+// somebody listens on is not.
+func On(ctx context.Context, address string) (net.Listener, error) {
+	if strings.HasPrefix(address, unixScheme) {
+		s, err := parseUnix(address)
+		if err != nil {
+			return nil, err
+		}
+		return s.listen(ctx)
+	}
+	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use by another program", address)
+	}
+	return lis, err
+}
+
+func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
+	lis, err := (&net.ListenConfig{}).Listen(ctx, "unix", s.path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", s.path)
+		if dialErr == nil {
+			_ = conn.Close() // only to know
+			return nil, fmt.Errorf("%s is in use by another program", s.path)
+		}
+		if info, err := os.Lstat(s.path); err != nil || info.Mode()&fs.ModeSocket == 0 {
+			return nil, fmt.Errorf("%s is there, and no socket", s.path)
+		}
+		if err := os.Remove(s.path); err != nil {
+			return nil, err
+		}
+		lis, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.allow(); err != nil {
+		return nil, errors.Join(err, lis.Close())
+	}
+	return lis, nil
+}
+
+// allow has those use the socket who may.
+func (s unixSocket) allow() error {
+	if s.group != "" {
+		g, err := user.LookupGroup(s.group)
+		if err != nil {
+			return err
+		}
+		id, err := strconv.Atoi(g.Gid)
+		if err != nil {
+			return err
+		}
+		if err := os.Chown(s.path, -1, id); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(s.path, s.mode)
+}

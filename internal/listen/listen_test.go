@@ -1,0 +1,66 @@
+package listen
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheck(t *testing.T) {
+	for _, good := range []string{"127.0.0.1:0", ":16010", "host.name:65535", "[::1]:1", "unix:///run/x.sock", "unix:///run/x.sock?mode=0660&group=ops"} {
+		require.NoError(t, Check(good), good)
+	}
+	for bad, want := range map[string]string{
+		"16010":                       "want host:port or unix:///PATH",
+		"h:65536":                     "want a port from 0 to 65535",
+		"h:x":                         "want a port from 0 to 65535",
+		"unix://x.sock":               "three slashes",
+		"unix:///":                    "three slashes",
+		"unix:///x?mode=rw":           "want an octal number",
+		"unix:///x?mode=1000":         "want an octal number",
+		"unix:///x?owner=root":        `unknown parameter "owner"`,
+		"unix:///x.sock?mode=0600#no": "three slashes",
+	} {
+		require.ErrorContains(t, Check(bad), want, bad)
+	}
+}
+
+func TestUnixSockets(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	lis, err := On(t.Context(), "unix://"+path+"?mode=0660")
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+
+	_, err = On(t.Context(), "unix://"+path)
+	require.EqualError(t, err, path+" is in use by another program")
+
+	lis.(*net.UnixListener).SetUnlinkOnClose(false) // as after a crash
+	require.NoError(t, lis.Close())
+	lis, err = On(t.Context(), "unix://"+path)
+	require.NoError(t, err)
+	info, err = os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NoError(t, lis.Close())
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	_, err = On(t.Context(), "unix://"+path)
+	require.EqualError(t, err, path+" is there, and no socket")
+	_, err = On(t.Context(), "unix://"+filepath.Join(dir, "t")+"?group=nobody-has-this-name")
+	require.ErrorContains(t, err, "nobody-has-this-name")
+	require.NoFileExists(t, filepath.Join(dir, "t"))
+}
+
+func TestAPortInUse(t *testing.T) {
+	lis, err := On(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, lis.Close()) })
+	_, err = On(t.Context(), lis.Addr().String())
+	require.EqualError(t, err, lis.Addr().String()+" is in use by another program")
+}

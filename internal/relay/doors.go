@@ -1,0 +1,224 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"tributary/config"
+	"tributary/internal/listen"
+	"tributary/server/transport"
+)
+
+const (
+	// ownDescriptors are what the process keeps for itself of the files that it may have open: for the state, for the files that it
+	// reads, for connections to registries, and for the admin server.
+	ownDescriptors = 128
+	// fewDescriptors is below what a mesh needs.
+	fewDescriptors = 4096
+	// adminConnections are how many the admin server has at once.
+	adminConnections = 32
+)
+
+// doors are what clients come in by.
+type doors struct {
+	log          *slog.Logger
+	room         *transport.Room
+	xdsTLS       *transport.Certificates // or nil
+	adminTLS     *transport.Certificates // or nil
+	xds, xdsOver net.Listener            // plaintext and TLS; one of them may be nil
+	admin        net.Listener
+}
+
+// newDoors reads the certificates that cfg names. Nothing is open yet.
+func newDoors(cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d doors, err error) {
+	d.log = log
+	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
+	if l := cfg.Listen.XDSTLS; l != nil {
+		if d.xdsTLS, err = load("listen.xdsTLS", l.ServerTLS, log); err != nil {
+			return d, err
+		}
+	}
+	if l := cfg.Listen.AdminTLS; l != nil {
+		if d.adminTLS, err = load("listen.adminTLS", *l, log); err != nil {
+			return d, err
+		}
+	}
+	return d, metrics.Register(transport.Metrics(d.certificates()))
+}
+
+func load(key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
+	c, err := transport.Load(key, transport.Files{
+		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs,
+		Client: map[string]tls.ClientAuthType{
+			config.ClientAuthNone: tls.NoClientCert, config.ClientAuthOptional: tls.VerifyClientCertIfGiven,
+			config.ClientAuthRequire: tls.RequireAndVerifyClientCert,
+		}[t.ClientAuth],
+		MinVersion: map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[t.MinVersion],
+	}, log)
+	if err != nil {
+		return nil, &ConfigError{err}
+	}
+	return c, nil
+}
+
+func orDefault(n, fallback int) int {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
+
+// connections is how many clients may be connected at once, given how many files may be open.
+func connections(l config.Limits, descriptors int, log *slog.Logger) int {
+	most := -1
+	if descriptors >= 0 {
+		most = max(descriptors-ownDescriptors, descriptors/2)
+	}
+	if descriptors >= 0 && descriptors < fewDescriptors {
+		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors, "connections", most)
+	}
+	if l.Connections == 0 {
+		return most
+	}
+	if most >= 0 && (l.Connections > most || l.Connections < 0) {
+		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files", descriptors, "connections", most)
+		return most
+	}
+	return l.Connections
+}
+
+// open opens all ports, before anything runs: one that is taken is known at once.
+func (d *doors) open(ctx context.Context, cfg *config.Config) (err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, lis := range []net.Listener{d.xds, d.xdsOver, d.admin} {
+			if lis != nil {
+				err = errors.Join(err, lis.Close())
+			}
+		}
+	}()
+	if cfg.Listen.XDS != config.ListenOff {
+		if d.xds, err = listenOn(ctx, cfg, "listen.xds", cfg.Listen.XDS); err != nil {
+			return err
+		}
+	}
+	if l := cfg.Listen.XDSTLS; l != nil {
+		if d.xdsOver, err = listenOn(ctx, cfg, "listen.xdsTLS.address", l.Address); err != nil {
+			return err
+		}
+	}
+	if d.admin, err = listenOn(ctx, cfg, "listen.admin", cfg.Listen.Admin); err != nil {
+		return err
+	}
+	d.admin = transport.NewRoom(adminConnections, -1, d.log, nil).In(d.admin)
+	if d.adminTLS != nil {
+		d.admin = tls.NewListener(d.admin, d.adminTLS.Config("h2", "http/1.1"))
+	}
+	return nil
+}
+
+func listenOn(ctx context.Context, cfg *config.Config, key, address string) (net.Listener, error) {
+	if place, ok := cfg.Places[key]; ok {
+		key = place + ": " + key
+	}
+	lis, err := listen.On(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return lis, nil
+}
+
+// credentials are those of the xDS server.
+func (d *doors) credentials() credentials.TransportCredentials {
+	return transport.Credentials(d.xdsTLS, d.log)
+}
+
+// serve has s serve until it is stopped, which may be before this.
+func (d *doors) serve(s *grpc.Server) error {
+	var all errgroup.Group
+	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
+		if lis == nil {
+			continue
+		}
+		in := d.room.In(lis)
+		if lis == d.xdsOver {
+			in = transport.Secure(in)
+		}
+		all.Go(func() error {
+			if err := s.Serve(in); !errors.Is(err, grpc.ErrServerStopped) {
+				return err
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// run follows the files of the certificates.
+func (d *doors) run(ctx context.Context) error {
+	var all errgroup.Group
+	for _, c := range d.certificates() {
+		all.Go(func() error { return c.Run(ctx) })
+	}
+	return all.Wait()
+}
+
+func (d *doors) certificates() (all []*transport.Certificates) {
+	for _, c := range []*transport.Certificates{d.xdsTLS, d.adminTLS} {
+		if c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// status says how the certificates are.
+func (d *doors) status() (all []transport.Status) {
+	for _, c := range d.certificates() {
+		all = append(all, c.Status())
+	}
+	return all
+}
+
+// addresses are where clients come in, for a line of the log.
+func (d *doors) addresses() (args []any) {
+	for _, door := range []struct {
+		name string
+		lis  net.Listener
+	}{{"xds", d.xds}, {"xdsTLS", d.xdsOver}, {"admin", d.admin}} {
+		if door.lis != nil {
+			args = append(args, door.name, door.lis.Addr().String())
+		}
+	}
+	return args
+}
+
+// XDS returns where the xDS server listens: the plaintext one, if there is one.
+func (r *Relay) XDS() net.Addr {
+	if r.doors.xds == nil {
+		return r.doors.xdsOver.Addr()
+	}
+	return r.doors.xds.Addr()
+}
+
+// XDSTLS returns where the xDS server listens for TLS; nil if it does not.
+func (r *Relay) XDSTLS() net.Addr {
+	if r.doors.xdsOver == nil {
+		return nil
+	}
+	return r.doors.xdsOver.Addr()
+}
+
+// Admin returns where the admin server listens.
+func (r *Relay) Admin() net.Addr { return r.doors.admin.Addr() }

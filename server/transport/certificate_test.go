@@ -1,0 +1,317 @@
+package transport
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/certtest"
+)
+
+// logged collects what is logged.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// certificates are loaded from a new directory.
+func loaded(t *testing.T, p certtest.Pair, files Files) (c *Certificates, dir string, log *logged) {
+	t.Helper()
+	dir, log = t.TempDir(), &logged{}
+	files.Certificate, files.Key = p.Files(dir)
+	files.MinVersion = tls.VersionTLS12
+	c, err := Load("listen.xdsTLS", files, log.logger())
+	require.NoError(t, err)
+	return c, dir, log
+}
+
+// served returns the certificate that a client is shown.
+func served(t *testing.T, c *Certificates, a *certtest.Authority) *x509.Certificate {
+	t.Helper()
+	info, err := shake(t, c, &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12})
+	require.NoError(t, err)
+	return info.PeerCertificates[0]
+}
+
+// shake makes a connection as gRPC's server does; the error is the client's, who may learn only by reading that it was refused.
+func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	lis = Secure(lis)
+	defer func() { require.NoError(t, lis.Close()) }()
+	creds := Credentials(c, slog.New(slog.DiscardHandler))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }() // the client may have gone
+		made, _, err := creds.ServerHandshake(conn)
+		if err == nil {
+			_, _ = made.Write([]byte("x"))
+		}
+	}()
+	defer func() { <-done }()
+	client.NextProtos, client.ServerName = []string{"h2"}, "127.0.0.1"
+	conn, err := (&tls.Dialer{Config: client}).DialContext(t.Context(), "tcp", lis.Addr().String())
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer func() { _ = conn.Close() }() // the server may have cut it off
+	_, err = conn.Read(make([]byte, 1))
+	return conn.(*tls.Conn).ConnectionState(), err
+}
+
+func TestACertificateIsExchanged(t *testing.T) {
+	a := certtest.New(t)
+	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	for name, exchange := range map[string]func(t *testing.T, c *Certificates, dir string){
+		"files are renamed": func(t *testing.T, c *Certificates, dir string) {
+			two.Files(dir)
+			c.look(time.Now())
+		},
+		"files are written in place": func(t *testing.T, c *Certificates, dir string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), []byte(two.Certificate), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), []byte(two.Key), 0o600))
+			c.look(time.Now())
+		},
+		"the key comes first": func(t *testing.T, c *Certificates, dir string) {
+			certtest.WriteFile(t, dir, "key.pem", two.Key)
+			c.look(time.Now())
+			require.Empty(t, c.Status().Trouble, "the certificate may be on its way")
+			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			certtest.WriteFile(t, dir, "cert.pem", two.Certificate)
+			c.look(time.Now())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, dir, log := loaded(t, one, Files{})
+			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			exchange(t, c, dir)
+			require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			require.Contains(t, log.String(), "what the files hold is in force")
+			require.NotContains(t, log.String(), "ERROR")
+		})
+	}
+}
+
+// Kubernetes exchanges the directory that the names lead through.
+func TestAMountedCertificateIsExchanged(t *testing.T) {
+	a, dir := certtest.New(t), t.TempDir()
+	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	for name, pair := range map[string]certtest.Pair{"..1": one, "..2": two} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		pair.Files(filepath.Join(dir, name))
+	}
+	require.NoError(t, os.Symlink("..1", filepath.Join(dir, "..data")))
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
+	}
+	c, err := Load("listen.xdsTLS", Files{Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), MinVersion: tls.VersionTLS12}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
+	c.look(time.Now())
+	require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+}
+
+func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
+	a := certtest.New(t)
+	one, two := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	for name, bad := range map[string]struct {
+		spoil func(t *testing.T, dir string)
+		want  string
+	}{
+		"another key":          {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "key.pem", two.Key) }, "private key does not match"},
+		"no PEM":               {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "cert.pem", "hello") }, "cert.pem"},
+		"the key is gone":      {func(t *testing.T, dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "key.pem"))) }, "key.pem"},
+		"no certificate of CA": {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, log := t.TempDir(), &logged{}
+			files := Files{ClientCAs: certtest.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
+			files.Certificate, files.Key = one.Files(dir)
+			c, err := Load("listen.xdsTLS", files, log.logger())
+			require.NoError(t, err)
+			bad.spoil(t, dir)
+			for range 3 {
+				c.look(time.Now())
+			}
+			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			require.Contains(t, c.Status().Trouble, bad.want)
+			require.NotContains(t, log.String(), two.Key)
+			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is said once: %s", log)
+			require.NoError(t, testutil.CollectAndCompare(Metrics{c}, strings.NewReader(`
+# HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force (1).
+# TYPE tributary_certificate_trouble gauge
+tributary_certificate_trouble{listener="listen.xdsTLS"} 1
+`), "tributary_certificate_trouble"))
+
+			_, err = Load("listen.xdsTLS", files, log.logger())
+			require.ErrorContains(t, err, "listen.xdsTLS: ")
+			require.ErrorContains(t, err, bad.want)
+
+			one.Files(dir)
+			certtest.WriteFile(t, dir, "ca.pem", a.PEM)
+			c.look(time.Now())
+			require.Empty(t, c.Status().Trouble)
+			require.Contains(t, log.String(), "again what is in force")
+		})
+	}
+}
+
+func TestACertificateThatExpiresIsWarnedOf(t *testing.T) {
+	a := certtest.New(t)
+	now := time.Now()
+	c, _, log := loaded(t, a.Loopback(now.Add(20*24*time.Hour)), Files{})
+	c.look(now)
+	require.Empty(t, log.String())
+	for hour := range 48 {
+		c.look(now.Add(7*24*time.Hour + time.Duration(hour)*time.Hour))
+	}
+	require.Equal(t, 2, bytes.Count([]byte(log.String()), []byte("it expires soon")), "once a day: %s", log)
+	require.NoError(t, testutil.CollectAndCompare(Metrics{c}, strings.NewReader(fmt.Sprintf(`
+# HELP tributary_certificate_expiry_timestamp_seconds When the certificate that is in force expires, in seconds since 1970, by listener.
+# TYPE tributary_certificate_expiry_timestamp_seconds gauge
+tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
+`, c.Status().NotAfter.Unix())), "tributary_certificate_expiry_timestamp_seconds"))
+
+	expired, _, log := loaded(t, a.Loopback(now.Add(-time.Minute)), Files{})
+	expired.look(now)
+	require.Contains(t, log.String(), "it has expired")
+	require.True(t, expired.Status().Expired)
+}
+
+// While certificates come and go, each handshake has one that is whole.
+func TestHandshakesWhileCertificatesAreExchanged(t *testing.T) {
+	a := certtest.New(t)
+	pairs := []certtest.Pair{a.Loopback(time.Time{}), a.Loopback(time.Time{})}
+	c, dir, _ := loaded(t, pairs[0], Files{})
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	all.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				pairs[i%2].Files(dir)
+				c.look(time.Now())
+			}
+		}
+	})
+	for range 50 {
+		served(t, c, a)
+	}
+	close(stop)
+	all.Wait()
+}
+
+func TestClientsShowTheirCertificates(t *testing.T) {
+	a, foreign := certtest.New(t), certtest.New(t)
+	client := func(by *certtest.Authority, notAfter time.Time) *tls.Config {
+		pair := by.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: notAfter})
+		return &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12}
+	}
+	none := &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12}
+	ca := certtest.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
+	for _, c := range []struct {
+		name   string
+		auth   tls.ClientAuthType
+		client *tls.Config
+		good   bool
+	}{
+		{"required, and shown", tls.RequireAndVerifyClientCert, client(a, time.Time{}), true},
+		{"required, and not shown", tls.RequireAndVerifyClientCert, none.Clone(), false},
+		{"required, and foreign", tls.RequireAndVerifyClientCert, client(foreign, time.Time{}), false},
+		{"required, and expired", tls.RequireAndVerifyClientCert, client(a, time.Now().Add(-time.Hour)), false},
+		{"optional, and not shown", tls.VerifyClientCertIfGiven, none.Clone(), true},
+		{"optional, and shown", tls.VerifyClientCertIfGiven, client(a, time.Time{}), true},
+		{"optional, and foreign", tls.VerifyClientCertIfGiven, client(foreign, time.Time{}), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			certificates, _, _ := loaded(t, a.Loopback(time.Time{}), Files{ClientCAs: ca, Client: c.auth})
+			_, err := shake(t, certificates, c.client)
+			if c.good {
+				require.NoError(t, err)
+			} else {
+				require.Error(t, err)
+			}
+		})
+	}
+}
+
+func TestWhoIsRefusedIsLogged(t *testing.T) {
+	a, foreign := certtest.New(t), certtest.New(t)
+	ca := certtest.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
+	c, _, _ := loaded(t, a.Loopback(time.Time{}), Files{ClientCAs: ca, Client: tls.RequireAndVerifyClientCert})
+	for name, client := range map[string]struct {
+		act  func(conn net.Conn)
+		want string
+	}{
+		"a foreign certificate": {func(conn net.Conn) {
+			pair := foreign.Sign(&x509.Certificate{})
+			over := tls.Client(conn, &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair.TLS()}})
+			_, _ = over.Read(make([]byte, 1))
+		}, "certificate signed by unknown authority"},
+		"plaintext": {func(conn net.Conn) { _, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) }, "it does not speak TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := &logged{}
+			ours, theirs := net.Pipe()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				client.act(theirs)
+				_ = theirs.Close()
+			}()
+			_, _, err := Credentials(c, log.logger()).ServerHandshake(secureConn{ours})
+			_ = ours.Close()
+			<-done
+			require.Error(t, err)
+			require.Contains(t, log.String(), "client refused")
+			require.Contains(t, log.String(), client.want)
+		})
+	}
+}
+
+// One gRPC server has listeners with TLS and without.
+func TestPlaintextBesideTLS(t *testing.T) {
+	c, _, _ := loaded(t, certtest.New(t).Loopback(time.Time{}), Files{})
+	ours, theirs := net.Pipe()
+	defer func() { require.NoError(t, theirs.Close()) }()
+	conn, info, err := Credentials(c, slog.New(slog.DiscardHandler)).Clone().ServerHandshake(ours)
+	require.NoError(t, err)
+	require.Equal(t, ours, conn)
+	require.Equal(t, "insecure", info.AuthType())
+	require.NoError(t, ours.Close())
+}
