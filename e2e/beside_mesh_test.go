@@ -80,6 +80,9 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 	for i := range r.IntN(4) {
 		put("VirtualService", namespace(), fmt.Sprintf("v%d-%d", i, seed), nil, r.routes())
 	}
+	for i := range r.IntN(3) {
+		put("Sidecar", r.pick("shop", "shop", "istio-system"), fmt.Sprintf("e%d-%d", i, seed), nil, r.sidecar(mark))
+	}
 	temp := filepath.Join(t.TempDir(), "mesh.yaml")
 	require.NoError(t, os.WriteFile(temp, []byte(text.String()), 0o600))
 	require.NoError(t, os.Rename(temp, filepath.Join(dir, "mesh.yaml")))
@@ -87,6 +90,36 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 }
 
 var besideHosts = []string{"one.internal", "two.internal", "three.internal", "*.wild.internal"}
+
+// sidecar makes a Sidecar, which imports the mark.
+func (r *randomMesh) sidecar(mark string) *networking.Sidecar {
+	s := &networking.Sidecar{}
+	if r.seldom(2) {
+		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": r.pick("vm1", "two")}}
+	}
+	hosts := func() (all []string) {
+		for range 1 + r.IntN(2) {
+			all = append(all, r.pick("*/*", "./*", "shop/*", "other/*", "*/one.internal", "shop/two.internal", "*/*.wild.internal", "~/*"))
+		}
+		return all
+	}
+	if r.seldom(3) {
+		s.Egress = append(s.Egress, &networking.IstioEgressListener{
+			Port: &networking.SidecarPort{Number: 80, Protocol: r.pick(r.spoken[0]...), Name: "p"}, Hosts: hosts(),
+		})
+	}
+	if r.often(4) {
+		s.Egress = append(s.Egress, &networking.IstioEgressListener{Hosts: append(hosts(), "shop/"+mark)})
+	} else {
+		s.Egress = append(s.Egress, &networking.IstioEgressListener{
+			Port: &networking.SidecarPort{Number: 7777, Protocol: "TCP", Name: "mark"}, Hosts: []string{"shop/" + mark},
+		})
+	}
+	if r.seldom(3) {
+		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(r.IntN(2))} //nolint:gosec // there are two
+	}
+	return s
+}
 
 func (r *randomMesh) labels() map[string]string {
 	if r.seldom(4) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -152,32 +153,38 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 	dir := t.TempDir()
 	tr := fixture.StartTributary(t, fixture.Files("files", dir).With("guard", "off"))
 	seeds := 20
+	if n, err := strconv.Atoi(os.Getenv("BESIDE_SEEDS")); err == nil {
+		seeds = n
+	}
 	if os.Getenv("E2E_NIGHTLY") != "" {
 		seeds = 300
 	}
 	for seed := range seeds {
 		mark := newRandomMesh(seed).write(t, dir, seed)
-		istiod := fixture.NewIstiod(t, "xds://"+tr.XDS) // a fresh one: not all that an old one tells is of what it has now
-		for _, interception := range []string{"NONE", "REDIRECT"} {
-			node := besideNode(t, interception)
-			marked := func(addr string) (i *fixture.Inventory) {
-				fixture.WaitFor(t, 20*time.Second, func() error {
-					i = fixture.TakeInventory(t, addr, node)
-					for name := range i.Clusters {
-						if strings.HasPrefix(name, "outbound|7777||mark-") && name != "outbound|7777||"+mark {
-							return fmt.Errorf("%s is still there", name)
-						}
+		marked := func(addr string, node *core.Node) *fixture.Inventory {
+			fixture.WaitFor(t, 20*time.Second, func() error {
+				clusters := fixture.TakeClusters(t, addr, node)
+				for name := range clusters {
+					if strings.HasPrefix(name, "outbound|7777||mark-") && name != "outbound|7777||"+mark {
+						return fmt.Errorf("%s is still there", name)
 					}
-					if i.Clusters["outbound|7777||"+mark] == nil {
-						return fmt.Errorf("%s is not there", mark)
-					}
-					return nil
-				})
-				return i
-			}
-			istiod.AwaitSynced(t)
-			theirs := marked(istiod.GRPC)
-			for _, line := range compare(t, theirs, marked(tr.XDS)) {
+				}
+				if clusters["outbound|7777||"+mark] == nil {
+					return fmt.Errorf("%s is not there", mark)
+				}
+				return nil
+			})
+			return fixture.TakeInventory(t, addr, node)
+		}
+		modes := []string{"NONE", "REDIRECT"}
+		var ours []*fixture.Inventory
+		for _, interception := range modes {
+			ours = append(ours, marked(tr.XDS, besideNode(t, interception)))
+		}
+		istiod := fixture.NewIstiod(t, "xds://"+tr.XDS) // a fresh one, which never had another mesh: not all that an old one tells is of what it has now
+		istiod.AwaitSynced(t)
+		for i, interception := range modes {
+			for _, line := range compare(t, marked(istiod.GRPC, besideNode(t, interception)), ours[i]) {
 				t.Errorf("seed %d, %s: %s", seed, interception, line)
 			}
 		}

@@ -125,7 +125,7 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	c.units.forget(touched)
 	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {
-		maps.Copy(s.stale, touched)
+		s.follow(c.mesh, touched)
 	}
 	return slices.Collect(maps.Keys(c.following))
 }
@@ -136,12 +136,12 @@ func (c *Catalog) catchUp(s *scope) {
 	defer s.catching.Unlock()
 	translated := make(map[string]*told)
 	for {
-		more, synced := c.translateSome(s, translated)
+		more, restricted, synced := c.translateSome(s, translated)
 		if more {
 			continue
 		}
-		if len(translated) > 0 {
-			s.update(translated)
+		if len(translated) > 0 || restricted != s.closed {
+			s.update(translated, restricted)
 		}
 		if synced {
 			s.markSynced()
@@ -151,24 +151,24 @@ func (c *Catalog) catchUp(s *scope) {
 }
 
 // translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, whether
-// what is said is complete.
-func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more, synced bool) {
+// clients are restricted to what they know, and what is said is complete.
+func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more, restricted, synced bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := 0
 	for host := range s.stale {
 		if n++; n > hostsAtATime {
-			return true, false
+			return true, false, false
 		}
-		translated[host] = c.translate(host, s.profile)
+		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
-	return false, c.synced
+	return false, s.restricted, c.synced
 }
 
 // translate returns what clients of a profile are told of a host, or nil; c.mu is held.
-func (c *Catalog) translate(host string, p profile) *told {
-	v := c.mesh.view(host, p)
+func (c *Catalog) translate(host string, p profile, only *sidecarRule) *told {
+	v := c.mesh.view(host, p, only)
 	if v == nil {
 		return nil
 	}
@@ -195,7 +195,8 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 func (c *Catalog) newScope(p profile) *scope {
 	s := newScope(p, c.opts.Debounce)
 	c.mu.Lock()
-	s.stale = c.mesh.allHosts()
+	s.stale = make(map[string]struct{})
+	s.follow(c.mesh, c.mesh.allHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
 	c.catchUp(s)

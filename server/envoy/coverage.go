@@ -93,6 +93,21 @@ var declared = map[protoreflect.FullName]declaration{
 		translated:  "destinationSubnets port sourceLabels gateways sourceNamespace",
 		unsupported: map[string]string{"sourceSubnet": "connections from everywhere match"},
 	},
+	"istio.networking.v1alpha3.Sidecar": {
+		translated: "workloadSelector egress outboundTrafficPolicy",
+		unsupported: map[string]string{
+			"ingress": "connections to the workload are not intercepted", "inboundConnectionPool": "connections to the workload are not intercepted",
+		},
+	},
+	"istio.networking.v1alpha3.IstioEgressListener": {
+		translated: "port bind hosts", unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
+	},
+	"istio.networking.v1alpha3.SidecarPort": {
+		translated: "number protocol", meaningless: map[string]string{"name": "it is for people", "targetPort": "Istio does not heed it either"},
+	},
+	"istio.networking.v1alpha3.OutboundTrafficPolicy": {
+		translated: "mode", unsupported: map[string]string{"egressProxy": "what is not known is not sent through a proxy"},
+	},
 	"istio.networking.v1alpha3.Gateway": {translated: "servers selector"},
 	"istio.networking.v1alpha3.Server": {
 		translated: "port bind hosts tls", meaningless: map[string]string{"name": "it is for people"},
@@ -159,6 +174,13 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			if h.GetDelegate() != nil && len(m.GetHosts()) == 0 {
 				found(fmt.Sprintf("%s.http[%d].delegate", at, i), "what is delegated is not delegated any further: the route is left out")
 			}
+		}
+	case *networking.IstioEgressListener:
+		if m.GetBind() != "" && !isAddress(m.GetBind()) {
+			found(at+".bind", "listeners have addresses only")
+		}
+		if strings.EqualFold(m.GetPort().GetProtocol(), httpProxy) {
+			found(at+".port.protocol", "there is no proxy for all hosts: the port is one of services")
 		}
 	case *networking.Server:
 		if kind, why := kindOf(m); kind == serverUnknown {

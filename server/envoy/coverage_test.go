@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/envoy.md")
 
-var translatedKinds = []proto.Message{&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}}
+var translatedKinds = []proto.Message{&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}, &networking.Sidecar{}}
 
 // Each field of each message that can be part of a translated kind is declared, once, and nothing else is.
 func TestEveryFieldIsDeclared(t *testing.T) {

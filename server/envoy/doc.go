@@ -11,7 +11,7 @@
 //	                               they share
 //
 // What objects say, by host: mesh.go keeps the objects, decoded, and knows of which hosts a changed one speaks; rules.go does so for
-// those that are rules for hosts, and gateway.go for Gateways. view.go says what a host is to the clients of a profile: service.go the
+// those that are rules for hosts, gateway.go for Gateways, and sidecar.go for Sidecars. view.go says what a host is to the clients of a profile: service.go the
 // service, policy.go what DestinationRules say of it, delegate.go what VirtualServices delegate, and seniority.go which of several comes
 // first.
 //

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
@@ -22,7 +24,22 @@ func WithoutEffect(r *resource.Resource) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
+	if config, ok := spec.(*meshv1alpha1.MeshConfig); ok {
+		return ofConfig(config)
+	}
 	return without(spec)
+}
+
+// ofConfig returns which fields of a MeshConfig have no effect although they are set.
+func ofConfig(config *meshv1alpha1.MeshConfig) (fields []string) {
+	config.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if f.JSONName() != "outboundTrafficPolicy" {
+			fields = append(fields, "spec."+f.JSONName()+" has no effect on Envoys: of a MeshConfig, outboundTrafficPolicy has")
+		}
+		return true
+	})
+	slices.Sort(fields)
+	return fields
 }
 
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields that nobody is

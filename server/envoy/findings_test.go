@@ -14,26 +14,30 @@ import (
 	"tributary/server/xds"
 )
 
-// badMesh returns what testdata/bad.yaml has, valid or not.
-func badMesh(t *testing.T) *memstore.Table {
+// meshOf returns what a file of testdata has, valid or not.
+func meshOf(t *testing.T, file string) *memstore.Table {
 	t.Helper()
-	text, err := os.ReadFile("testdata/bad.yaml")
+	text, err := os.ReadFile("testdata/" + file)
 	require.NoError(t, err)
-	var objects []*resource.Resource
-	for _, d := range resource.Decode("bad.yaml", text, resource.Options{}) {
+	table := new(memstore.Table)
+	table.Apply(decoded(t, string(text)), nil)
+	return table
+}
+
+func decoded(t *testing.T, text string) (objects []*resource.Resource) {
+	t.Helper()
+	for _, d := range resource.Decode("test.yaml", []byte(text), resource.Options{}) {
 		require.Empty(t, d.Errors)
 		if d.Resource != nil {
 			objects = append(objects, d.Resource)
 		}
 	}
-	table := new(memstore.Table)
-	table.Apply(objects, nil)
-	return table
+	return objects
 }
 
 // Whatever an object asks for that is not there, or that another one has, is told of it, and the rest goes on.
 func TestFindings(t *testing.T) {
-	table := badMesh(t)
+	table := meshOf(t, "bad.yaml")
 	told, err := Findings(table)
 	require.NoError(t, err)
 	var b strings.Builder
@@ -53,7 +57,7 @@ func TestFindings(t *testing.T) {
 
 // What is found is of what is said now, and of the clients that there are.
 func TestFindingsFollow(t *testing.T) {
-	table := badMesh(t)
+	table := meshOf(t, "bad.yaml")
 	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	database := table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "database"})

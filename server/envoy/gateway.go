@@ -228,7 +228,7 @@ func (m *mesh) onGateways(host string, p profile) *view {
 	}
 	add := func(r *rule[*networking.VirtualService]) {
 		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) }) {
-			v.bound = append(v.bound, m.describe(&from, v, r, p))
+			v.bound = append(v.bound, m.describe(&from, v, r, p, nil))
 		}
 	}
 	if host == gatewayUnit {
@@ -239,7 +239,7 @@ func (m *mesh) onGateways(host string, p profile) *view {
 		for _, r := range append(slices.Clone(m.virtuals.exact[host]), m.virtuals.wild[host]...) {
 			add(r)
 		}
-		v.service = m.service(host, p.namespace)
+		v.service = m.service(host, p, nil)
 		m.describeService(&from, v, p)
 	}
 	if v.service == nil && len(v.bound) == 0 && host != gatewayUnit {

@@ -201,10 +201,10 @@ func (w way) tcpChains() (all []chain) {
 func (v *view) chains(p *port, client profile, found *findings) (all []chain) {
 	cluster := clusterName(p.number, "", v.service.host)
 	otherwise := chain{place: p.place(), stats: cluster, to: []share{{cluster, 1}}, conduct: conductOf(v.policy.on(p.number, nil))}
-	w := way{view: v, rule: v.virtual, client: client, port: p.number, found: found}
+	w := way{view: v, rule: v.rules[p.part], client: client, port: p.number, found: found}
 	switch {
-	case p.protocol == protocolTLS:
-		if v.virtual != nil {
+	case p.spoken == protocolTLS:
+		if w.rule != nil {
 			all = w.tlsChains()
 		}
 		if len(all) == 0 {
@@ -213,9 +213,9 @@ func (v *view) chains(p *port, client profile, found *findings) (all []chain) {
 			}
 			all = []chain{otherwise}
 		}
-	case p.protocol.http():
+	case p.spoken.http():
 	default:
-		if v.virtual != nil {
+		if w.rule != nil {
 			all = w.tcpChains()
 		}
 		if !slices.ContainsFunc(all, func(c chain) bool { return len(c.subnets) == 0 }) {

@@ -26,12 +26,13 @@ type binding struct {
 // claim is a service's wish to be served at a binding.
 type claim struct {
 	place    place // of the port
+	late     bool  // it takes what others leave
 	protocol protocol
 	chains   []chain // but of HTTP, which routes tell apart
 }
 
 func (c claim) equal(o claim) bool {
-	return c.place == o.place && c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
+	return c.place == o.place && c.late == o.late && c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
 }
 
 const (
@@ -45,14 +46,16 @@ const (
 // told apart by host. Without interception all listeners are on the loopback interface; with it those of other protocols
 // have the addresses of the service, if it has some.
 func (v *view) claims(p *port, client profile, found *findings) map[binding]claim {
-	s, c := v.service, claim{place: p.place(), protocol: p.protocol, chains: v.chains(p, client, found)}
+	s, c := v.service, claim{place: p.place(), late: p.late, protocol: p.spoken, chains: v.chains(p, client, found)}
 	if c.protocol == protocolTLS && !slices.ContainsFunc(c.chains, func(c chain) bool { return len(c.servers) > 0 }) {
 		c.protocol = protocolTCP
 	}
 	switch {
+	case p.bind != "":
+		return map[binding]claim{{p.bind, p.number}: c}
 	case !client.captures:
 		return map[binding]claim{{localhost, p.number}: c}
-	case p.protocol.http():
+	case p.spoken.http():
 		return map[binding]claim{{wildcard, p.number}: c}
 	}
 	at := make(map[binding]claim)
@@ -69,7 +72,7 @@ func (v *view) claims(p *port, client profile, found *findings) map[binding]clai
 
 // listener returns the listener of a binding for those who claim it, the oldest first, and what cannot be served of their claims. The
 // oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or one service's TCP.
-func (b binding) listener(claims claimants, captures bool) (l *listenerv3.Listener, found findings) {
+func (b binding) listener(claims claimants, captures, restricted bool) (l *listenerv3.Listener, found findings) {
 	l = &listenerv3.Listener{
 		Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
@@ -78,14 +81,16 @@ func (b binding) listener(claims claimants, captures bool) (l *listenerv3.Listen
 		l.BindToPort = wrapperspb.Bool(false)
 	}
 	first := claims[0].claim.protocol
-	same := func(c claim) bool { return c.protocol == first || c.protocol.http() && first.http() }
+	same := func(c claim) bool {
+		return c.late == claims[0].claim.late && (c.protocol == first || c.protocol.http() && first.http())
+	}
 	switch {
 	case first.http():
 		l.FilterChains = []*listenerv3.FilterChain{b.httpChain(captures)}
 		if captures { // what is not HTTP goes on
 			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
 			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
-			l.DefaultFilterChain = passOn()
+			l.DefaultFilterChain = passOn(restricted)
 		}
 	case first == protocolTLS:
 		used := make(matching)
@@ -96,7 +101,7 @@ func (b binding) listener(claims claimants, captures bool) (l *listenerv3.Listen
 		}
 		l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 		if captures {
-			l.DefaultFilterChain = passOn()
+			l.DefaultFilterChain = passOn(restricted)
 		}
 	default:
 		l.FilterChains = filterChains(claims[0].claim.chains, make(matching), &found)
@@ -126,9 +131,17 @@ func tcpProxy(cluster string) *listenerv3.Filter {
 	return chain{stats: cluster, to: []share{{cluster, 1}}}.proxy()
 }
 
-// passOn sends on what nobody claims.
-func passOn() *listenerv3.FilterChain {
-	return &listenerv3.FilterChain{Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: []*listenerv3.Filter{tcpProxy(passthrough)}}
+// passOn sends on what nobody claims, or, if clients are restricted to what they know, nowhere.
+func passOn(restricted bool) *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: []*listenerv3.Filter{tcpProxy(otherwise(restricted))}}
+}
+
+// otherwise is the cluster of what nobody claims.
+func otherwise(restricted bool) string {
+	if restricted {
+		return blackHole
+	}
+	return passthrough
 }
 
 func (b binding) httpChain(captures bool) *listenerv3.FilterChain {
@@ -167,7 +180,7 @@ func httpManager(stats, routes string) *hcmv3.HttpConnectionManager {
 
 // virtualOutbound is the listener that redirected connections come to: it hands them to that of the address that they were meant for, or passes
 // them on.
-func virtualOutbound() *listenerv3.Listener {
+func virtualOutbound(restricted bool) *listenerv3.Listener {
 	const name = "virtualOutbound"
 	return &listenerv3.Listener{
 		Name: name, Address: socket(wildcard, outboundPort), UseOriginalDst: wrapperspb.Bool(true), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
@@ -178,7 +191,7 @@ func virtualOutbound() *listenerv3.Listener {
 				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(outboundPort)},
 				Filters:          []*listenerv3.Filter{tcpProxy(blackHole)},
 			},
-			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(passthrough)}},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(otherwise(restricted))}},
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
@@ -19,6 +20,8 @@ type mesh struct {
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
 
 	gateways map[resource.Key]*gateway
+	sidecars map[resource.Key]*sidecarRule
+	configs  map[resource.Key]*meshConfig
 	policies *rules[*networking.DestinationRule]
 	virtuals *rules[*networking.VirtualService]
 }
@@ -49,7 +52,7 @@ type workload struct {
 func newMesh() *mesh {
 	return &mesh{
 		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry),
-		gateways: make(map[resource.Key]*gateway),
+		gateways: make(map[resource.Key]*gateway), sidecars: make(map[resource.Key]*sidecarRule), configs: make(map[resource.Key]*meshConfig),
 		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](),
 	}
 }
@@ -70,17 +73,37 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		spec, err := specOf[*networking.Gateway](r)
 		m.setGateway(key, r, spec, touched)
 		return err
+	case resource.Sidecar:
+		spec, err := specOf[*networking.Sidecar](r)
+		m.setSidecar(key, r, spec)
+		return err
+	case resource.MeshConfig:
+		spec, err := specOf[*meshv1alpha1.MeshConfig](r)
+		m.setConfig(key, r, spec)
+		return err
 	case resource.DestinationRule:
 		spec, err := specOf[*networking.DestinationRule](r)
 		m.touch(m.policies.set(key, destinationRule(r, spec)), touched)
 		return err
 	case resource.VirtualService:
 		spec, err := specOf[*networking.VirtualService](r)
+		m.touchTargets(key, touched)
 		m.touch(m.virtuals.set(key, virtualService(r, spec)), touched)
+		m.touchTargets(key, touched)
 		touched[delegatePrefix+key.FullName()] = struct{}{}
 		return err
 	}
 	return nil
+}
+
+// touchTargets adds the hosts to which a VirtualService leads: with a Sidecar, it may be for its sake that clients know of them.
+func (m *mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
+	if r := m.virtuals.byKey[key]; r != nil && len(m.sidecars) > 0 {
+		m.touch(r.leadsTo, touched)
+		for _, d := range m.delegates(r) {
+			m.touch(d.leadsTo, touched)
+		}
+	}
 }
 
 // touch adds hosts, and those that they stand for if they are wildcards, to touched.
@@ -280,7 +303,7 @@ func (m *mesh) differing(snap memstore.Snapshot) []resource.Key {
 }
 
 // kinds are those that a mesh consists of.
-var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway}
+var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig}
 
 // versions returns the version of each object.
 func (m *mesh) versions() map[resource.Key]string {
@@ -295,6 +318,12 @@ func (m *mesh) versions() map[resource.Key]string {
 	}
 	for key, g := range m.gateways {
 		all[key] = g.version
+	}
+	for key, s := range m.sidecars {
+		all[key] = s.version
+	}
+	for key, c := range m.configs {
+		all[key] = c.version
 	}
 	for key, r := range m.policies.byKey {
 		all[key] = r.version

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bytes"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -55,8 +56,8 @@ const (
 // virtualHost returns what the service has among the routes of a port.
 func (v *view) virtualHost(p *port, client profile, found *findings) *virtualHost {
 	host := &routev3.VirtualHost{Name: hostPort(v.host, p.number), IncludeRequestAttemptCount: true}
-	if v.virtual != nil {
-		host.Routes = way{view: v, rule: v.virtual, client: client, port: p.number, found: found}.routes()
+	if r := v.rules[p.part]; r != nil {
+		host.Routes = way{view: v, rule: r, client: client, port: p.number, found: found}.routes()
 	}
 	if host.GetRoutes() == nil {
 		host.Routes = []*routev3.Route{v.defaultRoute(p)}
@@ -70,10 +71,10 @@ const unregisteredPort = 80
 // unregistered returns the routes of a host that is no service, or nil.
 func (v *view) unregistered(client profile, found *findings) *virtualHost {
 	host := &routev3.VirtualHost{Name: hostPort(v.host, unregisteredPort), IncludeRequestAttemptCount: true}
-	if host.Routes = (way{view: v, rule: v.virtual, client: client, port: unregisteredPort, found: found}).routes(); host.GetRoutes() == nil {
+	if host.Routes = (way{view: v, rule: v.own, client: client, port: unregisteredPort, found: found}).routes(); host.GetRoutes() == nil {
 		return nil
 	}
-	return newVirtualHost(place{v.virtual.key, "spec.hosts"}, []string{inURL(v.host)}, host)
+	return newVirtualHost(place{v.own.key, "spec.hosts"}, []string{inURL(v.host)}, host)
 }
 
 // domains returns the names under which the service is asked for: with a dot at the end too, as some resolvers complete it. Envoys compare them
@@ -153,8 +154,11 @@ func routesHead(name string, role role) *routev3.RouteConfiguration {
 	return r
 }
 
-// anyOther is the virtual host of whatever no service has: it goes where it was meant to go.
-func anyOther() *virtualHost {
+// anyOther is the virtual host of whatever no service has: it goes where it was meant to go, or, if clients are restricted to what they know, nowhere.
+func anyOther(restricted bool) *virtualHost {
+	if restricted {
+		return blocked()
+	}
 	const name = "allow_any"
 	route := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: passthrough}}
 	limit(route, nil)
@@ -164,6 +168,18 @@ func anyOther() *virtualHost {
 			Name:   name,
 			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 			Action: &routev3.Route_Route{Route: route},
+		}},
+	})
+}
+
+func blocked() *virtualHost {
+	const name = "block_all"
+	return newVirtualHost(place{}, []string{"*"}, &routev3.VirtualHost{
+		Name: name, IncludeRequestAttemptCount: true,
+		Routes: []*routev3.Route{{
+			Name:   name,
+			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadGateway}},
 		}},
 	})
 }

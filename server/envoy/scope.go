@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -15,13 +16,16 @@ type scope struct {
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
-	stale map[string]struct{}
+	stale      map[string]struct{}
+	only       *sidecarRule // by which it has them
+	restricted bool         // to what it knows
 
 	catching sync.Mutex               // held while it is brought up to date, which guards what follows
 	told     map[string]*told         // by host
 	shared   map[string]*sharedRoutes // by the name of the routes
 	bindings map[binding]*claimants
 	needs    map[string]int // how many hosts need a secret
+	closed   bool           // it was told that it is restricted
 
 	notes notebook // safe for concurrent use
 }
@@ -44,7 +48,7 @@ func newScope(p profile, debounce xds.Debounce) *scope {
 		put(first, s.clusters, entryOf(c))
 	}
 	if p.captures {
-		put(first, s.listeners, entryOf(virtualOutbound()))
+		put(first, s.listeners, entryOf(virtualOutbound(false)))
 	}
 	s.group.Apply(first)
 	return s
@@ -130,11 +134,24 @@ func (s *scope) markSynced() {
 	}
 }
 
+// follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be otherwise.
+func (s *scope) follow(m *mesh, touched map[string]struct{}) {
+	if only := m.sidecarFor(s.profile); only != s.only {
+		s.only = only
+		maps.Copy(s.stale, m.allHosts())
+	}
+	s.restricted = m.restricts(s.only)
+	maps.Copy(s.stale, touched)
+}
+
 // update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit.
-func (s *scope) update(translated map[string]*told) {
+func (s *scope) update(translated map[string]*told, restricted bool) {
 	c := &change{scope: s, commits: make(map[*xds.Collection]*xds.Commit), routes: make(map[string]bool), bindings: make(map[binding]bool)}
 	for host, t := range translated {
 		c.replace(host, t)
+	}
+	if restricted != s.closed {
+		c.restrict(restricted)
 	}
 	c.share()
 	s.group.Apply(c.commits)
@@ -182,7 +199,7 @@ func (c *change) replace(host string, t *told) {
 	for b := range old.claims {
 		if now, still := t.claims[b]; !still || old.compare(t.seniority) != 0 || !now.equal(old.claims[b]) {
 			c.bindings[b] = true
-			c.scope.bindings[b].remove(old.seniority, host)
+			c.scope.bindings[b].remove(old.rankOf(old.claims[b]), host)
 		}
 	}
 	for b, now := range t.claims {
@@ -193,7 +210,7 @@ func (c *change) replace(host string, t *told) {
 		if c.scope.bindings[b] == nil {
 			c.scope.bindings[b] = new(claimants)
 		}
-		c.scope.bindings[b].set(t.seniority, host, now)
+		c.scope.bindings[b].set(t.rankOf(now), host, now)
 	}
 }
 
@@ -239,6 +256,20 @@ func (c *change) host(route, host string, v *virtualHost) {
 	c.routes[route] = true
 }
 
+// restrict has clients reach nothing but what they know, or else anything.
+func (c *change) restrict(restricted bool) {
+	c.closed = restricted
+	for route := range c.shared {
+		c.routes[route] = true
+	}
+	for b := range c.scope.bindings {
+		c.bindings[b] = true
+	}
+	if c.profile.captures {
+		put(c.commits, c.listeners, entryOf(virtualOutbound(restricted)))
+	}
+}
+
 // share puts together what hosts share.
 func (c *change) share() {
 	for route := range c.routes {
@@ -249,7 +280,7 @@ func (c *change) share() {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
-		body, found := r.encode(route, c.profile.role)
+		body, found := r.encode(route, c.profile.role, c.closed)
 		c.notes.set("routes "+route, found.sorted())
 		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, body))
 	}
@@ -261,7 +292,7 @@ func (c *change) share() {
 			c.notes.set("listener "+listenerName(b.address, b.port), nil)
 			continue
 		}
-		l, found := b.listener(claimants, c.profile.captures)
+		l, found := b.listener(claimants, c.profile.captures, c.closed)
 		c.notes.set("listener "+l.GetName(), found.sorted())
 		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
 			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one

@@ -36,6 +36,12 @@ type port struct {
 
 	entry *entry // that has it
 	index int    // there
+
+	unreached bool     // by a listener: clients know it because routes lead there
+	late      bool     // it has what others leave of the port
+	part      int      // of the clients' Sidecar, by which they reach it
+	spoken    protocol // by listeners, where the clients' Sidecar may say otherwise
+	bind      string   // where listeners are, if it says so
 }
 
 func (p *port) place() place { return place{p.entry.key, fmt.Sprintf("spec.ports[%d]", p.index)} }
@@ -59,12 +65,21 @@ func (e *endpoint) place() place {
 
 // service returns what host is to the clients of namespace, or nil. As with istiod, the namespace's own entries come
 // first, then those of the namespace with the oldest one; ports that an older entry has are not those of a younger one.
-func (m *mesh) service(host, namespace string) *service {
+//
+// With a Sidecar, it is what that imports; else what routes lead to that it imports, of the namespace's own or the first by name.
+func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
+	namespace := p.namespace
 	var visible []*entry
 	for _, e := range m.hosts[host] {
-		if e.visibleTo(namespace) {
+		if e.visibleTo(namespace) && only.imports(host, e.key.Namespace, namespace) {
 			visible = append(visible, e)
 		}
+	}
+	var ledTo map[uint32]bool // ports, or all if it is nil
+	inferred := false
+	if len(visible) == 0 && only != nil && len(m.hosts[host]) > 0 {
+		ledTo, inferred = m.leads(host, p, only)
+		visible = m.firstOf(host, namespace, inferred)
 	}
 	if len(visible) == 0 {
 		return nil
@@ -93,8 +108,36 @@ func (m *mesh) service(host, namespace string) *service {
 		}
 		s.add(e)
 	}
+	s.ports = slices.DeleteFunc(s.ports, func(p port) bool { return inferred && ledTo != nil && !ledTo[p.number] })
+	for i := range s.ports {
+		p := &s.ports[i]
+		if !only.hears(host, of, namespace, p) && !inferred {
+			p.number = 0
+		}
+		if only != nil {
+			fmt.Fprint(&from, p.number, p.unreached, p.late, p.part, p.spoken, p.bind, "\x00")
+		}
+	}
+	s.ports = slices.DeleteFunc(s.ports, func(p port) bool { return p.number == 0 })
 	s.from = from.String()
 	return s
+}
+
+// firstOf returns the entries of a host that are visible to a namespace, of itself or else of the first one by name; none if there are not to be any.
+func (m *mesh) firstOf(host, namespace string, some bool) (first []*entry) {
+	if !some {
+		return nil
+	}
+	for _, e := range m.hosts[host] {
+		switch of := e.key.Namespace; {
+		case !e.visibleTo(namespace):
+		case len(first) > 0 && of == first[0].key.Namespace:
+			first = append(first, e)
+		case len(first) == 0, of == namespace, first[0].key.Namespace != namespace && of < first[0].key.Namespace:
+			first = []*entry{e}
+		}
+	}
+	return first
 }
 
 // add adds the ports of e that the service does not have.
@@ -112,7 +155,7 @@ func (s *service) add(e *entry) {
 			}
 		}
 		s.ports = append(s.ports, port{
-			number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, endpoints: endpoints, entry: e, index: i,
+			number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, spoken: protocol, endpoints: endpoints, entry: e, index: i,
 		})
 	}
 }

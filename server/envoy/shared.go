@@ -43,7 +43,7 @@ func (r *sharedRoutes) set(host string, v *virtualHost) {
 
 // encode returns the encoded RouteConfiguration, and which domains hosts do not have there. It is put together from what is encoded already. A
 // domain that several have is that of the first host in order of name.
-func (r *sharedRoutes) encode(name string, role role) (b []byte, found findings) {
+func (r *sharedRoutes) encode(name string, role role, restricted bool) (b []byte, found findings) {
 	b = mustMarshal(routesHead(name, role))
 	known := make(map[string]string, r.shared) // by whom
 	r.hosts.Scan(func(host string, v *virtualHost) bool {
@@ -68,7 +68,7 @@ func (r *sharedRoutes) encode(name string, role role) (b []byte, found findings)
 	if role != sidecar {
 		return b, found
 	}
-	return append(b, anyOther().encode(func(d string) bool { return r.domains[d] > 0 })...), found
+	return append(b, anyOther(restricted).encode(func(d string) bool { return r.domains[d] > 0 })...), found
 }
 
 // claimant is a host that claims a binding.

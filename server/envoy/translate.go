@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
@@ -31,6 +32,18 @@ type told struct {
 	findings findings       // in them
 }
 
+// rankOf is that of a claim of the host: what is late comes after all that is not.
+func (t *told) rankOf(c claim) seniority {
+	s := t.seniority
+	if c.late {
+		s.reach += lateReach
+	}
+	return s
+}
+
+// lateReach is more than any reach that is not late.
+const lateReach = 10
+
 // translate says what clients of a profile are told of a host. It is a pure function.
 func translate(v *view, client profile) *told {
 	t := &told{host: v.host, hosts: make(map[string]*virtualHost), claims: make(map[binding]claim), objects: v.objects, findings: slices.Clone(v.findings)}
@@ -43,13 +56,12 @@ func (t *told) add(v *view, client profile) {
 	if client.role == ingress {
 		t.addIngress(v, client)
 	}
-	if v.service == nil {
-		if client.role == ingress {
-			return
-		}
-		if host := v.unregistered(client, &t.findings); host != nil && client.role == sidecar {
+	if client.role == sidecar && v.own != nil {
+		if host := v.unregistered(client, &t.findings); host != nil {
 			t.hosts[routeName(unregisteredPort)] = host
 		}
+	}
+	if v.service == nil {
 		return
 	}
 	s := v.service
@@ -63,12 +75,18 @@ func (t *told) add(v *view, client profile) {
 				t.endpoints = append(t.endpoints, entryOf(p.assignment(xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.policy.on(p.number, subset)), &t.findings)))
 			}
 		}
+		if p.unreached {
+			continue
+		}
 		switch client.role {
 		case proxyless:
 			t.addProxyless(v, p, client)
 		case sidecar:
-			if p.protocol.http() {
-				t.hosts[routeName(p.number)] = v.virtualHost(p, client, &t.findings)
+			switch name := routeName(p.number); {
+			case p.spoken.http() && p.protocol.http() && !p.late:
+				t.hosts[name] = v.virtualHost(p, client, &t.findings)
+			case p.spoken.http() && t.hosts[name] == nil: // the listener may be there for it, and needs its routes
+				t.hosts[name] = newVirtualHost(place{}, nil, &routev3.VirtualHost{})
 			}
 			maps.Copy(t.claims, v.claims(p, client, &t.findings))
 		}

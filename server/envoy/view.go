@@ -16,8 +16,9 @@ type view struct {
 	host    string
 	service *service // nil for a host that only has routes
 	policy  policy
-	virtual *rule[*networking.VirtualService] // nil if none applies
-	targets map[string]target                 // to which the routes lead, by the name of the host
+	rules   map[int]*rule[*networking.VirtualService] // that apply, by part of the clients' Sidecar
+	own     *rule[*networking.VirtualService]         // that has routes of the host where no service has it; nil if there is none
+	targets map[string]target                         // to which the routes lead, by the name of the host
 
 	servers []server                            // of a gateway
 	bound   []*rule[*networking.VirtualService] // to these
@@ -34,22 +35,43 @@ type target struct {
 }
 
 // view returns what host is to the clients of a profile, or nil.
-func (m *mesh) view(host string, p profile) *view {
+func (m *mesh) view(host string, p profile, only *sidecarRule) *view {
 	if p.role == ingress {
 		return m.onGateways(host, p)
 	}
 	if isUnit(host) {
 		return nil
 	}
-	v := &view{host: host, service: m.service(host, p.namespace), targets: make(map[string]target)}
-	v.virtual = m.virtual(host, p.namespace, &v.findings)
-	if v.service == nil && (v.virtual == nil || !slices.Contains(v.virtual.hosts, host) || matchesSome(host, m.hosts)) {
+	v := &view{host: host, service: m.service(host, p, only), targets: make(map[string]target)}
+	v.rules = make(map[int]*rule[*networking.VirtualService])
+	for i, part := range only.parts() {
+		if r := m.virtual(host, p, part, &v.findings); r != nil {
+			v.rules[i] = r
+		}
+	}
+	if v.own = m.unregistered(v, p, only); v.own == nil && v.service == nil {
 		return nil
+	}
+	if only != nil {
+		v.objects = append(v.objects, only.key)
 	}
 	var from strings.Builder
 	m.describeService(&from, v, p)
-	if v.virtual != nil {
-		v.virtual = m.describe(&from, v, v.virtual, p)
+	whole := make(map[*rule[*networking.VirtualService]]*rule[*networking.VirtualService])
+	for i := range only.parts() {
+		r := v.rules[i]
+		if r == nil {
+			continue
+		}
+		if whole[r] == nil {
+			whole[r] = m.describe(&from, v, r, p, only)
+		}
+		v.rules[i] = whole[r]
+		fmt.Fprint(&from, "\x00", i, r.key)
+	}
+	if v.own != nil {
+		v.own = whole[v.own]
+		fmt.Fprint(&from, "\x00own", v.own.key)
 	}
 	v.close(&from)
 	return v
@@ -82,7 +104,7 @@ func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
 }
 
 // describe returns a VirtualService with what it delegates, and adds the services to which it leads, and of what all of that was made.
-func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile) *rule[*networking.VirtualService] {
+func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile, only *sidecarRule) *rule[*networking.VirtualService] {
 	from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
 	leadsTo := r.leadsTo
 	v.objects = append(v.objects, r.key)
@@ -93,7 +115,7 @@ func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.Virt
 	}
 	whole := m.whole(r, &v.findings)
 	for _, to := range leadsTo {
-		s := m.service(to, p.namespace)
+		s := m.service(to, p, only)
 		if s == nil {
 			continue
 		}
@@ -111,6 +133,38 @@ func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.Virt
 	return whole
 }
 
+// unregistered returns the VirtualService that has routes of the view's host where no service has it, or nil. The routes of a wildcard that stands for
+// services are with these.
+func (m *mesh) unregistered(v *view, p profile, only *sidecarRule) *rule[*networking.VirtualService] {
+	r := v.rules[only.part(unregisteredPort)]
+	if r == nil || !slices.Contains(r.hosts, v.host) {
+		return nil
+	}
+	if only == nil {
+		if v.service != nil || matchesSome(v.host, m.hosts) {
+			return nil
+		}
+		return r
+	}
+	if v.service.isReached(unregisteredPort) {
+		return nil
+	}
+	if !isWildcard(v.host) {
+		return r
+	}
+	for known := range m.hosts {
+		if matches(v.host, known) && m.service(known, p, only).isReached(unregisteredPort) {
+			return nil
+		}
+	}
+	return r
+}
+
+// isReached says whether clients reach a port of the service, if there is one, by the routes of the port.
+func (s *service) isReached(number uint32) bool {
+	return s != nil && slices.ContainsFunc(s.ports, func(p port) bool { return p.number == number && !p.unreached && !p.late })
+}
+
 // matchesSome says whether a wildcard stands for a host that there is: its routes are then with that.
 func matchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 	if !isWildcard(host) {
@@ -126,14 +180,15 @@ func matchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 
 // virtual returns the VirtualService that has the routes of a host to the clients in a namespace, or nil: the most senior one that names the
 // host, else that of the narrowest wildcard.
-func (m *mesh) virtual(host, namespace string, found *findings) (first *rule[*networking.VirtualService]) {
+func (m *mesh) virtual(host string, p profile, part *egress, found *findings) (first *rule[*networking.VirtualService]) {
+	namespace := p.namespace
 	var by string
 	var others []*rule[*networking.VirtualService]
 	for name, r := range m.virtuals.of(host) {
 		if first != nil && name != by {
 			break
 		}
-		if !visibleTo(r.exportTo, r.key.Namespace, namespace) || !forMesh(r.spec) {
+		if !visibleTo(r.exportTo, r.key.Namespace, namespace) || !forMesh(r.spec) || !part.routes(r, namespace) {
 			continue
 		}
 		if others, by = append(others, r), name; first == nil || r.seniority(namespace).compare(first.seniority(namespace)) < 0 {

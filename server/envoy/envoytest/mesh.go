@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
@@ -74,6 +75,10 @@ func (m *Mesh) key() resource.Key {
 		key.Kind = resource.VirtualService
 	case 6:
 		key.Kind = resource.Gateway
+	case 7:
+		if key.Kind = resource.Sidecar; m.one(3) {
+			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
+		}
 	}
 	return key
 }
@@ -91,6 +96,12 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 			spec = m.routes()
 		case resource.Gateway:
 			spec = m.gateway()
+		case resource.Sidecar:
+			spec = m.sidecar()
+		case resource.MeshConfig:
+			spec = &meshv1alpha1.MeshConfig{OutboundTrafficPolicy: &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{
+				Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(m.rand.IntN(2)), //nolint:gosec // there are two
+			}}
 		default:
 			spec = m.service()
 		}
@@ -265,6 +276,31 @@ func (m *Mesh) gateway() *networking.Gateway {
 		g.Servers = append(g.Servers, s)
 	}
 	return g
+}
+
+func (m *Mesh) sidecar() *networking.Sidecar {
+	s := &networking.Sidecar{}
+	if m.one(2) {
+		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
+	}
+	for _, port := range []uint32{80, 0} {
+		if m.one(2) {
+			continue
+		}
+		e := &networking.IstioEgressListener{Hosts: []string{m.pick("*/*", "./*", "shop/*", "*/one.internal", "*/*.wild.internal")}}
+		if port != 0 {
+			e.Port = &networking.SidecarPort{Number: port, Protocol: "HTTP", Name: "http"}
+			e.Bind = m.pick("", "", "127.0.0.2")
+		}
+		if m.one(2) {
+			e.Hosts = append(e.Hosts, m.pick("default/two.internal", "./three.internal", "other/*"))
+		}
+		s.Egress = append(s.Egress, e)
+	}
+	if m.one(3) {
+		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))} //nolint:gosec // there are two
+	}
+	return s
 }
 
 func (m *Mesh) route() *networking.HTTPRoute {

@@ -1,0 +1,219 @@
+package envoy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// sidecarRule is a Sidecar: what the clients that it selects want to know of, and what becomes of connections to anything else.
+type sidecarRule struct {
+	key     resource.Key
+	created time.Time
+	version string
+	spec    *networking.Sidecar
+	egress  []egress
+}
+
+// egress is a part of what clients want to know of.
+type egress struct {
+	port    uint32 // of services; 0 for all those that no part before names
+	speaks  string // the protocol of the listener, if it says so
+	bind    string // where listeners are, if it says so
+	imports []imported
+}
+
+// imported is a namespace and a host, each of which may be a wildcard. A namespace of "." is the client's own.
+type imported struct{ namespace, host string }
+
+func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *sidecarRule {
+	s := &sidecarRule{key: r.Key(), created: r.Created(), version: r.Version(), spec: spec}
+	for _, e := range spec.GetEgress() {
+		part := egress{port: e.GetPort().GetNumber(), bind: e.GetBind()}
+		if part.speaks = e.GetPort().GetProtocol(); strings.EqualFold(part.speaks, httpProxy) {
+			part.speaks = ""
+		}
+		if !isAddress(part.bind) {
+			part.bind = ""
+		}
+		for _, h := range e.GetHosts() {
+			if namespace, host, ok := strings.Cut(strings.ToLower(h), "/"); ok {
+				part.imports = append(part.imports, imported{namespace, host})
+			}
+		}
+		s.egress = append(s.egress, part)
+	}
+	if len(s.egress) == 0 {
+		s.egress = []egress{{imports: []imported{{"*", "*"}}}}
+	}
+	return s
+}
+
+const httpProxy = "HTTP_PROXY"
+
+// of says whether what is imported is of a namespace.
+func (i imported) of(namespace, client string) bool {
+	return i.namespace == "*" || i.namespace == namespace || i.namespace == "." && namespace == client
+}
+
+// service says whether a client in a namespace wants to know of the service that another namespace has under a host. Without a Sidecar, which is
+// nil, it wants all.
+func (e *egress) service(host, namespace, client string) bool {
+	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool { return i.of(namespace, client) && matches(i.host, host) })
+}
+
+// routes says whether a client wants the routes of a VirtualService: those of a host that is imported, or of a wildcard that stands for one.
+func (e *egress) routes(r *rule[*networking.VirtualService], client string) bool {
+	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool {
+		return i.of(r.key.Namespace, client) && slices.ContainsFunc(r.hosts, func(h string) bool { return matches(i.host, h) || matches(h, i.host) })
+	})
+}
+
+// parts are the parts of what clients want to know of; without a Sidecar there is one, for all.
+func (s *sidecarRule) parts() []*egress {
+	if s == nil {
+		return []*egress{nil}
+	}
+	all := make([]*egress, len(s.egress))
+	for i := range s.egress {
+		all[i] = &s.egress[i]
+	}
+	return all
+}
+
+// part is the index of the part that says what is there on a port: the first one that names it, else the one for all ports, or -1.
+func (s *sidecarRule) part(port uint32) int {
+	return slices.IndexFunc(s.parts(), func(e *egress) bool { return e == nil || e.port == 0 || e.port == port })
+}
+
+// imports says whether clients want to know of a service of theirs or another namespace.
+func (s *sidecarRule) imports(host, namespace, client string) bool {
+	return slices.ContainsFunc(s.parts(), func(e *egress) bool { return e.service(host, namespace, client) })
+}
+
+// hears notes how clients reach a port of a service by a listener, if they do, and says whether they want to know of the port at all. What the part that names
+// the port does not import, the one for all ports may; it has what is left of the port.
+func (s *sidecarRule) hears(host, namespace, client string, p *port) (known bool) {
+	if s == nil {
+		return true
+	}
+	for _, e := range s.egress {
+		known = known || (e.port == 0 || e.port == p.number) && e.service(host, namespace, client)
+	}
+	p.part = s.part(p.number)
+	if p.part >= 0 && !s.egress[p.part].service(host, namespace, client) {
+		p.late = true
+		p.part = slices.IndexFunc(s.egress, func(e egress) bool { return e.port == 0 && e.service(host, namespace, client) })
+	}
+	if p.unreached = p.part < 0; p.unreached {
+		return known
+	}
+	by := &s.egress[p.part]
+	p.bind = by.bind
+	if spoken, ok := protocolOf(by.speaks); ok && by.speaks != "" {
+		p.spoken = spoken
+	}
+	return known
+}
+
+// sidecarFor returns the Sidecar of clients of a profile, or nil: the oldest one in their namespace that selects them by labels, else the oldest there
+// that is for all, else the oldest for all in the root namespace.
+func (m *mesh) sidecarFor(p profile) (first *sidecarRule) {
+	if p.role == ingress || len(m.sidecars) == 0 {
+		return nil
+	}
+	labels := p.labelMap()
+	rank := func(s *sidecarRule) int {
+		switch {
+		case s.key.Namespace == rootNamespace && p.namespace != rootNamespace:
+			return 3
+		case s.spec.GetWorkloadSelector() == nil:
+			return 2
+		}
+		return 1
+	}
+	for _, s := range m.sidecars {
+		r := rank(s)
+		switch {
+		case s.key.Namespace != p.namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
+		case !selectsLabels(s.spec.GetWorkloadSelector().GetLabels(), labels):
+		case first == nil || cmp.Or(cmp.Compare(r, rank(first)), s.created.Compare(first.created), olderName(s.key, first.key)) < 0:
+			first = s
+		}
+	}
+	return first
+}
+
+// restricts says whether clients with a Sidecar, if there is one, are to reach nothing but the services that they know.
+func (m *mesh) restricts(s *sidecarRule) bool {
+	if s != nil && s.spec.GetOutboundTrafficPolicy() != nil {
+		return s.spec.GetOutboundTrafficPolicy().GetMode() == networking.OutboundTrafficPolicy_REGISTRY_ONLY
+	}
+	var first *meshConfig
+	for _, c := range m.configs {
+		if first == nil || c.key.Name < first.key.Name {
+			first = c
+		}
+	}
+	return first != nil && first.spec.GetOutboundTrafficPolicy() != nil &&
+		first.spec.GetOutboundTrafficPolicy().GetMode() == meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
+}
+
+// meshConfig is a MeshConfig.
+type meshConfig struct {
+	key     resource.Key
+	version string
+	spec    *meshv1alpha1.MeshConfig
+}
+
+func (m *mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
+	delete(m.sidecars, key)
+	if spec != nil {
+		m.sidecars[key] = sidecarOf(r, spec)
+	}
+}
+
+func (m *mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig) {
+	delete(m.configs, key)
+	if spec != nil {
+		m.configs[key] = &meshConfig{key: key, version: r.Version(), spec: spec}
+	}
+}
+
+// leads says whether a VirtualService whose routes clients want leads to a host, and to which ports of it; to all if it says none.
+func (m *mesh) leads(host string, p profile, only *sidecarRule) (ports map[uint32]bool, leads bool) {
+	ports = make(map[uint32]bool)
+	add := func(root, r *rule[*networking.VirtualService]) {
+		if !visibleTo(root.exportTo, root.key.Namespace, p.namespace) || !forMesh(root.spec) ||
+			!slices.ContainsFunc(only.parts(), func(e *egress) bool { return e.routes(root, p.namespace) }) {
+			return
+		}
+		for d := range destinations(r.spec) {
+			if wholeName(d.GetHost(), r.key.Namespace) == host {
+				leads = true
+				ports[d.GetPort().GetNumber()] = true
+			}
+		}
+	}
+	for _, r := range m.virtuals.leads[host] {
+		if len(r.spec.GetHosts()) > 0 {
+			add(r, r)
+			continue
+		}
+		for _, root := range m.virtuals.leads[delegatePrefix+r.key.FullName()] {
+			if slices.Contains(m.delegates(root), r) {
+				add(root, r)
+			}
+		}
+	}
+	if ports[0] {
+		ports = nil
+	}
+	return ports, leads
+}

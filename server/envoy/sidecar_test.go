@@ -1,0 +1,91 @@
+package envoy
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// knownTo returns the services of which clusters are there, and what the routes of port 80 have.
+func knownTo(t *testing.T, c *Catalog, n *corev3.Node) (clusters, domains []string) {
+	t.Helper()
+	all := dump(t, c, n)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if cluster, ok := strings.CutPrefix(name, xds.ClusterURL+"/outbound|"); ok {
+			clusters = append(clusters, cluster)
+		}
+	}
+	routes, _ := all[xds.RouteURL+"/80"].(*routev3.RouteConfiguration)
+	for _, v := range routes.GetVirtualHosts() {
+		domains = append(domains, v.GetName())
+	}
+	return clusters, domains
+}
+
+// A Sidecar says what the clients that it selects know of, from the moment that it is there until it is gone.
+func TestSidecar(t *testing.T) {
+	table := meshOf(t, "sidecar.yaml")
+	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	since := table.Snapshot().Revision()
+	change := func(text string, gone ...resource.Key) {
+		t.Helper()
+		table.Apply(decoded(t, text), gone)
+		keys, snap, ok := table.Changes(since)
+		require.True(t, ok)
+		c.update(keys, snap, true, true)
+		since = snap.Revision()
+	}
+	knows := func(n *corev3.Node, clusters, domains string) {
+		t.Helper()
+		gotClusters, gotDomains := knownTo(t, c, n)
+		require.Equal(t, clusters, strings.Join(gotClusters, " "))
+		require.Equal(t, domains, strings.Join(gotDomains, " "))
+	}
+	all := "80||a.internal 80||b.internal 80||c.internal 81||a.internal"
+	shop, other := node("shop", "REDIRECT", ""), node("other", "", "")
+	knows(shop, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
+
+	const head = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: %, namespace: %}\nspec: "
+	sidecar := func(name, namespace, spec string) string {
+		return strings.Replace(strings.Replace(head, "%", name, 1), "%", namespace, 1) + spec + "\n"
+	}
+	change(sidecar("root", "istio-system", "{egress: [{hosts: [./*]}], outboundTrafficPolicy: {mode: REGISTRY_ONLY}}"))
+	knows(shop, "80||a.internal 80||c.internal 81||a.internal", "a.internal:80 block_all") // to c a route leads
+	knows(other, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
+
+	change(sidecar("all", "shop", "{egress: [{hosts: [other/b.internal]}]}"))
+	knows(shop, "80||b.internal", "b.internal:80 allow_any")
+	knows(other, "80||b.internal 80||c.internal", "b.internal:80 c.internal:80 block_all")
+
+	change(sidecar("some", "shop", "{workloadSelector: {labels: {app: one}}, egress: [{port: {number: 80, name: http, protocol: HTTP}, bind: 127.0.0.9, hosts: [shop/*]}, {hosts: [other/c.internal]}]}"))
+	knows(shop, "80||a.internal 80||c.internal", "a.internal:80 allow_any")
+	require.Contains(t, dump(t, c, shop), xds.ListenerURL+"/127.0.0.9_80")
+	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}\n")
+	knows(shop, "80||a.internal 80||c.internal", "a.internal:80 block_all")
+	var virtual *listenerv3.Listener
+	for _, m := range dump(t, c, shop) {
+		if l, ok := m.(*listenerv3.Listener); ok && l.GetName() == "virtualOutbound" {
+			virtual = l
+		}
+	}
+	require.True(t, proto.Equal(virtualOutbound(true), virtual))
+
+	in := func(name, namespace string) resource.Key {
+		return resource.Key{Kind: resource.Sidecar, Namespace: namespace, Name: name}
+	}
+	change("", in("some", "shop"), in("all", "shop"), in("root", "istio-system"), resource.Key{Kind: resource.MeshConfig, Name: "istio"})
+	knows(shop, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
+	knows(other, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
+}
