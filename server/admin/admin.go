@@ -129,7 +129,7 @@ func (s *Server) pages() []page {
 
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
-	return http.NewCrossOriginProtection().Handler(s.mux())
+	return ownHosts(http.NewCrossOriginProtection().Handler(s.mux()))
 }
 
 func (s *Server) mux() *http.ServeMux {
