@@ -20,7 +20,7 @@ import (
 )
 
 // TestDubboThroughEnvoy shows that calls of the dubbo protocol to a service's virtual address go through a real Envoy, which istiod tells of it, to the
-// providers that there are: one, two, the other one, none. Each has an address of its own, as istiod takes two ports of one address for one endpoint
+// providers that there are: one, two, the other one, none. A real consumer, in Java, and calls on connections of their own, which are spread. Each has an address of its own, as istiod takes two ports of one address for one endpoint
 // (docs/peers.md). The virtual addresses are loopback ones here, since nothing diverts connections to Envoy: a Sidecar has it listen there.
 func TestDubboThroughEnvoy(t *testing.T) {
 	t.Parallel()
@@ -72,10 +72,22 @@ spec:
 		})
 	}
 	answer("one")
+	consumer := fixture.StartDubboConsumer(t, "com.acme.greeter", vip, port)
+	consumes := func(app string) {
+		t.Helper()
+		consumer.WaitFor(t, 60*time.Second, func() error {
+			if said := consumer.Output(); !strings.HasSuffix(said[:strings.LastIndexByte(said, '\n')+1], "ANSWER hello bob from "+app+"\n") {
+				return fmt.Errorf("the consumer is not answered by %s: %s", app, said[max(0, len(said)-300):])
+			}
+			return nil
+		})
+	}
+	consumes("one")
 	two := provider("two", "127.0.0.3")
 	answer("one", "two")
 	one.Terminate(t, 20*time.Second)
 	answer("two")
+	consumes("two") // a consumer keeps its connection while it can
 	two.Terminate(t, 20*time.Second)
 	envoy.WaitFor(t, 60*time.Second, func() error {
 		if app, err := callGreeter(address); err == nil {
