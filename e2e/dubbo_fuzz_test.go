@@ -89,10 +89,10 @@ type fuzzProvider struct {
 	weight, started                     int
 	byInterface, byInstance, golang     bool
 	nodes                               []string
-	at                                  time.Time     // when it registered last
+	served                              time.Time     // when it was seen to be, after it registered last; zero if it was not
 	touched                             bool          // in this round, so that it may be away for a moment
-	lived                               time.Duration // for how long one process of tributary has lived since then, at most, when it was killed
-	forgotten                           bool          // tributary was killed in this round, and no process of it had lived for fuzzWritten since then
+	lived                               time.Duration // for how long one process of tributary that served it has lived since then, at most, when it was killed
+	forgotten                           bool          // tributary was killed in this round, and no process of it had served it for fuzzWritten
 }
 
 func (w *fuzzWorld) pick(of ...string) string { return of[w.rand.IntN(len(of))] }
@@ -115,7 +115,7 @@ func (w *fuzzWorld) add(t *testing.T) {
 func (w *fuzzWorld) register(t *testing.T, p *fuzzProvider) {
 	t.Helper()
 	w.made++
-	p.started, p.at, p.lived = w.made, time.Now(), 0
+	p.started, p.served, p.lived = w.made, time.Time{}, 0
 	old := p.nodes
 	p.nodes = nil
 	params := [][2]string{{"application", p.app}, {"interface", p.iface}, {"side", "provider"}, {"methods", "add,greet"}}
@@ -198,11 +198,13 @@ func (w *fuzzWorld) step(t *testing.T) {
 		w.log = append(w.log, "tributary is killed")
 		w.tributary.Kill()
 		for _, p := range w.providers {
-			since := p.at
+			since := p.served // which may be long after it registered, while our connection is cut
 			if w.born.After(since) {
 				since = w.born
 			}
-			p.lived = max(p.lived, time.Since(since))
+			if !p.served.IsZero() {
+				p.lived = max(p.lived, time.Since(since))
+			}
 			p.forgotten = p.lived < fuzzWritten
 		}
 		time.Sleep(time.Duration(w.rand.IntN(1000)) * time.Millisecond)
@@ -320,6 +322,11 @@ func (w *fuzzWorld) converge(t *testing.T, what string) {
 		}
 		return err
 	})
+	for _, p := range w.providers {
+		if p.served.IsZero() {
+			p.served = time.Now()
+		}
+	}
 }
 
 // alive returns the providers that live, none of which was touched yet.
@@ -392,10 +399,10 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 			// What tributary serves after it was killed and before it has read ZooKeeper is what it had written, and it writes
 			// 200 ms after a change. Killed again and again it may live for less.
 			if p.forgotten {
-				t.Logf("%s was not there at once after tributary was killed, of which no process had lived for more than %v since it registered", p.address, p.lived.Round(time.Millisecond))
+				t.Logf("%s was not there at once after tributary was killed, of which no process had lived for more than %v since it served that", p.address, p.lived.Round(time.Millisecond))
 				continue
 			}
-			return fmt.Errorf("%s was lost for a moment, or longer; one process of tributary had lived for %v since it registered, if it was killed", p.address, p.lived)
+			return fmt.Errorf("%s was lost for a moment, or longer; one process of tributary had lived for %v since it served that, if it was killed", p.address, p.lived)
 		}
 		return nil
 	}
