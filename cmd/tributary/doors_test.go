@@ -69,12 +69,13 @@ func TestACertificateThatIsNotThereIsAMistakeInTheConfiguration(t *testing.T) {
 	require.ErrorAs(t, err, &bad)
 }
 
-// opened is a relay that runs and listens there.
+// opened is a relay that runs and listens there, and has no errors to log.
 func opened(t *testing.T, at config.Listen) *relay.Relay {
 	t.Helper()
+	errs := &output{}
 	cfg, err := config.New("test", config.Config{Listen: at, StateDir: config.StateOff, ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}}})
 	require.NoError(t, err)
-	r, err := relay.Open(t.Context(), cfg, relay.Options{Version: "test", Log: slog.New(slog.DiscardHandler)})
+	r, err := relay.Open(t.Context(), cfg, relay.Options{Version: "test", Log: slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError}))})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -82,6 +83,7 @@ func opened(t *testing.T, at config.Listen) *relay.Relay {
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
+		require.Empty(t, errs.String())
 	})
 	return r
 }

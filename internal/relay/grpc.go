@@ -19,7 +19,7 @@ import (
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
 func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, hops *mcp.Hops, h *health.Server) *grpc.Server {
 	s := grpc.NewServer(append(engine.ServerOptions(),
-		grpc.Creds(creds),
+		grpc.Creds(engine.Credentials(creds)),
 		grpc.ConnectionTimeout(10*time.Second), // for the handshakes
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
