@@ -13,6 +13,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -50,6 +51,7 @@ type Catalog struct {
 	scopes  *families.Set[profile, *scope]
 	judge   *judge
 	metrics metrics
+	logged  *rate.Limiter // lines in the log that clients cause
 
 	mu         sync.RWMutex // who reads the mesh translates; who changes it is quick
 	mesh       *mesh
@@ -64,8 +66,8 @@ type Catalog struct {
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), judge: newJudge(), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
-	c.metrics = newMetrics(opts.Registerer, c)
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
+	c.metrics, c.logged = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20)
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{Max: maxScopes, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*scope).cost, c.drop)
 	return c
 }

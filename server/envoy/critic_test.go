@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -13,12 +14,16 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
@@ -69,6 +74,14 @@ func (s *served) ended(end string) int {
 func (s *served) eventually(ok func() bool, what string) {
 	s.Helper()
 	require.Eventually(s, ok, 20*time.Second, 5*time.Millisecond, what)
+}
+
+func (s *served) ends() map[string]int {
+	all := make(map[string]int)
+	for _, end := range []string{endedQuarantined, endedContradicted, endedMachine, endedUnheard, endedUnexplained, endedLimit, endedAgain} {
+		all[end] = s.ended(end)
+	}
+	return all
 }
 
 // quarantined are the names of what is in quarantine.
@@ -254,6 +267,31 @@ func TestWhatAnotherAcceptsIsNotSetAside(t *testing.T) {
 	require.True(t, odd.hasRoutes("one."))
 }
 
+// A client that says something of itself that nobody else says is told of objects in another way, and cannot be contradicted by the letter. But what others
+// accept of an object under the same name speaks for it.
+func TestWhatOthersAcceptOfAnObjectSpeaksForIt(t *testing.T) {
+	s := serve(t, answering(t, "a", "one."), labelled(t, "other."))
+	n := node("default", "NONE", "")
+	n.GetMetadata().GetFields()[metadataLabels].GetStructValue().GetFields()["app"] = structpb.NewStringValue("odd")
+	odd := s.critic(n, disliking)
+	other := s.critic(nodes[0], func(string, string, []byte) string { return "" })
+	s.eventually(func() bool { return odd.hasRoutes("one.") && other.hasRoutes("one.", "other.") }, "")
+	require.False(t, odd.hasRoutes("other."))
+	s.table.Apply([]*resource.Resource{answering(t, "a", bad)}, nil)
+	s.eventually(func() bool { return s.ended(endedContradicted) == 1 && other.hasRoutes(bad) }, "")
+	require.Empty(t, s.quarantined())
+	require.True(t, odd.hasRoutes("one."))
+}
+
+// labelled is a VirtualService that answers to some with a text.
+func labelled(t *testing.T, text string) *resource.Resource {
+	t.Helper()
+	return virtual(t, "labelled", &networking.VirtualService{Hosts: []string{"labelled.internal"}, Http: []*networking.HTTPRoute{{
+		Match:          []*networking.HTTPMatchRequest{{SourceLabels: map[string]string{"app": "one"}}},
+		DirectResponse: &networking.HTTPDirectResponse{Status: 200, Body: &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: text}}},
+	}, {DirectResponse: &networking.HTTPDirectResponse{Status: 404}}}})
+}
+
 func TestWhoRejectsEverythingIsNotBelieved(t *testing.T) {
 	s := serve(t, answering(t, "a", "one."))
 	s.critic(nodes[0], func(string, string, []byte) string { return "no" })
@@ -361,6 +399,72 @@ func TestWhatIsNamedNeedsNoSearch(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.Equal(t, 2, seen["outbound|80||a.internal"], "%v", maps.Clone(seen))
+}
+
+// Whatever the history, clients come to have of each object what it is, or, where they do not like that, what it was when they last did.
+func TestQuarantineHistories(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+			s := serve(t)
+			critics := []*critic{s.critic(nodes[0], disliking), s.critic(nodes[1], disliking)}
+			want, broken := map[string]string{}, map[string]bool{} // what is to be served, and what is in quarantine, by name
+			for step := range 30 {
+				var puts []*resource.Resource
+				var deletes []resource.Key
+				for _, i := range random.Perm(6)[:1+random.IntN(4)] {
+					name := fmt.Sprintf("vs%d", i)
+					switch random.IntN(8) {
+					case 0:
+						deletes = append(deletes, keyOf(name))
+						delete(want, name)
+						delete(broken, name)
+					case 1, 2, 3:
+						puts = append(puts, answering(t, name, fmt.Sprint(bad, step)))
+						broken[name] = true
+					default:
+						want[name] = fmt.Sprintf("%s-%d.", name, step)
+						puts = append(puts, answering(t, name, want[name]))
+						delete(broken, name)
+					}
+				}
+				s.table.Apply(puts, deletes)
+				s.eventually(func() bool {
+					s.catalog.mu.RLock()
+					defer s.catalog.mu.RUnlock()
+					return s.catalog.last.Revision() == s.table.Snapshot().Revision()
+				}, "the catalog has seen it")
+				if random.IntN(2) == 0 {
+					continue // the next change comes before they have said what they think
+				}
+				settled := func(c *assert.CollectT) {
+					assert.Equal(c, append([]string{}, slices.Sorted(maps.Keys(broken))...), s.quarantined())
+					for _, one := range critics {
+						assert.Equal(c, slices.Sorted(maps.Values(want)), one.texts(t))
+					}
+				}
+				require.EventuallyWithT(t, settled, 10*time.Second, 10*time.Millisecond, "step %d, ended %v", step, s.ends())
+			}
+		})
+	}
+}
+
+// texts are those with which the routes of port 80 answer, in order.
+func (c *critic) texts(t *testing.T) (all []string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var routes routev3.RouteConfiguration
+	require.NoError(t, proto.Unmarshal(c.has[xds.RouteURL+"/80"], &routes))
+	for _, v := range routes.GetVirtualHosts() {
+		for _, r := range v.GetRoutes() {
+			if d := r.GetDirectResponse(); d != nil {
+				all = append(all, d.GetBody().GetInlineString())
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func TestNamed(t *testing.T) {

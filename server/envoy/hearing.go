@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -19,6 +18,7 @@ type hearing struct {
 	about    *xds.AnswerInfo
 	rejected []xds.Resource // that nobody else accepted
 	named    bool           // by the client
+	begun    uint64         // after which change
 }
 
 // How complaints end, as they label the metric.
@@ -29,32 +29,33 @@ const (
 	endedUnheard      = "unheard"     // by a client that is not believed
 	endedUnexplained  = "unexplained" // no object that changed lately is the cause
 	endedLimit        = "limit"
+	endedAgain        = "again" // it is heard anew, since other objects have changed meanwhile
 )
 
 var (
 	errNoAnswer   = errors.New("the client does not answer")
 	errNotContent = errors.New("the client rejects what was there before as well")
 	errNoEffect   = errors.New("nothing that changed lately makes a difference")
+	errGone       = errors.New("the client is gone")
+	errChanged    = errors.New("other objects have changed meanwhile")
 )
 
 // hear hears complaints until ctx ends.
 func (c *Catalog) hear(ctx context.Context) {
+	look := time.NewTimer(time.Hour)
+	defer look.Stop()
 	for {
-		a := c.judge.next()
+		a, wait := c.judge.next(time.Now())
 		if a == nil {
+			if wait > 0 {
+				look.Reset(wait)
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-c.judge.bell:
+			case <-look.C:
 			}
-			continue
-		}
-		select { // for others to answer
-		case <-ctx.Done():
-			return
-		case <-time.After(cmp.Or(c.opts.Hearing, defaultHearing)):
-		}
-		if a = c.judge.stands(a); a == nil {
 			continue
 		}
 		h := hearing{Catalog: c, about: a}
@@ -66,7 +67,7 @@ func (c *Catalog) hear(ctx context.Context) {
 			continue
 		}
 		c.metrics.complaints.WithLabelValues(end).Inc()
-		if end != endedQuarantined {
+		if end != endedQuarantined && end != endedAgain && c.logged.Allow() {
 			c.log.Warn("no object is set aside for what a client rejects", "why", end, "node_id", a.Node, "peer", a.Peer, "type_url", a.TypeURL, "reject", a.Error, "err", err)
 		}
 	}
@@ -75,7 +76,7 @@ func (c *Catalog) hear(ctx context.Context) {
 // hold holds the hearing and returns how it ended; nothing for a complaint that is none of the catalog's.
 func (h *hearing) hold(ctx context.Context) (end string, err error) {
 	now := time.Now()
-	if h.scope = h.scopeOf(h.about.Collection); h.scope == nil || h.scope.profile.role == proxyless {
+	if h.scope = h.scopeOf(h.about.Collection); h.scope == nil || h.scope.profile.role == proxyless || h.witnesses() == nil {
 		return "", nil
 	}
 	switch {
@@ -88,24 +89,31 @@ func (h *hearing) hold(ctx context.Context) (end string, err error) {
 		return endedContradicted, nil
 	}
 	h.rejected, h.named = named(h.rejected, h.about.Error)
-	suspects := h.suspects()
-	if len(suspects) == 0 {
+	suspects, cleared := h.suspects()
+	switch {
+	case len(suspects) == 0 && cleared:
+		return endedContradicted, nil
+	case len(suspects) == 0:
 		return endedUnexplained, nil
 	}
+	done := h.judge.ask(h.about)
 	guilty, err := h.find(ctx, suspects)
 	if err != nil {
-		if len(guilty) == 0 && !errors.Is(err, errNoEffect) {
-			h.judge.disbelieve(h.about.Host, now)
-		}
 		h.putBack(suspects) // but for those in quarantine
 	}
+	again := errors.Is(err, errChanged)
+	done(again)
 	switch {
 	case len(guilty) > 0:
 		return endedQuarantined, err
-	case err != nil:
-		return endedUnexplained, err
+	case again:
+		return endedAgain, nil
+	case err == nil:
+		return endedLimit, nil
+	case errors.Is(err, errNotContent) || errors.Is(err, errNoAnswer):
+		h.judge.disbelieve(h.about.Host, now)
 	}
-	return endedLimit, nil
+	return endedUnexplained, err
 }
 
 // scopeOf returns the scope whose collection it is, or nil.
@@ -113,7 +121,7 @@ func (c *Catalog) scopeOf(coll *xds.Collection) *scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for s := range c.following {
-		if slices.Contains(s.collections(), coll) {
+		if slices.Contains(s.all(), coll) {
 			return s
 		}
 	}
@@ -122,46 +130,93 @@ func (c *Catalog) scopeOf(coll *xds.Collection) *scope {
 
 // uncontradicted returns what was rejected and no other Envoy accepted as it is.
 func (h *hearing) uncontradicted() []xds.Resource {
-	h.judge.mu.Lock()
-	witnesses := h.judge.witnesses
-	h.judge.mu.Unlock()
-	if witnesses == nil {
-		return h.about.Changed
-	}
 	envoys := make(map[*xds.Collection]bool) // of the type
-	h.mu.RLock()
-	for s := range h.following {
-		if s.profile.role != proxyless {
-			envoys[s.collection(h.about.TypeURL)] = true
-		}
+	for _, s := range h.scopesOfEnvoys() {
+		envoys[s.collection(h.about.TypeURL)] = true
 	}
-	h.mu.RUnlock()
-	other := func(stream uint64, c *xds.Collection) bool { return stream != h.about.StreamID && envoys[c] }
-	return slices.DeleteFunc(slices.Clone(h.about.Changed), func(r xds.Resource) bool { return witnesses.Accepted(r, other) })
+	return slices.DeleteFunc(slices.Clone(h.about.Changed), func(r xds.Resource) bool {
+		return h.accepted(r, func(c *xds.Collection) bool { return envoys[c] })
+	})
 }
 
-// suspects returns the objects that changed lately and have a part in what was rejected, the one that changed last first.
-func (h *hearing) suspects() (some []*trial) {
-	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.quarantine.suspects() {
-		touched := make(map[string]struct{})
-		for _, r := range append(slices.Clone(t.earlier), t.now) { // the last one is what there is
-			_ = h.mesh.set(t.key, r, touched) // that it cannot be decoded was said when it came
-		}
-		h.mesh.touchOthers(touched)
-		for host := range touched {
-			if hosts[host] {
-				some = append(some, t)
-				break
-			}
-		}
-		if len(some) == maxSuspects {
-			break
+// accepted says whether another client accepted a resource of one of some collections.
+func (h *hearing) accepted(r xds.Resource, of func(*xds.Collection) bool) bool {
+	return h.witnesses().Accepted(r, func(stream uint64, c *xds.Collection) bool { return stream != h.about.StreamID && of(c) })
+}
+
+func (h *hearing) witnesses() Witnesses {
+	h.judge.mu.Lock()
+	defer h.judge.mu.Unlock()
+	return h.judge.witnesses
+}
+
+func (h *hearing) scopesOfEnvoys() (some []*scope) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for s := range h.following {
+		if s.profile.role != proxyless {
+			some = append(some, s)
 		}
 	}
 	return some
+}
+
+// blameless returns the objects that have a part in what another Envoy accepted of what it is told under a name that was rejected.
+func (h *hearing) blameless() map[resource.Key]bool {
+	all := make(map[resource.Key]bool)
+	for _, s := range h.scopesOfEnvoys() {
+		coll := s.collection(h.about.TypeURL)
+		for _, r := range h.rejected {
+			if coll == nil || coll == h.about.Collection {
+				continue // what is the same was looked at
+			}
+			e := coll.Get(r.Name)
+			if e != nil && h.accepted(xds.Resource{Name: e.Name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
+				s.objectsOf(h.about.TypeURL, r.Name, all)
+			}
+		}
+	}
+	return all
+}
+
+// suspects returns the objects that changed lately and have a part in what was rejected, the one that changed last first, and whether there
+// would be others, or any, if nobody else had accepted what is made of them.
+func (h *hearing) suspects() (some []*trial, cleared bool) {
+	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
+	blameless := h.blameless()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.quarantine.suspects() {
+		if !h.bearsOn(t, hosts) {
+			continue
+		}
+		if blameless[t.key] {
+			cleared = true
+			continue
+		}
+		if some = append(some, t); len(some) == maxSuspects {
+			break
+		}
+	}
+	return some, cleared
+}
+
+// bearsOn says whether an object, as it is or as it was, bears on one of some hosts; h.mu is held.
+func (h *hearing) bearsOn(t *trial, hosts map[string]bool) bool {
+	if t.key.Kind == resource.Sidecar || t.key.Kind == resource.MeshConfig {
+		return true // it bears on whoever it is for
+	}
+	touched := make(map[string]struct{})
+	for _, r := range append(slices.Clone(t.earlier), t.now) { // the last one is what there is
+		_ = h.mesh.set(t.key, r, touched) // that it cannot be decoded was said when it came
+	}
+	h.mesh.touchOthers(touched)
+	for host := range touched {
+		if hosts[host] {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *hearing) names() map[string]bool {
@@ -174,108 +229,123 @@ func (h *hearing) names() map[string]bool {
 
 // find sets aside the suspects that the client rejects, and returns them. An error is why it cannot be told.
 func (h *hearing) find(ctx context.Context, suspects []*trial) (guilty []*trial, err error) {
-	answers, done := h.judge.ask(h.about)
-	defer done()
-	err = errNoEffect
-	for depth := range maxEarlier {
-		if depth > 0 && !slices.ContainsFunc(suspects, func(t *trial) bool { return len(t.earlier) > depth }) {
-			break
-		}
-		content, failed := h.try(ctx, suspects, answers, func() { h.quarantine.set(suspects, depth) })
-		switch {
-		case failed != nil:
-			return nil, failed
-		case content == yes:
-			return h.isolate(ctx, suspects, depth, answers)
-		case content == no:
-			err = errNotContent
-		}
+	h.begun = h.turn()
+	was := h.versions()
+	h.setAside(suspects)
+	if slices.Equal(was, h.versions()) {
+		return nil, h.doubt(errNoEffect)
 	}
-	return nil, err
-}
-
-// isolate finds those whom the client rejects among suspects of whom there is at least one. All are set aside; the innocent are put back.
-func (h *hearing) isolate(ctx context.Context, suspects []*trial, depth int, answers <-chan *xds.AnswerInfo) (guilty []*trial, err error) {
-	if len(suspects) == 1 {
-		if h.convict(suspects[0]) {
-			guilty = suspects
-		}
-		return guilty, nil
-	}
-	first, rest := suspects[:len(suspects)/2], suspects[len(suspects)/2:]
-	content, err := h.try(ctx, first, answers, func() { h.quarantine.acquit(first) })
+	content, err := h.content(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if content != no {
-		return h.isolate(ctx, rest, depth, answers)
+	if !content {
+		return nil, h.doubt(errNotContent)
 	}
-	if content, err = h.try(ctx, first, answers, func() { h.quarantine.set(first, depth) }); err != nil || content == no {
-		return nil, cmp.Or(err, errNotContent)
+	return h.isolate(ctx, suspects)
+}
+
+// setAside sets suspects aside for what they were when they were certainly good.
+func (h *hearing) setAside(suspects []*trial) {
+	h.redo(suspects, func() { h.quarantine.set(suspects, maxEarlier) })
+}
+
+// isolate finds those whom the client rejects among suspects of whom there is at least one. All are set aside; the innocent are put back.
+func (h *hearing) isolate(ctx context.Context, suspects []*trial) (guilty []*trial, err error) {
+	if len(suspects) == 1 {
+		return h.convict(ctx, suspects[0])
 	}
-	if guilty, err = h.isolate(ctx, first, depth, answers); err != nil {
+	first, rest := suspects[:len(suspects)/2], suspects[len(suspects)/2:]
+	innocent, err := h.innocent(ctx, first)
+	switch {
+	case err != nil:
+		return nil, err
+	case innocent:
+		return h.isolate(ctx, rest)
+	}
+	if guilty, err = h.isolate(ctx, first); err != nil {
 		return guilty, err
 	}
-	content, err = h.try(ctx, rest, answers, func() { h.quarantine.acquit(rest) })
-	if err != nil || content != no {
+	if innocent, err = h.innocent(ctx, rest); err != nil || innocent {
 		return guilty, err
 	}
-	if content, err = h.try(ctx, rest, answers, func() { h.quarantine.set(rest, depth) }); err != nil || content == no {
-		return guilty, cmp.Or(err, errNotContent)
-	}
-	more, err := h.isolate(ctx, rest, depth, answers)
+	more, err := h.isolate(ctx, rest)
 	return append(guilty, more...), err
 }
 
-// opinion is what a client thinks of a change.
-type opinion int
-
-const (
-	unseen opinion = iota // it does not see it
-	yes
-	no
-)
-
-// try makes a change of what is set aside of some objects, and returns what the client thinks of what it is told then.
-func (h *hearing) try(ctx context.Context, objects []*trial, answers <-chan *xds.AnswerInfo, with func()) (opinion, error) {
-	versions := func() map[string]string {
-		all := make(map[string]string)
-		for _, r := range h.rejected {
-			if e := h.about.Collection.Get(r.Name); e != nil {
-				all[r.Name] = e.Version
-			}
-		}
-		return all
+// innocent puts suspects back, and reports whether the client is content with that; else they are set aside again.
+func (h *hearing) innocent(ctx context.Context, suspects []*trial) (bool, error) {
+	h.putBack(suspects)
+	content, err := h.content(ctx)
+	if err != nil || content {
+		return content, err
 	}
-	before := versions()
-	h.redo(objects, with)
-	revision := h.about.Collection.Revision()
-	if maps.Equal(before, versions()) {
-		return unseen, nil
+	h.setAside(suspects)
+	content, err = h.content(ctx)
+	if err == nil && !content {
+		err = h.doubt(errNotContent)
 	}
+	return false, err
+}
+
+// content waits until the client has said what it thinks of that about which it complained, as it is now, and reports whether it takes that.
+func (h *hearing) content(ctx context.Context) (bool, error) {
 	patience := time.NewTimer(answerPatience)
 	defer patience.Stop()
 	for {
+		switch h.witnesses().Opinion(h.about.StreamID, h.about.Collection, h.versions()) {
+		case xds.Accepts:
+			return true, nil
+		case xds.Rejects:
+			return h.named && !h.mentioned(h.judge.said().Error), nil
+		case xds.Gone:
+			return false, errGone
+		}
 		select {
-		case a := <-answers:
-			switch {
-			case a.Revision < revision:
-			case a.Error == "" || h.named && !h.mentioned(a.Error):
-				return yes, nil
-			default:
-				return no, nil
-			}
+		case <-h.judge.answered:
 		case <-patience.C:
-			return unseen, errNoAnswer
+			return false, errNoAnswer
 		case <-ctx.Done():
-			return unseen, ctx.Err()
+			return false, ctx.Err()
 		}
 	}
+}
+
+// versions are those that there are now of what was rejected.
+func (h *hearing) versions() (all []xds.Resource) {
+	for _, r := range h.rejected {
+		r.Version = ""
+		if e := h.about.Collection.Get(r.Name); e != nil {
+			r.Version = e.Version
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // mentioned says whether a rejection is of what the complaint is about.
 func (h *hearing) mentioned(why string) bool {
 	return slices.ContainsFunc(h.rejected, func(r xds.Resource) bool { return mentions(why, r.Name) })
+}
+
+// turn counts the changes of objects.
+func (h *hearing) turn() uint64 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.quarantine.turn
+}
+
+// doubt returns err, or, if objects have changed since the hearing began that bear on what was rejected, that nothing can be said for that.
+func (h *hearing) doubt(err error) error {
+	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.quarantine.suspects() {
+		if t.turn > h.begun && h.bearsOn(t, hosts) {
+			return errChanged
+		}
+	}
+	return err
 }
 
 // redo translates objects anew of which with changes whether they are set aside.
@@ -295,8 +365,22 @@ func (h *hearing) putBack(objects []*trial) {
 	h.redo(objects, func() { h.quarantine.acquit(objects) })
 }
 
-// convict leaves an object in quarantine, unless there are too many.
-func (h *hearing) convict(t *trial) bool {
+// convict leaves an object in quarantine, for the newest version of before that the client takes, unless there are too many.
+func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err error) {
+	one := []*trial{t}
+	for newer := range len(t.earlier) {
+		h.redo(one, func() { h.quarantine.set(one, newer) })
+		content, err := h.content(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if content {
+			break
+		}
+	}
+	if err := h.doubt(nil); err != nil {
+		return nil, err
+	}
 	why := Quarantined{Since: time.Now(), TypeURL: h.about.TypeURL, Error: h.about.Error, Node: h.about.Node, Peer: h.about.Peer, host: h.about.Host}
 	why.Resources = slices.Sorted(maps.Keys(h.names()))
 	h.mu.Lock()
@@ -310,14 +394,16 @@ func (h *hearing) convict(t *trial) bool {
 	may := len(all) < maxQuarantined && ofHost < maxOfComplainer
 	convicted := may && h.quarantine.convict(t, why)
 	h.mu.Unlock()
-	if !may {
-		h.putBack([]*trial{t})
+	switch {
+	case !may:
+		h.putBack(one)
+		return nil, nil
+	case !convicted:
+		return nil, errChanged
 	}
-	if convicted {
-		h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", t.key.String(), "origin", t.now.Origin().String(),
-			"node_id", why.Node, "peer", why.Peer, "type_url", why.TypeURL, "reject", why.Error)
-	}
-	return convicted
+	h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", t.key.String(), "origin", t.now.Origin().String(),
+		"node_id", why.Node, "peer", why.Peer, "type_url", why.TypeURL, "reject", why.Error)
+	return one, nil
 }
 
 // Quarantined returns what is in quarantine since Envoys reject it, in order of key.

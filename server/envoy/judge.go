@@ -15,7 +15,8 @@ import (
 // are set aside; when the client is content with that, half of them are put back, and so on, until it is known which it rejects: those stay in
 // quarantine. The word of a client is believed as far as nobody contradicts it:
 //
-//   - What another client accepted as it is, is no fault of an object.
+//   - What another client accepted as it is, is no fault of an object; nor is it that of an object of which another one accepted something of the
+//     same name, as it is told of it.
 //   - What a machine lacks (a port that is taken, a file that is missing) is no fault of an object either.
 //   - A client that is not content with what was there before, or does not answer, is not heard for a while, nor is anybody at its address.
 //   - Who is at one address can bring no more than a few objects into quarantine.
@@ -36,6 +37,7 @@ const (
 // Witnesses are the clients, as a server of the catalog knows them.
 type Witnesses interface {
 	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
+	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) xds.Opinion
 }
 
 // complainant is one type on one stream.
@@ -44,22 +46,32 @@ type complainant struct {
 	typeURL string
 }
 
+// complaint is that a client rejects something.
+type complaint struct {
+	*xds.AnswerInfo
+	due time.Time // when it is heard: others have had time to answer
+}
+
 // judge gathers what clients say. It is safe for concurrent use.
 type judge struct {
-	quiet atomic.Bool   // nobody's consent is of interest
-	bell  chan struct{} // rung when there is a complaint to be heard
+	hearing  time.Duration
+	quiet    atomic.Bool   // nobody's consent is of interest
+	bell     chan struct{} // rung when there is a complaint to be heard
+	answered chan struct{} // rung when the client answers that is heard
 
 	mu         sync.Mutex
 	witnesses  Witnesses // or nil
-	complaints map[complainant]*xds.AnswerInfo
-	asked      complainant // whose next answers are awaited, if answers is not nil
-	answers    chan *xds.AnswerInfo
+	complaints map[complainant]complaint
+	asked      *xds.AnswerInfo // the last answer of the client that is heard, or nil
 
 	disbelieved map[string]time.Time // by address, until when; owned by the one who hears
 }
 
-func newJudge() *judge {
-	j := &judge{bell: make(chan struct{}, 1), complaints: make(map[complainant]*xds.AnswerInfo), disbelieved: make(map[string]time.Time)}
+func newJudge(hearing time.Duration) *judge {
+	j := &judge{
+		hearing: hearing, bell: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		complaints: make(map[complainant]complaint), disbelieved: make(map[string]time.Time),
+	}
 	j.quiet.Store(true)
 	return j
 }
@@ -80,7 +92,7 @@ func (c *Catalog) Answered(_ context.Context, a *xds.AnswerInfo) {
 
 func (j *judge) take(a *xds.AnswerInfo) {
 	switch a.TypeURL {
-	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL:
+	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.VHostURL:
 	default:
 		return // secrets are what a machine has
 	}
@@ -88,60 +100,76 @@ func (j *judge) take(a *xds.AnswerInfo) {
 	defer j.mu.Unlock()
 	who := complainant{a.StreamID, a.TypeURL}
 	switch {
-	case j.answers != nil && j.asked == who:
+	case j.asked != nil && who == complainant{j.asked.StreamID, j.asked.TypeURL}:
+		j.asked = a
 		select {
-		case <-j.answers: // an older one
+		case j.answered <- struct{}{}:
 		default:
 		}
-		j.answers <- a
 		return
 	case a.Error == "":
 		delete(j.complaints, who)
-	case len(j.complaints) < maxComplaints:
-		j.complaints[who] = a
-		select {
-		case j.bell <- struct{}{}:
-		default:
+	default:
+		j.file(a)
+	}
+	j.quiet.Store(len(j.complaints) == 0 && j.asked == nil)
+}
+
+// file puts a complaint among those that are to be heard; j.mu is held.
+func (j *judge) file(a *xds.AnswerInfo) {
+	if len(j.complaints) >= maxComplaints {
+		return
+	}
+	j.complaints[complainant{a.StreamID, a.TypeURL}] = complaint{a, time.Now().Add(j.hearing)}
+	select {
+	case j.bell <- struct{}{}:
+	default:
+	}
+}
+
+// next takes away the complaint that is due first, if it is due, and returns it. Else it says after what time to look again; zero is if the bell rings.
+func (j *judge) next(now time.Time) (due *xds.AnswerInfo, wait time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var first complaint
+	for _, c := range j.complaints {
+		if first.AnswerInfo == nil || c.due.Before(first.due) {
+			first = c
 		}
 	}
-	j.quiet.Store(len(j.complaints) == 0 && j.answers == nil)
-}
-
-// next returns the complaint that is heard next, of the oldest stream, or nil.
-func (j *judge) next() (first *xds.AnswerInfo) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, a := range j.complaints {
-		if first == nil || a.StreamID < first.StreamID || a.StreamID == first.StreamID && a.TypeURL < first.TypeURL {
-			first = a
-		}
+	if first.AnswerInfo == nil {
+		return nil, 0
 	}
-	return first
+	if wait = first.due.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	delete(j.complaints, complainant{first.StreamID, first.TypeURL})
+	j.quiet.Store(len(j.complaints) == 0 && j.asked == nil)
+	return first.AnswerInfo, 0
 }
 
-// stands takes a complaint away, and returns what it has become, or nil if the client has accepted something since.
-func (j *judge) stands(a *xds.AnswerInfo) *xds.AnswerInfo {
+// ask has what a client says until done be of the hearing of its complaint. If that is to be held again, it is if the client still complains.
+func (j *judge) ask(a *xds.AnswerInfo) (done func(again bool)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	who := complainant{a.StreamID, a.TypeURL}
-	a = j.complaints[who]
-	delete(j.complaints, who)
-	j.quiet.Store(len(j.complaints) == 0 && j.answers == nil)
-	return a
-}
-
-// ask has the next answers of a client be those of the one who hears.
-func (j *judge) ask(a *xds.AnswerInfo) (answers <-chan *xds.AnswerInfo, done func()) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.asked, j.answers = complainant{a.StreamID, a.TypeURL}, make(chan *xds.AnswerInfo, 1)
+	j.asked = a
 	j.quiet.Store(false)
-	return j.answers, func() {
+	return func(again bool) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.answers = nil
+		if again && j.asked.Error != "" {
+			j.file(j.asked)
+		}
+		j.asked = nil
 		j.quiet.Store(len(j.complaints) == 0)
 	}
+}
+
+// said returns the last answer of the client that is heard.
+func (j *judge) said() *xds.AnswerInfo {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.asked
 }
 
 // believes says whether the clients at an address are heard.

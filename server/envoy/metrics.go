@@ -8,7 +8,7 @@ func newMetrics(r prometheus.Registerer, c *Catalog) metrics {
 	m := metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "tributary", Subsystem: "envoy", Name: "complaints_total", Help: "Rejections of Envoys that were looked into, by how that ended.",
 	}, []string{"end"})}
-	for _, end := range []string{endedQuarantined, endedContradicted, endedMachine, endedUnheard, endedUnexplained, endedLimit} {
+	for _, end := range []string{endedQuarantined, endedContradicted, endedMachine, endedUnheard, endedUnexplained, endedLimit, endedAgain} {
 		m.complaints.WithLabelValues(end)
 	}
 	quarantined := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -13,14 +13,18 @@ import (
 
 const (
 	maxTrials  = 1000 // objects of which it is known what they were before they changed
-	maxEarlier = 3    // versions of each
+	maxEarlier = 8    // versions of each
+	// settled is after what time a version that nobody has rejected is a good one. What was before is forgotten then.
+	settled = time.Minute
 )
 
 // trial is an object that has changed.
 type trial struct {
 	key     resource.Key
 	now     *resource.Resource
-	earlier []*resource.Resource // what it was before, the newest first; nil if it was not there
+	earlier []*resource.Resource // what it was before, the newest first, and the last one a good one; nil if it was not there
+	turn    uint64               // of the change
+	since   time.Time            // the change
 }
 
 // aside is a version of an object that is not translated, and what is in its place.
@@ -50,6 +54,7 @@ func (a *aside) serves() *resource.Resource { return a.earlier[min(a.depth, len(
 
 // quarantine knows which objects changed last, and which are set aside. It is not safe for concurrent use.
 type quarantine struct {
+	turn   uint64 // counts the changes
 	trials map[resource.Key]*list.Element
 	order  *list.List // of *trial, the one that changed last at the end
 	asides map[resource.Key]*aside
@@ -77,11 +82,15 @@ func (q *quarantine) admit(key resource.Key, was, now *resource.Resource, onTria
 	if a != nil { // which was rejected, or suspected
 		earlier = a.earlier[min(a.depth, len(a.earlier)-1):]
 		delete(q.asides, key)
-	} else if e := q.trials[key]; e != nil {
+	} else if e := q.trials[key]; e != nil && time.Since(e.Value.(*trial).since) < settled {
 		earlier = append(earlier, e.Value.(*trial).earlier...)
 	}
+	if n := len(earlier); n > maxEarlier {
+		earlier = append(earlier[:maxEarlier-1:maxEarlier-1], earlier[n-1])
+	}
 	q.forget(key)
-	q.trials[key] = q.order.PushBack(&trial{key, now, earlier[:min(len(earlier), maxEarlier)]})
+	q.turn++
+	q.trials[key] = q.order.PushBack(&trial{key, now, earlier, q.turn, time.Now()})
 	if q.order.Len() > maxTrials {
 		q.forget(q.order.Front().Value.(*trial).key)
 	}

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"maps"
-	"slices"
 	"sync"
 
 	"tributary/server/xds"
@@ -71,50 +70,6 @@ func (s *scope) collection(typeURL string) *xds.Collection {
 	return nil
 }
 
-// collections are those of all types.
-func (s *scope) collections() []*xds.Collection {
-	return []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets}
-}
-
-// hostsOf returns the hosts that have a part in resources of a type.
-func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]bool {
-	s.catching.Lock()
-	defer s.catching.Unlock()
-	hosts := make(map[string]bool)
-	for host, t := range s.told {
-		if t.hasPart(typeURL, names) {
-			hosts[host] = true
-		}
-	}
-	return hosts
-}
-
-// hasPart says whether a host has a part in one of the resources of a type.
-func (t *told) hasPart(typeURL string, names map[string]bool) bool {
-	var own []*xds.Entry
-	switch typeURL {
-	case xds.ClusterURL:
-		own = t.clusters
-	case xds.EndpointURL:
-		own = t.endpoints
-	case xds.ListenerURL:
-		own = t.listeners
-		for b := range t.claims {
-			if names[listenerName(b.address, b.port)] {
-				return true
-			}
-		}
-	case xds.RouteURL:
-		own = t.routes
-		for route := range t.hosts {
-			if names[route] {
-				return true
-			}
-		}
-	}
-	return slices.ContainsFunc(own, func(e *xds.Entry) bool { return names[e.Name] })
-}
-
 func isServed(typeURL string) bool {
 	switch typeURL {
 	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL:
@@ -129,7 +84,7 @@ func (s *scope) cost() int {
 }
 
 func (s *scope) markSynced() {
-	for _, c := range s.collections() {
+	for _, c := range s.all() {
 		c.MarkSynced()
 	}
 }
@@ -142,6 +97,11 @@ func (s *scope) follow(m *mesh, touched map[string]struct{}) {
 	}
 	s.restricted = m.restricts(s.only)
 	maps.Copy(s.stale, touched)
+}
+
+// all returns the collections that there are.
+func (s *scope) all() []*xds.Collection {
+	return []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets}
 }
 
 // update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit.

@@ -142,9 +142,6 @@ func (c *Collection) after(commit *Commit) *state {
 	return next
 }
 
-// Revision counts the commits of the collection that changed something.
-func (c *Collection) Revision() uint64 { return c.current.Load().revision }
-
 // MarkSynced says that the content is complete, and lets it be sent.
 func (c *Collection) MarkSynced() {
 	c.group.mu.Lock()

@@ -48,7 +48,7 @@ func (d *diff) introduce(from, to *state, hook func(has, next *Entry) (*Entry, [
 		}
 		if len(interims) > 0 {
 			in.at = to.and(interims)
-			in.at.onward, in.at.rest, in.at.holds = to, rest, 0
+			in.at.onward, in.at.rest = to, rest
 		}
 	})
 	return in

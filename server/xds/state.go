@@ -19,7 +19,6 @@ const (
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
 	revision uint64 // counts the commits of the collection; zero for a state that is of no commit
-	holds    uint64 // of a state of no commit: the revision of one of which it has everything; zero if there is none
 	version  string // what clients see
 	given    bool   // the version was given by hand, and may have been used for something else before
 	sum      setHash
@@ -46,9 +45,6 @@ type change struct {
 	name  string
 	entry *Entry
 }
-
-// commit returns the revision of the newest commit of which the state has everything, or zero.
-func (s *state) commit() uint64 { return max(s.revision, s.holds) }
 
 // get returns the entry of name, or nil.
 func (s *state) get(name string) *Entry {
@@ -85,7 +81,7 @@ func (s *state) and(entries []*Entry) *state {
 func (s *state) but(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
-		next.revision, next.holds = 0, s.commit()
+		next.revision = 0
 	}
 	return next
 }

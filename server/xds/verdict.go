@@ -12,21 +12,64 @@ type AnswerInfo struct {
 	Peer, Host, Node string // the host is the peer without its port, the node its id
 	TypeURL          string
 	Collection       *Collection
-	// Revision is the newest commit of the collection of which the client was sent everything that it wants; zero if there is none.
-	Revision uint64
 	// Error is why the client rejects the response; empty if it accepts it. It may have been cut.
 	Error string
 	// Changed is, if the client rejects it, what it was sent since it last accepted something.
 	Changed []Resource
 }
 
-// Resource is a version of a resource.
+// Resource is a version of a resource; an empty one is that it is not there.
 type Resource struct{ Name, Version string }
+
+// Opinion is what a client thinks of some resources.
+type Opinion int
+
+// A client accepts what it accepted a response with, and has. It rejects what it was sent since, if it rejected that, and until it accepts something else
+// of that name. Else it has not said yet.
+const (
+	Undecided Opinion = iota
+	Accepts
+	Rejects
+	Gone // the client is
+)
+
+// Opinion returns what a client thinks of resources of a collection: whether it accepts all of those that it wants, or rejects one.
+func (s *Server) Opinion(streamID uint64, c *Collection, all []Resource) Opinion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.streams {
+		if st.id == streamID {
+			return st.opinion(c, all)
+		}
+	}
+	return Gone
+}
+
+func (s *stream) opinion(c *Collection, all []Resource) Opinion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.coll == c })
+	if i < 0 {
+		return Gone
+	}
+	sub := s.subs[i]
+	opinion := Accepts
+	for _, r := range all {
+		switch {
+		case !sub.wants.cover(r.Name) || sub.verdict.accepts(r):
+		case sub.verdict.rejects(r):
+			return Rejects
+		default:
+			opinion = Undecided
+		}
+	}
+	return opinion
+}
 
 // answerTo says what the client answered by a request; s.mu is held.
 func (s *stream) answerTo(sub *subscription, r *request) *AnswerInfo {
 	a := &AnswerInfo{
-		StreamID: s.id, Peer: s.peer, Host: s.host, Node: s.node.GetId(), TypeURL: sub.coll.typ.URL, Collection: sub.coll, Revision: sub.has.at.commit(),
+		StreamID: s.id, Peer: s.peer, Host: s.host, Node: s.node.GetId(), TypeURL: sub.coll.typ.URL, Collection: sub.coll,
 	}
 	if r.err == nil {
 		return a
@@ -94,17 +137,16 @@ func (v *verdict) accept(at *state, inFull bool) {
 	v.before, v.rejected = at.but(doubts), at
 }
 
-// doubtful says whether the client was sent e and rejected the response, as far as we know.
-func (v *verdict) doubtful(e *Entry) bool {
-	if v.rejected == nil {
-		return false
-	}
-	sent, had := v.rejected.get(e.Name), v.before.get(e.Name)
-	return sent != nil && sent.Version == e.Version && (had == nil || had.Version != e.Version)
+// rejects says whether the client was sent a version of a resource and rejected the response, as far as we know.
+func (v *verdict) rejects(r Resource) bool {
+	return v.rejected != nil && v.rejected.has(r) && !v.before.has(r)
 }
 
 // accepts says whether the client accepted a version of a resource, and has it.
-func (v *verdict) accepts(r Resource) bool {
-	e := v.accepted.get(r.Name)
-	return e != nil && e.Version == r.Version && !v.doubtful(e)
+func (v *verdict) accepts(r Resource) bool { return v.accepted.has(r) && !v.rejects(r) }
+
+// has says whether the state has a resource in a version.
+func (s *state) has(r Resource) bool {
+	e := s.get(r.Name)
+	return e == nil && r.Version == "" || e != nil && e.Version == r.Version
 }
