@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources/lastgood"
 )
@@ -86,6 +87,8 @@ type change struct {
 	recovered   []Quarantined // no longer
 	warnings    []string      // new ones
 	conflicts   []Conflict    // new ones
+
+	served []memstore.Change // what became of puts and deletes, behind the guard
 }
 
 // touched remembers how the keys that a call is about stood before it, in the order in which they were touched.

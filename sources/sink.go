@@ -35,6 +35,7 @@ type sink struct {
 	failed   func(error)  // tells the watch error handler of a config store that the source fails; nil without one
 	guard    *guard.Guard // in front of the table
 	log      *slog.Logger
+	changes  *changeLog
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 
 	mu          sync.Mutex
@@ -67,7 +68,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	s := &sink{
 		source: source, guard: before, log: log, validate: opts.Validate,
 		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
-		partial: spec.Partial,
+		partial: spec.Partial, changes: newChangeLog(),
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
@@ -292,6 +293,7 @@ func (s *sink) commit(contents []admitted) change {
 		if changes, _ := s.guard.Apply(c.puts, c.deletes); len(changes) > 0 {
 			s.publishes++
 			s.lastPublish = now
+			c.served = changes
 		}
 	}
 	if s.setPrint != nil {
@@ -307,6 +309,7 @@ const announced = 20
 
 // announce logs what a commit brought that people should know.
 func (s *sink) announce(c change) {
+	s.changes.say(s.log, c.served)
 	each(s, c.quarantined, "quarantined", func(q Quarantined) {
 		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "serves", q.Serves(), "err", q.Reason)
 	})

@@ -62,6 +62,7 @@ type Server struct {
 	names     atomic.Int64  // what the names of all streams cost
 	stalled   atomic.Int64  // streams that were refused and are kept waiting
 	logged    *rate.Limiter // lines in the log that clients cause
+	visits    *rate.Limiter
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 
@@ -76,7 +77,7 @@ type Server struct {
 	draining bool
 }
 
-// linesLogged is how many refusals and rejections a second are logged; metrics count all.
+// linesLogged is how many refusals and rejections a second are logged, and how many clients that come and go; metrics count all.
 const linesLogged = 10
 
 // NewServer returns a server of catalog, to be registered with a gRPC server that was made with its ServerOptions.
@@ -88,7 +89,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), logged: rate.NewLimiter(linesLogged, 100),
+		gate:         newGate(&opts.Limits), logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
 		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
 	if opts.Identifier != "" {
@@ -195,6 +196,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		_ = ss.SetHeader(chunkMark) // it fails only once a header was sent
 	}
 	err := st.run(ctx)
+	st.wentAway(err)
 	if status.Code(err) == codes.ResourceExhausted {
 		s.stall(st, err)
 	}

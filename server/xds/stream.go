@@ -263,8 +263,12 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 		node = &corev3.Node{}
 	}
 	s.mu.Lock()
+	first := s.node == nil
 	s.node, s.form = node, formOf(node, s.delta)
 	s.mu.Unlock()
+	if first {
+		s.cameIn()
+	}
 	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
 	if err != nil {
 		return nil, err
