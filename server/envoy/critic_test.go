@@ -57,6 +57,11 @@ func serve(t *testing.T, first ...*resource.Resource) *served {
 	var all sync.WaitGroup
 	all.Go(func() { _ = s.catalog.Run(ctx) })
 	all.Go(func() { _ = g.Serve(lis) })
+	s.eventually(func() bool {
+		s.catalog.mu.RLock()
+		defer s.catalog.mu.RUnlock()
+		return s.catalog.synced
+	}, "what is there from the start")
 	t.Cleanup(func() {
 		g.Stop()
 		engine.Close()

@@ -19,6 +19,7 @@ type hearing struct {
 	rejected []xds.Resource // that nobody else accepted
 	named    bool           // by the client
 	begun    uint64         // after which change
+	limited  bool           // there was no room for one more in quarantine
 }
 
 // How complaints end, as they label the metric.
@@ -101,14 +102,14 @@ func (h *hearing) hold(ctx context.Context) (end string, err error) {
 	if err != nil {
 		h.putBack(suspects) // but for those in quarantine
 	}
-	again := errors.Is(err, errChanged)
+	again := errors.Is(err, errChanged) || err == nil && len(guilty) == 0 && !h.limited && h.turn() > h.begun
 	done(again)
 	switch {
 	case len(guilty) > 0:
 		return endedQuarantined, err
 	case again:
 		return endedAgain, nil
-	case err == nil:
+	case h.limited:
 		return endedLimit, nil
 	case errors.Is(err, errNotContent) || errors.Is(err, errNoAnswer):
 		h.judge.disbelieve(h.about.Host, now)
@@ -365,9 +366,28 @@ func (h *hearing) putBack(objects []*trial) {
 	h.redo(objects, func() { h.quarantine.acquit(objects) })
 }
 
-// convict leaves an object in quarantine, for the newest version of before that the client takes, unless there are too many.
+// isGuilty says whether the client rejects what there is with an object that is set aside, and nothing else changed meanwhile.
+func (h *hearing) isGuilty(ctx context.Context, one []*trial) (bool, error) {
+	const tries = 5 // while other objects change
+	for range tries {
+		before, turn := h.versions(), h.turn()
+		innocent, err := h.innocent(ctx, one)
+		if err != nil || innocent {
+			return false, err
+		}
+		if h.turn() == turn && slices.Equal(before, h.versions()) {
+			return true, nil
+		}
+	}
+	return false, errChanged
+}
+
+// convict leaves an object in quarantine if it is guilty, for the newest version of before that the client takes, unless there are too many.
 func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err error) {
 	one := []*trial{t}
+	if is, err := h.isGuilty(ctx, one); err != nil || !is {
+		return nil, err
+	}
 	for newer := range len(t.earlier) {
 		h.redo(one, func() { h.quarantine.set(one, newer) })
 		content, err := h.content(ctx)
@@ -377,9 +397,6 @@ func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err e
 		if content {
 			break
 		}
-	}
-	if err := h.doubt(nil); err != nil {
-		return nil, err
 	}
 	why := Quarantined{Since: time.Now(), TypeURL: h.about.TypeURL, Error: h.about.Error, Node: h.about.Node, Peer: h.about.Peer, host: h.about.Host}
 	why.Resources = slices.Sorted(maps.Keys(h.names()))
@@ -396,6 +413,7 @@ func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err e
 	h.mu.Unlock()
 	switch {
 	case !may:
+		h.limited = true
 		h.putBack(one)
 		return nil, nil
 	case !convicted:

@@ -70,6 +70,7 @@ func (q *quarantine) admit(key resource.Key, was, now *resource.Resource, onTria
 	a := q.asides[key]
 	switch {
 	case now == nil:
+		q.turn++
 		delete(q.asides, key)
 		q.forget(key)
 		return nil
@@ -79,15 +80,15 @@ func (q *quarantine) admit(key resource.Key, was, now *resource.Resource, onTria
 		return now
 	}
 	earlier := []*resource.Resource{was}
-	if a != nil { // which was rejected, or suspected
+	if a != nil && a.why != nil { // what it was was rejected
 		earlier = a.earlier[min(a.depth, len(a.earlier)-1):]
-		delete(q.asides, key)
 	} else if e := q.trials[key]; e != nil && time.Since(e.Value.(*trial).since) < settled {
 		earlier = append(earlier, e.Value.(*trial).earlier...)
 	}
 	if n := len(earlier); n > maxEarlier {
 		earlier = append(earlier[:maxEarlier-1:maxEarlier-1], earlier[n-1])
 	}
+	delete(q.asides, key)
 	q.forget(key)
 	q.turn++
 	q.trials[key] = q.order.PushBack(&trial{key, now, earlier, q.turn, time.Now()})
