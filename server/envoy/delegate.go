@@ -45,7 +45,8 @@ func (m *mesh) delegate(d *networking.Delegate, namespace string) *rule[*network
 }
 
 // whole returns the VirtualService with the routes of those to which it delegates in the places where it does. As with istiod, a delegate does not
-// delegate any further, so that there are no circles; a route is left out whose delegate is not there, or of which no request could match both.
+// delegate any further, so that there are no circles; a route is left out whose delegate is not there, or one of
+// whose conditions no request could meet that is delegated.
 func (m *mesh) whole(r *rule[*networking.VirtualService], found *findings) *rule[*networking.VirtualService] {
 	if !slices.ContainsFunc(r.spec.GetHttp(), func(h *networking.HTTPRoute) bool { return h.GetDelegate() != nil }) {
 		return r
@@ -66,19 +67,28 @@ func (m *mesh) whole(r *rule[*networking.VirtualService], found *findings) *rule
 			if of.GetDelegate() != nil {
 				continue
 			}
-			if merged := delegated(h, of, d.key.Namespace); merged != nil {
+			if merged := delegated(completed(h, r.key.Namespace), completed(of, d.key.Namespace)); merged != nil {
 				whole.spec.Http, whole.places = append(whole.spec.Http, merged), append(whole.places, d.httpRoute(j))
 			} else {
-				found.note(d.httpRoute(j), "no request matches it and the route of VirtualService %s that delegates to it", r.key.FullName())
+				found.note(d.httpRoute(j), "some match of it is none of the route of VirtualService %s that delegates to it", r.key.FullName())
 			}
 		}
 	}
 	return &whole
 }
 
-// delegated returns a route of a delegate as the one that delegates to it narrows it, or nil if nothing is left. What the delegate says of the
-// requests counts, and what it does not say is said for it.
-func delegated(root, of *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
+// completed returns a route with the names to which it leads as an object in a namespace means them.
+func completed(h *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
+	h = proto.CloneOf(h)
+	for d := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{h}}) {
+		d.Host = wholeName(d.GetHost(), namespace)
+	}
+	return h
+}
+
+// delegated returns a route of a delegate as the one that delegates to it narrows it, or nil if some of its conditions lies within none of that one's.
+// What the delegate says of the requests counts, and what it does not say is said for it.
+func delegated(root, of *networking.HTTPRoute) *networking.HTTPRoute {
 	out := proto.CloneOf(root)
 	out.Delegate, out.Match = nil, nil
 	for _, name := range []string{"redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors", "mirrorPercent", "mirrorPercentage", "corsPolicy", "headers", "route"} {
@@ -90,9 +100,6 @@ func delegated(root, of *networking.HTTPRoute, namespace string) *networking.HTT
 	if of.GetName() != "" {
 		out.Name = strings.TrimPrefix(root.GetName()+"-"+of.GetName(), "-")
 	}
-	for d := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{out}}) {
-		d.Host = wholeName(d.GetHost(), namespace) // as the delegate means it
-	}
 	switch {
 	case len(root.GetMatch()) == 0:
 		out.Match = of.GetMatch()
@@ -101,15 +108,16 @@ func delegated(root, of *networking.HTTPRoute, namespace string) *networking.HTT
 		out.Match = root.GetMatch()
 		return out
 	}
-	for _, a := range root.GetMatch() {
-		for _, b := range of.GetMatch() {
+	for _, b := range of.GetMatch() {
+		known := len(out.GetMatch())
+		for _, a := range root.GetMatch() {
 			if both := narrowed(a, b); both != nil {
 				out.Match = append(out.Match, both)
 			}
 		}
-	}
-	if len(out.GetMatch()) == 0 {
-		return nil
+		if len(out.GetMatch()) == known {
+			return nil
+		}
 	}
 	return out
 }

@@ -68,8 +68,37 @@ func TestDelegates(t *testing.T) {
 	}, c.WithoutEffect(root))
 	require.Equal(t, []string{
 		"spec.http[2].delegate has no effect on Envoys: what is delegated is not delegated any further: the route is left out",
-		"spec.http[1] has no effect on Envoys: no request matches it and the route of VirtualService default/root that delegates to it",
+		"spec.http[1] has no effect on Envoys: some match of it is none of the route of VirtualService default/root that delegates to it",
 	}, c.WithoutEffect(team(202)))
+}
+
+// As with istiod, each condition of a delegate's route has to lie within one of the route that delegates to it, or it is left out; and names are completed by the
+// namespace of the object that has them.
+func TestDelegatesAsIstiodMergesThem(t *testing.T) {
+	c := catalogOf(t, `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: root, namespace: default}
+spec:
+  hosts: [root.internal]
+  http: [{match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], delegate: {name: team, namespace: other}, mirror: {host: mirror}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: team, namespace: other}
+spec:
+  http:
+  - {name: outside, match: [{uri: {prefix: /a/b}}, {uri: {prefix: /c}}], route: [{destination: {host: own}}]}
+  - {name: within, match: [{uri: {prefix: /b/x}}, {uri: {prefix: /a/x}}], route: [{destination: {host: own}}]}
+  - {name: all, route: [{destination: {host: own}}]}
+`)
+	var got []string
+	for _, r := range dump(t, c, nodes[0])[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts()[0].GetRoutes() {
+		got = append(got, r.GetName()+" "+r.GetMatch().GetPathSeparatedPrefix()+r.GetMatch().GetPrefix())
+		require.Equal(t, "outbound|80||own.other", r.GetRoute().GetCluster())
+		require.Equal(t, "outbound|80||mirror.default", r.GetRoute().GetRequestMirrorPolicies()[0].GetCluster())
+	}
+	require.Equal(t, []string{"within /b/x", "within /a/x", "all /a", "all /b"}, got)
 }
 
 // The conditions of a delegate must lie within those of the one that delegates.

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -33,6 +35,22 @@ func decoded(t *testing.T, text string) (objects []*resource.Resource) {
 		}
 	}
 	return objects
+}
+
+// catalogOf returns a catalog of the objects of a text.
+func catalogOf(t *testing.T, text string) *Catalog {
+	t.Helper()
+	var table memstore.Table
+	table.Apply(decoded(t, text), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	return c
+}
+
+// toldOf returns what a client is told of the objects of a text, by type and name.
+func toldOf(t *testing.T, text string, n *corev3.Node) map[string]proto.Message {
+	t.Helper()
+	return dump(t, catalogOf(t, text), n)
 }
 
 // Whatever an object asks for that is not there, or that another one has, is told of it, and the rest goes on.
