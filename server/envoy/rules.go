@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -39,10 +40,13 @@ type rules[T any] struct {
 	exact map[string][]*rule[T] // the oldest first, as all lists of them
 	wild  map[string][]*rule[T]
 	leads map[string][]*rule[T] // by the hosts that they lead to
+
+	lengths  []int // of the wildcards, the longest first
+	ofLength map[int]int
 }
 
 func newRules[T any]() *rules[T] {
-	return &rules[T]{byKey: make(map[resource.Key]*rule[T]), exact: make(map[string][]*rule[T]), wild: make(map[string][]*rule[T]), leads: make(map[string][]*rule[T])}
+	return &rules[T]{byKey: make(map[resource.Key]*rule[T]), exact: make(map[string][]*rule[T]), wild: make(map[string][]*rule[T]), leads: make(map[string][]*rule[T]), ofLength: make(map[int]int)}
 }
 
 // set makes r the rule of a key, which has none any more if r is nil. It returns the hosts of which the one spoke or the other speaks.
@@ -74,7 +78,9 @@ func (rs *rules[T]) eachList(r *rule[T], with func([]*rule[T]) []*rule[T]) {
 	}
 	for _, host := range r.hosts {
 		if isWildcard(host) {
+			had := len(rs.wild)
 			in(rs.wild, host)
+			rs.count(len(host), len(rs.wild)-had)
 		} else {
 			in(rs.exact, host)
 		}
@@ -82,6 +88,17 @@ func (rs *rules[T]) eachList(r *rule[T], with func([]*rule[T]) []*rule[T]) {
 	for _, host := range r.leadsTo {
 		in(rs.leads, host)
 	}
+}
+
+// count notes that there are more wildcards of a length, or less.
+func (rs *rules[T]) count(length, more int) {
+	if more == 0 {
+		return
+	}
+	if rs.ofLength[length] += more; rs.ofLength[length] == 0 {
+		delete(rs.ofLength, length)
+	}
+	rs.lengths = slices.SortedFunc(maps.Keys(rs.ofLength), func(a, b int) int { return b - a })
 }
 
 // of yields the rules that speak of host: those that name it, then those of the wildcards that match it, the narrowest first; of
@@ -93,27 +110,16 @@ func (rs *rules[T]) of(host string) iter.Seq2[string, *rule[T]] {
 				return
 			}
 		}
-		for at := host; ; { // "a.b.c": *.b.c, *.c, *; "*.b.c": itself first
-			wildcard := "*"
-			if at != "*" {
-				_, parent, more := strings.Cut(strings.TrimPrefix(at, "*."), ".")
-				switch {
-				case strings.HasPrefix(at, "*.") && at == host:
-					wildcard = at
-					at = at[len("*."):]
-				case more:
-					wildcard, at = "*."+parent, parent
-				default:
-					at = "*"
-				}
+		ending := strings.TrimPrefix(host, "*")
+		for _, length := range rs.lengths {
+			if length > 1+len(ending) {
+				continue
 			}
+			wildcard := "*" + ending[len(ending)+1-length:]
 			for _, r := range rs.wild[wildcard] {
 				if !yield(wildcard, r) {
 					return
 				}
-			}
-			if wildcard == "*" {
-				return
 			}
 		}
 	}

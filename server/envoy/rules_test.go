@@ -1,0 +1,81 @@
+package envoy
+
+import (
+	"slices"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// A wildcard stands for whatever ends as it does, also within a label, and of several the longest comes first.
+func TestWildcardsEndAnywhere(t *testing.T) {
+	all := toldOf(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: one, namespace: default}
+spec: {hosts: [api-eu.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: one, namespace: default}
+spec: {host: "*-eu.internal", trafficPolicy: {connectionPool: {tcp: {maxConnections: 7}}}}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: wider, namespace: default}
+spec: {host: "*.internal", trafficPolicy: {connectionPool: {tcp: {maxConnections: 8}}}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: one, namespace: default}
+spec: {hosts: ["*-eu.internal"], http: [{name: dashed, directResponse: {status: 204}}]}
+`, nodes[0])
+	cluster := all[xds.ClusterURL+"/outbound|80||api-eu.internal"].(*clusterv3.Cluster)
+	require.Equal(t, uint32(7), cluster.GetCircuitBreakers().GetThresholds()[0].GetMaxConnections().GetValue())
+	for _, v := range all[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
+		if v.GetName() == "api-eu.internal:80" {
+			require.Equal(t, "dashed", v.GetRoutes()[0].GetName())
+		}
+	}
+}
+
+// Rules are found exactly where they match, the narrowest wildcard first, and no more once they are gone.
+func TestRulesOfAHost(t *testing.T) {
+	patterns := []string{"*", "*.internal", "*-b.internal", "*b.internal", "*a-b.internal", "*.a-b.internal", "a-b.internal", "*.x.internal"}
+	rs := newRules[*networking.DestinationRule]()
+	key := func(p string) resource.Key {
+		return resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: p}
+	}
+	for _, p := range patterns {
+		rs.set(key(p), &rule[*networking.DestinationRule]{key: key(p), hosts: []string{p}})
+	}
+	for _, host := range []string{"a-b.internal", "b.internal", "x.a-b.internal", "*.internal", "*.a-b.internal", "*", "elsewhere", "*b.internal"} {
+		want := slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return !matches(p, host) })
+		slices.SortStableFunc(want, func(a, b string) int {
+			if isWildcard(a) != isWildcard(b) {
+				return map[bool]int{true: 1, false: -1}[isWildcard(a)]
+			}
+			return len(b) - len(a)
+		})
+		var got []string
+		for p, r := range rs.of(host) {
+			require.Equal(t, []string{p}, r.hosts)
+			got = append(got, p)
+		}
+		require.Equal(t, want, got, host)
+	}
+	for _, p := range patterns {
+		rs.set(key(p), nil)
+	}
+	require.Empty(t, rs.wild)
+	require.Empty(t, rs.lengths)
+	for range rs.of("a-b.internal") {
+		t.Fatal("there is nothing")
+	}
+}
