@@ -31,9 +31,9 @@ func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster
 	dir := client.credentials + "/" + tls.GetCredentialName()
 	named := isCredential(tls.GetCredentialName())
 	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {
-		name := certPrefix + tls.GetClientCertificate() + "~" + tls.GetPrivateKey()
+		name := certificateName(tls.GetClientCertificate(), tls.GetPrivateKey())
 		if named {
-			name = certPrefix + dir + "/tls.crt~" + dir + "/tls.key"
+			name = certificateName(dir+"/tls.crt", dir+"/tls.key")
 		}
 		t.addSecret(name)
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{askFor(name)}
@@ -42,7 +42,7 @@ func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster
 		roots := root(tls.GetCaCertificates(), tls.GetCaCrl())
 		switch {
 		case named:
-			roots = rootPrefix + dir + "/ca.crt"
+			roots = rootName(dir+"/ca.crt", "")
 		case roots == "":
 			roots = root(systemRoots, tls.GetCaCrl())
 		}

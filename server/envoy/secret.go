@@ -11,10 +11,29 @@ import (
 // Certificates and keys are files on the machine of the Envoy, which reads them, and reads them again when they are replaced. It is told of them as
 // secrets, so that a file that is missing fails those who need it, and nothing else.
 
-// The names of secrets are those that Istio's agent gives to files.
+// The names of secrets say all about them, and are those that Istio's agent gives to files, but for a tilde in a path, which would end it.
 const (
 	certPrefix = "file-cert:" // certificate~key
 	rootPrefix = "file-root:" // certificates, or certificates~revocations
+)
+
+// certificateName is the name of the secret of a certificate and its key.
+func certificateName(certificate, key string) string {
+	return certPrefix + inName.Replace(certificate) + "~" + inName.Replace(key)
+}
+
+// rootName is the name of the secret of files that verify, of which the second may be empty.
+func rootName(certificates, revoked string) string {
+	if revoked == "" {
+		return rootPrefix + inName.Replace(certificates)
+	}
+	return rootPrefix + inName.Replace(certificates) + "~" + inName.Replace(revoked)
+}
+
+// How paths stand in names, and are read from them.
+var (
+	inName   = strings.NewReplacer("%", "%25", "~", "%7E")
+	fromName = strings.NewReplacer("%25", "%", "%7E", "~")
 )
 
 // defaultCredentials is where credentials are by name, unless the node says where.
@@ -23,7 +42,7 @@ const defaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
 // secretOf makes the secret of a name.
 func secretOf(name string) *tlsv3.Secret {
 	file := func(path string) *corev3.DataSource {
-		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: path}}
+		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: fromName.Replace(path)}}
 	}
 	s := &tlsv3.Secret{Name: name}
 	if files, ok := strings.CutPrefix(name, certPrefix); ok {
@@ -49,17 +68,17 @@ func askFor(name string) *tlsv3.SdsSecretConfig {
 func certificates(tls *networking.ServerTLSSettings, dir string) (names []string) {
 	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {
 		if isCredential(credential) {
-			names = append(names, certPrefix+dir+"/"+credential+"/tls.crt~"+dir+"/"+credential+"/tls.key")
+			names = append(names, certificateName(dir+"/"+credential+"/tls.crt", dir+"/"+credential+"/tls.key"))
 		}
 	}
 	if len(names) > 0 {
 		return names
 	}
 	for _, c := range tls.GetTlsCertificates() {
-		names = append(names, certPrefix+c.GetServerCertificate()+"~"+c.GetPrivateKey())
+		names = append(names, certificateName(c.GetServerCertificate(), c.GetPrivateKey()))
 	}
 	if tls.GetServerCertificate() != "" {
-		names = append(names, certPrefix+tls.GetServerCertificate()+"~"+tls.GetPrivateKey())
+		names = append(names, certificateName(tls.GetServerCertificate(), tls.GetPrivateKey()))
 	}
 	return names
 }
@@ -75,7 +94,7 @@ func verifies(tls *networking.ServerTLSSettings) bool {
 func authority(tls *networking.ServerTLSSettings, dir string) string {
 	for _, credential := range append([]string{tls.GetCaCertCredentialName(), tls.GetCredentialName()}, tls.GetCredentialNames()...) {
 		if isCredential(credential) {
-			return rootPrefix + dir + "/" + credential + "/ca.crt"
+			return rootName(dir+"/"+credential+"/ca.crt", "")
 		}
 	}
 	return root(tls.GetCaCertificates(), tls.GetCaCrl())
@@ -86,8 +105,5 @@ func root(certificates, revoked string) string {
 	if certificates == "" {
 		return ""
 	}
-	if revoked != "" {
-		return rootPrefix + certificates + "~" + revoked
-	}
-	return rootPrefix + certificates
+	return rootName(certificates, revoked)
 }

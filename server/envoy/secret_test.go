@@ -1,0 +1,26 @@
+package envoy
+
+import (
+	"testing"
+
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"github.com/stretchr/testify/require"
+)
+
+// A secret names the files that it was made of, whatever these are called, and Istio's agent knows it by the same name if they have no tilde.
+func TestSecretsNameTheirFiles(t *testing.T) {
+	for _, want := range [][2]string{{"/c.pem", "/k.pem"}, {"/etc/certs~1/c.pem", "/etc/certs~1/k.pem"}, {"/a~", "b"}, {"/a", "~b"}, {"/50%", "/%7E"}} {
+		cert := secretOf(certificateName(want[0], want[1])).GetTlsCertificate()
+		require.Equal(t, want, [2]string{cert.GetCertificateChain().GetFilename(), cert.GetPrivateKey().GetFilename()})
+		verify := func(s *tlsv3.Secret) [2]string {
+			c := s.GetValidationContext()
+			return [2]string{c.GetTrustedCa().GetFilename(), c.GetCrl().GetFilename()}
+		}
+		require.Equal(t, want, verify(secretOf(rootName(want[0], want[1]))))
+		require.Equal(t, [2]string{want[0]}, verify(secretOf(rootName(want[0], ""))))
+	}
+	require.NotEqual(t, certificateName("/a~", "b"), certificateName("/a", "~b"))
+	require.Equal(t, "file-cert:/c.pem~/k.pem", certificateName("/c.pem", "/k.pem"))
+	require.Equal(t, "file-root:/ca.pem~/crl.pem", rootName("/ca.pem", "/crl.pem"))
+	require.Equal(t, "file-root:/ca.pem", rootName("/ca.pem", ""))
+}
