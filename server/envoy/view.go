@@ -141,7 +141,7 @@ func (m *mesh) unregistered(v *view, p profile, only *sidecarRule) *rule[*networ
 		return nil
 	}
 	if only == nil {
-		if v.service != nil || matchesSome(v.host, m.hosts) {
+		if v.service != nil || m.standsForSome(v.host, p.namespace) {
 			return nil
 		}
 		return r
@@ -165,7 +165,25 @@ func (s *service) isReached(number uint32) bool {
 	return s != nil && slices.ContainsFunc(s.ports, func(p port) bool { return p.number == number && !p.unreached && !p.late })
 }
 
-// matchesSome says whether a wildcard stands for a host that there is: its routes are then with that.
+// standsForSome says whether a wildcard stands for a host that clients in a namespace see: its routes are then with that.
+func (m *mesh) standsForSome(host, namespace string) bool {
+	if !isWildcard(host) {
+		return false
+	}
+	for known, entries := range m.hosts {
+		if !matches(host, known) {
+			continue
+		}
+		for _, e := range entries {
+			if e.visibleTo(namespace) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// matchesSome says whether a wildcard stands for a host that there is.
 func matchesSome(host string, hosts map[string]map[resource.Key]*entry) bool {
 	if !isWildcard(host) {
 		return false
