@@ -91,6 +91,10 @@ func TestGRPCOnTributary(t *testing.T) {
 		require.InDelta(t, 750, counts[one], 100, "%v", counts)
 		require.Equal(t, 1000, counts[one]+counts[two], "%v", counts)
 	}
+	mesh.write(t, "named.yaml", strings.Replace(service("named", fmt.Sprintf("  ports: [{number: 50051, name: grpc, protocol: GRPC}]\n  endpoints: [{address: localhost, ports: {grpc: %d}}, {address: nowhere.invalid}]\n", one)),
+		"resolution: STATIC", "resolution: DNS", 1))
+	ask := grpcClient(t, mesh.XDS, "xds:///named.mesh.internal")
+	require.Eventually(t, func() bool { return ask() == one }, 10*time.Second, 20*time.Millisecond)
 	mesh.rejectedNothing(t)
 }
 

@@ -73,7 +73,7 @@ func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
 // discover says how the endpoints of a cluster are found.
 func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, placed placement, found *findings) {
 	role := placed.client.role
-	switch kind := s.discovery(role); kind {
+	switch kind := s.discovery(p, subset, role); kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		c.LoadAssignment = p.assignment(c.GetName(), subset, kind, placed, found)
@@ -104,17 +104,20 @@ func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Sub
 	}
 }
 
-// discovery says how the endpoints of the service's clusters are found. A gRPC client has no address that a connection was meant for.
-func (s *service) discovery(role role) clusterv3.Cluster_DiscoveryType {
-	switch s.resolution {
-	case networking.ServiceEntry_DNS:
-		return clusterv3.Cluster_STRICT_DNS
-	case networking.ServiceEntry_DNS_ROUND_ROBIN:
-		return clusterv3.Cluster_LOGICAL_DNS
-	case networking.ServiceEntry_NONE:
-		if role != proxyless {
-			return clusterv3.Cluster_ORIGINAL_DST
+// discovery says how the endpoints of a port, or of a subset of it, are found. A gRPC client resolves one name of a cluster, and refuses all other
+// clusters of names. Only a sidecar has addresses that connections were meant for.
+func (s *service) discovery(p *port, subset *networking.Subset, role role) clusterv3.Cluster_DiscoveryType {
+	switch {
+	case isDNS(s.resolution) && role == proxyless:
+		if p.hasNames(subset) {
+			return clusterv3.Cluster_LOGICAL_DNS
 		}
+	case s.resolution == networking.ServiceEntry_DNS:
+		return clusterv3.Cluster_STRICT_DNS
+	case s.resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
+		return clusterv3.Cluster_LOGICAL_DNS
+	case s.resolution == networking.ServiceEntry_NONE && role == sidecar:
+		return clusterv3.Cluster_ORIGINAL_DST
 	}
 	return clusterv3.Cluster_EDS
 }

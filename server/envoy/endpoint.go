@@ -43,7 +43,11 @@ func (p *port) assignment(cluster string, subset *networking.Subset, kind cluste
 			continue
 		}
 		if kind == clusterv3.Cluster_LOGICAL_DNS && len(byPlace) > 0 {
-			found.note(e.place(), "with resolution DNS_ROUND_ROBIN there is one endpoint: it is none of ServiceEntry %s", e.entry.key.FullName())
+			why := "with resolution DNS_ROUND_ROBIN there is one endpoint"
+			if placed.client.role == proxyless {
+				why = "gRPC clients know one endpoint of a service of names"
+			}
+			found.note(e.place(), "%s: it is none of ServiceEntry %s", why, e.entry.key.FullName())
 			continue
 		}
 		l := place{e.locality(), placed.priority(e)}
@@ -83,6 +87,13 @@ func (e *endpoint) fits(kind clusterv3.Cluster_DiscoveryType) bool {
 	}
 	_, err := netip.ParseAddr(address)
 	return err == nil
+}
+
+// hasNames says whether some endpoint of the port, or of a subset of it, has to be resolved.
+func (p *port) hasNames(subset *networking.Subset) bool {
+	return slices.ContainsFunc(p.endpoints, func(e endpoint) bool {
+		return has(subset, &e) && e.fits(clusterv3.Cluster_LOGICAL_DNS) && !e.fits(clusterv3.Cluster_EDS)
+	})
 }
 
 // maxSocketPath is how long the path of a Unix socket may be.
