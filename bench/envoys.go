@@ -37,6 +37,8 @@ const (
 	envoysEndpoint = "one endpoint changed"
 	envoysRule     = "one VirtualService changed"
 	envoysService  = "one service added"
+	envoysDemand   = "first client on demand"
+	envoysDemands  = "all other clients on demand"
 )
 
 // runEnvoys measures each program by itself.
@@ -132,31 +134,12 @@ func (r *envoysRunner) measure() error {
 	if err := r.remember("started"); err != nil {
 		return err
 	}
-	for _, open := range []struct {
-		scenario string
-		streams  int
-	}{{envoysFirst, 1}, {envoysOthers, r.clients - 1}} {
-		r.begin(open.scenario)
-		before, traffic, err := r.ready()
-		if err != nil {
-			return err
-		}
-		args := role.EnvoysArgs{
-			Address: r.address, Streams: open.streams, Services: r.services, Timeout: r.Timeout,
-			Metadata: map[string]string{"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.27.9"},
-		}
-		var opened role.Opened
-		if err := r.client.call(2*r.Timeout, "Open", args, &opened); err != nil {
-			return err
-		}
-		f, err := r.since(before, traffic, opened.Start, opened.Arrivals)
-		if err != nil {
-			return err
-		}
-		r.add(open.scenario, f)
-		if err := r.remember(fmt.Sprintf("%d more clients", open.streams)); err != nil {
-			return err
-		}
+	plain := role.EnvoysArgs{Services: r.services, Metadata: map[string]string{"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.27.9"}}
+	if err := r.open(envoysFirst, 1, plain); err != nil {
+		return err
+	}
+	if err := r.open(envoysOthers, r.clients-1, plain); err != nil {
+		return err
 	}
 	for _, change := range []struct {
 		scenario, typeURL string
@@ -180,7 +163,40 @@ func (r *envoysRunner) measure() error {
 		}
 		r.add(change.scenario, runs...)
 	}
-	return r.remember("changed")
+	if err := r.remember("changed"); err != nil || r.Server != programTributary {
+		return err // istiod has nothing like it
+	}
+	asking := role.EnvoysArgs{Services: used, Metadata: map[string]string{"NAMESPACE": "bench", "INTERCEPTION_MODE": "NONE", "ON_DEMAND": "true"}, Port: servicePort}
+	for i := range used {
+		asking.Uses = append(asking.Uses, fmt.Sprintf("se-%06d.mesh.internal", i))
+	}
+	if err := r.open(envoysDemand, 1, asking); err != nil {
+		return err
+	}
+	return r.open(envoysDemands, r.clients-1, asking)
+}
+
+// used is how many services a client uses that asks on demand.
+const used = 3
+
+// open opens streams besides those that there are, and waits until each has what it asked for.
+func (r *envoysRunner) open(scenario string, streams int, args role.EnvoysArgs) error {
+	r.begin(scenario)
+	before, traffic, err := r.ready()
+	if err != nil {
+		return err
+	}
+	args.Address, args.Streams, args.Timeout = r.address, streams, r.Timeout
+	var opened role.Opened
+	if err := r.client.call(2*r.Timeout, "Open", args, &opened); err != nil {
+		return err
+	}
+	f, err := r.since(before, traffic, opened.Start, opened.Arrivals)
+	if err != nil {
+		return err
+	}
+	r.add(scenario, f)
+	return r.remember(scenario)
 }
 
 func (r *envoysRunner) begin(scenario string) {

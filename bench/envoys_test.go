@@ -23,13 +23,14 @@ func TestEnvoys(t *testing.T) {
 	if err := runEnvoys(programs, flags, settings{Repeat: 1, Timeout: 20 * time.Second}, &out); err != nil {
 		t.Fatal(err, &out)
 	}
-	for scenario, messages := range map[string]int{
-		envoysFirst: 4, envoysOthers: 12, // clusters, endpoints, listeners, routes
-		envoysEndpoint: 4, envoysRule: 4, envoysService: 12, // clusters, endpoints, routes
+	for scenario, messages := range map[string]string{
+		envoysFirst: "4", envoysOthers: "12", // clusters, endpoints, listeners, routes
+		envoysEndpoint: "4", envoysRule: "4", envoysService: "12", // clusters, endpoints, routes
+		envoysDemand: "[67]", envoysDemands: "(1[89]|2[01])", // clusters, listeners, routes, virtual hosts none and some at once or not; clusters and endpoints of these
 	} {
-		row := fmt.Sprintf(`(?m)^\| %s +\|( [^|]+\|){12} +%d \|`, scenario, messages)
+		row := fmt.Sprintf(`(?m)^\| %s +\|( [^|]+\|){12} +%s \|`, scenario, messages)
 		if !regexp.MustCompile(row).Match(out.Bytes()) {
-			t.Errorf("%s is not %d messages in\n%s", scenario, messages, &out)
+			t.Errorf("%s is not %s messages in\n%s", scenario, messages, &out)
 		}
 	}
 }

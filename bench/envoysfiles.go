@@ -9,6 +9,9 @@ import (
 	"tributary/bench/role"
 )
 
+// servicePort is that of all services.
+const servicePort = "8080"
+
 // writeAll writes the files: a service each, on the one port that all share, and rules of some.
 func (r *envoysRunner) writeAll() error {
 	for i := range r.services {
@@ -67,9 +70,9 @@ spec:
   hosts: [%[1]s.mesh.internal]
   location: MESH_INTERNAL
   resolution: STATIC
-  ports: [{number: 8080, name: http, protocol: HTTP}]
+  ports: [{number: %[2]s, name: http, protocol: HTTP}]
   endpoints:
-`, name)
+`, name, servicePort)
 	for i, a := range addresses {
 		fmt.Fprintf(&b, "  - {address: %s, locality: region-1/zone-%d, labels: {version: v%d}}\n", a, i%3, i%2)
 	}

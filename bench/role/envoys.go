@@ -21,10 +21,11 @@ const (
 	Endpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	Listeners = "type.googleapis.com/envoy.config.listener.v3.Listener"
 	Routes    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	Hosts     = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 )
 
 // Envoys speak on their streams as Envoys do, by delta: they take all clusters and listeners, and ask by name for the endpoints of clusters and the routes of
-// listeners. Only names are looked at. Its exported methods are called by net/rpc.
+// listeners; or on demand, by name for virtual hosts and clusters, too. Only names are looked at. Its exported methods are called by net/rpc.
 type Envoys struct {
 	received, bytes atomic.Uint64
 
@@ -39,6 +40,8 @@ type EnvoysArgs struct {
 	Streams  int
 	Services int // of whose clusters all must have the endpoints
 	Metadata map[string]string
+	Port     string
+	Uses     []string // hosts on that port; if there are some, virtual hosts and clusters are asked for by name, for these
 	Timeout  time.Duration
 }
 
@@ -49,7 +52,7 @@ func (e *Envoys) Open(args EnvoysArgs, reply *Opened) error {
 	w := &envoyWatch{watch: newWatch(args.Streams), first: first}
 	e.set(w)
 	for i := range args.Streams {
-		v := &envoy{envoys: e, id: first + i, services: args.Services, asked: map[string]map[unique.Handle[string]]struct{}{}}
+		v := &envoy{envoys: e, id: first + i, services: args.Services, port: args.Port, uses: args.Uses, asked: map[string]map[unique.Handle[string]]struct{}{}}
 		e.all = append(e.all, v)
 		conn, err := dial(args.Address)
 		if err != nil {
@@ -119,6 +122,8 @@ type envoy struct {
 	envoys    *Envoys
 	id        int
 	services  int
+	port      string
+	uses      []string
 	endpoints int // that it has
 	routes    int
 	asked     map[string]map[unique.Handle[string]]struct{} // by type
@@ -195,11 +200,32 @@ func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscriptio
 		v.endpoints += len(names)
 	case Routes:
 		v.routes += len(names)
+		if err := v.askHosts(send); err != nil {
+			return err
+		}
+	case Hosts:
+		if err := v.ask(Clusters, names, send, func(name string) string {
+			_, host, _ := strings.Cut(name, "/")
+			return "outbound|" + v.port + "||" + strings.TrimSuffix(host, ":"+v.port)
+		}); err != nil {
+			return err
+		}
 	}
 	if w := v.envoys.get(); len(w.marker) == 0 && v.id >= w.first && v.endpoints >= v.services && v.routes > 0 {
 		w.look(v.id-w.first, now, 1, r)
 	}
 	return nil
+}
+
+// askHosts asks for the virtual hosts of what the client uses, after a request without names, as Envoy does.
+func (v *envoy) askHosts(send func(wire.Subscription) error) error {
+	if len(v.uses) == 0 || v.asked[Hosts] != nil {
+		return nil
+	}
+	if err := send(wire.Subscription{Delta: true, TypeURL: Hosts}); err != nil {
+		return err
+	}
+	return v.ask(Hosts, v.uses, send, func(host string) string { return v.port + "/" + host + ":" + v.port })
 }
 
 // ask subscribes to what of a type follows from names and was not asked for yet.

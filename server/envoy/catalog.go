@@ -179,10 +179,11 @@ func (c *Catalog) translate(host string, p profile, only *sidecarRule) *told {
 
 // Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	if !isServed(typeURL) {
+	p := profileOf(node)
+	p.onDemand = p.onDemand && canOnDemand(ctx)
+	if !isServed(typeURL, &p) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	p := profileOf(node)
 	if size := p.size(); size > maxProfile {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
 	}

@@ -27,6 +27,7 @@ type profile struct {
 
 	place       locality
 	credentials string // the folder that credentials are in
+	onDemand    bool   // a sidecar asks for what it uses
 }
 
 // size is how many bytes the profile has.
@@ -101,6 +102,7 @@ func profileOf(node *corev3.Node) profile {
 	if p.role != proxyless {
 		p.credentials = cmp.Or(strings.TrimRight(fields[metadataCredentials].GetStringValue(), "/"), defaultCredentials)
 	}
+	p.onDemand = p.role == sidecar && wantsOnDemand(fields)
 	switch fields[metadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
 		p.captures = p.role == sidecar

@@ -5,12 +5,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	previousv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/server/xds"
 )
 
 // virtualHost is what a service has among the routes of a port: its domains apart from the rest, since no domain may stand twice
@@ -20,6 +23,11 @@ type virtualHost struct {
 	domains []string
 	rest    []byte // an encoded VirtualHost without domains
 	field   []byte // all of it, as a field of a RouteConfiguration
+
+	asked struct { // what those are told who ask for one of the domains, by domain; made when the first one may
+		mu sync.Mutex
+		by map[string][]*xds.Entry
+	}
 }
 
 func newVirtualHost(at place, domains []string, rest *routev3.VirtualHost) *virtualHost {
@@ -50,6 +58,7 @@ func (v *virtualHost) encode(taken func(domain string) bool) []byte {
 // Field numbers of RouteConfiguration and VirtualHost.
 const (
 	fieldVirtualHosts = 2
+	fieldName         = 1
 	fieldDomains      = 2
 )
 

@@ -13,6 +13,7 @@ type scope struct {
 	profile                                         profile
 	group                                           *xds.Group // a commit of the view is one of all types
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
+	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
 	stale      map[string]struct{}
@@ -34,11 +35,14 @@ func newScope(p profile, debounce xds.Debounce) *scope {
 		profile: p, group: xds.NewGroup(debounce),
 		told: make(map[string]*told), shared: make(map[string]*sharedRoutes), bindings: make(map[binding]*claimants), needs: make(map[string]int),
 	}
-	s.clusters = s.group.Collection(xds.TypeOf(xds.ClusterURL))
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(xds.TypeOf(xds.ListenerURL))
-	s.routes = s.group.Collection(xds.TypeOf(xds.RouteURL))
 	s.secrets = s.group.Collection(xds.TypeOf(xds.SecretURL))
+	if p.onDemand {
+		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
+	} else {
+		s.clusters, s.routes = s.group.Collection(xds.TypeOf(xds.ClusterURL)), s.group.Collection(xds.TypeOf(xds.RouteURL))
+	}
 	if p.role == proxyless {
 		return s
 	}
@@ -66,12 +70,16 @@ func (s *scope) collection(typeURL string) *xds.Collection {
 		return s.routes
 	case xds.SecretURL:
 		return s.secrets
+	case xds.VHostURL:
+		return s.virtualHosts
 	}
 	return nil
 }
 
-func isServed(typeURL string) bool {
+func isServed(typeURL string, p *profile) bool {
 	switch typeURL {
+	case xds.VHostURL:
+		return p.onDemand
 	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL:
 		return true
 	}
@@ -80,7 +88,11 @@ func isServed(typeURL string) bool {
 
 // cost is what it costs to keep the scope.
 func (s *scope) cost() int {
-	return scopeCost + s.clusters.Len() + s.endpoints.Len() + s.listeners.Len() + s.routes.Len()
+	cost := scopeCost
+	for _, c := range s.all() {
+		cost += c.Len()
+	}
+	return cost
 }
 
 func (s *scope) markSynced() {
@@ -101,12 +113,19 @@ func (s *scope) follow(m *mesh, touched map[string]struct{}) {
 
 // all returns the collections that there are.
 func (s *scope) all() []*xds.Collection {
-	return []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets}
+	list := []*xds.Collection{s.clusters, s.endpoints, s.listeners, s.routes, s.secrets}
+	if s.virtualHosts != nil {
+		list = append(list, s.virtualHosts)
+	}
+	return list
 }
 
 // update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit.
 func (s *scope) update(translated map[string]*told, restricted bool) {
-	c := &change{scope: s, commits: make(map[*xds.Collection]*xds.Commit), routes: make(map[string]bool), bindings: make(map[binding]bool)}
+	c := &change{
+		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
+		routes: make(map[string]bool), bindings: make(map[binding]bool), domains: make(map[string]map[string]*virtualHost),
+	}
 	for host, t := range translated {
 		c.replace(host, t)
 	}
@@ -123,6 +142,7 @@ type change struct {
 	commits  map[*xds.Collection]*xds.Commit
 	routes   map[string]bool // that change
 	bindings map[binding]bool
+	domains  map[string]map[string]*virtualHost // by route: see demand
 }
 
 // replace makes t what is told of a host.
@@ -212,7 +232,13 @@ func (c *change) host(route, host string, v *virtualHost) {
 	if c.shared[route] == nil {
 		c.shared[route] = new(sharedRoutes)
 	}
+	if old, ok := c.shared[route].hosts.Get(host); ok {
+		c.demand(route, old.domains, nil)
+	}
 	c.shared[route].set(host, v)
+	if v != nil {
+		c.demand(route, v.domains, v)
+	}
 	c.routes[route] = true
 }
 
@@ -240,10 +266,18 @@ func (c *change) share() {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
+		if c.profile.onDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
+			c.notes.set("routes "+route, nil)
+			continue
+		}
 		body, found := r.encode(route, c.profile.role, c.closed)
 		c.notes.set("routes "+route, found.sorted())
+		if c.profile.onDemand && !r.whole {
+			continue
+		}
 		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, body))
 	}
+	c.shareHosts()
 	for b := range c.bindings {
 		claimants := *c.scope.bindings[b]
 		if len(claimants) == 0 {
@@ -257,6 +291,9 @@ func (c *change) share() {
 		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
 			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
 			continue
+		}
+		if c.profile.onDemand {
+			onDemand(l)
 		}
 		put(c.commits, c.listeners, entryOf(l))
 	}

@@ -49,6 +49,12 @@ type Type struct {
 	Needs func(*Entry) []string
 	// Alone sends each resource in a delta response of its own: Envoy takes nothing of a response that comes after what it rejects.
 	Alone bool
+	// ByName hands resources out by name only: a wildcard stands for none, and is answered as one of an empty type is. Envoys begin
+	// with one for virtual hosts, before they ask for any.
+	ByName bool
+	// Aliases says in a delta response that a name is not there by a resource of that name and alias without content, as Envoy has it of
+	// virtual hosts: a request that waits for one would not hear of it otherwise. What a client had is removed as any other.
+	Aliases bool
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
 }
@@ -82,7 +88,7 @@ func TypeOf(url string) Type {
 	case RouteURL:
 		t.Rank, t.Partial, t.LeadsURL, t.Introduce = 5, true, ClusterURL, introduceRoutes
 	case VHostURL:
-		t.Rank, t.Partial = 6, true
+		t.Rank, t.Partial, t.ByName, t.Aliases = 6, true, true, true
 	case SecretURL:
 		t.Partial, t.Alone = true, true
 	case ExtURL, RuntimeURL:

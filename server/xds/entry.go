@@ -26,6 +26,8 @@ type Entry struct {
 	// TTL is how long a client keeps the resource without hearing of it again, if it supports that; heartbeats are sent to
 	// such clients. Zero is for ever.
 	TTL time.Duration
+
+	unknown bool // there is none of that name: see Type.Aliases
 }
 
 // Field numbers of envoy.service.discovery.v3.
@@ -45,6 +47,7 @@ const (
 	resourceVersion = 1 // Resource
 	resourceBody    = 2
 	resourceName    = 3
+	resourceAliases = 4
 	resourceTTL     = 6
 
 	anyTypeURL, anyValue           = 1, 2 // google.protobuf.Any
@@ -98,6 +101,12 @@ func (e *Entry) append(b []byte, f form, heartbeat bool) []byte {
 		b = protowire.AppendTag(b, anyValue, protowire.BytesType)
 	}
 	b = protowire.AppendVarint(b, uint64(e.sizeResource(f, heartbeat)))
+	if e.unknown {
+		b = protowire.AppendTag(b, resourceName, protowire.BytesType)
+		b = protowire.AppendString(b, e.Name)
+		b = protowire.AppendTag(b, resourceAliases, protowire.BytesType)
+		return protowire.AppendString(b, e.Name)
+	}
 	b = protowire.AppendTag(b, resourceVersion, protowire.BytesType)
 	b = protowire.AppendString(b, e.Version)
 	if !heartbeat {
@@ -132,6 +141,9 @@ func (e *Entry) size(f form, heartbeat bool) int {
 
 // sizeResource is the size of the Resource message of e.
 func (e *Entry) sizeResource(f form, heartbeat bool) int {
+	if e.unknown {
+		return 2 * (1 + protowire.SizeBytes(len(e.Name)))
+	}
 	n := 2 + protowire.SizeBytes(len(e.Version)) + protowire.SizeBytes(len(e.Name))
 	if !heartbeat {
 		n += 1 + protowire.SizeBytes(len(e.Any))

@@ -115,7 +115,7 @@ func thing(t testing.TB, name, version, pad string) *Entry {
 // answer is a response of either variant: what it puts as "name@version", and what it removes.
 type answer struct {
 	typeURL, version, nonce string
-	puts, removed           []string
+	puts, removed, unknown  []string
 	bodies                  []*anypb.Any
 	size                    int
 }
@@ -230,6 +230,10 @@ func receive(t testing.TB, stream grpc.ClientStream, delta bool) (answer, error)
 	}
 	a := answer{typeURL: m.TypeUrl, version: m.SystemVersionInfo, nonce: m.Nonce, removed: m.RemovedResources, size: proto.Size(&m)}
 	for _, r := range m.Resources {
+		if r.Resource == nil && slices.Equal(r.Aliases, []string{r.Name}) {
+			a.unknown = append(a.unknown, r.Name)
+			continue
+		}
 		a.bodies = append(a.bodies, r.Resource)
 		if !r.Resource.MessageIs(&wrapperspb.StringValue{}) {
 			continue

@@ -65,7 +65,7 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 			continue
 		}
 		parent := s.parent(sub)
-		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting)
+		ahead := unanswered && parent == nil || waiting != nil && (parent == nil || parent == waiting && !sub.has.asked())
 		introducing := s.introducing(sub, now)
 		switch p := sub.plan(true); {
 		case !p.adds && !introducing:

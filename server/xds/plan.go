@@ -14,6 +14,8 @@ type variant struct {
 	delta   bool
 	partial bool // SotW: absence from a response says nothing
 	alone   bool // delta: a response has one resource
+	byName  bool // a wildcard stands for nothing
+	aliases bool // delta: what is not there is said by an alias
 }
 
 // inFull says whether each response to a client that wants w is everything again.
@@ -232,7 +234,7 @@ func plan(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	case h.version != "" && h.version == goal.version && !goal.given && w.all:
 		return step{to: goal, has: holding{at: goal}} // it has it all from an earlier stream
 	case h.brought != nil:
-		return planResumed(h, w, goal, keep)
+		return planResumed(v, h, w, goal, keep)
 	}
 	p := step{to: goal, goal: goal, diff: noDiff}
 	if w.all || h.at != nothing { // else all that is wanted is new, and nobody needs a list of everything
@@ -292,12 +294,29 @@ func (p *step) list(v variant, h *holding, w *wants, goal *state) {
 		}
 		return
 	}
+	var missing []string
 	for name, told := range h.lacks {
 		if !bool(told) && goal.get(name) == nil {
-			p.removed, p.adds = append(p.removed, name), true
+			missing, p.adds = append(missing, name), true
 		}
 	}
+	p.lack(v, missing)
 	slices.Sort(p.removed)
+}
+
+// lack says that there is nothing of names that the client asked for. That is no news: nothing waits for it to be acknowledged.
+func (p *step) lack(v variant, names []string) {
+	switch {
+	case len(names) == 0:
+	case !v.aliases:
+		p.removed = append(p.removed, names...)
+	default:
+		p.puts, p.spans = slices.Clip(p.puts), nil
+		for _, name := range names {
+			p.puts = append(p.puts, &Entry{Name: name, unknown: true})
+		}
+		sortEntries(p.puts)
+	}
 }
 
 // sharedShare is the part of a difference that a stream must want for the difference to be encoded for all streams: one in
@@ -371,7 +390,7 @@ func (h *holding) untold(to, goal *state) map[string]told {
 }
 
 // planResumed is the plan for the first response to a client that brought versions along.
-func planResumed(h *holding, w *wants, goal *state, keep bool) step {
+func planResumed(v variant, h *holding, w *wants, goal *state, keep bool) step {
 	p := step{to: goal, goal: goal, has: holding{at: goal}, diff: noDiff}
 	var gone map[string]string
 	if w.all {
@@ -380,19 +399,21 @@ func planResumed(h *holding, w *wants, goal *state, keep bool) step {
 		p.puts, gone = h.compareNames(w, goal)
 	}
 	p.news = p.puts
-	missing := func(name string) {
+	var missing []string
+	look := func(name string) {
 		if _, brought := gone[name]; !brought && goal.get(name) == nil {
-			p.removed = append(p.removed, name)
+			missing = append(missing, name)
 		}
 	}
 	for name := range w.names {
-		missing(name)
+		look(name)
 	}
 	for name := range h.lacks {
 		if _, named := w.names[name]; !named {
-			missing(name)
+			look(name)
 		}
 	}
+	p.lack(v, missing)
 	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.asks
 	if len(gone) > 0 && keep {
 		p.has.gone = gone

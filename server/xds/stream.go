@@ -279,7 +279,11 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	s.server.remind(coll)
 	coll.subscribe(s.bell)
 	return &subscription{
-		typeURL: typeURL, variant: variant{delta: s.delta, partial: !s.delta && coll.typ.Partial, alone: s.delta && coll.typ.Alone}, coll: coll, release: release,
+		typeURL: typeURL, coll: coll, release: release,
+		variant: variant{
+			delta: s.delta, partial: !s.delta && coll.typ.Partial, alone: s.delta && coll.typ.Alone,
+			byName: coll.typ.ByName, aliases: s.delta && coll.typ.Aliases,
+		},
 		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, verdict: verdict{accepted: nothing}, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }

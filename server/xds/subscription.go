@@ -125,6 +125,10 @@ func (s *subscription) takeStale(r *request) {
 
 // all says whether a SotW request asks for everything.
 func (s *subscription) all(r *request) bool {
+	return !s.byName && s.wildcard(r)
+}
+
+func (s *subscription) wildcard(r *request) bool {
 	return len(r.names) == 0 && !s.named || slices.Contains(r.names, "*")
 }
 
@@ -162,7 +166,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	// A response of a type in full speaks of all names at once; a part, of those that are owed.
 	switch less := s.wants.all && !all; {
 	case !all && len(wanted) == 0:
-		s.has.asks = false
+		s.has.asks = first && s.byName && s.wildcard(r)
 	case more, !s.partial && (first || added || less):
 		s.has.asks = true
 	}
@@ -176,7 +180,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.resumed = now
 		}
 		if len(r.subscribe) == 0 {
-			s.wants.all, s.has.asks = true, true
+			s.wants.all, s.has.asks = !s.byName, true
 		}
 	}
 	if len(s.has.lacks) == 0 {
@@ -185,7 +189,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 	for _, name := range r.subscribe {
 		if name == "*" {
 			if !s.wants.all {
-				s.wants.all, s.has.asks, s.has.again = true, true, !first
+				s.wants.all, s.has.asks, s.has.again = !s.byName, true, !first && !s.byName
 			}
 			continue
 		}

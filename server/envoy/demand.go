@@ -1,0 +1,177 @@
+package envoy
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	demandv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/on_demand/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/server/xds"
+)
+
+// A sidecar on demand is told of listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it, or a
+// connection, is to go. So it has what it uses, and not what exists.
+
+// metadataOnDemand is a key of node metadata, ours: true is a wish for that.
+const metadataOnDemand = "ON_DEMAND"
+
+// wantsOnDemand says whether a node asks to be told on demand.
+func wantsOnDemand(fields map[string]*structpb.Value) bool {
+	return fields[metadataOnDemand].GetBoolValue() || fields[metadataOnDemand].GetStringValue() == "true"
+}
+
+// canOnDemand says whether a client can: Envoy asks for virtual hosts and single clusters by delta only.
+func canOnDemand(ctx context.Context) bool {
+	method, _ := grpc.Method(ctx)
+	return strings.Contains(method, "/Delta")
+}
+
+// collectionsOnDemand returns the collections of which such a client is told otherwise: of clusters and virtual hosts by name only; and nobody has to be
+// introduced to the clusters of a route, for which its requests ask.
+func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
+	cluster, route := xds.TypeOf(xds.ClusterURL), xds.TypeOf(xds.RouteURL)
+	cluster.ByName, route.Introduce = true, nil
+	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
+}
+
+// routesOnDemand are the routes of a port of which the virtual hosts are asked for. Hosts are compared as they are asked for, which may be with the port.
+func routesOnDemand(name string) []byte {
+	head := routesHead(name, sidecar)
+	head.IgnorePortInHostMatching = false
+	// The first answer is about no virtual host, so none is worth waiting for: the routes are complete.
+	from := ads()
+	from.InitialFetchTimeout = durationpb.New(time.Millisecond)
+	head.Vhds = &routev3.Vhds{ConfigSource: from}
+	return mustMarshal(head)
+}
+
+// singles returns the entries by which those who ask for a domain among some routes are told of the virtual host, each with one domain, as
+// it may be asked for: alone, or with the port. Envoy knows a virtual host that goes by the name of the resource.
+func (v *virtualHost) singles(route, domain string) []*xds.Entry {
+	v.asked.mu.Lock()
+	defer v.asked.mu.Unlock()
+	if entries, ok := v.asked.by[domain]; ok {
+		return entries
+	}
+	_, _, name := protowire.ConsumeField(v.rest) // the first field, which singles have otherwise
+	var entries []*xds.Entry
+	for _, asked := range askedAs(route, domain) {
+		var b []byte
+		b = protowire.AppendString(protowire.AppendTag(b, fieldName, protowire.BytesType), single(route, asked))
+		b = protowire.AppendString(protowire.AppendTag(b, fieldDomains, protowire.BytesType), asked)
+		entries = append(entries, entryOfBytes(single(route, asked), xds.VHostURL, append(b, v.rest[name:]...)))
+	}
+	if v.asked.by == nil {
+		v.asked.by = make(map[string][]*xds.Entry)
+	}
+	v.asked.by[domain] = entries
+	return entries
+}
+
+// single is under which name Envoy asks for the virtual host of a host.
+func single(route, host string) string { return route + "/" + host }
+
+func askedAs(route, domain string) []string { return []string{domain, domain + ":" + route} }
+
+// owner returns the virtual host that has a domain, or nil.
+func (r *sharedRoutes) owner(domain string) (owner *virtualHost) {
+	if r == nil || r.domains[domain] == 0 {
+		return nil
+	}
+	r.hosts.Scan(func(_ string, v *virtualHost) bool {
+		if slices.Contains(v.domains, domain) {
+			owner = v
+		}
+		return owner == nil
+	})
+	return owner
+}
+
+// demand notes that the virtual host of a domain among some routes may be another one now: v, if nobody else has the domain.
+func (c *change) demand(route string, domains []string, v *virtualHost) {
+	if !c.profile.onDemand {
+		return
+	}
+	if c.domains[route] == nil {
+		c.domains[route] = make(map[string]*virtualHost)
+	}
+	for _, d := range domains {
+		c.domains[route][d] = v
+	}
+}
+
+// shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several hosts, and one that
+// is there keeps Envoy from asking for those: routes with such a host are told whole, and stay so, since Envoy does not forget what it asked for.
+func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
+	for domain := range c.domains[route] {
+		if isWildcard(domain) && r.domains[domain] > 0 && !r.whole {
+			r.whole = true
+			for known := range r.domains {
+				c.domains[route][known] = nil
+			}
+			break
+		}
+	}
+	if !r.whole {
+		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
+	}
+	return r.whole
+}
+
+// shareHosts brings the virtual hosts that are asked for up to date.
+func (c *change) shareHosts() {
+	for route, domains := range c.domains {
+		r := c.shared[route]
+		for domain, v := range domains {
+			switch {
+			case isWildcard(domain):
+				continue
+			case r == nil || r.whole || r.domains[domain] == 0:
+				for _, asked := range askedAs(route, domain) {
+					remove(c.commits, c.virtualHosts, single(route, asked))
+				}
+				continue
+			case v == nil || r.domains[domain] > 1:
+				v = r.owner(domain)
+			}
+			for _, e := range v.singles(route, domain) {
+				put(c.commits, c.virtualHosts, e)
+			}
+		}
+	}
+}
+
+// onDemandTimeout is how long a request or connection waits for a cluster that it asked for.
+const onDemandTimeout = 5 * time.Second
+
+// onDemand makes a listener one whose filters ask for what they lack.
+func onDemand(l *listenerv3.Listener) {
+	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
+		for _, f := range chain.GetFilters() {
+			m, err := f.GetTypedConfig().UnmarshalNew()
+			if err != nil {
+				continue // it is none of ours
+			}
+			switch m := m.(type) {
+			case *hcmv3.HttpConnectionManager:
+				ask := httpFilter("envoy.filters.http.on_demand", &demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: ads(), Timeout: durationpb.New(onDemandTimeout)}})
+				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
+			case *tcpv3.TcpProxy:
+				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: ads(), Timeout: durationpb.New(onDemandTimeout)}
+			default:
+				continue
+			}
+			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: toAny(m)}
+		}
+	}
+}

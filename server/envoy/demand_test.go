@@ -1,0 +1,171 @@
+package envoy
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/memstore"
+	"tributary/server/envoy/envoytest"
+	"tributary/server/xds"
+)
+
+// stream is the one of a client as gRPC tells of it.
+type stream struct {
+	grpc.ServerTransportStream
+	method string
+}
+
+func (s stream) Method() string { return s.method }
+
+func onStream(t *testing.T, method string) context.Context {
+	return grpc.NewContextWithServerTransportStream(t.Context(), stream{method: method})
+}
+
+const deltaMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+
+func demandingNode(namespace string) *corev3.Node {
+	n := node(namespace, "NONE", "")
+	n.Metadata.Fields[metadataOnDemand] = structpb.NewStringValue("true")
+	return n
+}
+
+// Whatever the history, those who ask are told of each domain what others are told with all routes of the port, and of nothing else: unless a host of
+// the port stands for several, or did; then they are told these routes whole. Clusters and endpoints are the same.
+func TestOnDemandHistory(t *testing.T) {
+	ports, singles := 0, 0
+	for seed := range uint64(20) {
+		h := envoytest.New(seed)
+		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		c.update(nil, h.Table.Snapshot(), false, true)
+		var since memstore.Revision
+		whole := make(map[string]bool)
+		for step := range 30 {
+			h.Change()
+			keys, snap, ok := h.Table.Changes(since)
+			c.update(keys, snap, ok, true)
+			since = snap.Revision()
+			all, asking := node("shop", "NONE", ""), demandingNode("shop")
+			require.Equal(t, entries(t, c, all, xds.ClusterURL), entries(t, c, asking, xds.ClusterURL))
+			require.Equal(t, entries(t, c, all, xds.EndpointURL), entries(t, c, asking, xds.EndpointURL))
+
+			want := make(map[string]*routev3.VirtualHost)
+			routes, demanded := entries(t, c, all, xds.RouteURL), entries(t, c, asking, xds.RouteURL)
+			require.Equal(t, slices.Sorted(maps.Keys(routes)), slices.Sorted(maps.Keys(demanded)))
+			for name, r := range demanded {
+				full := message(t, routes[name]).(*routev3.RouteConfiguration)
+				wild := slices.ContainsFunc(full.GetVirtualHosts(), func(v *routev3.VirtualHost) bool {
+					return slices.ContainsFunc(v.GetDomains(), func(d string) bool { return isWildcard(d) && d != "*" })
+				})
+				if whole[name] = whole[name] || wild; whole[name] {
+					require.True(t, r.equal(routes[name]), name)
+					continue
+				}
+				head := message(t, r).(*routev3.RouteConfiguration)
+				require.NotNil(t, head.GetVhds())
+				require.Empty(t, head.GetVirtualHosts())
+				ports++
+				for _, v := range full.GetVirtualHosts() {
+					for _, d := range v.GetDomains() {
+						for _, asked := range []string{d, d + ":" + name} {
+							single := proto.CloneOf(v)
+							single.Name, single.Domains = name+"/"+asked, []string{asked}
+							want[single.GetName()] = single
+						}
+					}
+				}
+				delete(want, name+"/*")
+				delete(want, name+"/*:"+name)
+			}
+			for name := range whole {
+				if routes[name] == "" {
+					delete(whole, name)
+				}
+			}
+			got := entries(t, c, asking, xds.VHostURL)
+			require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d", seed, step)
+			for name, v := range want {
+				require.True(t, proto.Equal(v, message(t, got[name])), "seed %d, step %d: %v\n%v", seed, step, v, got[name])
+				singles++
+			}
+		}
+	}
+	require.NotZero(t, ports)
+	require.NotZero(t, singles)
+}
+
+// encoded is an entry, comparable.
+type encoded string
+
+func (r encoded) equal(o encoded) bool { return r == o }
+
+func entries(t *testing.T, c *Catalog, n *corev3.Node, typeURL string) map[string]encoded {
+	t.Helper()
+	coll, release, err := c.Collection(onStream(t, deltaMethod), n, typeURL)
+	require.NoError(t, err)
+	defer release()
+	all := make(map[string]encoded)
+	for e := range coll.All() {
+		all[e.Name] = encoded(e.Any)
+	}
+	return all
+}
+
+func message(t *testing.T, r encoded) proto.Message {
+	t.Helper()
+	var a anypb.Any
+	require.NoError(t, proto.Unmarshal([]byte(r), &a))
+	m, err := a.UnmarshalNew()
+	require.NoError(t, err)
+	return m
+}
+
+// Filters ask for what they lack. Who cannot ask, by state of the world or as something else than a sidecar, is told everything.
+func TestOnDemandListeners(t *testing.T) {
+	l := &listenerv3.Listener{
+		FilterChains:       []*listenerv3.FilterChain{binding{localhost, 80}.httpChain(false)},
+		DefaultFilterChain: passOn(false),
+	}
+	onDemand(l)
+	http, err := l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalNew()
+	require.NoError(t, err)
+	require.Equal(t, "envoy.filters.http.on_demand", http.(*hcmv3.HttpConnectionManager).GetHttpFilters()[0].GetName())
+	tcp, err := l.GetDefaultFilterChain().GetFilters()[0].GetTypedConfig().UnmarshalNew()
+	require.NoError(t, err)
+	require.NotNil(t, tcp.(*tcpv3.TcpProxy).GetOnDemand().GetOdcdsConfig())
+
+	c := New(&memstore.Table{}, Options{Log: slog.New(slog.DiscardHandler)})
+	router := demandingNode("shop")
+	router.Id = "router~127.0.0.1~gateway.shop~shop.svc.cluster.local"
+	for _, tt := range []struct {
+		method string
+		node   *corev3.Node
+		err    error
+	}{
+		{deltaMethod, demandingNode("shop"), nil},
+		{"/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts", demandingNode("shop"), nil},
+		{strings.Replace(deltaMethod, "Delta", "Stream", 1), demandingNode("shop"), xds.ErrNoAnswer},
+		{deltaMethod, node("shop", "NONE", ""), xds.ErrNoAnswer},
+		{deltaMethod, router, xds.ErrNoAnswer},
+	} {
+		_, release, err := c.Collection(onStream(t, tt.method), tt.node, xds.VHostURL)
+		require.ErrorIs(t, err, tt.err, tt.method)
+		if err == nil {
+			release()
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package xds
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+)
+
+// Virtual hosts are asked for by name. Envoy begins with a request without names, which is answered and stands for nothing; what is not there is said
+// by an alias, and sent when it is there; what was there is removed.
+func TestVirtualHostsByName(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(VHostURL, "80/a", "80/b")
+	c := w.delta(VHostURL)
+	c.ask(VHostURL)
+	c.expectAck(VHostURL, nil)
+	w.set(VHostURL, "80/b@2")
+	c.silence()
+	c.ask(VHostURL, "80/a", "80/none")
+	answer := c.next()
+	require.Equal(t, []string{"80/a@1"}, answer.puts)
+	require.Empty(t, answer.removed)
+	require.Equal(t, []string{"80/none"}, answer.unknown)
+	c.ack(answer)
+	c.silence()
+	c.ask(VHostURL, "80/none") // another request for the same host
+	answer = c.next()
+	require.Equal(t, []string{"80/none"}, answer.unknown)
+	c.ack(answer)
+	w.set(VHostURL, "80/none")
+	c.expectAck(VHostURL, nil, "80/none@1")
+	w.set(VHostURL, "-80/a")
+	c.expectAck(VHostURL, nil, "-80/a")
+
+	back := w.delta(VHostURL)
+	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: VHostURL, ResourceNamesSubscribe: []string{"80/a", "80/b", "80/c"}, InitialResourceVersions: map[string]string{"80/a": "1", "80/b": "1"},
+	}))
+	answer = back.next()
+	require.Equal(t, []string{"80/b@2"}, answer.puts)
+	require.Equal(t, []string{"80/c"}, answer.unknown)
+	back.ack(answer)
+	back.expectAck(VHostURL, nil, "-80/a")
+	back.silence()
+}
+
+// A catalog may have clusters, too, be asked for by name alone.
+func TestByName(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		typ := TypeOf(ClusterURL)
+		typ.ByName = true
+		w.colls[ClusterURL] = NewCollection(typ, Debounce{})
+		w.colls[ClusterURL].MarkSynced()
+		w.set(ClusterURL, "a", "b")
+		c := dial(ClusterURL)
+		c.ask(ClusterURL)
+		first := c.expect(ClusterURL)
+		c.ack(first)
+		c.silence()
+		if c.delta {
+			c.ask(ClusterURL, "a", "none")
+			c.expectAck(ClusterURL, nil, "a@1", "-none")
+		} else {
+			c.ack(first, "a", "none")
+			c.expectAck(ClusterURL, []string{"a", "none"}, "a@1")
+		}
+		w.set(ClusterURL, "b@2")
+		c.silence()
+		c.ask(ClusterURL, "*")
+		w.set(ClusterURL, "b@3")
+		if c.delta {
+			c.expectAck(ClusterURL, nil) // it is answered
+		}
+		c.silence()
+	})
+}
+
+// Envoy acknowledges no clusters while one of them is warming, for which it asks for endpoints. It is told of these although it has asked for another
+// cluster meanwhile, which has to wait for that acknowledgement.
+func TestEndpointsOfAWarmingClusterDoNotWait(t *testing.T) {
+	bothVariants(t, func(t *testing.T, w *world, dial func(string, ...dialOption) *client) {
+		w.set(ClusterURL, "a", "b")
+		w.set(EndpointURL, "a", "b")
+		c := dial(ClusterURL)
+		c.ask(ClusterURL, "a")
+		a := c.expect(ClusterURL, "a@1")
+		if c.delta {
+			c.ask(ClusterURL, "b")
+		}
+		c.ask(EndpointURL, "a")
+		c.expectAck(EndpointURL, []string{"a"}, "a@1")
+		c.silence()
+		c.ack(a, "a", "b")
+		if c.delta {
+			c.expectAck(ClusterURL, nil, "b@1")
+		} else {
+			c.expectAck(ClusterURL, []string{"a", "b"}, "a@1", "b@1")
+		}
+	})
+}
