@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -21,6 +22,7 @@ import (
 type randomMesh struct {
 	*rand.Rand
 	spoken [3][]string // the protocols of each port
+	shared []string    // hosts that both namespaces have
 }
 
 func newRandomMesh(seed int) *randomMesh {
@@ -50,8 +52,9 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 		for k, v := range labels {
 			pairs = append(pairs, fmt.Sprintf("%s: %s", k, v))
 		}
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}}\nspec: %s\n",
-			kind, name, namespace, strings.Join(pairs, ", "), body)
+		created := time.Unix(1_500_000_000+r.Int64N(100_000_000), 0) // of objects of one age, it is chance which one istiod takes
+		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}, creationTimestamp: %q}\nspec: %s\n",
+			kind, name, namespace, strings.Join(pairs, ", "), created.UTC().Format(time.RFC3339), body)
 	}
 	mark = fmt.Sprintf("mark-%d.internal", seed)
 	put("ServiceEntry", "shop", fmt.Sprint("mark", seed), nil, &networking.ServiceEntry{
@@ -67,6 +70,11 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 			taken[in+"/"+host] = true
 			return was
 		})
+		for _, host := range service.GetHosts() {
+			if taken["shop/"+host] && taken["other/"+host] {
+				r.shared = append(r.shared, host)
+			}
+		}
 		if len(service.GetHosts()) > 0 {
 			put("ServiceEntry", in, fmt.Sprintf("s%d-%d", i, seed), nil, service)
 		}
@@ -82,6 +90,12 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 	}
 	for i := range r.IntN(3) {
 		put("Sidecar", r.pick("shop", "shop", "istio-system"), fmt.Sprintf("e%d-%d", i, seed), nil, r.sidecar(mark))
+	}
+	for i := range r.IntN(3) {
+		put("Gateway", namespace(), fmt.Sprintf("g%d", i), nil, r.gateway())
+	}
+	for i := range r.IntN(4) {
+		put("VirtualService", namespace(), fmt.Sprintf("gv%d-%d", i, seed), nil, r.gatewayRoutes())
 	}
 	temp := filepath.Join(t.TempDir(), "mesh.yaml")
 	require.NoError(t, os.WriteFile(temp, []byte(text.String()), 0o600))
@@ -119,6 +133,65 @@ func (r *randomMesh) sidecar(mark string) *networking.Sidecar {
 		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(r.IntN(2))} //nolint:gosec // there are two
 	}
 	return s
+}
+
+func (r *randomMesh) gateway() *networking.Gateway {
+	g := &networking.Gateway{Selector: map[string]string{"app": r.pick("vm1", "vm1", "two")}}
+	for i := range 1 + r.IntN(3) {
+		s := &networking.Server{
+			Port:  &networking.Port{Number: 80, Name: fmt.Sprint("p", i), Protocol: r.pick("HTTP", "HTTP", "HTTP2", "GRPC")},
+			Hosts: []string{r.pick("*", "one.internal", "*.internal", "shop/*", "./two.internal", "other/*.internal")},
+		}
+		if r.seldom(4) {
+			s.Hosts = append(s.Hosts, r.pick("three.internal", "*.wild.internal"))
+		}
+		switch r.IntN(6) {
+		case 0:
+			s.Port.Number, s.Port.Protocol = 443, "HTTPS"
+			s.Tls = &networking.ServerTLSSettings{
+				Mode: r.mode(), ServerCertificate: "/etc/certs/cert.pem", PrivateKey: "/etc/certs/key.pem", CaCertificates: "/etc/certs/ca.pem",
+			}
+		case 1:
+			s.Port.Number, s.Port.Protocol = 443, "TLS"
+			s.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_PASSTHROUGH}
+		case 2:
+			s.Port.Number, s.Port.Protocol = 9000, "TCP"
+			s.Hosts = []string{"*"}
+		case 3:
+			s.Port.Number = 8080
+		case 4:
+			s.Tls = &networking.ServerTLSSettings{HttpsRedirect: true}
+		}
+		g.Servers = append(g.Servers, s)
+	}
+	return g
+}
+
+func (r *randomMesh) mode() networking.ServerTLSSettings_TLSmode {
+	return []networking.ServerTLSSettings_TLSmode{
+		networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL,
+	}[r.IntN(4)]
+}
+
+// gatewayRoutes makes a VirtualService that is bound to gateways.
+func (r *randomMesh) gatewayRoutes() *networking.VirtualService {
+	v := r.routes()
+	v.Hosts = []string{r.pick("one.internal", "two.internal", "three.internal", "a.wild.internal", "*.wild.internal", "*.internal", "*")}
+	v.Gateways = []string{r.pick("g0", "shop/g0", "shop/g1", "other/g0")}
+	if r.seldom(4) {
+		v.Gateways = append(v.Gateways, r.pick("mesh", "g1"))
+	}
+	if r.seldom(3) {
+		v.Tcp = []*networking.TCPRoute{{
+			Match: []*networking.L4MatchAttributes{{Port: 9000}}, Route: []*networking.RouteDestination{{Destination: r.destination()}},
+		}}
+	}
+	if r.seldom(3) && v.GetHosts()[0] != "*" {
+		v.Tls = []*networking.TLSRoute{{
+			Match: []*networking.TLSMatchAttributes{{Port: 443, SniHosts: v.GetHosts()}}, Route: []*networking.RouteDestination{{Destination: r.destination()}},
+		}}
+	}
+	return v
 }
 
 func (r *randomMesh) labels() map[string]string {

@@ -126,7 +126,7 @@ func (c *Catalog) unmet(key resource.Key) (found findings) {
 		}
 		for _, host := range r.hosts {
 			if !isUnit(host) && !slices.ContainsFunc(g.spec.GetServers(), func(s *networking.Server) bool {
-				return len((&server{Server: s, gateway: g}).admits(host, key.Namespace)) > 0
+				return (&server{Server: s, gateway: g}).meets(host, key.Namespace)
 			}) {
 				found.note(place{key, "spec.hosts"}, "no server of Gateway %s has %s", name, host)
 			}

@@ -152,9 +152,8 @@ func selectsLabels(wanted, labels map[string]string) bool {
 	return true
 }
 
-// admits returns the domains under which a server serves a host of a VirtualService in a namespace: the narrower of both, where one
-// stands for the other.
-func (s *server) admits(host, namespace string) (domains []string) {
+// admits says whether a server serves a host of a VirtualService in a namespace under a domain: one of both is the domain, and the other one stands for it.
+func (s *server) admits(host, domain, namespace string) bool {
 	for _, h := range s.GetHosts() {
 		of, name, limited := strings.Cut(strings.ToLower(h), "/")
 		if !limited {
@@ -162,15 +161,26 @@ func (s *server) admits(host, namespace string) (domains []string) {
 		} else if of != "*" && of != namespace && (of != "." || s.gateway.key.Namespace != namespace) {
 			continue
 		}
-		switch {
-		case matches(name, host):
-			domains = append(domains, host)
-		case matches(host, name):
-			domains = append(domains, name)
+		if host == domain && matches(name, domain) || name == domain && matches(host, domain) {
+			return true
 		}
 	}
-	slices.Sort(domains)
-	return slices.Compact(domains)
+	return false
+}
+
+// meets says whether a server has a host of a VirtualService in a namespace, or a part of what it stands for.
+func (s *server) meets(host, namespace string) bool {
+	return s.admits(host, host, namespace) || slices.ContainsFunc(s.names(), func(name string) bool { return s.admits(host, name, namespace) })
+}
+
+// serves says whether a server serves a VirtualService that is bound to it under a domain.
+func (s *server) serves(r *rule[*networking.VirtualService], domain string) bool {
+	return slices.ContainsFunc(r.hosts, func(h string) bool { return s.admits(h, domain, r.key.Namespace) })
+}
+
+// redirects says whether a server redirects all requests for a domain.
+func (s *server) redirects(domain string) bool {
+	return s.route != "" && s.GetTls().GetHttpsRedirect() && slices.Contains(s.names(), domain)
 }
 
 // names returns the hosts of a server without the namespaces that they are limited to.
@@ -209,13 +219,31 @@ func (s *server) bound(r *rule[*networking.VirtualService], p profile) bool {
 func (m *mesh) setGateway(key resource.Key, r *resource.Resource, spec *networking.Gateway, touched map[string]struct{}) {
 	touched[gatewayUnit] = struct{}{}
 	touched[gatewayPrefix+key.FullName()] = struct{}{}
+	m.name(key, -1, touched)
 	delete(m.gateways, key)
 	if spec != nil {
 		m.gateways[key] = &gateway{key: key, created: r.Created(), version: r.Version(), spec: spec}
+		m.name(key, 1, touched)
 	}
 }
 
-// onGateways returns what a host is to gateways of a profile, or nil: the VirtualServices that have it, the oldest first.
+// name counts the hosts of a Gateway's servers as named once more, or less.
+func (m *mesh) name(key resource.Key, by int, touched map[string]struct{}) {
+	g := m.gateways[key]
+	if g == nil {
+		return
+	}
+	for _, spec := range g.spec.GetServers() {
+		for _, name := range (&server{Server: spec}).names() {
+			touched[name] = struct{}{}
+			if m.named[name] += by; m.named[name] == 0 {
+				delete(m.named, name)
+			}
+		}
+	}
+}
+
+// onGateways returns what a domain is to gateways of a profile, or nil: the VirtualServices that have it, the oldest first.
 func (m *mesh) onGateways(host string, p profile) *view {
 	v := &view{host: host, targets: make(map[string]target)}
 	if v.servers = m.servers(p, &v.findings); host != gatewayUnit {
@@ -226,23 +254,23 @@ func (m *mesh) onGateways(host string, p profile) *view {
 		from.WriteString(s.gateway.key.FullName() + "\x00" + s.gateway.version + "\x00")
 		v.objects = append(v.objects, s.gateway.key)
 	}
-	add := func(r *rule[*networking.VirtualService]) {
-		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) }) {
-			v.bound = append(v.bound, m.describe(&from, v, r, p, nil))
+	bound := slices.Clone(m.virtuals.exact[gatewayUnit])
+	if host != gatewayUnit {
+		bound = nil
+		for _, r := range m.virtuals.of(host) {
+			bound = append(bound, r)
 		}
-	}
-	if host == gatewayUnit {
-		for _, r := range m.virtuals.exact[gatewayUnit] {
-			add(r)
-		}
-	} else {
-		for _, r := range append(slices.Clone(m.virtuals.exact[host]), m.virtuals.wild[host]...) {
-			add(r)
-		}
+		slices.SortFunc(bound, olderRule)
 		v.service = m.service(host, p, nil)
 		m.describeService(&from, v, p)
 	}
-	if v.service == nil && len(v.bound) == 0 && host != gatewayUnit {
+	for _, r := range slices.Compact(bound) {
+		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) && (host == gatewayUnit || s.serves(r, host)) }) {
+			v.bound = append(v.bound, m.describe(&from, v, r, p, nil))
+		}
+	}
+	redirects := slices.ContainsFunc(v.servers, func(s server) bool { return s.redirects(host) })
+	if v.service == nil && len(v.bound) == 0 && host != gatewayUnit && !redirects {
 		return nil
 	}
 	from.WriteString(p.credentials)

@@ -3,6 +3,7 @@ package envoy
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -32,33 +33,32 @@ func (t *told) addIngress(v *view, client profile) {
 		in.add(v, &s, client, &t.findings)
 	}
 	for route, in := range byRoute {
-		if len(in.domains) > 0 {
-			// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
-			slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
-			t.hosts[route] = newVirtualHost(place{in.rules[0].key, "spec.hosts"}, in.domains, in.host)
+		if !in.admitted {
+			continue
 		}
+		// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
+		slices.SortStableFunc(in.host.GetRoutes(), func(a, b *routev3.Route) int { return cmp.Compare(last(a), last(b)) })
+		t.hosts[route] = newVirtualHost(place{}, []string{inURL(v.host)}, in.host) // no other one has the domain
 	}
 }
 
-// admission is what a host is among the routes of one name, which servers of one port may share.
+// admission is what a domain is among the routes of one name, which servers of one port may share.
 type admission struct {
-	host    *routev3.VirtualHost
-	domains []string
-	rules   []*rule[*networking.VirtualService] // whose routes it has
+	host     *routev3.VirtualHost
+	admitted bool
+	rules    []*rule[*networking.VirtualService] // whose routes it has
 }
 
 // add adds what a server admits of the VirtualServices that are bound to it.
 func (in *admission) add(v *view, s *server, client profile, found *findings) {
+	if s.redirects(v.host) {
+		in.admitted, in.host.RequireTls = true, routev3.VirtualHost_ALL
+	}
 	for _, r := range v.bound {
-		admitted := s.admits(v.host, r.key.Namespace)
-		if !s.bound(r, client) || len(admitted) == 0 {
+		if !s.bound(r, client) || !s.serves(r, v.host) {
 			continue
 		}
-		for _, d := range admitted {
-			if !slices.Contains(in.domains, inURL(d)) {
-				in.domains = append(in.domains, inURL(d))
-			}
-		}
+		in.admitted = true
 		if s.GetTls().GetHttpsRedirect() {
 			in.host.RequireTls = routev3.VirtualHost_ALL
 		}
@@ -77,9 +77,10 @@ func last(r *routev3.Route) int {
 	return 0
 }
 
-// nobody is the virtual host of a gateway for whatever it does not have: 404.
-func nobody() *virtualHost {
-	return newVirtualHost(place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole"})
+// nobody is the virtual host of a port of a gateway that has no other one: 404.
+func nobody(route string) *virtualHost {
+	port := strings.Split(route, ".")[1]
+	return newVirtualHost(place{}, []string{"*"}, &routev3.VirtualHost{Name: "blackhole:" + port})
 }
 
 // addListeners adds the listeners of all servers, and their routes, which are there even if they lead nowhere.
@@ -102,7 +103,7 @@ func (t *told) addListeners(v *view, client profile) {
 		}
 		at[b].FilterChains = append(at[b].FilterChains, t.serverChains(v, &s, client, used[b])...)
 		if s.route != "" && t.hosts[s.route] == nil {
-			t.hosts[s.route] = nobody()
+			t.hosts[s.route] = newVirtualHost(place{}, nil, &routev3.VirtualHost{})
 		}
 	}
 	for _, b := range order {
@@ -126,7 +127,9 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 			return nil
 		}
 		c := s.httpChain()
-		c.FilterChainMatch = match
+		if len(match.GetServerNames()) > 0 {
+			c.FilterChainMatch = match
+		}
 		c.TransportSocket = t.terminate(s.GetTls(), client, []string{"h2", "http/1.1"})
 		chains = append(chains, c)
 	case serverTLS:
@@ -166,7 +169,7 @@ func (s *server) connections(v *view, client profile, found *findings, with func
 		if !s.bound(r, client) {
 			continue
 		}
-		admitted := slices.ContainsFunc(r.hosts, func(h string) bool { return !isUnit(h) && len(s.admits(h, r.key.Namespace)) > 0 })
+		admitted := slices.ContainsFunc(r.hosts, func(h string) bool { return !isUnit(h) && s.meets(h, r.key.Namespace) })
 		if admitted {
 			all = append(all, with(way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found})...)
 		}
@@ -177,6 +180,7 @@ func (s *server) connections(v *view, client profile, found *findings, with func
 func (s *server) httpChain() *listenerv3.FilterChain {
 	m := httpManager(statName("outbound_"+listenerName(s.bind, s.GetPort().GetNumber())), s.route)
 	m.UseRemoteAddress = wrapperspb.Bool(true)
+	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	m.ServerName = "istio-envoy"
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
 	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: wrapperspb.Bool(true), Cert: true, Dns: true, Uri: true}

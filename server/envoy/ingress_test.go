@@ -1,7 +1,9 @@
 package envoy
 
 import (
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -38,5 +40,62 @@ func TestServersOfOnePortShareAVirtualService(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, map[string]int{"a.internal": 1, "b.internal": 1, "*": 0}, routes)
+	require.Equal(t, map[string]int{"a.internal": 1, "b.internal": 1}, routes)
+}
+
+// A host of a server has the routes of all VirtualServices that have it, of whatever width; it is redirected also if none has it, and what nobody has gets 404.
+func TestRoutesOfADomainAreThoseOfAllWhoHaveIt(t *testing.T) {
+	var table memstore.Table
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	var since memstore.Revision
+	routes := func(text string) map[string]string {
+		t.Helper()
+		table.Apply(decoded(t, text), nil)
+		keys, snap, ok := table.Changes(since)
+		c.update(keys, snap, ok, true)
+		since = snap.Revision()
+		got := make(map[string]string)
+		for _, m := range dump(t, c, gatewayNode("default")) {
+			if m, ok := m.(*routev3.RouteConfiguration); ok {
+				for _, v := range m.GetVirtualHosts() {
+					for _, r := range v.GetRoutes() {
+						got[v.GetDomains()[0]] += fmt.Sprint(r.GetDirectResponse().GetStatus(), " ")
+					}
+					if v.GetRequireTls() == routev3.VirtualHost_ALL {
+						got[v.GetDomains()[0]] += "redirected"
+					}
+					if len(v.GetRoutes()) == 0 {
+						got[v.GetDomains()[0]] += " " + v.GetName()
+					}
+				}
+			}
+		}
+		return got
+	}
+	const gateway = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec:
+  selector: {app: one}
+  servers:
+  - {port: {number: 80, name: http, protocol: HTTP}, hosts: [one.internal, two.internal], tls: {httpsRedirect: %}}
+`
+	const rule = `---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: %, namespace: default, creationTimestamp: "2020-01-01T00:00:00Z"}
+spec: {hosts: ["%"], gateways: [front], http: [{match: [{uri: {prefix: /%}}], directResponse: {status: %}}]}
+`
+	fill := func(text string, with ...string) string {
+		for _, w := range with {
+			text = strings.Replace(text, "%", w, 1)
+		}
+		return text
+	}
+	require.Equal(t, map[string]string{"*": " blackhole:80"}, routes(fill(gateway, "false")))
+	require.Equal(t, map[string]string{"one.internal": "redirected one.internal:80", "two.internal": "redirected two.internal:80"}, routes(fill(gateway, "true")))
+	require.Equal(t, map[string]string{"one.internal": "201 redirected", "two.internal": "redirected two.internal:80"}, routes(fill(rule, "one", "one.internal", "a", "201")))
+	require.Equal(t, map[string]string{"one.internal": "202 201 redirected", "two.internal": "202 redirected"}, routes(fill(rule, "all", "*", "b", "202")))
+	require.Equal(t, map[string]string{"one.internal": "202 201 ", "two.internal": "202 "}, routes(fill(gateway, "false")))
 }

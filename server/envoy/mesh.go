@@ -20,6 +20,7 @@ type mesh struct {
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
 
 	gateways map[resource.Key]*gateway
+	named    map[string]int // by how many servers of gateways
 	sidecars map[resource.Key]*sidecarRule
 	configs  map[resource.Key]*meshConfig
 	policies *rules[*networking.DestinationRule]
@@ -52,7 +53,7 @@ type workload struct {
 func newMesh() *mesh {
 	return &mesh{
 		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry),
-		gateways: make(map[resource.Key]*gateway), sidecars: make(map[resource.Key]*sidecarRule), configs: make(map[resource.Key]*meshConfig),
+		gateways: make(map[resource.Key]*gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*sidecarRule), configs: make(map[resource.Key]*meshConfig),
 		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](),
 	}
 }
@@ -119,6 +120,11 @@ func (m *mesh) touch(hosts []string, touched map[string]struct{}) {
 			}
 		}
 		for known := range m.virtuals.exact {
+			if matches(host, known) {
+				touched[known] = struct{}{}
+			}
+		}
+		for known := range m.named {
 			if matches(host, known) {
 				touched[known] = struct{}{}
 			}
@@ -344,6 +350,9 @@ func (m *mesh) allHosts() map[string]struct{} {
 		for _, host := range v.hosts {
 			hosts[host] = struct{}{}
 		}
+	}
+	for host := range m.named {
+		hosts[host] = struct{}{}
 	}
 	return hosts
 }

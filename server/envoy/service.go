@@ -75,20 +75,25 @@ func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
 			visible = append(visible, e)
 		}
 	}
-	var ledTo map[uint32]bool // ports, or all if it is nil
-	inferred := false
-	if len(visible) == 0 && only != nil && len(m.hosts[host]) > 0 {
-		ledTo, inferred = m.leads(host, p, only)
-		visible = m.firstOf(host, namespace, inferred)
+	var led map[uint32]bool // ports of the service that they know besides
+	if only != nil && len(m.hosts[host]) > 0 {
+		if led = m.led(host, p, only); len(led) > 0 {
+			first := m.firstOf(host, namespace)
+			if len(visible) == 0 {
+				visible = first
+			} else if len(first) == 0 || !slices.Contains(visible, first[0]) {
+				led = nil
+			}
+		}
 	}
 	if len(visible) == 0 {
 		return nil
 	}
 	slices.SortFunc(visible, func(a, b *entry) int {
-		return cmp.Or(a.seniority(namespace).compare(b.seniority(namespace)), olderName(a.key, b.key))
+		return cmp.Or(a.seniority(namespace).compare(b.seniority(namespace)), a.key.Compare(b.key))
 	})
 	of := visible[0].key.Namespace
-	if slices.ContainsFunc(visible, func(e *entry) bool { return e.key.Namespace == namespace }) {
+	if p.role != ingress && slices.ContainsFunc(visible, func(e *entry) bool { return e.key.Namespace == namespace }) {
 		of = namespace
 	}
 	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.key.Namespace != of })
@@ -108,10 +113,9 @@ func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
 		}
 		s.add(e)
 	}
-	s.ports = slices.DeleteFunc(s.ports, func(p port) bool { return inferred && ledTo != nil && !ledTo[p.number] })
 	for i := range s.ports {
 		p := &s.ports[i]
-		if !only.hears(host, of, namespace, p) && !inferred {
+		if !only.hears(host, of, namespace, p) && !led[0] && !led[p.number] {
 			p.number = 0
 		}
 		if only != nil {
@@ -123,11 +127,8 @@ func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
 	return s
 }
 
-// firstOf returns the entries of a host that are visible to a namespace, of itself or else of the first one by name; none if there are not to be any.
-func (m *mesh) firstOf(host, namespace string, some bool) (first []*entry) {
-	if !some {
-		return nil
-	}
+// firstOf returns the entries of a host that are visible to a namespace, of itself or else of the first one by name.
+func (m *mesh) firstOf(host, namespace string) (first []*entry) {
 	for _, e := range m.hosts[host] {
 		switch of := e.key.Namespace; {
 		case !e.visibleTo(namespace):

@@ -66,8 +66,11 @@ func (r *sharedRoutes) encode(name string, role role, restricted bool) (b []byte
 		})...)
 		return true
 	})
-	if role != sidecar {
+	switch {
+	case role == proxyless, role == ingress && len(r.domains) > 0:
 		return b, found
+	case role == ingress:
+		return append(b, nobody(name).field...), found
 	}
 	return append(b, anyOther(restricted).encode(func(d string) bool { return r.domains[d] > 0 })...), found
 }

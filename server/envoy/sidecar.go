@@ -186,18 +186,22 @@ func (m *mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alp
 	}
 }
 
-// leads says whether a VirtualService whose routes clients want leads to a host, and to which ports of it; to all if it says none.
-func (m *mesh) leads(host string, p profile, only *sidecarRule) (ports map[uint32]bool, leads bool) {
-	ports = make(map[uint32]bool)
+// led says to which ports of a host VirtualServices lead whose routes clients want: to all if 0 is among them. Those that are wanted for a port of the
+// Sidecar lead to that.
+func (m *mesh) led(host string, p profile, only *sidecarRule) map[uint32]bool {
+	ports := make(map[uint32]bool)
 	add := func(root, r *rule[*networking.VirtualService]) {
-		if !visibleTo(root.exportTo, root.key.Namespace, p.namespace) || !forMesh(root.spec) ||
-			!slices.ContainsFunc(only.parts(), func(e *egress) bool { return e.routes(root, p.namespace) }) {
+		if !visibleTo(root.exportTo, root.key.Namespace, p.namespace) || !forMesh(root.spec) {
 			return
 		}
 		for d := range destinations(r.spec) {
-			if wholeName(d.GetHost(), r.key.Namespace) == host {
-				leads = true
-				ports[d.GetPort().GetNumber()] = true
+			if wholeName(d.GetHost(), r.key.Namespace) != host {
+				continue
+			}
+			for _, e := range only.parts() {
+				if e.routes(root, p.namespace) {
+					ports[cmp.Or(e.port, d.GetPort().GetNumber())] = true
+				}
 			}
 		}
 	}
@@ -212,8 +216,5 @@ func (m *mesh) leads(host string, p profile, only *sidecarRule) (ports map[uint3
 			}
 		}
 	}
-	if ports[0] {
-		ports = nil
-	}
-	return ports, leads
+	return ports
 }

@@ -35,13 +35,16 @@ func (t *told) terminate(tls *networking.ServerTLSSettings, client profile, prot
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
 		TlsParams: &tlsv3.TlsParameters{
-			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion(), tlsv3.TlsParameters_TLSv1_2), TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion(), tlsv3.TlsParameters_TLS_AUTO),
+			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()), TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
 		},
 	}
 	for _, c := range tls.GetCipherSuites() {
 		if slices.Contains(ciphers, c) && !slices.Contains(common.GetTlsParams().GetCipherSuites(), c) {
 			common.TlsParams.CipherSuites = append(common.TlsParams.CipherSuites, c)
 		}
+	}
+	if proto.Size(common.GetTlsParams()) == 0 {
+		common.TlsParams = nil
 	}
 	for _, name := range certificates(tls, client.credentials) {
 		t.addSecret(name)
@@ -99,9 +102,7 @@ func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
 	return all
 }
 
-func tlsVersion(v networking.ServerTLSSettings_TLSProtocol, otherwise tlsv3.TlsParameters_TlsProtocol) tlsv3.TlsParameters_TlsProtocol {
-	if v == networking.ServerTLSSettings_TLS_AUTO {
-		return otherwise
-	}
+// tlsVersion returns a version of TLS. That of TLS_AUTO is Envoy's own: 1.2 at least, for servers.
+func tlsVersion(v networking.ServerTLSSettings_TLSProtocol) tlsv3.TlsParameters_TlsProtocol {
 	return tlsv3.TlsParameters_TlsProtocol(v) // of the same numbers
 }
