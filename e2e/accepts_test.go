@@ -5,12 +5,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -83,8 +87,13 @@ func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
 		fields, err := structpb.NewStruct(n.Metadata)
 		require.NoError(t, err)
 		var told []proto.Message
-		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL} {
-			coll, _, err := c.Collection(t.Context(), &corev3.Node{Id: n.ID, Metadata: fields}, url)
+		routes := make(map[string]*routev3.RouteConfiguration)
+		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL, xds.VHostURL} {
+			coll, _, err := c.Collection(grpc.NewContextWithServerTransportStream(t.Context(), delta{}), &corev3.Node{Id: n.ID, Metadata: fields}, url)
+			if url == xds.VHostURL && n.Metadata["ON_DEMAND"] == nil {
+				require.ErrorIs(t, err, xds.ErrNoAnswer)
+				continue
+			}
 			require.NoError(t, err)
 			require.Eventually(t, coll.Synced, 10*time.Second, time.Millisecond)
 			for e := range coll.All() {
@@ -92,11 +101,26 @@ func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
 				require.NoError(t, proto.Unmarshal(e.Any, &body))
 				m, err := body.UnmarshalNew()
 				require.NoError(t, err)
+				switch m := m.(type) {
+				case *routev3.RouteConfiguration:
+					routes[m.GetName()], m.Vhds = m, nil
+				case *routev3.VirtualHost: // as if all had been asked for
+					name, _, _ := strings.Cut(m.GetName(), "/")
+					routes[name].VirtualHosts = append(routes[name].VirtualHosts, m)
+					continue
+				}
 				told = append(told, m)
 			}
 		}
 		static.Add(t, told)
 	}
+}
+
+// delta is the stream of a client that speaks it.
+type delta struct{ grpc.ServerTransportStream }
+
+func (delta) Method() string {
+	return "/" + discoveryv3.AggregatedDiscoveryService_ServiceDesc.ServiceName + "/DeltaAggregatedResources"
 }
 
 func meshOf(t *testing.T, objects []*resource.Resource) *memstore.Table {

@@ -25,6 +25,8 @@ type Node struct {
 var Nodes = []Node{
 	{"n", map[string]any{"NAMESPACE": "default"}},
 	{"n", map[string]any{"NAMESPACE": "shop", "INTERCEPTION_MODE": "REDIRECT", "LABELS": map[string]any{"app": "one"}}},
+	{"n", map[string]any{"NAMESPACE": "shop", "ON_DEMAND": true}},
+	{"n", map[string]any{"NAMESPACE": "default", "INTERCEPTION_MODE": "REDIRECT", "ON_DEMAND": true}},
 	{"router~127.0.0.1~gateway.default~default.svc.cluster.local", map[string]any{"NAMESPACE": "default", "LABELS": map[string]any{"app": "one", "istio": "ingressgateway"}}},
 }
 
