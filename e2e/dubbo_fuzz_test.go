@@ -359,7 +359,7 @@ func (w *fuzzWorld) lately(p *fuzzProvider) bool {
 func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	missing := map[string]bool{}
+	missing := map[string]string{} // by address: what was served when it was first
 	var watching sync.WaitGroup
 	each := func(look func()) {
 		watching.Go(func() {
@@ -377,14 +377,19 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 			w.look(p)
 		}
 	})
+	gone := map[*fuzzProvider]bool{}
 	each(func() {
 		// While tributary starts nobody answers, which is no answer.
 		if got, err := w.served(ctx); err == nil {
 			text := "\n" + strings.Join(got, "\n")
 			for _, p := range before {
-				// One that has not registered anew when the hold ends is rightly gone.
-				if w.lately(p) && !strings.Contains(text, "\n"+p.host()+" "+p.address+" ") {
-					missing[p.address] = true
+				there, lately := strings.Contains(text, "\n"+p.host()+" "+p.address+" "), w.lately(p)
+				// One that has not registered anew when the hold ends is rightly gone, and, once it has, is there a moment later.
+				gone[p] = !there && (gone[p] || !lately)
+				if lately && !there && !gone[p] {
+					if missing[p.address] == "" {
+						missing[p.address] = time.Now().UTC().Format(time.StampMilli) + text
+					}
 				}
 			}
 		}
@@ -393,7 +398,7 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 		cancel()
 		watching.Wait()
 		for _, p := range before {
-			if !missing[p.address] || p.touched {
+			if missing[p.address] == "" || p.touched {
 				continue
 			}
 			// What tributary serves after it was killed and before it has read ZooKeeper is what it had written, and it writes
@@ -402,7 +407,8 @@ func (w *fuzzWorld) watch(t *testing.T, before []*fuzzProvider) (lost func() err
 				t.Logf("%s was not there at once after tributary was killed, of which no process had lived for more than %v since it served that", p.address, p.lived.Round(time.Millisecond))
 				continue
 			}
-			return fmt.Errorf("%s was lost for a moment, or longer; one process of tributary had lived for %v since it served that, if it was killed", p.address, p.lived)
+			return fmt.Errorf("%s was lost for a moment, or longer; one process of tributary had lived for %v since it served that, if it was killed; it was registered at %s, levels %t %t; served at %s",
+				p.address, p.lived, p.host(), p.byInterface, p.byInstance, missing[p.address])
 		}
 		return nil
 	}

@@ -1,6 +1,7 @@
 // Package zookeeper reads what Dubbo's providers register in ZooKeeper.
 //
-// conn.go is the connection, address.go where it goes, loop.go how one node is followed, and zookeeper.go what is read of which nodes.
+// conn.go is the connection, answers.go what is made sure of before the library reads an answer, address.go where it goes, loop.go how one node is followed,
+// budget.go how much is kept, and zookeeper.go what is read of which nodes.
 package zookeeper
 
 import (
@@ -116,7 +117,7 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return &first{Conn: conn, patience: a.Session * 2 / 3, address: address, fail: s.fail}, nil
+	return watched(conn, a.Session*2/3, address, s.fail), nil
 }
 
 // fail notes why there is no session.
@@ -149,6 +150,11 @@ type first struct {
 
 	answered bool   // the library has taken back the limit of the first answer
 	length   []byte // of the answer, as far as it was read
+	answers  answers
+}
+
+func watched(conn net.Conn, patience time.Duration, address string, fail func(error)) *first {
+	return &first{Conn: conn, patience: patience, address: address, fail: fail, answers: answers{names: map[uint32]bool{}}}
 }
 
 // maxAnswer is how long any other answer may be: the names of a hundred thousand providers, at least.
@@ -177,7 +183,18 @@ func (c *first) Read(p []byte) (n int, err error) {
 			return 0, err
 		}
 	}
+	if bad := c.answers.come(p[:n]); bad != nil {
+		bad = fmt.Errorf("%s: %w", c.address, bad)
+		c.fail(bad)
+		return 0, bad
+	}
 	return n, err
+}
+
+// Write implements net.Conn. The library writes one request at a time.
+func (c *first) Write(p []byte) (n int, err error) {
+	c.answers.asked(p)
+	return c.Conn.Write(p)
 }
 
 // servers gives the library the servers in turn, by name: the library's own way looks names up once, and servers move.

@@ -32,7 +32,7 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 // that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
 func TestServersMayGrantLongerSessions(t *testing.T) {
 	below := &deadlined{}
-	c := &first{Conn: below, patience: time.Minute}
+	c := watched(below, time.Minute, "", nil)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
 	require.InDelta(t, time.Minute, below.left, float64(time.Second), "the first answer")
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
@@ -48,11 +48,13 @@ type answering struct {
 
 func (a answering) Read(p []byte) (int, error) { return a.Reader.Read(p) }
 
+func (answering) Write(p []byte) (int, error) { return len(p), nil }
+
 // TestAPortOfAnotherKindIsRefused has one that speaks HTTP, of which the first four bytes would be the length of an answer: 1.2 GB.
 func TestAPortOfAnotherKindIsRefused(t *testing.T) {
 	var failed error
 	read := func(answer io.Reader) (text []byte, err error) {
-		c := &first{Conn: answering{Reader: answer}, address: "h:80", fail: func(err error) { failed = err }}
+		c := watched(answering{Reader: answer}, 0, "h:80", func(err error) { failed = err })
 		return io.ReadAll(c)
 	}
 	_, err := read(iotest.OneByteReader(strings.NewReader("HTTP/1.1 400 Bad Request\r\n\r\n")))

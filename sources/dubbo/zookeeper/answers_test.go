@@ -1,0 +1,84 @@
+package zookeeper
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// answer is one to a request: its head, and what was asked for.
+func answer(to, failed uint32, content ...byte) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(16+len(content))) //nolint:gosec // it is short
+	b = binary.BigEndian.AppendUint32(b, to)
+	b = binary.BigEndian.AppendUint64(b, 7)
+	b = binary.BigEndian.AppendUint32(b, failed)
+	return append(b, content...)
+}
+
+func request(number, kind uint32) []byte {
+	b := binary.BigEndian.AppendUint32(nil, 8)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, number), kind)
+}
+
+// TestMoreNamesThanAnAnswerHasRoomForAreRefused has answers come in pieces of any size: good ones of all kinds, and then one that would take 64 GB.
+func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
+	many := []byte{0xff, 0xff, 0xff, 0xff}
+	two := []byte{0, 0, 0, 2, 0, 0, 0, 1, 'a', 0, 0, 0, 1, 'b'}
+	good := bytes.Join([][]byte{
+		{0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0x10, 0},                 // the first one, which has no number
+		answer(1, 0, two...),                                    // names
+		answer(2, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1),        // a transaction
+		answer(0xfffffffe, 0),                                   // to a ping
+		answer(3, 0xffffff9b),                                   // no node
+		answer(3, 0xffffff9b, many...),                          // nothing counts of it
+		answer(4, 0, append(bytes.Clone(two), 1, 2, 3, 4)...),   // names, and what they are of
+		answer(5, 0, 0, 0, 0, 0),                                // none
+		{0, 0, 0, 0}, {0, 0, 0, 2, 1, 2}, answer(4, 0, many...), // a number that is over
+	}, nil)
+	for _, reader := range []func([]byte) []int{
+		func(b []byte) []int { return []int{len(b)} },
+		func(b []byte) (sizes []int) {
+			for range b {
+				sizes = append(sizes, 1)
+			}
+			return sizes
+		},
+		func(b []byte) (sizes []int) {
+			for n := 0; n < len(b); n += 7 {
+				sizes = append(sizes, min(7, len(b)-n))
+			}
+			return sizes
+		},
+	} {
+		a := &answers{names: map[uint32]bool{}}
+		a.asked([]byte{0, 0, 0, 2, 1, 2})
+		for number, kind := range map[uint32]uint32{1: getChildren, 2: 3, 3: getChildren2, 4: getChildren2, 5: getChildren, 6: getChildren2} {
+			a.asked(request(number, kind))
+		}
+		all := good
+		for _, size := range reader(good) {
+			require.NoError(t, a.come(all[:size]))
+			all = all[size:]
+		}
+		require.Equal(t, map[uint32]bool{6: true}, a.names)
+		require.EqualError(t, a.come(answer(6, 0, many...)), "an answer says that it has 4294967295 names, and has 0 bytes for them")
+	}
+}
+
+// TestAConnectionEndsWithSuchAnAnswer has the library's connection read one.
+func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
+	var failed error
+	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
+	c := watched(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0, "h:2181", func(err error) { failed = err })
+	_, err := c.Write(request(1, getChildren2))
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	for err == nil {
+		_, err = c.Read(make([]byte, 100))
+	}
+	require.EqualError(t, err, "h:2181: an answer says that it has 4294967295 names, and has 0 bytes for them")
+	require.Equal(t, err, failed)
+}
