@@ -29,7 +29,10 @@ func TestQuarantineOnTributary(t *testing.T) {
 			const hosts, broken = 5, 2
 			port := fixture.FreePort(t)
 			mesh := startMesh(t, "mesh.yaml", regexHosts(port, hosts, "v1", -1))
-			envoy := fixture.StartEnvoyWith(t, strings.Replace(bootstrap(t, "envoy", "--server", mesh.XDS), "DELTA_GRPC", api, 1)+strict)
+			start := func() *fixture.Envoy {
+				return fixture.StartEnvoyWith(t, strings.Replace(bootstrap(t, "envoy", "--server", mesh.XDS), "DELTA_GRPC", api, 1)+strict)
+			}
+			envoy := start()
 			answers := func(host int, text string) {
 				t.Helper()
 				envoy.WaitFor(t, 30*time.Second, func() error {
@@ -61,6 +64,16 @@ func TestQuarantineOnTributary(t *testing.T) {
 			why := mesh.Ask(t, "explain", "vs", "default/h2")
 			require.Contains(t, why, "max program size of 50", "Envoy's reason")
 			require.Contains(t, why, "is served to all of them")
+
+			// An Envoy that starts when tributary has been restarted knows nothing of before.
+			envoy.Kill()
+			mesh.Kill()
+			mesh.Restart(t)
+			envoy = start()
+			for i := range hosts {
+				answers(i, map[bool]string{true: "v1", false: "v2"}[i == broken])
+			}
+			require.Contains(t, mesh.Ask(t, "status"), "VirtualService default/h2 by Envoys: ")
 
 			mesh.write(t, "mesh.yaml", regexHosts(port, hosts, "v3", -1))
 			for i := range hosts {

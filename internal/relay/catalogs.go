@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"path/filepath"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -10,6 +11,7 @@ import (
 	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/xds"
+	"tributary/sources/lastgood"
 )
 
 // catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others.
@@ -35,4 +37,12 @@ func (c catalogs) rejected() (all []admin.Rejected) {
 		})
 	}
 	return all
+}
+
+// quarantineFile is where what Envoys reject is kept; empty for nowhere.
+func quarantineFile(state *lastgood.Dir) string {
+	if state == nil {
+		return ""
+	}
+	return filepath.Join(state.Path(), "envoy-quarantine")
 }

@@ -114,7 +114,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
 	r.catalogs = catalogs{
 		mcp:   mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry}),
+		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
 	}
 	r.engine = xds.NewServer(r.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),

@@ -28,7 +28,9 @@ type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
 	// Hearing is how long other clients are given to say what they think of what one has rejected. One second if zero.
-	Hearing    time.Duration
+	Hearing time.Duration
+	// File keeps what is in quarantine across restarts. It is not kept if empty.
+	File       string
 	Registerer prometheus.Registerer // metrics are not exported if nil
 }
 
@@ -60,6 +62,8 @@ type Catalog struct {
 	following  map[*scope]struct{} // the view
 	synced     bool
 
+	keeping sync.Mutex // held while the file is written
+
 	units units
 	looks looks
 }
@@ -68,6 +72,7 @@ type Catalog struct {
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
 	c.metrics, c.logged = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20)
+	c.restore()
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{Max: maxScopes, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*scope).cost, c.drop)
 	return c
 }
@@ -85,6 +90,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
+	c.keep()
 }
 
 func (c *Catalog) catchUpAll(scopes []*scope) {

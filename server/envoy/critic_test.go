@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -41,11 +43,17 @@ type served struct {
 
 func serve(t *testing.T, first ...*resource.Resource) *served {
 	t.Helper()
+	return serveKept(t, "", first...)
+}
+
+// serveKept is serve with what is in quarantine kept in a file.
+func serveKept(t *testing.T, file string, first ...*resource.Resource) *served {
+	t.Helper()
 	s := &served{T: t}
 	s.table.Apply(first, nil)
 	s.table.MarkSynced()
 	quiet := slog.New(slog.DiscardHandler)
-	s.catalog = New(&s.table, Options{Log: quiet, Hearing: 20 * time.Millisecond})
+	s.catalog = New(&s.table, Options{Log: quiet, Hearing: 20 * time.Millisecond, File: file})
 	engine := xds.NewServer(s.catalog, xds.Options{Log: quiet, Hooks: xds.Hooks{Answer: s.catalog.Answered}})
 	s.catalog.HearOf(engine)
 	g := grpc.NewServer(engine.ServerOptions()...)
@@ -297,6 +305,45 @@ func labelled(t *testing.T, text string) *resource.Resource {
 	}, {DirectResponse: &networking.HTTPDirectResponse{Status: 404}}}})
 }
 
+func TestQuarantineOutlivesARestart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "quarantine")
+	broken := []*resource.Resource{answering(t, "a", bad), answering(t, "new", bad), answering(t, "b", "b.")}
+	t.Run("before", func(t *testing.T) {
+		s := serveKept(t, file, answering(t, "a", "good."))
+		c := s.critic(nodes[0], disliking)
+		s.eventually(func() bool { return c.hasRoutes("good.") }, "")
+		s.table.Apply(broken, nil)
+		s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"a", "new"}) && c.hasRoutes("good.", "b.") }, "")
+		s.eventually(func() bool { data, _ := os.ReadFile(file); return bytes.Contains(data, []byte(`"new"`)) }, "it is written")
+	})
+	t.Run("after", func(t *testing.T) {
+		s := serveKept(t, file, broken...)
+		c := s.critic(nodes[0], disliking) // which knows nothing of before
+		s.eventually(func() bool { return slices.Equal(c.texts(t), []string{"b.", "good."}) }, "")
+		require.Equal(t, []string{"a", "new"}, s.quarantined())
+		require.Equal(t, "something is wrong with it", s.catalog.Quarantined()[0].Error)
+		require.Empty(t, s.catalog.Quarantined()[1].Serves)
+		s.table.Apply([]*resource.Resource{answering(t, "a", bad+"-again")}, []resource.Key{keyOf("new")})
+		s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"a"}) && s.ended(endedQuarantined) == 1 }, "the next version is not better")
+		require.True(t, c.hasRoutes("b.", "good."))
+		s.eventually(func() bool { data, _ := os.ReadFile(file); return !bytes.Contains(data, []byte(`"new"`)) }, "it is written")
+	})
+	t.Run("changed meanwhile", func(t *testing.T) {
+		s := serveKept(t, file, answering(t, "a", bad+"-other"))
+		c := s.critic(nodes[0], disliking)
+		s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"a"}) && c.hasRoutes("good.") }, "")
+	})
+	t.Run("gone", func(t *testing.T) {
+		s := serveKept(t, file)
+		require.Empty(t, s.quarantined())
+	})
+	t.Run("damaged", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+		s := serveKept(t, file, broken...)
+		require.Empty(t, s.quarantined())
+	})
+}
+
 func TestWhoRejectsEverythingIsNotBelieved(t *testing.T) {
 	s := serve(t, answering(t, "a", "one."))
 	s.critic(nodes[0], func(string, string, []byte) string { return "no" })
@@ -448,7 +495,7 @@ func TestQuarantineHistories(t *testing.T) {
 						assert.Equal(c, slices.Sorted(maps.Values(want)), one.texts(t))
 					}
 				}
-				require.EventuallyWithT(t, settled, 10*time.Second, 10*time.Millisecond, "step %d, ended %v", step, s.ends())
+				require.EventuallyWithT(t, settled, 40*time.Second, 10*time.Millisecond, "step %d, ended %v", step, s.ends())
 			}
 		})
 	}

@@ -411,6 +411,7 @@ func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err e
 	may := len(all) < maxQuarantined && ofHost < maxOfComplainer
 	convicted := may && h.quarantine.convict(t, why)
 	h.mu.Unlock()
+	h.keep()
 	switch {
 	case !may:
 		h.limited = true

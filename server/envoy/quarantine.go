@@ -54,10 +54,11 @@ func (a *aside) serves() *resource.Resource { return a.earlier[min(a.depth, len(
 
 // quarantine knows which objects changed last, and which are set aside. It is not safe for concurrent use.
 type quarantine struct {
-	turn   uint64 // counts the changes
-	trials map[resource.Key]*list.Element
-	order  *list.List // of *trial, the one that changed last at the end
-	asides map[resource.Key]*aside
+	turn    uint64 // counts the changes
+	changed bool   // what is in quarantine has
+	trials  map[resource.Key]*list.Element
+	order   *list.List // of *trial, the one that changed last at the end
+	asides  map[resource.Key]*aside
 }
 
 func newQuarantine() *quarantine {
@@ -71,12 +72,17 @@ func (q *quarantine) admit(key resource.Key, was, now *resource.Resource, onTria
 	switch {
 	case now == nil:
 		q.turn++
-		delete(q.asides, key)
+		q.release(key)
 		q.forget(key)
 		return nil
-	case a != nil && a.now.Version() == now.Version():
+	case a != nil && a.now == nil && a.why.Version == now.Version(): // an earlier run has rejected it
+		a.now, a.why.Origin = now, now.Origin()
 		return a.serves()
-	case was != nil && was.Version() == now.Version() || !onTrial:
+	case a != nil && a.now != nil && a.now.Version() == now.Version():
+		return a.serves()
+	case was != nil && was.Version() == now.Version():
+		return now
+	case !onTrial && a == nil:
 		return now
 	}
 	earlier := []*resource.Resource{was}
@@ -88,7 +94,7 @@ func (q *quarantine) admit(key resource.Key, was, now *resource.Resource, onTria
 	if n := len(earlier); n > maxEarlier {
 		earlier = append(earlier[:maxEarlier-1:maxEarlier-1], earlier[n-1])
 	}
-	delete(q.asides, key)
+	q.release(key)
 	q.forget(key)
 	q.turn++
 	q.trials[key] = q.order.PushBack(&trial{key, now, earlier, q.turn, time.Now()})
@@ -96,6 +102,14 @@ func (q *quarantine) admit(key resource.Key, was, now *resource.Resource, onTria
 		q.forget(q.order.Front().Value.(*trial).key)
 	}
 	return now
+}
+
+// release ends that an object is set aside.
+func (q *quarantine) release(key resource.Key) {
+	if a := q.asides[key]; a != nil && a.why != nil {
+		q.changed = true
+	}
+	delete(q.asides, key)
 }
 
 func (q *quarantine) forget(key resource.Key) {
@@ -143,14 +157,18 @@ func (q *quarantine) convict(t *trial, why Quarantined) bool {
 	if s := a.serves(); s != nil {
 		why.Serves = s.Version()
 	}
-	a.why = &why
+	a.why, q.changed = &why, true
 	return true
 }
 
-// list returns what is in quarantine, in order of key.
-func (q *quarantine) list() (all []Quarantined) {
+// list returns what there is in quarantine, in order of key.
+func (q *quarantine) list() []Quarantined {
+	return q.listIf(func(a *aside) bool { return a.now != nil })
+}
+
+func (q *quarantine) listIf(meets func(*aside) bool) (all []Quarantined) {
 	for _, a := range q.asides {
-		if a.why != nil {
+		if a.why != nil && meets(a) {
 			all = append(all, *a.why)
 		}
 	}
