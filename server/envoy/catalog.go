@@ -130,7 +130,6 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 		}
 	}
 	c.mesh.touchOthers(touched)
-	c.units.forget(touched)
 	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {
 		s.follow(c.mesh, touched)
@@ -142,6 +141,9 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 func (c *Catalog) catchUp(s *scope) {
 	s.catching.Lock()
 	defer s.catching.Unlock()
+	if s.dropped {
+		return
+	}
 	translated := make(map[string]*told)
 	for {
 		more, restricted, synced := c.translateSome(s, translated)
@@ -149,7 +151,7 @@ func (c *Catalog) catchUp(s *scope) {
 			continue
 		}
 		if len(translated) > 0 || restricted != s.closed {
-			s.update(translated, restricted)
+			s.update(translated, restricted, c.units.release)
 		}
 		if synced {
 			s.markSynced()
@@ -168,19 +170,20 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more, re
 		if n++; n > hostsAtATime {
 			return true, false, false
 		}
+		c.units.release(translated[host])
 		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
 	return false, s.restricted, c.synced
 }
 
-// translate returns what clients of a profile are told of a host, or nil; c.mu is held.
+// translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.
 func (c *Catalog) translate(host string, p profile, only *sidecarRule) *told {
 	v := c.mesh.view(host, p, only)
 	if v == nil {
 		return nil
 	}
-	return c.units.get(host, unit{from: v.from, role: p.role, captures: p.captures}, func() *told { return translate(v, p) })
+	return c.units.acquire(v.key(), func() *told { return translate(v) })
 }
 
 // Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.
@@ -212,11 +215,17 @@ func (c *Catalog) newScope(p profile) *scope {
 	return s
 }
 
-// drop ends that a scope follows the view.
+// drop ends that a scope follows the view, and that it keeps what it was told of.
 func (c *Catalog) drop(s *scope) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	delete(c.following, s)
+	c.mu.Unlock()
+	s.catching.Lock()
+	defer s.catching.Unlock()
+	s.dropped = true
+	for _, t := range s.told {
+		c.units.release(t)
+	}
 }
 
 // Serves says whether a type is one of Envoy's.

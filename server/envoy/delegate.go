@@ -54,6 +54,8 @@ func (m *mesh) whole(r *rule[*networking.VirtualService], found *findings) *rule
 	whole := *r
 	whole.spec = proto.CloneOf(r.spec)
 	whole.spec.Http = nil
+	var version digest
+	version.text(r.version)
 	for i, h := range r.spec.GetHttp() {
 		if h.GetDelegate() == nil {
 			whole.spec.Http, whole.places = append(whole.spec.Http, h), append(whole.places, r.httpRoute(i))
@@ -63,6 +65,9 @@ func (m *mesh) whole(r *rule[*networking.VirtualService], found *findings) *rule
 		if d == nil {
 			continue
 		}
+		version.number(int64(i))
+		version.object(d.key)
+		version.text(d.version)
 		for j, of := range d.spec.GetHttp() {
 			if of.GetDelegate() != nil {
 				continue
@@ -74,6 +79,7 @@ func (m *mesh) whole(r *rule[*networking.VirtualService], found *findings) *rule
 			}
 		}
 	}
+	whole.version = string(version)
 	return &whole
 }
 

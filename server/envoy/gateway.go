@@ -249,9 +249,7 @@ func (m *mesh) onGateways(host string, p profile) *view {
 	if v.servers = m.servers(p, &v.findings); host != gatewayUnit {
 		v.findings = nil
 	}
-	var from strings.Builder
 	for _, s := range v.servers {
-		from.WriteString(s.gateway.key.FullName() + "\x00" + s.gateway.version + "\x00")
 		v.objects = append(v.objects, s.gateway.key)
 	}
 	bound := slices.Clone(m.virtuals.exact[gatewayUnit])
@@ -262,18 +260,16 @@ func (m *mesh) onGateways(host string, p profile) *view {
 		}
 		slices.SortFunc(bound, olderRule)
 		v.service = m.service(host, p, nil)
-		m.describeService(&from, v, p)
+		m.applyPolicy(v, p)
 	}
 	for _, r := range slices.Compact(bound) {
 		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) && (host == gatewayUnit || s.serves(r, host)) }) {
-			v.bound = append(v.bound, m.describe(&from, v, r, p, nil))
+			v.bound = append(v.bound, m.follow(v, r, p, nil))
 		}
 	}
 	redirects := slices.ContainsFunc(v.servers, func(s server) bool { return s.redirects(host) })
 	if v.service == nil && len(v.bound) == 0 && host != gatewayUnit && !redirects {
 		return nil
 	}
-	from.WriteString(p.credentials)
-	v.close(&from)
-	return v
+	return v.close(p)
 }

@@ -55,7 +55,7 @@ func (p placement) priority(e *endpoint) int {
 	}
 	labels := 0
 	wanted, has := p.setting.GetFailoverPriority(), p.client.labelMap()
-	if len(wanted) > 0 && len(has) > 0 {
+	if len(wanted) > 0 && p.client.labelled {
 		for i, label := range wanted {
 			name, value, given := strings.Cut(label, "=")
 			if !given {

@@ -21,7 +21,7 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 		policy.OutlierDetection = &networking.OutlierDetection{}
 	}
 	got := make(map[string][2]uint32)
-	a := p.assignment("c", nil, clusterv3.Cluster_EDS, placementOf(profile{place: locality{"eu", "a", "1"}, labels: labels}, policy), new(findings))
+	a := p.assignment("c", nil, clusterv3.Cluster_EDS, placementOf(profile{place: locality{"eu", "a", "1"}, labels: labels, labelled: labels != ""}, policy), new(findings))
 	for _, l := range a.GetEndpoints() {
 		at := l.GetLocality()
 		got[at.GetRegion()+at.GetZone()+at.GetSubZone()] = [2]uint32{l.GetPriority(), l.GetLoadBalancingWeight().GetValue()}

@@ -27,7 +27,7 @@ type policy struct {
 func (m *mesh) policy(s *service, namespace string) policy {
 	for _, of := range []string{namespace, s.namespace, rootNamespace} {
 		var p policy
-		var from strings.Builder
+		var from digest
 		narrowest := ""
 		var alike []string // how the rules were exported of which there were several; the last is what counts
 		for host, r := range m.policies.of(s.host) {
@@ -42,11 +42,12 @@ func (m *mesh) policy(s *service, namespace string) policy {
 			case i < 0:
 				alike = append(alike, exported(r.exportTo, of))
 				p = policy{namespace: r.key.Namespace, name: r.key.Name}
-				from.Reset()
+				from = nil
 			case i < len(alike)-1:
 				continue
 			}
-			from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
+			from.object(r.key)
+			from.text(r.version)
 			p.objects = append(p.objects, r.key)
 			if p.traffic == nil {
 				p.traffic = r.spec.GetTrafficPolicy()
@@ -58,7 +59,7 @@ func (m *mesh) policy(s *service, namespace string) policy {
 			}
 		}
 		if narrowest != "" {
-			p.from = from.String()
+			p.from = string(from)
 			return p
 		}
 	}

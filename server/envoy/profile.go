@@ -24,6 +24,7 @@ type profile struct {
 	namespace string
 	captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
 	labels    string // of the client's workload, for routes that differ by who asks, and for what selects gateways; see labelMap
+	labelled  bool   // it has some
 
 	place       locality
 	credentials string // the folder that credentials are in
@@ -66,6 +67,19 @@ func (p *profile) labelMap() map[string]string {
 		labels[name] = value
 	}
 	return labels
+}
+
+// labelsOf returns those of the labels that have some names, as a text.
+func (p *profile) labelsOf(some names) string {
+	if len(some) == 0 {
+		return ""
+	}
+	all := p.labelMap()
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		_, wanted := some[name]
+		return !wanted
+	})
+	return labelText(all)
 }
 
 // The keys of node metadata that Istio's agents send.
@@ -112,7 +126,7 @@ func profileOf(node *corev3.Node) profile {
 	for name, value := range labels {
 		said[name] = value.GetStringValue()
 	}
-	p.labels = labelText(said)
+	p.labels, p.labelled = labelText(said), len(said) > 0
 	p.place = locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
 	if p.place == (locality{}) {
 		p.place = localityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))

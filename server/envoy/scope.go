@@ -26,6 +26,7 @@ type scope struct {
 	bindings map[binding]*claimants
 	needs    map[string]int // how many hosts need a secret
 	closed   bool           // it was told that it is restricted
+	dropped  bool
 
 	notes notebook // safe for concurrent use
 }
@@ -120,14 +121,17 @@ func (s *scope) all() []*xds.Collection {
 	return list
 }
 
-// update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit.
-func (s *scope) update(translated map[string]*told, restricted bool) {
+// update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit. It
+// gives back what it has no more, or twice.
+func (s *scope) update(translated map[string]*told, restricted bool, release func(*told)) {
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
 		routes: make(map[string]bool), bindings: make(map[binding]bool), domains: make(map[string]map[string]*virtualHost),
 	}
 	for host, t := range translated {
+		was := s.told[host]
 		c.replace(host, t)
+		release(was)
 	}
 	if restricted != s.closed {
 		c.restrict(restricted)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -102,13 +101,16 @@ func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
 		host: host, namespace: of, seniority: lead.seniority(namespace), addresses: lead.spec.GetAddresses(),
 		resolution: lead.spec.GetResolution(), external: lead.spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
 	}
-	var from strings.Builder
-	fmt.Fprint(&from, s.reach) // which differs by who asks
+	var from digest
+	from.text(of)
+	from.number(int64(s.reach)) // which differs by who asks
 	for _, e := range visible {
-		from.WriteString(e.key.Name + "\x00" + e.version + "\x00")
+		from.text(e.key.Name, e.version)
+		from.number(e.created.UnixNano())
+		from.number(int64(len(e.selected)))
 		s.objects = append(s.objects, e.key)
 		for _, name := range slices.Sorted(maps.Keys(e.selected)) {
-			from.WriteString(name + "\x00")
+			from.text(name, e.selected[name].version)
 			s.objects = append(s.objects, resource.Key{Kind: resource.WorkloadEntry, Namespace: e.key.Namespace, Name: name})
 		}
 		s.add(e)
@@ -118,12 +120,12 @@ func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
 		if !only.hears(host, of, namespace, p) && !led[0] && !led[p.number] {
 			p.number = 0
 		}
-		if only != nil {
-			fmt.Fprint(&from, p.number, p.unreached, p.late, p.part, p.spoken, p.bind, "\x00")
+		if only != nil && p.number != 0 {
+			from.port(p)
 		}
 	}
 	s.ports = slices.DeleteFunc(s.ports, func(p port) bool { return p.number == 0 })
-	s.from = from.String()
+	s.from = string(from)
 	return s
 }
 

@@ -30,6 +30,9 @@ type told struct {
 
 	objects  []resource.Key // of which it was made
 	findings findings       // in them
+
+	key   key // of the view that it was made of
+	users int // scopes that have it; guarded by units.mu
 }
 
 // rankOf is that of a claim of the host: what is late comes after all that is not.
@@ -44,10 +47,10 @@ func (t *told) rankOf(c claim) seniority {
 // lateReach is more than any reach that is not late.
 const lateReach = 10
 
-// translate says what clients of a profile are told of a host. It is a pure function.
-func translate(v *view, client profile) *told {
+// translate says what the clients of a view are told of its host. It is a pure function.
+func translate(v *view) *told {
 	t := &told{host: v.host, hosts: make(map[string]*virtualHost), claims: make(map[binding]claim), objects: v.objects, findings: slices.Clone(v.findings)}
-	t.add(v, client)
+	t.add(v, v.client)
 	t.findings = t.findings.sorted()
 	return t
 }

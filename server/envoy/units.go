@@ -2,55 +2,47 @@ package envoy
 
 import "sync"
 
-// unit is all that a translation of a host depends on.
-type unit struct {
-	from     string // of the view
-	role     role
-	captures bool
-}
-
-// units is what is known already of what profiles are told of hosts. It is safe for concurrent use.
+// units is what views were translated to, for as long as scopes have it. It is safe for concurrent use.
 type units struct {
-	mu     sync.Mutex
-	byHost map[string]map[unit]*told
+	mu    sync.Mutex
+	known map[key]*told
 }
 
-// get returns the translation of a unit, which translate makes if it is not known.
-func (u *units) get(host string, of unit, translate func() *told) *told {
-	if t := u.known(host, of); t != nil {
+// acquire returns the translation of a view for one more scope, which is to release it. If none has it, translate makes it.
+func (u *units) acquire(of key, translate func() *told) *told {
+	if t := u.share(of, nil); t != nil {
 		return t
 	}
-	return u.keep(host, of, translate())
+	return u.share(of, translate())
 }
 
-func (u *units) known(host string, of unit) *told {
+// share returns the translation that there is for one more scope; or made, if there is none.
+func (u *units) share(of key, made *told) *told {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.byHost[host][of]
-}
-
-// keep notes a translation and returns it, or the one that somebody noted meanwhile, so that all share one.
-func (u *units) keep(host string, of unit, t *told) *told {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if known := u.byHost[host][of]; known != nil {
-		return known
+	t := u.known[of]
+	switch {
+	case t == nil && made == nil:
+		return nil
+	case t == nil:
+		if u.known == nil {
+			u.known = make(map[key]*told)
+		}
+		t, made.key = made, of
+		u.known[of] = t
 	}
-	if u.byHost == nil {
-		u.byHost = make(map[string]map[unit]*told)
-	}
-	if u.byHost[host] == nil {
-		u.byHost[host] = make(map[unit]*told)
-	}
-	u.byHost[host][of] = t
+	t.users++
 	return t
 }
 
-// forget forgets what was translated of hosts that have changed.
-func (u *units) forget(hosts map[string]struct{}) {
+// release ends that a scope has a translation, which may be nil, and forgets it if that was the last one.
+func (u *units) release(t *told) {
+	if t == nil {
+		return
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for host := range hosts {
-		delete(u.byHost, host)
+	if t.users--; t.users == 0 {
+		delete(u.known, t.key)
 	}
 }

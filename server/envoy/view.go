@@ -1,9 +1,7 @@
 package envoy
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -11,7 +9,7 @@ import (
 )
 
 // view is what a host is to the clients of a profile: the service, if there is one, and the rules that apply to it. It is not modified once it
-// was made.
+// was made. A translation is made of nothing else, and key tells it from all others.
 type view struct {
 	host    string
 	service *service // nil for a host that only has routes
@@ -23,8 +21,8 @@ type view struct {
 	servers []server                            // of a gateway
 	bound   []*rule[*networking.VirtualService] // to these
 
-	from     string // what it was made of: equal for what is equal
-	objects  []resource.Key
+	client   profile        // without what does not bear on the rest
+	objects  []resource.Key // of which it was made
 	findings findings
 }
 
@@ -55,8 +53,7 @@ func (m *mesh) view(host string, p profile, only *sidecarRule) *view {
 	if only != nil {
 		v.objects = append(v.objects, only.key)
 	}
-	var from strings.Builder
-	m.describeService(&from, v, p)
+	m.applyPolicy(v, p)
 	whole := make(map[*rule[*networking.VirtualService]]*rule[*networking.VirtualService])
 	for i := range only.parts() {
 		r := v.rules[i]
@@ -64,56 +61,33 @@ func (m *mesh) view(host string, p profile, only *sidecarRule) *view {
 			continue
 		}
 		if whole[r] == nil {
-			whole[r] = m.describe(&from, v, r, p, only)
+			whole[r] = m.follow(v, r, p, only)
 		}
 		v.rules[i] = whole[r]
-		fmt.Fprint(&from, "\x00", i, r.key)
 	}
 	if v.own != nil {
 		v.own = whole[v.own]
-		fmt.Fprint(&from, "\x00own", v.own.key)
 	}
-	v.close(&from)
-	return v
+	return v.close(p)
 }
 
-// close notes what the view was made of. What was found is part of that.
-func (v *view) close(from *strings.Builder) {
-	for _, f := range v.findings {
-		fmt.Fprint(from, "\x00", f.of, f.field, f.why)
-	}
-	v.from = from.String()
-	slices.SortFunc(v.objects, resource.Key.Compare)
-	v.objects = slices.Compact(v.objects)
-}
-
-// describeService adds the policy of the view's service, if there is one, and of what both were made.
-func (m *mesh) describeService(from *strings.Builder, v *view, p profile) {
+// applyPolicy adds the policy of the view's service, if there is one.
+func (m *mesh) applyPolicy(v *view, p profile) {
 	if v.service == nil {
 		return
 	}
 	v.policy = m.policy(v.service, p.namespace)
 	v.objects = append(append(v.objects, v.service.objects...), v.policy.objects...)
-	from.WriteString(v.service.namespace + "\x01" + v.service.from + "\x01" + v.policy.from + "\x01")
-	if dependsOnPlace(&v.policy) {
-		from.WriteString(p.labels + "\x01" + p.place.region + "/" + p.place.zone + "/" + p.place.subZone)
-	}
-	if v.policy.traffic != nil || len(v.policy.subsets) > 0 {
-		from.WriteString("\x01" + p.credentials)
-	}
 }
 
-// describe returns a VirtualService with what it delegates, and adds the services to which it leads, and of what all of that was made.
-func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.VirtualService], p profile, only *sidecarRule) *rule[*networking.VirtualService] {
-	from.WriteString(r.key.FullName() + "\x00" + r.version + "\x00")
+// follow returns a VirtualService with what it delegates, and adds the services to which it leads.
+func (m *mesh) follow(v *view, r *rule[*networking.VirtualService], p profile, only *sidecarRule) *rule[*networking.VirtualService] {
 	leadsTo := r.leadsTo
 	v.objects = append(v.objects, r.key)
 	for _, d := range m.delegates(r) {
-		from.WriteString(d.key.FullName() + "\x00" + d.version + "\x00")
 		v.objects = append(v.objects, d.key)
 		leadsTo = append(slices.Clip(leadsTo), d.leadsTo...)
 	}
-	whole := m.whole(r, &v.findings)
 	for _, to := range leadsTo {
 		s := m.service(to, p, only)
 		if s == nil {
@@ -125,12 +99,8 @@ func (m *mesh) describe(from *strings.Builder, v *view, r *rule[*networking.Virt
 		}
 		v.targets[to] = t
 		v.objects = append(v.objects, t.policy.objects...)
-		fmt.Fprint(from, to, "\x00", t.ports, t.policy.from)
 	}
-	if tellsApart(whole.spec) {
-		from.WriteString(p.labels + "\x01" + p.namespace)
-	}
-	return whole
+	return m.whole(r, &v.findings)
 }
 
 // unregistered returns the VirtualService that has routes of the view's host where no service has it, or nil. The routes of a wildcard that stands for
