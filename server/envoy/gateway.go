@@ -3,6 +3,7 @@ package envoy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 const (
 	gatewayUnit   = "~gateways" // the listeners of gateways
 	gatewayPrefix = "~gateway/" // with the name of a Gateway: what leads there are the VirtualServices that are bound to it
+	portPrefix    = "~port/"    // with a number: the Gateways that want it
 )
 
 // isUnit says whether a host is none, but stands for something else.
@@ -218,29 +220,66 @@ func (s *server) bound(r *rule[*networking.VirtualService], p profile) bool {
 
 func (m *mesh) setGateway(key resource.Key, r *resource.Resource, spec *networking.Gateway, touched map[string]struct{}) {
 	touched[gatewayUnit] = struct{}{}
-	touched[gatewayPrefix+key.FullName()] = struct{}{}
-	m.name(key, -1, touched)
-	delete(m.gateways, key)
+	if old := m.gateways[key]; old != nil {
+		m.touchPorts(old, touched)
+		m.name(old, -1)
+		delete(m.gateways, key)
+	}
 	if spec != nil {
-		m.gateways[key] = &gateway{key: key, created: r.Created(), version: r.Version(), spec: spec}
-		m.name(key, 1, touched)
+		g := &gateway{key: key, created: r.Created(), version: r.Version(), spec: spec}
+		m.gateways[key] = g
+		m.name(g, 1)
+		m.touchPorts(g, touched)
 	}
 }
 
 // name counts the hosts of a Gateway's servers as named once more, or less.
-func (m *mesh) name(key resource.Key, by int, touched map[string]struct{}) {
-	g := m.gateways[key]
-	if g == nil {
-		return
+func (m *mesh) name(g *gateway, by int) {
+	for name := range g.names() {
+		if m.named[name] += by; m.named[name] == 0 {
+			delete(m.named, name)
+		}
 	}
+}
+
+// touchPorts adds what depends on a Gateway: what leads to it, and what leads to those that have a port of it, since who has a port depends on all who want it.
+func (m *mesh) touchPorts(g *gateway, touched map[string]struct{}) {
+	g.touch(touched)
 	for _, spec := range g.spec.GetServers() {
-		for _, name := range (&server{Server: spec}).names() {
-			touched[name] = struct{}{}
-			if m.named[name] += by; m.named[name] == 0 {
-				delete(m.named, name)
+		port := spec.GetPort().GetNumber()
+		unit := portPrefix + routeName(port)
+		if _, known := touched[unit]; known {
+			continue // all that were there then were touched, and those that came since have touched themselves
+		}
+		touched[unit] = struct{}{}
+		for _, other := range m.gateways {
+			if other.wants(port) {
+				other.touch(touched)
 			}
 		}
 	}
+}
+
+// touch adds what leads to the Gateway, and the hosts of its servers.
+func (g *gateway) touch(touched map[string]struct{}) {
+	touched[gatewayPrefix+g.key.FullName()] = struct{}{}
+	maps.Copy(touched, g.names())
+}
+
+// names returns the hosts of the servers.
+func (g *gateway) names() map[string]struct{} {
+	names := make(map[string]struct{})
+	for _, spec := range g.spec.GetServers() {
+		for _, name := range (&server{Server: spec}).names() {
+			names[name] = struct{}{}
+		}
+	}
+	return names
+}
+
+// wants says whether one of the servers is on a port.
+func (g *gateway) wants(port uint32) bool {
+	return slices.ContainsFunc(g.spec.GetServers(), func(s *networking.Server) bool { return s.GetPort().GetNumber() == port })
 }
 
 // onGateways returns what a domain is to gateways of a profile, or nil: the VirtualServices that have it, the oldest first.

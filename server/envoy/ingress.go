@@ -33,7 +33,7 @@ func (t *told) addIngress(v *view, client profile) {
 		in.add(v, &s, client, &t.findings)
 	}
 	for route, in := range byRoute {
-		if !in.admitted {
+		if len(in.host.GetRoutes()) == 0 && in.host.GetRequireTls() != routev3.VirtualHost_ALL {
 			continue
 		}
 		// Of several VirtualServices the oldest one's routes come first, but what matches all comes last.
@@ -44,28 +44,29 @@ func (t *told) addIngress(v *view, client profile) {
 
 // admission is what a domain is among the routes of one name, which servers of one port may share.
 type admission struct {
-	host     *routev3.VirtualHost
-	admitted bool
-	rules    []*rule[*networking.VirtualService] // whose routes it has
+	host  *routev3.VirtualHost
+	rules []*rule[*networking.VirtualService] // whose routes it has
 }
 
-// add adds what a server admits of the VirtualServices that are bound to it.
+// add adds what a server admits of the VirtualServices that are bound to it. One that has no routes there has no part in it.
 func (in *admission) add(v *view, s *server, client profile, found *findings) {
 	if s.redirects(v.host) {
-		in.admitted, in.host.RequireTls = true, routev3.VirtualHost_ALL
+		in.host.RequireTls = routev3.VirtualHost_ALL
 	}
 	for _, r := range v.bound {
 		if !s.bound(r, client) || !s.serves(r, v.host) {
 			continue
 		}
-		in.admitted = true
+		if !slices.Contains(in.rules, r) {
+			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found}
+			routes := w.routes()
+			if len(routes) == 0 {
+				continue
+			}
+			in.rules, in.host.Routes = append(in.rules, r), append(in.host.Routes, routes...)
+		}
 		if s.GetTls().GetHttpsRedirect() {
 			in.host.RequireTls = routev3.VirtualHost_ALL
-		}
-		if !slices.Contains(in.rules, r) {
-			in.rules = append(in.rules, r)
-			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found}
-			in.host.Routes = append(in.host.Routes, w.routes()...)
 		}
 	}
 }

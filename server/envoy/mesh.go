@@ -20,7 +20,7 @@ type mesh struct {
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
 
 	gateways map[resource.Key]*gateway
-	named    map[string]int // by how many servers of gateways
+	named    map[string]int // hosts, by how many gateways
 	sidecars map[resource.Key]*sidecarRule
 	configs  map[resource.Key]*meshConfig
 	policies *rules[*networking.DestinationRule]

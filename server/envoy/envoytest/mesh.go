@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
@@ -35,12 +36,13 @@ type Mesh struct {
 	Table memstore.Table
 
 	rand    *rand.Rand
+	kinds   []resource.Kind
 	objects map[resource.Key]*resource.Resource
 }
 
-// New returns an empty mesh.
-func New(seed uint64) *Mesh {
-	return &Mesh{rand: rand.New(rand.NewPCG(seed, 0)), objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
+// New returns an empty mesh. If kinds are given, its objects are of these, as many of each.
+func New(seed uint64, kinds ...resource.Kind) *Mesh {
+	return &Mesh{rand: rand.New(rand.NewPCG(seed, 0)), kinds: kinds, objects: make(map[resource.Key]*resource.Resource)} //nolint:gosec // a test's
 }
 
 // Change makes a commit that adds, changes or removes some objects.
@@ -68,6 +70,10 @@ func (m *Mesh) Change() {
 
 func (m *Mesh) key() resource.Key {
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: m.pick("default", "shop", "other"), Name: m.pick("a", "b", "c", "d")}
+	if len(m.kinds) > 0 {
+		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
+		return key
+	}
 	switch m.rand.IntN(10) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
@@ -107,7 +113,8 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 		default:
 			spec = m.service()
 		}
-		r, err := resource.New(resource.Meta{Key: key, Labels: m.labels()}, spec)
+		created := time.Unix(1_500_000_000+m.rand.Int64N(4), 0).UTC() // some of one age
+		r, err := resource.New(resource.Meta{Key: key, Labels: m.labels(), Created: created}, spec)
 		if err != nil {
 			panic(err)
 		}

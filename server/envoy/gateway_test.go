@@ -1,0 +1,102 @@
+package envoy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// gatewayOf is a Gateway with one server.
+func gatewayOf(name, created, server string) string {
+	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: default, creationTimestamp: %q}\nspec: {selector: {app: one}, servers: [%s]}\n",
+		name, created, server)
+}
+
+// answeringAt is a VirtualService of a host that is bound to a Gateway, and answers itself.
+func answeringAt(name, host, gateway, route string) string {
+	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: default}\nspec: {hosts: [%q], gateways: [%s], %s}\n", name, host, gateway, route)
+}
+
+// routesOf returns the names of the routes that each domain has among some routes, and "redirected" for what is.
+func routesOf(t *testing.T, c *Catalog, name string) map[string]string {
+	t.Helper()
+	got := make(map[string]string)
+	routes, _ := dump(t, c, gatewayNode("default"))[xds.RouteURL+"/"+name].(*routev3.RouteConfiguration)
+	for _, v := range routes.GetVirtualHosts() {
+		var all []string
+		for _, r := range v.GetRoutes() {
+			all = append(all, r.GetName())
+		}
+		if v.GetRequireTls() == routev3.VirtualHost_ALL {
+			all = append(all, "redirected")
+		}
+		for _, d := range v.GetDomains() {
+			got[d] = strings.Join(all, " ")
+		}
+	}
+	return got
+}
+
+// Of Gateways that want one port, what one has depends on all others: when the older one goes, moves or comes, the routes of the younger one follow.
+func TestGatewaysThatCompeteForAPort(t *testing.T) {
+	const (
+		older   = "2020-01-01T00:00:00Z"
+		younger = "2021-01-01T00:00:00Z"
+		http    = `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}, {port: {number: 81, name: more, protocol: HTTP}, hosts: [r.internal], tls: {httpsRedirect: true}}`
+		tcp     = `{port: {number: %d, name: tcp, protocol: TCP}, hosts: ["*"]}`
+	)
+	var table memstore.Table
+	var since memstore.Revision
+	var c *Catalog
+	change := func(text string, gone ...resource.Key) {
+		t.Helper()
+		table.Apply(decoded(t, text), gone)
+		keys, snap, ok := table.Changes(since)
+		c.update(keys, snap, ok, true)
+		since = snap.Revision()
+	}
+	has := map[string]string{"shop.internal": "route"}
+	hasNot := map[string]string{}
+	c = New(&table, Options{})
+	change(gatewayOf("younger", younger, http) + answeringAt("v", "shop.internal", "younger", "http: [{name: route, directResponse: {status: 204}}]"))
+	_, release, err := c.Collection(t.Context(), gatewayNode("default"), xds.RouteURL)
+	require.NoError(t, err)
+	defer release()
+	require.Equal(t, has, routesOf(t, c, "http.80"))
+	for _, port := range []int{80, 81} {
+		change(gatewayOf("older", older, fmt.Sprintf(tcp, port)))
+		want := map[int]map[string]string{80: hasNot, 81: has}[port]
+		require.Equal(t, want, routesOf(t, c, "http.80"), "the older one has %d", port)
+		want = map[int]map[string]string{80: {"r.internal": "redirected"}, 81: hasNot}[port]
+		require.Equal(t, want, routesOf(t, c, "http.81"), "the older one has %d", port)
+	}
+	change("", resource.Key{Kind: resource.Gateway, Namespace: "default", Name: "older"})
+	require.Equal(t, has, routesOf(t, c, "http.80"))
+	require.Equal(t, map[string]string{"r.internal": "redirected"}, routesOf(t, c, "http.81"))
+}
+
+// A VirtualService that has no routes for a port takes no host there.
+func TestWhoHasNoRoutesTakesNoHost(t *testing.T) {
+	server := `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*", t.internal], tls: {httpsRedirect: %}}`
+	for _, redirect := range []string{"false", "true"} {
+		want := map[string]string{"*": "all", "t.internal": "all"}
+		if redirect == "true" {
+			want = map[string]string{"*": "all redirected", "t.internal": "all redirected"}
+		}
+		for _, routes := range []string{
+			"tls: [{match: [{sniHosts: [t.internal], port: 443}], route: [{destination: {host: one.internal}}]}]",
+			"http: [{match: [{uri: {prefix: /}, port: 8080}], directResponse: {status: 204}}]",
+		} {
+			c := catalogOf(t, gatewayOf("g", "2020-01-01T00:00:00Z", strings.Replace(server, "%", redirect, 1))+
+				answeringAt("none", "t.internal", "g", routes)+answeringAt("neither", "u.internal", "g", routes)+answeringAt("all", "*", "g", "http: [{name: all, directResponse: {status: 204}}]"))
+			require.Equal(t, want, routesOf(t, c, "http.80"), routes)
+		}
+	}
+}
