@@ -82,6 +82,24 @@ func TestGatewaysThatCompeteForAPort(t *testing.T) {
 	require.Equal(t, map[string]string{"r.internal": "redirected"}, routesOf(t, c, "http.81"))
 }
 
+// What a server names has the routes of all VirtualServices that stand for it, of whatever width; what each of them names itself is its own.
+func TestVirtualServicesOfSeveralWidths(t *testing.T) {
+	rules := ""
+	for name, host := range map[string]string{"exact": "a.example.com", "narrow": "*.example.com", "wide": "*"} {
+		rules += answeringAt(name, host, "g", "http: [{name: "+name+", match: [{uri: {prefix: /"+name+"}}], directResponse: {status: 204}}]")
+	}
+	const server = `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["%"]}`
+	for host, want := range map[string]map[string]string{
+		"a.example.com": {"a.example.com": "exact narrow wide"},
+		"b.example.com": {"b.example.com": "narrow wide"},
+		"*.example.com": {"a.example.com": "exact", "*.example.com": "narrow wide"},
+		"*":             {"a.example.com": "exact", "*.example.com": "narrow", "*": "wide"},
+	} {
+		c := catalogOf(t, gatewayOf("g", "2020-01-01T00:00:00Z", strings.Replace(server, "%", host, 1))+rules)
+		require.Equal(t, want, routesOf(t, c, "http.80"), host)
+	}
+}
+
 // A VirtualService that has no routes for a port takes no host there.
 func TestWhoHasNoRoutesTakesNoHost(t *testing.T) {
 	server := `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*", t.internal], tls: {httpsRedirect: %}}`

@@ -1,11 +1,14 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -52,9 +55,12 @@ func node(namespace, interception, agent string) *corev3.Node {
 var histories = [][]resource.Kind{nil, {resource.Gateway, resource.VirtualService}, {resource.ServiceEntry, resource.WorkloadEntry, resource.VirtualService, resource.Sidecar}}
 
 // Whatever the history, clients are told what they would be told of the same mesh if it had never been another, and it is something that
-// can be told: names that are known lead somewhere, and no domain, server name or address stands twice where it must not.
+// can be told: names that are known lead somewhere, and no domain, server name or address stands twice where it must not. One seed is one history;
+// ENVOY_MODEL_SEEDS asks for more.
 func TestHistory(t *testing.T) {
-	for seed := range uint64(6) {
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "6"), 10, 64)
+	require.NoError(t, err)
+	for seed := range seeds {
 		h := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, true)
