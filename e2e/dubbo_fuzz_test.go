@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	fuzzHold    = 6 * time.Second // more than a provider needs to register anew
+	fuzzHold    = 10 * time.Second // more than a provider needs to register anew: a connection that it makes while ZooKeeper starts may hang for six seconds
 	fuzzSession = 2 * time.Second
 	fuzzWritten = 2 * time.Second // within which what changed is on disk
 )
