@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"unique"
 )
 
 // What a client has, what it wants, and the one function that says what it is to be sent.
@@ -30,11 +31,12 @@ type wants struct {
 	names map[string]struct{}
 }
 
+// add adds a name. Clients of one kind want the same names, of which there is one copy for all of them.
 func (w *wants) add(name string) {
 	if w.names == nil {
 		w.names = make(map[string]struct{})
 	}
-	w.names[name] = struct{}{}
+	w.names[unique.Make(name).Value()] = struct{}{}
 }
 
 // cover says whether the client wants name.

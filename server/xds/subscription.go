@@ -136,21 +136,21 @@ func (s *subscription) wildcard(r *request) bool {
 func (s *subscription) takeSotW(r *request, first bool) {
 	all := s.all(r)
 	s.named = s.named || len(r.names) > 0
-	wanted := make(map[string]struct{}, len(r.names))
+	wanted := wants{all: all, names: make(map[string]struct{}, len(r.names))}
 	had := all && s.wants.all && s.has.at != nothing // with everything else
 	added := false
 	for _, name := range r.names {
 		if name == "*" {
 			continue
 		}
-		wanted[name] = struct{}{}
+		wanted.add(name)
 		if _, ok := s.wants.names[name]; !ok && !had {
 			s.has.owe(name)
 			added = true
 		}
 	}
 	for name := range s.wants.names {
-		if _, ok := wanted[name]; !ok {
+		if _, ok := wanted.names[name]; !ok {
 			s.has.forget(name)
 		}
 	}
@@ -165,12 +165,12 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	}
 	// A response of a type in full speaks of all names at once; a part, of those that are owed.
 	switch less := s.wants.all && !all; {
-	case !all && len(wanted) == 0:
+	case !all && len(wanted.names) == 0:
 		s.has.asks = first && s.byName && s.wildcard(r)
 	case more, !s.partial && (first || added || less):
 		s.has.asks = true
 	}
-	s.wants, s.cost = wants{all, wanted}, r.cost
+	s.wants, s.cost = wanted, r.cost
 }
 
 // takeDelta takes what a request adds to what the client wants, and what it takes away.
