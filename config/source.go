@@ -108,6 +108,28 @@ func schemeOf(address string) (s Scheme, name string, known bool) {
 	return Scheme{}, name, false
 }
 
+// oneKind returns an error if the parameter kind of an address can mean several things, or nothing.
+func oneKind(name, rest string) error {
+	if len(kindsOf(name)) == 0 {
+		return nil
+	}
+	_, query, _ := strings.Cut(rest, "?")
+	values, _ := url.ParseQuery(query) // what is wrong with the others is said where they are read
+	want := strings.Join(kindsOf(name), " or ")
+	for parameter, given := range values {
+		switch {
+		case !strings.EqualFold(parameter, "kind"):
+		case parameter != "kind":
+			return fmt.Errorf("the parameter %s is written kind", parameter)
+		case len(given) > 1:
+			return fmt.Errorf("the parameter kind is given %d times; want one, %s", len(given), want)
+		case given[0] == "":
+			return fmt.Errorf("the parameter kind is empty; want %s", want)
+		}
+	}
+	return nil
+}
+
 // kindIn returns the parameter kind of an address.
 func kindIn(address string) string {
 	_, query, _ := strings.Cut(address, "?")
@@ -204,7 +226,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 		d.problem(key+".address", "missing, such as fs:///etc/tributary/rules")
 		return
 	case !ok:
-		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Address)
+		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Shown())
 		return
 	case !known && len(kindsOf(name)) > 0:
 		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q", strings.Join(kindsOf(name), " or "), name,
@@ -215,6 +237,10 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 		return
 	case rest == "":
 		d.problem(key+".address", "nothing after %q", s.Address)
+		return
+	}
+	if err := oneKind(name, rest); err != nil {
+		d.problem(key+".address", "%v", err)
 		return
 	}
 	if s.Settings == nil {

@@ -31,6 +31,14 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 	rest, ok := strings.CutPrefix(text, scheme+"://")
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, path, hasPath := strings.Cut(rest, "/")
+	switch {
+	case !ok:
+	case strings.ContainsRune(path, '@') || misplaced(query):
+		// What stands before may be a part of a password: it is not shown.
+		return Address{}, errors.New("address: there is an @ behind the first / or ?; in a user or password write / as %2F and ? as %3F, in a path @ as %40")
+	case strings.ContainsRune(path, ','):
+		return Address{}, fmt.Errorf("address: a path has no comma; servers stand together before it: %s://host:port,host:port/%s", scheme, path[:strings.IndexByte(path, ',')])
+	}
 	if !ok || hosts == "" {
 		return Address{}, fmt.Errorf("address: want %s://%s, got %q", scheme, form, Shown(text))
 	}
@@ -43,6 +51,16 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 		}
 	}
 	return a, nil
+}
+
+// misplaced reports whether something before an @ is taken for the name of a parameter.
+func misplaced(query string) bool {
+	for p := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(p, "="); strings.ContainsRune(name, '@') {
+			return true
+		}
+	}
+	return false
 }
 
 func parse(hosts, query, port string) (a Address, err error) {
@@ -99,6 +117,14 @@ func withPort(server, usual string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
+// cut reports whether what stands for the host is the beginning of a user and password that have a / or ? in them.
+func cut(rest string) bool {
+	host, _, _ := strings.Cut(rest, "/")
+	host, _, _ = strings.Cut(host, "?")
+	_, port, ok := strings.Cut(host, ":")
+	return ok && !strings.ContainsAny(host, "@[,") && strings.Trim(port, "0123456789") != ""
+}
+
 // secrets are the parameters that are not shown.
 var secrets = []string{"username", "password", "token"}
 
@@ -107,6 +133,9 @@ func Shown(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return text
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 && cut(rest) {
+		rest = rest[at+1:]
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	host, path, hasPath := strings.Cut(rest, "/")

@@ -34,12 +34,19 @@ func TestParse(t *testing.T) {
 		"zookeeper://bob:s3%cret@a":         "address: the user and password cannot be read: want user:password@, with % as %25",
 		"zookeeper://:s3cret@a":             "address: the user and password cannot be read: want user:password@, with % as %25",
 		"zookeeper://a?x=s3%cret":           "address: what is behind ? cannot be read: want name=value&name=value, with % as %25",
+		"zookeeper://bob:s3c/ret@a":         misplacedAt,
+		"zookeeper://bob:12345/secret@a":    misplacedAt,
+		"zookeeper://bob:s3c?ret@a":         misplacedAt,
+		"zookeeper:///s3cret@a":             misplacedAt,
+		"zookeeper://a:1/x,http://b:1/y":    "address: a path has no comma; servers stand together before it: zookeeper://host:port,host:port/x",
 		"zookeeper://a/%zz":                 `address: its path: invalid URL escape "%zz"`,
 	} {
 		_, err := Parse("zookeeper", "host", "2181", text)
 		require.EqualError(t, err, want, text)
 	}
 }
+
+const misplacedAt = "address: there is an @ behind the first / or ?; in a user or password write / as %2F and ? as %3F, in a path @ as %40"
 
 func TestShown(t *testing.T) {
 	for text, want := range map[string]string{
@@ -48,6 +55,9 @@ func TestShown(t *testing.T) {
 		"consul://a?Token=s3cret":                 "consul://a",
 		"xds://a,b":                               "xds://a,b",
 		"fs:///a:x@b/c":                           "fs:///a:x@b/c",
+		"zookeeper://bob:s3c/ret@a:1/root":        "zookeeper://a:1/root",
+		"zookeeper://bob:s3c?ret@a:1":             "zookeeper://a:1",
+		"consul-kv://h:8500/a@b":                  "consul-kv://h:8500/a@b",
 		"nothing":                                 "nothing",
 	} {
 		require.Equal(t, want, Shown(text), text)

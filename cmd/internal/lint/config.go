@@ -52,7 +52,7 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
 		if !isFile {
-			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Address))
+			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Shown()))
 			continue
 		}
 		terms := Terms{Name: s.Name, Lenient: s.Validation == config.ValidationWarn, Precedence: s.Precedence}
@@ -66,11 +66,11 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil && offline:
-			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Address, err))
+			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 		case err != nil:
-			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Address, err)})
+			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err)})
 		case !read:
-			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Address), 0)
+			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)
 		}
 	}
 	return skipped, nil

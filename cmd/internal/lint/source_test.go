@@ -47,6 +47,16 @@ func TestTransforms(t *testing.T) {
 	assert.Contains(t, found, " (as it is after the transforms: hosts: ")
 }
 
+// TestPasswordsAreNotPrinted holds that what is said of a source that is not checked does not tell who logs in.
+func TestPasswordsAreNotPrinted(t *testing.T) {
+	tree(t, map[string]string{"tributary.yaml": "configSources:\n- address: nacos://bob:s3cret@n1?kind=services\n- address: nacos://n2?kind=services&username=bob&password=s3cret\n"})
+	var l lint.Linter
+	skipped := text(t, &l, "tributary.yaml", false)
+	require.Len(t, skipped, 2)
+	require.NotContains(t, strings.Join(skipped, " "), "s3cret")
+	require.Contains(t, skipped[0], "nacos://n1")
+}
+
 // TestForeign holds that what is passed over is named, and that a kind which only Istio has was hardly meant to be.
 func TestForeign(t *testing.T) {
 	service := "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: shop}\n"
