@@ -98,15 +98,19 @@ func fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	return out
 }
 
-func cors(c *networking.CorsPolicy) *corsv3.CorsPolicy {
+func (w way) cors(c *networking.CorsPolicy, at place) *corsv3.CorsPolicy {
 	out := &corsv3.CorsPolicy{
 		ForwardNotMatchingPreflights: wrapperspb.Bool(c.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
 		FilterEnabled:                &corev3.RuntimeFractionalPercent{DefaultValue: perHundred(100)},
 		AllowCredentials:             c.GetAllowCredentials(), AllowHeaders: strings.Join(c.GetAllowHeaders(), ","),
 		AllowMethods: strings.Join(c.GetAllowMethods(), ","), ExposeHeaders: strings.Join(c.GetExposeHeaders(), ","),
 	}
-	for _, o := range c.GetAllowOrigins() {
-		if whyNot(o.GetRegex()) != "" {
+	for i, o := range c.GetAllowOrigins() {
+		if whyNot(o.GetRegex(), largeProgram) != "" {
+			continue
+		}
+		if why := whyNot(o.GetRegex(), w.client.largestProgram()); why != "" {
+			w.found.note(at.in("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
 			continue
 		}
 		out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, stringMatch(o))

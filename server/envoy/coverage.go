@@ -187,16 +187,16 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			found(at, why)
 		}
 	case *networking.HTTPMatchRequest:
-		for field, why := range unsound(m) {
+		for field, why := range unsound(m, largeProgram) {
 			found(at+"."+field, why+": what it is a condition of is left out")
 		}
 	case *networking.RegexRewrite:
-		if why := whyNotRewrite(m); why != "" {
+		if why := whyNotRewrite(m, largeProgram); why != "" {
 			found(at, why+": the route is left out")
 		}
 	case *networking.CorsPolicy:
 		for i, o := range m.GetAllowOrigins() {
-			if why := whyNot(o.GetRegex()); why != "" {
+			if why := whyNot(o.GetRegex(), largeProgram); why != "" {
 				found(fmt.Sprintf("%s.allowOrigins[%d]", at, i), why+": the origin is left out")
 			}
 		}

@@ -24,7 +24,7 @@ func (w way) routes() (list []*routev3.Route) {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
 		for _, m := range matches {
-			if m != nil && !w.applies(m) || !isSound(m) || whyNotRewrite(r.GetRewrite().GetUriRegexRewrite()) != "" {
+			if m != nil && !w.applies(m) || !w.isSound(r, m, w.rule.httpRoute(i)) {
 				continue
 			}
 			route := w.route(r, m, w.rule.httpRoute(i))
@@ -72,7 +72,7 @@ func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at p
 		filters["envoy.filters.http.fault"] = toAny(f)
 	}
 	if c := r.GetCorsPolicy(); c != nil {
-		filters["envoy.filters.http.cors"] = toAny(cors(c))
+		filters["envoy.filters.http.cors"] = toAny(w.cors(c, at))
 	}
 	if len(filters) > 0 {
 		out.TypedPerFilterConfig = filters

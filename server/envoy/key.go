@@ -77,6 +77,7 @@ func (d *digest) client(p *profile) {
 	d.flag(p.captures)
 	d.flag(p.labelled)
 	d.flag(p.onDemand)
+	d.flag(p.large)
 	d.text(p.namespace, p.labels, p.place.region, p.place.zone, p.place.subZone, p.credentials)
 }
 
@@ -114,6 +115,7 @@ func (v *view) narrow(p profile) {
 	reads := make(names)
 	readsLabels := reads.policy(&v.policy)
 	for _, r := range v.allRules() {
+		v.client.large = p.large
 		reads.routes(r.spec)
 		if tellsApart(r.spec) {
 			v.client.namespace = p.namespace

@@ -89,11 +89,11 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	}
 	for of, p := range map[string]profile{
 		"role": {role: proxyless}, "namespace": {namespace: "a"}, "captures": {captures: true}, "labels": {labels: "a"}, "labelled": {labelled: true},
-		"on demand": {onDemand: true}, "region": {place: locality{region: "a"}}, "zone": {place: locality{zone: "a"}}, "sub-zone": {place: locality{subZone: "a"}}, "credentials": {credentials: "a"},
+		"on demand": {onDemand: true}, "large": {large: true}, "region": {place: locality{region: "a"}}, "zone": {place: locality{zone: "a"}}, "sub-zone": {place: locality{subZone: "a"}}, "credentials": {credentials: "a"},
 	} {
 		different(view{client: p}, of)
 	}
-	require.Equal(t, 8, reflect.TypeFor[profile]().NumField())
+	require.Equal(t, 9, reflect.TypeFor[profile]().NumField())
 	r := &rule[*networking.VirtualService]{version: "1"}
 	different(view{host: "a"}, "host")
 	different(view{service: &service{}}, "service")

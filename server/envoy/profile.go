@@ -29,6 +29,7 @@ type profile struct {
 	place       locality
 	credentials string // the folder that credentials are in
 	onDemand    bool   // a sidecar asks for what it uses
+	large       bool   // regular expressions may be as large as Istio's proxies take them
 }
 
 // size is how many bytes the profile has.
@@ -88,7 +89,9 @@ const (
 	metadataNamespace    = "NAMESPACE"
 	metadataInterception = "INTERCEPTION_MODE"
 	metadataLabels       = "LABELS"
-	metadataCredentials  = "CREDENTIALS" // ours: a folder
+	metadataIstio        = "ISTIO_VERSION"
+	metadataCredentials  = "CREDENTIALS"          // ours: a folder
+	metadataProgram      = "RE2_MAX_PROGRAM_SIZE" // ours: as in the runtime, re2.max_program_size.error_level
 )
 
 // defaultNamespace is that of clients that name none.
@@ -116,6 +119,7 @@ func profileOf(node *corev3.Node) profile {
 	if p.role != proxyless {
 		p.credentials = cmp.Or(strings.TrimRight(fields[metadataCredentials].GetStringValue(), "/"), defaultCredentials)
 	}
+	p.large = p.role == proxyless || fields[metadataIstio].GetStringValue() != "" || takesPrograms(fields[metadataProgram].GetStringValue())
 	p.onDemand = p.role == sidecar && wantsOnDemand(fields)
 	switch fields[metadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":

@@ -15,8 +15,8 @@ import (
 
 // Envoy refuses all routes of a port, or all of a listener, for one regular expression that its RE2 does not take. Go's are nearly the same.
 
-// whyNot says why RE2 would not take a regular expression, or returns nothing.
-func whyNot(re string) string {
+// whyNot says why an Envoy whose programs may have so many instructions would not take a regular expression, or returns nothing.
+func whyNot(re string, most int) string {
 	if re == "" {
 		return ""
 	}
@@ -31,6 +31,9 @@ func whyNot(re string) string {
 	}
 	if size(parsed) > maxProgram {
 		return "it is too large for Envoy's regular expressions"
+	}
+	if n := programSize(re); n+n/16 > most { // some are reckoned too small by so much
+		return fmt.Sprintf("its program in RE2 has about %d instructions, and %d are allowed by the runtime of an Envoy, in re2.max_program_size.error_level, unless it says otherwise", n, most)
 	}
 	return ""
 }
@@ -75,13 +78,13 @@ func size(re *syntax.Regexp) int {
 }
 
 // unsound yields what of a match is no condition that Envoy can be told, by its path, and why.
-func unsound(m *networking.HTTPMatchRequest) iter.Seq2[string, string] {
+func unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, f := range []struct {
 			name  string
 			match *networking.StringMatch
 		}{{"uri", m.GetUri()}, {"method", m.GetMethod()}, {"authority", m.GetAuthority()}, {"scheme", m.GetScheme()}} {
-			if why := whyNot(f.match.GetRegex()); why != "" && !yield(f.name, why) {
+			if why := whyNot(f.match.GetRegex(), most); why != "" && !yield(f.name, why) {
 				return
 			}
 		}
@@ -90,7 +93,7 @@ func unsound(m *networking.HTTPMatchRequest) iter.Seq2[string, string] {
 			matches map[string]*networking.StringMatch
 		}{{"headers", m.GetHeaders()}, {"withoutHeaders", m.GetWithoutHeaders()}, {"queryParams", m.GetQueryParams()}} {
 			for _, name := range slices.Sorted(maps.Keys(f.matches)) {
-				if why := whyNot(f.matches[name].GetRegex()); why != "" && !isPresence(f.matches[name]) && !yield(f.name+"["+name+"]", why) {
+				if why := whyNot(f.matches[name].GetRegex(), most); why != "" && !isPresence(f.matches[name]) && !yield(f.name+"["+name+"]", why) {
 					return
 				}
 			}
@@ -98,12 +101,27 @@ func unsound(m *networking.HTTPMatchRequest) iter.Seq2[string, string] {
 	}
 }
 
-func isSound(m *networking.HTTPMatchRequest) bool {
-	for range unsound(m) {
+// isSound says whether Envoys can be told of a match and a rewrite of a route, which stands at a place. What none can be told is said of the object,
+// whoever asks; what these clients cannot is noted.
+func (w way) isSound(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at place) bool {
+	for range unsound(m, largeProgram) {
 		return false
 	}
-	return true
+	rewrite := r.GetRewrite().GetUriRegexRewrite()
+	if whyNotRewrite(rewrite, largeProgram) != "" {
+		return false
+	}
+	sound := true
+	for field, why := range unsound(m, w.client.largestProgram()) {
+		w.found.note(at.in("match.%s", field), "%s: what it is a condition of is left out", why)
+		sound = false
+	}
+	if why := whyNotRewrite(rewrite, w.client.largestProgram()); why != "" {
+		w.found.note(at.in("rewrite.uriRegexRewrite"), "%s: the route is left out", why)
+		sound = false
+	}
+	return sound
 }
 
 // whyNotRewrite says why Envoy cannot rewrite paths so, or returns nothing.
-func whyNotRewrite(r *networking.RegexRewrite) string { return whyNot(r.GetMatch()) }
+func whyNotRewrite(r *networking.RegexRewrite, most int) string { return whyNot(r.GetMatch(), most) }

@@ -67,7 +67,7 @@ func Write(w io.Writer, client string, opts Options) (hint string, err error) {
 		return "", err
 	}
 	return clients[i].hint, t.Execute(w, map[string]any{
-		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(), "Kubernetes": opts.Kubernetes,
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(clients[i].name), "ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
 		"TLS": secure,
 	})
 }
@@ -78,9 +78,15 @@ func quote(s string) (string, error) {
 	return string(text), err
 }
 
-// metadata is that of the node, with the labels in it.
-func (o *Options) metadata() map[string]any {
-	all := make(map[string]any, len(o.Metadata)+1)
+// programSize is how large the RE2 program of a regular expression may be, as for Istio's proxies; Envoy's own default is 100, which two UUIDs exceed.
+const programSize = 32768
+
+// metadata is that of the node, with the labels in it. An Envoy says how large its regular expressions may be.
+func (o *Options) metadata(client string) map[string]any {
+	all := make(map[string]any, len(o.Metadata)+2)
+	if client == "envoy" {
+		all["RE2_MAX_PROGRAM_SIZE"] = strconv.Itoa(programSize)
+	}
 	for name, value := range o.Metadata {
 		all[name] = value
 	}

@@ -1,0 +1,94 @@
+package envoy
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+const (
+	uuid    = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+	tenants = "/tenants/" + uuid + "/orders/" + uuid
+)
+
+// The sizes are those that Envoy 1.40 names when its runtime allows programs of 0.
+func TestProgramSize(t *testing.T) {
+	for re, size := range map[string]int{
+		"a": 5, "abc": 7, ".": 6, ".*": 6, ".+": 7, ".{10}": 24, `\d+`: 6, `\w+`: 8, `\s*`: 7, "[^/]+": 7, "[^/]{1,10}": 33, "[a-zA-Z0-9_-]+": 9, "[^a]": 6,
+		"/api/v[0-9]+/users/[^/]+": 22, "(a|b|c)": 7, "(foo|bar|foobar)": 18, "(?i)abc": 7, "(?i)[a-z]+": 6, "a?": 6, "a*b*": 7, "^/a$": 4, "(a|b)*c": 8,
+		"/(?:x|y)/.*": 9, "é": 6, "[à-ü]": 5, `\pL`: 11, `\bfoo\b`: 9, "/tenants/[0-9a-f]{8}": 29, tenants: 157,
+	} {
+		require.Equal(t, size, programSize(re), re)
+	}
+	require.Greater(t, programSize("(?:"+strings.Repeat("a", 40)+"){1000}"), largeProgram)
+	require.NotEmpty(t, whyNot(tenants, plainProgram))
+	require.Empty(t, whyNot(tenants, largeProgram))
+}
+
+// An Envoy is told of no regular expression that its runtime does not allow: the route is left out and named, and those of others stay.
+func TestLargeRegularExpressionsAreForThoseWhoTakeThem(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared+strings.Replace(`---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: large, namespace: default}
+spec:
+  hosts: [two.internal]
+  http:
+  - {match: [{uri: {regex: "%"}}], directResponse: {status: 201}}
+  - {directResponse: {status: 202}}
+`, "%", tenants, 1)), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	large := table.Snapshot().Get(resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "large"})
+	istio, ours := node("default", "", ""), node("default", "", "")
+	istio.Metadata.Fields[metadataIstio] = structpb.NewStringValue("1.27.9")
+	ours.Metadata.Fields[metadataProgram] = structpb.NewStringValue("32768")
+	statuses := func(all []*routev3.Route) (list []uint32) {
+		for _, r := range all {
+			list = append(list, r.GetDirectResponse().GetStatus())
+		}
+		return list
+	}
+	for name, of := range map[string]struct {
+		routes []*routev3.Route
+		want   []uint32
+	}{
+		"Istio's": {routesFor(t, c, istio, "two.internal"), []uint32{201, 202}},
+		"ours":    {routesFor(t, c, ours, "two.internal"), []uint32{201, 202}},
+		"gRPC":    {routesFor(t, c, node("default", "", "gRPC Go"), "two.internal"), []uint32{201, 202}},
+	} {
+		require.Equal(t, of.want, statuses(of.routes), name)
+	}
+	require.Empty(t, c.WithoutEffect(large))
+	plain := routesFor(t, c, node("default", "", ""), "two.internal")
+	require.Equal(t, []uint32{202}, statuses(plain))
+	named := c.WithoutEffect(large)
+	require.Len(t, named, 1)
+	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: its program in RE2 has about 157 instructions, and 100 are allowed")
+	find, err := Findings(&table)
+	require.NoError(t, err)
+	require.Len(t, find(large), 1)
+}
+
+// routesFor returns the routes of a host.
+func routesFor(t *testing.T, c *Catalog, n *corev3.Node, host string) []*routev3.Route {
+	t.Helper()
+	for _, m := range dump(t, c, n) {
+		r, _ := m.(*routev3.RouteConfiguration)
+		for _, v := range r.GetVirtualHosts() {
+			if v.GetDomains()[0] == host {
+				return v.GetRoutes()
+			}
+		}
+	}
+	return nil
+}
