@@ -37,7 +37,7 @@ func dubboInNacos(t *testing.T, version string) {
 	for _, d := range []fixture.DubboJava{
 		{App: "all-local", Mode: "all", Metadata: "local"},
 		{App: "instance-local", Mode: "instance", Metadata: "local", Protocol: "tri"},
-		{App: "all-remote", Mode: "all", Metadata: "remote", Group: "g1", Service: "1.0.0", Weight: "30"},
+		{App: "all-remote", Mode: "all", Metadata: "remote", Group: "g1", Service: "1.0.0", Weight: "30", IPv6: true},
 	} {
 		d.Version, d.Nacos, d.Ports = "3.3.6", n, []string{fmt.Sprint(fixture.FreePort(t))}
 		java, ports = append(java, d.Start(t)), append(ports, d.Ports[0])

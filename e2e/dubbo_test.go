@@ -67,13 +67,13 @@ func TestDubboJava(t *testing.T) {
 
 	all := []fixture.DubboJava{
 		{Version: "3.3.6", App: "all-local-dubbo", Mode: "all", Metadata: "local", Protocol: "dubbo"},
-		{Version: "3.3.6", App: "instance-local-tri", Mode: "instance", Metadata: "local", Protocol: "tri"},
+		{Version: "3.3.6", App: "instance-local-tri", Mode: "instance", Metadata: "local", Protocol: "tri", Group: "six", IPv6: true},
 		{Version: "3.3.6", App: "instance-local-both", Mode: "instance", Metadata: "local", Protocol: "dubbo,tri", Group: "both"},
 		{Version: "3.3.6", App: "instance-remote-dubbo", Mode: "instance", Metadata: "remote", Protocol: "dubbo", Weight: "250"},
-		{Version: "3.2.19", App: "instance-local-dubbo-32", Mode: "instance", Metadata: "local", Protocol: "dubbo", Group: "g1", Service: "1.0.0", Weight: "20"},
+		{Version: "3.2.19", App: "instance-local-dubbo-32", Mode: "instance", Metadata: "local", Protocol: "dubbo", Group: "g1", Service: "1.0.0", Weight: "20", IPv6: true},
 		{Version: "3.2.19", App: "instance-local-tri-32", Mode: "instance", Metadata: "local", Protocol: "tri", Group: "g1", Service: "1.0.0"},
 		{Version: "3.2.19", App: "all-remote-tri-32", Mode: "all", Metadata: "remote", Protocol: "tri", Group: "g1", Service: "1.0.0", Weight: "30"},
-		{Version: "2.7.23", App: "interface-27", Protocol: "dubbo"},
+		{Version: "2.7.23", App: "interface-27", Protocol: "dubbo", Group: "six", IPv6: true},
 	}
 	want := map[string][]string{}
 	var running []*fixture.Process

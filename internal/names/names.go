@@ -126,20 +126,37 @@ func IsLabelKey(s string) bool {
 	return IsLabelText(s)
 }
 
+// Host returns the host that a registry has, in the one way in which it is written here, so that equal ones compare equal. Registrations in Java have IPv6
+// addresses in brackets, in full, and with the interface that they are of, which means something only where the address is link-local. What is no
+// address is a name, which has no case. Whether it can be called is for Address to say.
+func Host(text string) string {
+	if bare, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(bare, "]") {
+		text = bare[:len(bare)-1]
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return strings.ToLower(strings.TrimSuffix(text, "."))
+	}
+	if a = a.Unmap(); !a.IsLinkLocalUnicast() {
+		a = a.WithZone("")
+	}
+	return a.String()
+}
+
 // Address returns an address as istiod takes it.
 func Address(host string) (string, error) {
+	host = Host(host)
 	if a, err := netip.ParseAddr(host); err == nil {
-		a = a.Unmap()
 		switch {
-		case a.Zone() != "":
-			return "", errors.New("an address with a zone has a meaning on its own machine only")
+		case a.Is6() && a.IsLinkLocalUnicast():
+			return "", errors.New("a link-local address has a meaning on its own link only")
 		case a.IsUnspecified() || a.IsMulticast():
 			return "", errors.New("no address that can be called")
 		}
-		return a.String(), nil
+		return host, nil
 	}
-	if h := strings.ToLower(strings.TrimSuffix(host, ".")); IsHost(h) {
-		return h, nil
+	if IsHost(host) {
+		return host, nil
 	}
 	return "", errors.New("neither an IP address nor a host")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"tributary/internal/names"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 )
@@ -41,7 +42,7 @@ func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 	}
 	said := params(e.Service.Tags)
 	return provider.URL{
-		Protocol: strings.ToLower(cmp.Or(said["protocol"], "dubbo")), Host: cmp.Or(e.Service.Address, e.Node.Address), Port: e.Service.Port,
+		Protocol: strings.ToLower(cmp.Or(said["protocol"], "dubbo")), Host: names.Host(cmp.Or(e.Service.Address, e.Node.Address)), Port: e.Service.Port,
 		Path: cmp.Or(strings.TrimPrefix(said["path"], "/"), iface), Params: map[string]string{"interface": iface},
 	}, nil
 }

@@ -120,6 +120,19 @@ func TestWhatJavaAndGoRegister(t *testing.T) {
 	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, h.instances["127.0.0.1:23451"].Endpoints)
 }
 
+// TestAddressesInBrackets has what Dubbo 3.3.6 for Java registers on IPv6, at both levels.
+func TestAddressesInBrackets(t *testing.T) {
+	l, h := follow()
+	const iface = "providers:com.acme.Demo::"
+	one, err := client.ParseInstance([]byte(`{"ip":"[0:0:0:0:0:0:0:1]","port":20880,"metadata":{"dubbo.metadata.revision":"x"}}`))
+	require.NoError(t, err)
+	l.Services("", []string{iface, "shop"}, nil)
+	l.Instances("", iface, []client.Instance{one}, nil, nil)
+	l.Instances("", "shop", []client.Instance{one}, nil, nil)
+	require.Equal(t, "::1", h.registered[iface][0].Host)
+	require.Equal(t, "::1", h.instances["[::1]:20880"].Host)
+}
+
 func instance(ip string, meta ...string) client.Instance {
 	i := client.Instance{IP: ip, Port: 20880, Weight: 1, Healthy: true, Enabled: true, Metadata: map[string]string{}}
 	for n := 0; n < len(meta); n += 2 {

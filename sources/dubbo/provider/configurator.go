@@ -53,11 +53,16 @@ func (c Configurator) matches(p Provider) bool {
 			return false
 		}
 	}
-	address := p.Host + ":" + strconv.Itoa(p.Port)
-	if want := c.Params["providerAddresses"]; want != "" && !slices.Contains(strings.Split(want, ","), address) {
+	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), p.at) {
 		return false
 	}
 	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) && is("application", p.Application)
+}
+
+// at reports whether an address is where p is called.
+func (p Provider) at(address string) bool {
+	host, port, err := SplitAddress(address)
+	return err == nil && host == p.Host && port == p.Port
 }
 
 // Configure applies rules to providers. Those that name an address count more than those for all, and of these the ones of

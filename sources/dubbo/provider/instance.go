@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"tributary/internal/names"
 )
 
 // Instance is an instance of an application, as Dubbo 3 registers it. What services it has is said by its metadata, which the
@@ -78,7 +80,7 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 		return Instance{}, false, nil
 	}
 	i = Instance{
-		Application: application, Host: host, Port: port, Revision: metadata[keyRevision], Remote: metadata[keyStorage] == "remote",
+		Application: application, Host: names.Host(host), Port: port, Revision: metadata[keyRevision], Remote: metadata[keyStorage] == "remote",
 		Metadata: metadata, Timestamp: milliseconds(metadata["timestamp"]),
 	}
 	if host == "" {

@@ -373,12 +373,34 @@ func FuzzParse(f *testing.F) {
 // TestAddressesAsJavaWritesThem has IPv6 without brackets, where the last colon is before the port.
 func TestAddressesAsJavaWritesThem(t *testing.T) {
 	for address, want := range map[string]string{
-		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00:0:0:0:0:0:0:5 20880", "[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
-		"fd00::5": "fd00::5 0", "fd00:0:0:0:0:0:0:5": "fd00:0:0:0:0:0:0:5 0", "10.0.0.5:1": "10.0.0.5 1", "10.0.0.5": "10.0.0.5 0", "host": "host 0", "::1": "::1 0",
+		"fd00::5:8080": "fd00::5 8080", "fd00:0:0:0:0:0:0:5:20880": "fd00::5 20880", "fd00:0:0:0:0:0:0:5%4:20880": "fd00::5 20880", "[fd00::5]:80": "fd00::5 80", "[fd00::5]": "fd00::5 0",
+		"fd00::5": "fd00::5 0", "fd00:0:0:0:0:0:0:5": "fd00::5 0", "10.0.0.5:1": "10.0.0.5 1", "10.0.0.5": "10.0.0.5 0", "host": "host 0", "Host.:1": "host 1", "::1": "::1 0",
 	} {
 		host, port, err := SplitAddress(address)
 		require.NoError(t, err, address)
 		require.Equal(t, want, fmt.Sprint(host, " ", port), address)
+	}
+}
+
+// TestBothLevelsAreOneEndpointOverIPv6 has what Java 3.3.6 registers on IPv6: in ZooKeeper the address is in brackets at both levels, and a rule names it in either way.
+func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
+	i, ok, err := ParseInstance("six", []byte(`{"name":"six","id":"[fd00:0:0:0:0:0:0:2]:42881","address":"[fd00:0:0:0:0:0:0:2]","port":42881,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":42881,\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"x"}}}`))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "fd00::2", i.Host)
+	of := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "dubbo", Port: 42881}}})
+	of = append(of, providerOf(t, `dubbo%3A%2F%2F%5Bfd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%5D%3A42881%2Fcom.acme.Demo`), providerOf(t, `dubbo%3A%2F%2Ffd00%3A0%3A0%3A0%3A0%3A0%3A0%3A2%254%3A42881%2Fcom.acme.Demo`))
+	all := Merge(of)
+	require.Len(t, all, 1)
+	for _, rule := range []string{
+		"override://[fd00:0:0:0:0:0:0:2]:42881/com.acme.Demo?weight=7", "override://0.0.0.0/com.acme.Demo?weight=7&providerAddresses=10.0.0.1:1,[fd00:0:0:0:0:0:0:2]:42881",
+		"override://0.0.0.0/com.acme.Demo?weight=7&providerAddresses=fd00:0:0:0:0:0:0:2:42881",
+	} {
+		u, err := ParseURL(rule)
+		require.NoError(t, err)
+		c, ok := u.Configurator()
+		require.True(t, ok)
+		require.EqualValues(t, 7, Configure(all, []Configurator{c})[0].Weight(), rule)
 	}
 }
 

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"tributary/internal/names"
 )
 
 // URL is a URL as Dubbo writes it. It is not one of RFC 3986: values are not escaped.
 type URL struct {
 	Protocol string
-	Host     string // an IP address without brackets, or a name
+	Host     string // an IP address, or a name: see names.Host
 	Port     int    // 0 if there is none
 	Path     string // without the slash before it
 	Params   map[string]string
@@ -83,10 +85,7 @@ func SplitAddress(address string) (host string, port int, err error) {
 			return "", 0, fmt.Errorf("%q is no port", address[colon+1:])
 		}
 	}
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		host = host[1 : len(host)-1]
-	}
-	return host, port, nil
+	return names.Host(host), port, nil
 }
 
 // addressOnlyAsAWhole reports whether text is an IP address, and is none without its end.

@@ -60,7 +60,7 @@ type Offer struct {
 
 // Offers returns what an instance offers, whether it is served or not, and what is wrong with it. An error says why it cannot be called at all.
 func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err error) {
-	address, err := m.addressOf(i)
+	address, warnings, err := m.addressOf(i)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,21 +126,24 @@ func (m *Mapper) idOf(vip, app string) (id ID) {
 	return id
 }
 
-func (m *Mapper) addressOf(i wire.Instance) (string, error) {
+// addressOf returns where an instance is called: where the settings say, or where else it says that it is, with a warning if it said something else first.
+func (m *Mapper) addressOf(i wire.Instance) (address string, warnings []string, err error) {
 	first, second := i.IP, i.HostName
 	if m.o.AddressFrom == fromHostName {
 		first, second = second, first
 	}
-	address, err := names.Address(first)
-	if err != nil && second != "" {
-		if other, otherErr := names.Address(second); otherErr == nil {
-			return other, nil
-		}
+	if address, err = names.Address(first); err == nil {
+		return address, nil, nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("address %q: %w", first, err)
+	err = fmt.Errorf("address %q: %w", first, err)
+	other, otherErr := names.Address(second)
+	switch {
+	case otherErr != nil:
+		return "", nil, err
+	case first != "":
+		warnings = []string{fmt.Sprintf("%v: it is called at %s instead", err, other)}
 	}
-	return address, nil
+	return other, warnings, nil
 }
 
 // maxVIPs is how many names one instance may have.

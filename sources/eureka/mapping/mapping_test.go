@@ -226,14 +226,19 @@ func TestWhatCannotBeCalled(t *testing.T) {
 		require.ErrorContains(t, err, why)
 	}
 	good.IP = "unknown host"
-	offers, _, err := m.Offers(good)
+	offers, warnings, err := m.Offers(good)
 	require.NoError(t, err)
 	require.Equal(t, "h.example", offers[0].Endpoint.Address)
+	require.Equal(t, []string{`address "unknown host": neither an IP address nor a host: it is called at h.example instead`}, warnings)
+	good.IP = ""
+	_, warnings, err = m.Offers(good)
+	require.NoError(t, err)
+	require.Empty(t, warnings, "nothing is wrong with an instance that has a name only")
 	good.VIP = "a, A,,a"
 	for n := range 100 {
 		good.VIP += ",x" + strconv.Itoa(n)
 	}
-	offers, warnings, err := m.Offers(good)
+	offers, warnings, err = m.Offers(good)
 	require.NoError(t, err)
 	require.Len(t, offers, 32)
 	require.Len(t, warnings, 1)

@@ -141,6 +141,15 @@ func TestPorts(t *testing.T) {
 	}
 }
 
+// TestAddressesOfIPv6 has them as Java writes them: in brackets, with the interface that they are of, or in full.
+func TestAddressesOfIPv6(t *testing.T) {
+	a, err := wire.Decode(answer(`{"instanceId":"1","ipAddr":"[2001:db8::A]","hostName":"H.Example."},{"instanceId":"2","ipAddr":"2001:db8:0:0:0:0:0:a%eth0","hostName":"[fd00::1%2]"}`))
+	require.NoError(t, err)
+	require.Len(t, a.Instances, 2)
+	require.Equal(t, []string{"2001:db8::a", "h.example"}, []string{a.Instances[0].IP, a.Instances[0].HostName})
+	require.Equal(t, []string{"2001:db8::a", "fd00::1"}, []string{a.Instances[1].IP, a.Instances[1].HostName})
+}
+
 func TestTooMany(t *testing.T) {
 	_, err := wire.Decode(answer(strings.Repeat("5,", wire.MaxInstances) + "5"))
 	require.ErrorContains(t, err, "more than 100000 instances")

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"tributary/internal/names"
 )
 
 // The bodies of requests, in JSON. What is not needed is left out.
@@ -169,7 +171,7 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 		return Instance{}, fmt.Errorf("%q and %d are no address and port", doc.IP, doc.Port)
 	}
 	i := Instance{
-		IP: doc.IP, Port: doc.Port, Weight: or(doc.Weight, 1), Healthy: or(doc.Healthy, true), Enabled: or(doc.Enabled, true),
+		IP: names.Host(doc.IP), Port: doc.Port, Weight: or(doc.Weight, 1), Healthy: or(doc.Healthy, true), Enabled: or(doc.Enabled, true),
 		Cluster: doc.Cluster, Metadata: make(map[string]string, len(doc.Metadata)),
 	}
 	for key, value := range doc.Metadata {

@@ -90,7 +90,7 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 
 // once follows all by one connection, for as long as that lasts.
 func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool, connected func()) error {
-	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]names{}, large: large, maxKept: c.maxKept, bell: make(chan struct{}, 1)}
+	s := &session{watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]listing{}, large: large, maxKept: c.maxKept, bell: make(chan struct{}, 1)}
 	conn, err := c.open(ctx, server, s.pushed)
 	if err != nil {
 		return err
@@ -144,14 +144,14 @@ type session struct {
 	kept     int // bytes of all services
 	services map[key]*service
 	changed  map[key]bool // what is to be told
-	names    map[string]names
+	names    map[string]listing
 	large    map[key]bool // whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It outlives connections
 }
 
 type key struct{ group, service string }
 
-// names are those of a group's services, as they are to be told.
-type names struct {
+// listing is the names of a group's services, as they are to be told.
+type listing struct {
 	all []string
 	err error
 }
@@ -270,7 +270,7 @@ func (s *session) follow(ctx context.Context) error {
 				return err
 			}
 			all = slices.DeleteFunc(all, func(name string) bool { return !s.watched.Selects(group, name) })
-			s.listed(group, known[group], names{all, err})
+			s.listed(group, known[group], listing{all, err})
 		}
 		if err := s.read(ctx); err != nil {
 			return err
@@ -288,7 +288,7 @@ func broken(err error) bool {
 
 // listed notes which services a group has, and has it told if that is new. One that is no longer listed is read once more: only its own answer tells that
 // it is empty. So is one that is listed again, and all of it is told, since who was told that it is not need not have kept it.
-func (s *session) listed(group string, known *lists, now names) {
+func (s *session) listed(group string, known *lists, now listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.err == nil {
@@ -319,7 +319,7 @@ func (s *session) listed(group string, known *lists, now names) {
 	}
 	// After an error all is told.
 	known.told = now.all
-	s.names[group] = names{slices.Clone(now.all), now.err}
+	s.names[group] = listing{slices.Clone(now.all), now.err}
 	s.ring()
 }
 
