@@ -23,6 +23,7 @@ type randomMesh struct {
 	*rand.Rand
 	spoken [3][]string // the protocols of each port
 	shared []string    // hosts that both namespaces have
+	ranged bool        // it has services whose addresses are ranges
 }
 
 func newRandomMesh(seed int) *randomMesh {
@@ -75,6 +76,7 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 				r.shared = append(r.shared, host)
 			}
 		}
+		r.ranged = r.ranged || slices.ContainsFunc(service.GetAddresses(), func(a string) bool { return strings.Contains(a, "/") })
 		if len(service.GetHosts()) > 0 {
 			put("ServiceEntry", in, fmt.Sprintf("s%d-%d", i, seed), nil, service)
 		}
@@ -152,7 +154,7 @@ func (r *randomMesh) gateway() *networking.Gateway {
 				Mode: r.mode(), ServerCertificate: "/etc/certs/cert.pem", PrivateKey: "/etc/certs/key.pem", CaCertificates: "/etc/certs/ca.pem",
 			}
 		case 1:
-			s.Port.Number, s.Port.Protocol = 443, "TLS"
+			s.Port.Number, s.Port.Protocol = 8443, "TLS" // beside HTTPS of the same names, Envoy refuses what istiod sends
 			s.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_PASSTHROUGH}
 		case 2:
 			s.Port.Number, s.Port.Protocol = 9000, "TCP"
@@ -188,7 +190,7 @@ func (r *randomMesh) gatewayRoutes() *networking.VirtualService {
 	}
 	if r.seldom(3) && v.GetHosts()[0] != "*" {
 		v.Tls = []*networking.TLSRoute{{
-			Match: []*networking.TLSMatchAttributes{{Port: 443, SniHosts: v.GetHosts()}}, Route: []*networking.RouteDestination{{Destination: r.destination()}},
+			Match: []*networking.TLSMatchAttributes{{Port: 8443, SniHosts: v.GetHosts()}}, Route: []*networking.RouteDestination{{Destination: r.destination()}},
 		}}
 	}
 	return v
@@ -222,7 +224,7 @@ func (r *randomMesh) service() *networking.ServiceEntry {
 		s.Hosts = append(s.Hosts, r.pick("four.internal", "five.internal"))
 	}
 	if r.seldom(2) {
-		s.Addresses = []string{r.pick("240.0.0.1", "240.0.0.2", "fd00::9")}
+		s.Addresses = []string{r.pick("240.0.0.1", "240.0.0.2", "fd00::9", "240.1.0.0/16", "240.1.2.0/24")}
 	}
 	if r.seldom(4) {
 		s.ExportTo = []string{r.pick(".", "*", "shop")}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
@@ -60,6 +62,8 @@ var different = []struct {
 	{regexp.MustCompile(`\.max_(grpc_timeout|stream_duration)`), "the deadline of gRPC requests is heeded by max_stream_duration; istiod uses the deprecated max_grpc_timeout, about which Envoy 1.40 warns"},
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one"},
 	{regexp.MustCompile(`max_concurrent_streams: tributary`), "with h2UpgradePolicy, istiod forgets maxConcurrentStreams"},
+	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`), "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends"},
+	{regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`), "beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out"},
 	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI"},
 }
 
@@ -80,8 +84,10 @@ func (otherPort) MatchString(line string) bool {
 // compare returns the differences of two inventories that nothing explains.
 func compare(t *testing.T, istiod, ours *fixture.Inventory) (all []string) {
 	t.Helper()
-	eachDomain(istiod)
-	eachDomain(ours)
+	for _, i := range []*fixture.Inventory{istiod, ours} {
+		eachDomain(i)
+		sortChains(i)
+	}
 	all = append(all, differences("cluster", istiod.Clusters, ours.Clusters)...)
 	all = append(all, differences("endpoints", istiod.Endpoints, ours.Endpoints)...)
 	all = append(all, differences("listener", istiod.Listeners, ours.Listeners)...)
@@ -94,6 +100,23 @@ func compare(t *testing.T, istiod, ours *fixture.Inventory) (all []string) {
 		}
 		return false
 	})
+}
+
+// sortChains puts filter chains in order of the ranges of addresses that they are for: there is no other one to Envoy.
+func sortChains(i *fixture.Inventory) {
+	key := func(c *listener.FilterChain) string {
+		var b strings.Builder
+		for _, r := range c.GetFilterChainMatch().GetPrefixRanges() {
+			fmt.Fprintf(&b, "%s/%d ", r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
+		}
+		return cmp.Or(b.String(), "~") // what is for all comes last
+	}
+	for name, l := range i.Listeners {
+		if strings.HasPrefix(name, "127") {
+			continue
+		}
+		slices.SortStableFunc(l.FilterChains, func(a, b *listener.FilterChain) int { return cmp.Compare(key(a), key(b)) })
+	}
 }
 
 // eachDomain has virtual hosts of gateways be one for each domain: istiod makes one of those that have the same routes. Of servers that redirect, it takes hosts
@@ -224,10 +247,13 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		istiod.AwaitSynced(t)
 		for name, node := range nodes {
 			for _, line := range compare(t, marked(istiod.GRPC, node), ours[name]) {
-				// Of which of both namespaces istiod tells gateways could not be found out.
-				if name != "gateway" || !slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) {
-					t.Errorf("seed %d, %s: %s", seed, name, line)
+				// Of which of both namespaces istiod tells gateways could not be found out. Without redirection, it has filter chains for ranges of
+				// addresses, which no connection reaches.
+				if name == "gateway" && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||
+					name == "NONE" && mesh.ranged && strings.HasPrefix(line, "listener 127") {
+					continue
 				}
+				t.Errorf("seed %d, %s: %s", seed, name, line)
 			}
 		}
 		istiod.Kill()

@@ -35,6 +35,22 @@ func (c claim) equal(o claim) bool {
 	return c.place == o.place && c.late == o.late && c.protocol == o.protocol && slices.EqualFunc(c.chains, o.chains, chain.equal)
 }
 
+// isLimited says whether the claim is for some ranges of addresses only.
+func (c claim) isLimited() bool {
+	return !slices.ContainsFunc(c.chains, func(c chain) bool { return len(c.subnets) == 0 })
+}
+
+// within returns the claim for connections to some ranges of addresses only, where it does not say to which itself.
+func (c claim) within(ranges []string) claim {
+	c.chains = slices.Clone(c.chains)
+	for i := range c.chains {
+		if len(c.chains[i].subnets) == 0 {
+			c.chains[i].subnets = ranges
+		}
+	}
+	return c
+}
+
 const (
 	wildcard  = "0.0.0.0"
 	localhost = "127.0.0.1"
@@ -65,13 +81,14 @@ func (v *view) claims(p *port, client profile, found *findings) map[binding]clai
 		}
 	}
 	if len(at) == 0 {
-		at[binding{wildcard, p.number}] = c
+		at[binding{wildcard, p.number}] = c.within(s.ranges())
 	}
 	return at
 }
 
 // listener returns the listener of a binding for those who claim it, the oldest first, and what cannot be served of their claims. The
-// oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or one service's TCP.
+// oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or TCP, of
+// which one service has all that no other one has ranges of addresses for.
 func (b binding) listener(claims claimants, captures, restricted bool) (l *listenerv3.Listener, found findings) {
 	l = &listenerv3.Listener{
 		Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
@@ -100,12 +117,20 @@ func (b binding) listener(claims claimants, captures, restricted bool) (l *liste
 			}
 		}
 		l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
-		if captures {
-			l.DefaultFilterChain = passOn(restricted)
-		}
 	default:
-		l.FilterChains = filterChains(claims[0].claim.chains, make(matching), &found)
-		same = func(claim) bool { return false }
+		used := make(matching)
+		// Services whose addresses are ranges are told apart by these; one other service has the rest.
+		sort := same
+		rest := slices.IndexFunc(claims, func(c claimant) bool { return sort(c.claim) && !c.claim.isLimited() })
+		same = func(c claim) bool { return sort(c) && (c.isLimited() || c.equal(claims[rest].claim)) }
+		for _, c := range claims {
+			if same(c.claim) {
+				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, &found)...)
+			}
+		}
+	}
+	if captures && !slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
+		l.DefaultFilterChain = passOn(restricted)
 	}
 	for _, c := range claims[1:] {
 		if !same(c.claim) {

@@ -163,6 +163,16 @@ func (s *service) add(e *entry) {
 	}
 }
 
+// ranges are those of the service's addresses that are ranges.
+func (s *service) ranges() (all []string) {
+	for _, a := range s.addresses {
+		if !isAddress(a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 func isDNS(r networking.ServiceEntry_Resolution) bool {
 	return r == networking.ServiceEntry_DNS || r == networking.ServiceEntry_DNS_ROUND_ROBIN
 }
