@@ -230,7 +230,7 @@ func (r *envoysRunner) change(typeURL string, write func() error) (figures, erro
 	return r.since(before, traffic, start, arrivals)
 }
 
-// ready waits until the program is at rest, and returns what it has used until then.
+// ready waits until the program is at rest, and returns what it has used until now.
 func (r *envoysRunner) ready() (before role.Usage, traffic role.Traffic, err error) {
 	if err = r.client.call(r.Timeout, "Collect", struct{}{}, nil); err != nil {
 		return before, traffic, err
@@ -238,11 +238,18 @@ func (r *envoysRunner) ready() (before role.Usage, traffic role.Traffic, err err
 	if before, err = r.usage(); err != nil {
 		return before, traffic, err
 	}
+	if err = r.client.call(r.Timeout, "Traffic", struct{}{}, &traffic); err != nil {
+		return before, traffic, err
+	}
+	if _, err = r.rest(r.Timeout); err != nil { // after what it cost to ask
+		return before, traffic, err
+	}
 	process.ResetPeak(r.pid())
-	return before, traffic, r.client.call(r.Timeout, "Traffic", struct{}{}, &traffic)
+	before.CPU, err = process.CPUOf(r.pid())
+	return before, traffic, err
 }
 
-// usage is what the program has used when it has come to rest. To ask for it costs some CPU, which is not counted.
+// usage is what the program has used when it has come to rest. To ask for it costs some CPU afterwards.
 func (r *envoysRunner) usage() (u role.Usage, err error) {
 	if u.CPU, err = r.rest(r.Timeout); err != nil {
 		return u, err
