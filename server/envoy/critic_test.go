@@ -140,6 +140,9 @@ func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body
 	})
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: xds.ClusterURL}))
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNamesSubscribe: []string{"80"}}))
+	if wantsOnDemand(n.GetMetadata().GetFields()) {
+		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.VHostURL, ResourceNamesSubscribe: []string{"80/vs0.internal", "80/vs1.internal"}}))
+	}
 	all.Go(func() {
 		for {
 			r, err := stream.Recv()
@@ -303,6 +306,27 @@ func labelled(t *testing.T, text string) *resource.Resource {
 		Match:          []*networking.HTTPMatchRequest{{SourceLabels: map[string]string{"app": "one"}}},
 		DirectResponse: &networking.HTTPDirectResponse{Status: 200, Body: &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: text}}},
 	}, {DirectResponse: &networking.HTTPDirectResponse{Status: 404}}}})
+}
+
+// Who asks for single virtual hosts complains of those.
+func TestQuarantineOnDemand(t *testing.T) {
+	first, before := several(t, 3, "before")
+	s := serve(t, first...)
+	n := node("default", "NONE", "")
+	n.GetMetadata().GetFields()[metadataOnDemand] = structpb.NewBoolValue(true)
+	c := s.critic(n, disliking)
+	has := func(host, text string) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return bytes.Contains(c.has[xds.VHostURL+"/80/"+host+".internal"], []byte(text))
+	}
+	s.eventually(func() bool { return has("vs0", before[0]) && has("vs1", before[1]) }, "")
+	next, now := several(t, 3, "now")
+	next[1] = answering(t, "vs1", bad)
+	s.table.Apply(next, nil)
+	s.eventually(func() bool {
+		return slices.Equal(s.quarantined(), []string{"vs1"}) && has("vs0", now[0]) && has("vs1", before[1])
+	}, "")
 }
 
 func TestQuarantineOutlivesARestart(t *testing.T) {
