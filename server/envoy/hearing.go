@@ -37,6 +37,7 @@ var (
 	errNoAnswer   = errors.New("the client does not answer")
 	errNotContent = errors.New("the client rejects what was there before as well")
 	errNoEffect   = errors.New("nothing that changed lately makes a difference")
+	errTooMuch    = errors.New("the client rejects too much, and does not say what of it")
 	errGone       = errors.New("the client is gone")
 	errChanged    = errors.New("other objects have changed meanwhile")
 )
@@ -86,10 +87,16 @@ func (h *hearing) hold(ctx context.Context) (end string, err error) {
 	case !h.judge.believes(h.about.Host, now):
 		return endedUnheard, nil
 	}
+	h.rejected, h.named = named(h.witnesses().Rejected(h.about.StreamID, h.about.Collection), h.about.Error)
+	switch n := len(h.rejected); {
+	case n == 0:
+		return "", nil // the client is gone
+	case n > maxRejected:
+		return endedUnexplained, errTooMuch
+	}
 	if h.rejected = h.uncontradicted(); len(h.rejected) == 0 {
 		return endedContradicted, nil
 	}
-	h.rejected, h.named = named(h.rejected, h.about.Error)
 	suspects, cleared := h.suspects()
 	switch {
 	case len(suspects) == 0 && cleared:
@@ -135,7 +142,7 @@ func (h *hearing) uncontradicted() []xds.Resource {
 	for _, s := range h.scopesOfEnvoys() {
 		envoys[s.collection(h.about.TypeURL)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(h.about.Changed), func(r xds.Resource) bool {
+	return slices.DeleteFunc(h.rejected, func(r xds.Resource) bool {
 		return h.accepted(r, func(c *xds.Collection) bool { return envoys[c] })
 	})
 }

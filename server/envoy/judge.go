@@ -28,6 +28,7 @@ const (
 	answerPatience  = 30 * time.Second // for a client that is asked what it thinks: longer than pacing and the acknowledgement timeout
 	disbelief       = 10 * time.Minute
 	maxComplaints   = 1000 // that wait to be heard
+	maxRejected     = 100  // resources of one complaint: who rejects more and does not say which has nothing to say
 	maxSuspects     = 64
 	maxQuarantined  = 100
 	maxOfComplainer = 10 // by the word of one address
@@ -38,6 +39,7 @@ const (
 type Witnesses interface {
 	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
 	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) xds.Opinion
+	Rejected(streamID uint64, c *xds.Collection) []xds.Resource
 }
 
 // complainant is one type on one stream.

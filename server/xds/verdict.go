@@ -14,8 +14,6 @@ type AnswerInfo struct {
 	Collection       *Collection
 	// Error is why the client rejects the response; empty if it accepts it. It may have been cut.
 	Error string
-	// Changed is, if the client rejects it, what it was sent since it last accepted something.
-	Changed []Resource
 }
 
 // Resource is a version of a resource; an empty one is that it is not there.
@@ -34,30 +32,54 @@ const (
 )
 
 // Opinion returns what a client thinks of resources of a collection: whether it accepts all of those that it wants, or rejects one.
-func (s *Server) Opinion(streamID uint64, c *Collection, all []Resource) Opinion {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for st := range s.streams {
-		if st.id == streamID {
-			return st.opinion(c, all)
-		}
-	}
-	return Gone
+func (s *Server) Opinion(streamID uint64, c *Collection, all []Resource) (o Opinion) {
+	o = Gone
+	s.ask(streamID, c, func(sub *subscription) { o = sub.opinion(all) })
+	return o
 }
 
-func (s *stream) opinion(c *Collection, all []Resource) Opinion {
+// Rejected returns what a client rejects of a collection, in order of name.
+func (s *Server) Rejected(streamID uint64, c *Collection) (all []Resource) {
+	s.ask(streamID, c, func(sub *subscription) {
+		if sub.verdict.rejected == nil {
+			return
+		}
+		for _, e := range sub.verdict.rejected.since(sub.verdict.before).puts {
+			if sub.wants.cover(e.Name) {
+				all = append(all, Resource{e.Name, e.Version})
+			}
+		}
+	})
+	return all
+}
+
+// ask calls f with the subscription of a client to a collection, if there is one.
+func (s *Server) ask(streamID uint64, c *Collection, f func(*subscription)) {
+	for _, st := range s.open() {
+		if st.id != streamID {
+			continue
+		}
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if i := slices.IndexFunc(st.subs, func(sub *subscription) bool { return sub.coll == c }); i >= 0 {
+			f(st.subs[i])
+		}
+		return
+	}
+}
+
+func (s *Server) open() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.subs, func(sub *subscription) bool { return sub.coll == c })
-	if i < 0 {
-		return Gone
-	}
-	sub := s.subs[i]
+	return slices.Collect(maps.Keys(s.streams))
+}
+
+func (s *subscription) opinion(all []Resource) Opinion {
 	opinion := Accepts
 	for _, r := range all {
 		switch {
-		case !sub.wants.cover(r.Name) || sub.verdict.accepts(r):
-		case sub.verdict.rejects(r):
+		case !s.wants.cover(r.Name) || s.verdict.accepts(r):
+		case s.verdict.rejects(r):
 			return Rejects
 		default:
 			opinion = Undecided
@@ -71,14 +93,8 @@ func (s *stream) answerTo(sub *subscription, r *request) *AnswerInfo {
 	a := &AnswerInfo{
 		StreamID: s.id, Peer: s.peer, Host: s.host, Node: s.node.GetId(), TypeURL: sub.coll.typ.URL, Collection: sub.coll,
 	}
-	if r.err == nil {
-		return a
-	}
-	a.Error = cmp.Or(r.err.GetMessage(), "it does not say why")
-	for _, e := range sub.has.at.since(sub.verdict.accepted).puts {
-		if sub.wants.cover(e.Name) {
-			a.Changed = append(a.Changed, Resource{e.Name, e.Version})
-		}
+	if r.err != nil {
+		a.Error = cmp.Or(r.err.GetMessage(), "it does not say why")
 	}
 	return a
 }
@@ -86,10 +102,7 @@ func (s *stream) answerTo(sub *subscription, r *request) *AnswerInfo {
 // Accepted says whether a client has accepted a response with the resource, or goes on having it from one before. Only the streams count for
 // which by is true; it must not wait, nor call the server.
 func (s *Server) Accepted(r Resource, by func(streamID uint64, c *Collection) bool) bool {
-	s.mu.Lock()
-	streams := slices.Collect(maps.Keys(s.streams))
-	s.mu.Unlock()
-	return slices.ContainsFunc(streams, func(st *stream) bool { return st.accepted(r, by) })
+	return slices.ContainsFunc(s.open(), func(st *stream) bool { return st.accepted(r, by) })
 }
 
 func (s *stream) accepted(r Resource, by func(streamID uint64, c *Collection) bool) bool {
