@@ -78,7 +78,7 @@ func (s *subscription) opinion(all []Resource) Opinion {
 	opinion := Accepts
 	for _, r := range all {
 		switch {
-		case !s.wants.cover(r.Name) || s.verdict.accepts(r):
+		case !s.wants.cover(r.Name) || s.has.at.has(r) && s.verdict.accepts(r):
 		case s.verdict.rejects(r):
 			return Rejects
 		default:

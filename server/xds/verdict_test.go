@@ -62,7 +62,8 @@ func TestAnswersAreTold(t *testing.T) {
 	thinks := func(all ...Resource) Opinion { return w.server.Opinion(no.StreamID, no.Collection, all) }
 	require.Equal(t, Rejects, thinks(Resource{"a", "2"}))
 	require.Equal(t, Rejects, thinks(Resource{"b", "1"}, Resource{"a", "2"}))
-	require.Equal(t, Accepts, thinks(Resource{"b", "1"}, Resource{"a", "1"}, Resource{"c", "9"}), "of c it wants nothing")
+	require.Equal(t, Accepts, thinks(Resource{"b", "1"}, Resource{"c", "9"}), "of c it wants nothing")
+	require.Equal(t, Undecided, thinks(Resource{"a", "1"}), "it was sent another one, and is to be sent that again")
 	require.Equal(t, Undecided, thinks(Resource{"b", "1"}, Resource{"a", "3"}))
 	require.Equal(t, Undecided, thinks(Resource{"b", ""}))
 	require.Equal(t, Gone, w.server.Opinion(99, no.Collection, nil))
