@@ -38,8 +38,10 @@ func TestEnvoyAccepts(t *testing.T) {
 		}
 	})
 	t.Run("bad", func(t *testing.T) { // what is not valid, too, as it comes with lenient validation
-		objects := decoded(t, filepath.Join("..", "server", "envoy", "testdata", "bad.yaml"))
-		require.NoError(t, accepts(t, meshOf(t, objects)))
+		for _, file := range []string{"bad.yaml", "refused.yaml"} {
+			objects := decoded(t, filepath.Join("..", "server", "envoy", "testdata", file))
+			require.NoError(t, accepts(t, meshOf(t, objects)), file)
+		}
 	})
 	t.Run("random", func(t *testing.T) {
 		meshes := 40

@@ -64,7 +64,7 @@ func directResponse(r *networking.HTTPDirectResponse) *routev3.Route_DirectRespo
 	return &routev3.Route_DirectResponse{DirectResponse: a}
 }
 
-// fault returns what goes wrong on purpose, or nil.
+// fault returns what goes wrong on purpose, or nil for nothing, and for what Envoy would refuse.
 func fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	out := &faultv3.HTTPFault{}
 	if d := f.GetDelay(); d.GetFixedDelay() != nil {
@@ -92,7 +92,7 @@ func fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 			}
 		}
 	}
-	if out.GetDelay() == nil && out.GetAbort() == nil {
+	if out.GetDelay() == nil && out.GetAbort() == nil || refused(out) != "" {
 		return nil
 	}
 	return out

@@ -204,6 +204,17 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !originates(m) {
 			found(at, "there is no certificate for it: connections are as the client makes them")
 		}
+		if m.GetSni() != serverName(m) {
+			found(at+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set", maxServerName))
+		}
+	case *networking.HTTPFaultInjection:
+		if (m.GetDelay().GetFixedDelay() != nil || m.GetAbort().GetHttpStatus() != 0) && fault(m) == nil {
+			found(at, "Envoy would refuse it: nothing goes wrong on purpose")
+		}
+	case *networking.LoadBalancerSettings_ConsistentHashLB:
+		if m.GetHashKey() != nil && hashPolicy(m) == nil {
+			found(at, "Envoy would refuse it: requests have no hash")
+		}
 	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		path := at + "." + f.JSONName()

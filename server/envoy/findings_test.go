@@ -42,7 +42,11 @@ func catalogOf(t *testing.T, text string) *Catalog {
 	t.Helper()
 	var table memstore.Table
 	table.Apply(decoded(t, text), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	return catalogOfTable(&table)
+}
+
+func catalogOfTable(table *memstore.Table) *Catalog {
+	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	return c
 }

@@ -110,7 +110,7 @@ func (m *mesh) servers(p profile, found *findings) (all []server) {
 		for i, spec := range g.spec.GetServers() {
 			kind, _ := kindOf(spec)
 			s := server{
-				Server: spec, gateway: g, place: place{g.key, fmt.Sprintf("spec.servers[%d]", i)}, kind: kind, bind: cmp.Or(spec.GetBind(), wildcard),
+				Server: spec, gateway: g, place: place{g.key, fmt.Sprintf("spec.servers[%d]", i)}, kind: kind, bind: addressOf(cmp.Or(spec.GetBind(), wildcard)),
 			}
 			if kind == serverUnknown {
 				continue

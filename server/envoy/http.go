@@ -28,8 +28,8 @@ func (w way) routes() (list []*routev3.Route) {
 				continue
 			}
 			route := w.route(r, m, w.rule.httpRoute(i))
-			if err := route.Validate(); err != nil {
-				w.found.note(w.rule.httpRoute(i), "Envoy would refuse it: %v", err)
+			if why := refused(route); why != "" {
+				w.found.note(w.rule.httpRoute(i), "%s", why)
 				continue
 			}
 			if list = append(list, route); m == nil || matchesAll(route.GetMatch()) {
@@ -72,7 +72,12 @@ func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at p
 		filters["envoy.filters.http.fault"] = toAny(f)
 	}
 	if c := r.GetCorsPolicy(); c != nil {
-		filters["envoy.filters.http.cors"] = toAny(w.cors(c, at))
+		policy := w.cors(c, at)
+		if why := refused(policy); why == "" {
+			filters["envoy.filters.http.cors"] = toAny(policy)
+		} else {
+			w.found.note(at.in("corsPolicy"), "%s", why)
+		}
 	}
 	if len(filters) > 0 {
 		out.TypedPerFilterConfig = filters
@@ -141,11 +146,13 @@ func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, at place, auth
 			weighted.Clusters = append(weighted.Clusters, part)
 			hash(to.GetDestination())
 		}
+		fit(weighted.GetClusters())
 		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}
 	action.RetryPolicy = retries(r.GetRetries(), hashed)
 }
 
+// hashPolicy is what a hash is made of, or nil for nothing, and for what Envoy would refuse.
 func hashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3.RouteAction_HashPolicy {
 	p := &routev3.RouteAction_HashPolicy{}
 	switch key := hash.GetHashKey().(type) {
@@ -160,6 +167,9 @@ func hashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
 		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName}}
 	default:
+		return nil
+	}
+	if refused(p) != "" {
 		return nil
 	}
 	return p

@@ -53,14 +53,15 @@ func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster
 	} else if options.GetUseDownstreamProtocolConfig() != nil {
 		common.AlpnProtocols = []string{"h2", "http/1.1"}
 	}
-	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: tls.GetSni()})
+	sni := serverName(tls)
+	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	verified := !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0
-	if !p.protocol.http() || tls.GetSni() != "" && !verified {
+	if !p.protocol.http() || sni != "" && !verified {
 		return options
 	}
 	if options == nil {
 		options = http1()
 	}
-	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: tls.GetSni() == "", AutoSanValidation: verified}
+	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: sni == "", AutoSanValidation: verified}
 	return options
 }

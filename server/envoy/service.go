@@ -98,7 +98,7 @@ func (m *mesh) service(host string, p profile, only *sidecarRule) *service {
 	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.key.Namespace != of })
 	lead := visible[0]
 	s := &service{
-		host: host, namespace: of, seniority: lead.seniority(namespace), addresses: lead.spec.GetAddresses(),
+		host: host, namespace: of, seniority: lead.seniority(namespace), addresses: oneSpelling(lead.spec.GetAddresses()),
 		resolution: lead.spec.GetResolution(), external: lead.spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL,
 	}
 	var from digest

@@ -35,7 +35,7 @@ type imported struct{ namespace, host string }
 func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *sidecarRule {
 	s := &sidecarRule{key: r.Key(), created: r.Created(), version: r.Version(), spec: spec}
 	for _, e := range spec.GetEgress() {
-		part := egress{port: e.GetPort().GetNumber(), bind: e.GetBind()}
+		part := egress{port: e.GetPort().GetNumber(), bind: addressOf(e.GetBind())}
 		if part.speaks = e.GetPort().GetProtocol(); strings.EqualFold(part.speaks, httpProxy) {
 			part.speaks = ""
 		}

@@ -1,0 +1,77 @@
+package envoy
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// Envoy refuses all routes of a port, or a cluster, for one value in it that breaks a rule of its API. What is made is held to these rules, which
+// are generated from the API, and what breaks one is left out and named.
+
+// refused says why Envoy would refuse a message, or returns nothing.
+func refused(m interface{ Validate() error }) string {
+	if err := m.Validate(); err != nil {
+		return "Envoy would refuse it: " + err.Error()
+	}
+	return ""
+}
+
+// maxServerName is how long the name may be for which a TLS connection asks.
+const maxServerName = 255
+
+// serverName returns the name for which connections to a cluster ask, or nothing if it is none.
+func serverName(tls *networking.ClientTLSSettings) string {
+	if len(tls.GetSni()) > maxServerName {
+		return ""
+	}
+	return tls.GetSni()
+}
+
+// placeOf is the place of the rule that a port's cluster is made by, or else of the port.
+func (v *view) placeOf(p *port) place {
+	if v.policy.name == "" {
+		return p.place()
+	}
+	return place{resource.Key{Kind: resource.DestinationRule, Namespace: v.policy.namespace, Name: v.policy.name}, "spec"}
+}
+
+// fit makes the weights of clusters smaller, in proportion, until their sum has 32 bits.
+func fit(clusters []*routev3.WeightedCluster_ClusterWeight) {
+	for {
+		sum := uint64(0)
+		for _, c := range clusters {
+			sum += uint64(c.GetWeight().GetValue())
+		}
+		if sum <= math.MaxUint32 {
+			return
+		}
+		for _, c := range clusters {
+			c.Weight.Value = max(c.GetWeight().GetValue()/2, 1)
+		}
+	}
+}
+
+// oneSpelling returns addresses, or ranges of them, each once and in the form that Envoy compares: several texts are one IPv6 address.
+func oneSpelling(addresses []string) []string {
+	all := make([]string, 0, len(addresses))
+	for _, a := range addresses {
+		if a = addressOf(a); !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// addressOf returns an address in one form, and anything else as it is.
+func addressOf(text string) string {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a.String()
+	}
+	return text
+}
