@@ -75,7 +75,7 @@ func TestMutualTLS(t *testing.T) {
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///greeter.mesh.internal:50051", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	defer conn.Close()
+	defer func() { require.NoError(t, conn.Close()) }()
 	s.WaitFor(t, 10*time.Second, func() error {
 		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err
