@@ -22,8 +22,8 @@ type Resource struct{ Name, Version string }
 // Opinion is what a client thinks of some resources.
 type Opinion int
 
-// A client accepts what it accepted a response with, and has. It rejects what it was sent since, if it rejected that, and until it accepts something else
-// of that name. Else it has not said yet.
+// A client accepts what it accepted a response with, and was sent last. It rejects what it was sent last of a name, if it rejected that. Else it has not
+// said yet.
 const (
 	Undecided Opinion = iota
 	Accepts
@@ -75,14 +75,19 @@ func (s *Server) open() []*stream {
 }
 
 func (s *subscription) opinion(all []Resource) Opinion {
+	if s.outstanding() {
+		return Undecided
+	}
 	opinion := Accepts
 	for _, r := range all {
 		switch {
-		case !s.wants.cover(r.Name) || s.has.at.has(r) && s.verdict.accepts(r):
+		case !s.wants.cover(r.Name):
+		case !s.has.at.has(r): // it is to be sent
+			return Undecided
 		case s.verdict.rejects(r):
-			return Rejects
-		default:
-			opinion = Undecided
+			opinion = Rejects
+		case !s.verdict.accepts(r):
+			return Undecided
 		}
 	}
 	return opinion
