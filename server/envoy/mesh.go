@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -18,6 +20,7 @@ type mesh struct {
 	entries map[resource.Key]*entry
 	spaces  map[string]*space
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
+	moved   map[string]struct{}                // hosts of which just endpoints have changed, until touchOthers adds them
 
 	gateways map[resource.Key]*gateway
 	named    map[string]int // hosts, by how many gateways
@@ -52,7 +55,7 @@ type workload struct {
 
 func newMesh() *mesh {
 	return &mesh{
-		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry),
+		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry), moved: make(map[string]struct{}),
 		gateways: make(map[resource.Key]*gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*sidecarRule), configs: make(map[resource.Key]*meshConfig),
 		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](),
 	}
@@ -68,7 +71,7 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.WorkloadEntry:
 		spec, err := specOf[*networking.WorkloadEntry](r)
-		m.setWorkload(key, r, spec, touched)
+		m.setWorkload(key, r, spec)
 		return err
 	case resource.Gateway:
 		spec, err := specOf[*networking.Gateway](r)
@@ -114,35 +117,49 @@ func (m *mesh) touch(hosts []string, touched map[string]struct{}) {
 		if !isWildcard(host) {
 			continue
 		}
-		for known := range m.hosts {
-			if matches(host, known) {
-				touched[known] = struct{}{}
-			}
-		}
-		for known := range m.virtuals.exact {
-			if matches(host, known) {
-				touched[known] = struct{}{}
-			}
-		}
-		for known := range m.named {
-			if matches(host, known) {
-				touched[known] = struct{}{}
-			}
-		}
+		touchMatching(host, m.hosts, touched)
+		touchMatching(host, m.virtuals.exact, touched)
+		touchMatching(host, m.named, touched)
 	}
 }
 
-// touchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for one.
+// touchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for one. Where just
+// endpoints have changed, it bears on nobody else: routes lead to a host, its ports and its policy.
 func (m *mesh) touchOthers(touched map[string]struct{}) {
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.virtuals.leads[host] {
-			m.touch(r.hosts, touched)
+			m.touchRoutes(r, touched)
 			for _, root := range m.virtuals.leads[delegatePrefix+r.key.FullName()] {
-				m.touch(root.hosts, touched)
+				m.touchRoutes(root, touched)
 			}
 		}
 		for wildcard := range m.virtuals.of(host) {
 			touched[wildcard] = struct{}{}
+		}
+	}
+	maps.Copy(touched, m.moved)
+	clear(m.moved)
+}
+
+// touchRoutes adds the hosts that have routes of a VirtualService: those of services only if it is for sidecars.
+func (m *mesh) touchRoutes(r *rule[*networking.VirtualService], touched map[string]struct{}) {
+	if forMesh(r.spec) {
+		m.touch(r.hosts, touched)
+		return
+	}
+	for _, host := range r.hosts {
+		touched[host] = struct{}{}
+		if isWildcard(host) {
+			touchMatching(host, m.virtuals.exact, touched)
+			touchMatching(host, m.named, touched)
+		}
+	}
+}
+
+func touchMatching[V any](wildcard string, hosts map[string]V, touched map[string]struct{}) {
+	for known := range hosts {
+		if matches(wildcard, known) {
+			touched[known] = struct{}{}
 		}
 	}
 }
@@ -162,6 +179,9 @@ func specOf[T any](r *resource.Resource) (spec T, err error) {
 
 func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
 	if old := m.entries[key]; old != nil {
+		if spec != nil && old.created.Equal(r.Created()) && differInEndpoints(old.spec, spec) {
+			touched = m.moved
+		}
 		old.touch(touched)
 		for _, host := range old.hosts() {
 			delete(m.hosts[host], key)
@@ -198,7 +218,22 @@ func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking
 	})
 }
 
-func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry, touched map[string]struct{}) {
+// differInEndpoints says whether two ServiceEntries are the same but for their endpoints.
+func differInEndpoints(a, b *networking.ServiceEntry) bool {
+	without := func(s *networking.ServiceEntry) proto.Message {
+		rest := new(networking.ServiceEntry).ProtoReflect()
+		s.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			if f.JSONName() != "endpoints" {
+				rest.Set(f, v)
+			}
+			return true
+		})
+		return rest.Interface()
+	}
+	return proto.Equal(without(a), without(b))
+}
+
+func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
 	m.in(key.Namespace, func(s *space) {
 		var w *workload
 		if spec != nil {
@@ -219,7 +254,7 @@ func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *network
 				delete(e.selected, key.Name)
 			}
 			if had || has {
-				e.touch(touched)
+				e.touch(m.moved)
 			}
 		}
 	})
