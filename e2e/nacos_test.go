@@ -98,7 +98,7 @@ func plainServices(t *testing.T, version string) {
 	n := fixture.StartNacos(t, version)
 	tributary := fixture.StartTributary(t,
 		n.Source("plain", "kind=services").With("hold", hold.String()).With("groups", []string{"DEFAULT_GROUP", "shop"}),
-		n.Source("test", "kind=services", "namespace=test").With("hold", hold.String()))
+		n.Source("test", "kind=services", "namespace=test", "username=nacos", "password=nacos").With("hold", hold.String()))
 	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
 	n.Namespace(t, "test")
 

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -304,45 +306,101 @@ func TestLogin(t *testing.T) {
 	l.await(t, "it goes on with another token", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
 
 	_, stranger := follow(t, s.Beside(web, "you:x@"), client.Watched{})
-	stranger.await(t, "it is denied", func() bool { return len(stranger.conn) > 0 && errors.Is(stranger.conn[0], client.ErrDenied) })
+	stranger.await(t, "it is denied", func() bool { return errors.Is(stranger.errs["DEFAULT_GROUP"], client.ErrDenied) })
 	_, nobody := follow(t, s.Address(), client.Watched{})
 	nobody.await(t, "it is denied", func() bool { return errors.Is(nobody.errs["DEFAULT_GROUP"], client.ErrDenied) })
 }
 
-// TestRefusedLogins has what servers were seen to answer to the wrong password of a user that they know.
-func TestRefusedLogins(t *testing.T) {
-	s := nacostest.Start(t)
-	t.Run("2.3.2, with a status that is none", func(t *testing.T) {
-		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			c, _, err := http.NewResponseController(w).Hijack()
-			if assert.NoError(t, err) {
-				_, _ = io.WriteString(c, "HTTP/1.1 0 \r\nContent-Length: 0\r\n\r\n")
-				_ = c.Close()
+// TestLoginThatGivesNoToken has servers that were seen to give none, and that may want none: what is asked without one says it.
+func TestLoginThatGivesNoToken(t *testing.T) {
+	noStatus := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if assert.NoError(t, err) {
+			_, _ = io.WriteString(c, "HTTP/1.1 0 \r\nContent-Length: 0\r\n\r\n")
+			_ = c.Close()
+		}
+	}
+	failing := func(ready bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/nacos/v3/admin/core/state/readiness" && ready {
+				_, _ = io.WriteString(w, `{"code":0,"message":"success","data":"ok"}`)
+				return
 			}
-		}))
-		t.Cleanup(web.Close)
-		_, l := follow(t, s.Beside(web, "you:x@"), client.Watched{})
-		l.await(t, "it is denied", func() bool { return len(l.conn) > 0 && errors.Is(l.conn[0], client.ErrDenied) })
-	})
-	for what, ready := range map[string]bool{"3.1.0, with an error of its own": true, "3.1.0 that has such an error": false} {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = fmt.Fprintf(w, `{"timestamp":"2026-11-22T11:31:52.060+00:00","status":500,"error":"Internal Server Error","path":%q}`, r.URL.Path)
+		}
+	}
+	for what, c := range map[string]struct {
+		login  http.HandlerFunc
+		why    string // if it wants a token all the same
+		denied bool
+	}{
+		"2.3.2 without access control": {func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/nacos/v1/auth/login" {
+				http.NotFound(w, r)
+				return
+			}
+			_, _ = io.WriteString(w, `{"code":200,"message":null,"data":"Bearer AUTH_DISABLED"}`)
+		}, "log in as you: 200 OK without a token", true},
+		"one that has no way to log in":                {http.NotFound, "log in as you: 404 Not Found without a token", true},
+		"2.3.2 of a wrong password":                    {noStatus, "log in as you", true},
+		"one that refuses":                             {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "unknown user!", http.StatusForbidden) }, "log in as you: we may not read it: 403 Forbidden", true},
+		"3.1.0 of a wrong password, with an error 500": {failing(true), "log in as you: we may not read it: 500 Internal Server Error from a server that is ready", true},
+		"3.1.0 that has such an error":                 {failing(false), "log in as you: 500 Internal Server Error", false},
+	} {
 		t.Run(what, func(t *testing.T) {
-			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/nacos/v3/admin/core/state/readiness" && ready {
-					_, _ = io.WriteString(w, `{"code":0,"message":"success","data":"ok"}`)
-					return
-				}
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusInternalServerError)
-				_, _ = fmt.Fprintf(w, `{"timestamp":"2026-11-22T11:31:52.060+00:00","status":500,"error":"Internal Server Error","path":%q}`, r.URL.Path)
-			}))
+			web := httptest.NewServer(c.login)
 			t.Cleanup(web.Close)
+			s := nacostest.Start(t)
+			s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 			_, l := follow(t, s.Beside(web, "you:x@"), client.Watched{})
-			l.await(t, "it says why not", func() bool { return len(l.conn) > 0 })
-			require.ErrorContains(t, l.conn[0], "log in as you: ")
-			require.Equal(t, ready, errors.Is(l.conn[0], client.ErrDenied), "%v", l.conn[0])
+			l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+
+			s = nacostest.Start(t)
+			s.Demand("something")
+			_, l = follow(t, s.Beside(web, "you:x@"), client.Watched{})
+			var why error
+			l.await(t, "it says why not", func() bool {
+				why = l.errs["DEFAULT_GROUP"]
+				for _, of := range l.conn {
+					why = cmp.Or(of, why)
+				}
+				return why != nil
+			})
+			require.ErrorContains(t, why, c.why)
+			require.Equal(t, c.denied, errors.Is(why, client.ErrDenied), "%v", why)
 		})
 	}
+}
+
+// TestLoginIsTriedAgain has a user that is made only when somebody complains, and counts how often it is asked for before.
+func TestLoginIsTriedAgain(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	s.Demand("token")
+	var known atomic.Bool
+	var asked atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1); !known.Load() {
+			http.Error(w, "unknown user!", http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, `{"accessToken":"token","tokenTtl":18000}`)
+	}))
+	t.Cleanup(web.Close)
+	_, patient := follow(t, s.Beside(web, "me:x@"), client.Watched{})
+	patient.await(t, "it is refused", func() bool { return errors.Is(patient.errs["DEFAULT_GROUP"], client.ErrDenied) })
+	before := s.Requests("ServiceListRequest")
+	patient.await(t, "it is refused again", func() bool { return s.Requests("ServiceListRequest") > before+10 })
+	require.EqualValues(t, 2, asked.Load(), "once in each way, and not with each request")
+
+	l := newListener()
+	l.follow(t, s.Beside(web, "me:x@"), client.Watched{}, func(c *client.Client) { c.LoginEvery(time.Millisecond) })
+	l.await(t, "it is refused", func() bool { return errors.Is(l.errs["DEFAULT_GROUP"], client.ErrDenied) })
+	known.Store(true)
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 }
 
 // TestConfigs lists texts of configuration, as Nacos 2.3.2 and 3.1.0 were seen to answer.

@@ -210,18 +210,18 @@ func (c *conn) payload(kind string, body any, token string) (*wire.Payload, erro
 
 // request asks the server. An error of the connection is a *connError.
 func (c *conn) request(ctx context.Context, kind string, body any, into interface{ err() error }) error {
-	token, err := c.login.get(ctx, c.server)
+	with, err := c.login.get(ctx, c.server)
 	if err != nil {
 		return err
 	}
-	err = c.ask(ctx, kind, body, into, token)
-	if errors.Is(err, ErrDenied) && token != "" { // the token may have ended before its time, as when the server's key changed
+	err = c.ask(ctx, kind, body, into, with.token)
+	if errors.Is(err, ErrDenied) && with.token != "" { // the token may have ended before its time, as when the server's key changed
 		c.login.forget()
-		if token, err = c.login.get(ctx, c.server); err == nil {
-			err = c.ask(ctx, kind, body, into, token)
+		if with, err = c.login.get(ctx, c.server); err == nil {
+			err = c.ask(ctx, kind, body, into, with.token)
 		}
 	}
-	return err
+	return with.explain(err)
 }
 
 func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ err() error }, token string) error {

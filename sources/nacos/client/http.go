@@ -93,15 +93,15 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := c.login.get(ctx, conn.server)
+	with, err := c.login.get(ctx, conn.server)
 	if err != nil {
 		return nil, err
 	}
 	var all []string
 	for page, count := 1, 1; len(all) < min(count, maxConfigs); page++ {
 		var names []string
-		if names, count, err = c.login.configs(ctx, conn.server, token, c.address.Namespace, group, page); err != nil {
-			return nil, fmt.Errorf("list the configuration of group %s: %w", group, err)
+		if names, count, err = c.login.configs(ctx, conn.server, with.token, c.address.Namespace, group, page); err != nil {
+			return nil, fmt.Errorf("list the configuration of group %s: %w", group, with.explain(err))
 		}
 		if len(names) == 0 {
 			break // fewer than there were

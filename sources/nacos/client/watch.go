@@ -33,7 +33,7 @@ type Client struct {
 
 // New returns a client of the Nacos at an address.
 func New(a Address, config TLS) *Client {
-	return &Client{address: a, config: config, login: &login{web: web{a, config}}, maxAnswer: maxAnswer, maxKept: maxKept}
+	return &Client{address: a, config: config, login: &login{web: web{a, config}, pause: loginPause}, maxAnswer: maxAnswer, maxKept: maxKept}
 }
 
 // Listener is told what a Nacos has: state, not events, each time the whole of a part. An error in place of content says that the part
@@ -82,7 +82,11 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 			return ctx.Err()
 		}
 		to.Connection(err)
-		if sleep(ctx, retry.NextBackOff()) != nil {
+		wait := retry.NextBackOff()
+		if errors.Is(err, errPassing) { // though it connects
+			wait = max(wait, c.login.pause)
+		}
+		if sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
 	}
