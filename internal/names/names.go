@@ -143,6 +143,9 @@ func Host(text string) string {
 	return a.String()
 }
 
+// IsTrue reports whether a flag that a registry has as a text is set. To Java it has no case, and all else is false.
+func IsTrue(flag string) bool { return strings.EqualFold(flag, "true") }
+
 // Address returns an address as istiod takes it.
 func Address(host string) (string, error) {
 	host = Host(host)

@@ -16,7 +16,7 @@ type Configurator struct{ URL }
 // Configurator returns the rule that a URL is, or false if it is none, or switched off.
 func (u URL) Configurator() (Configurator, bool) {
 	rule := u.Protocol == "override" || u.Protocol == "absent"
-	return Configurator{u}, rule && u.Params["enabled"] != "false" && cmp.Or(u.Params["category"], "configurators") == "configurators"
+	return Configurator{u}, rule && flag(u.Params, "enabled", true) && cmp.Or(u.Params["category"], "configurators") == "configurators"
 }
 
 // Compare orders rules. Those that compare equal are the same rule.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"tributary/internal/names"
 )
@@ -30,8 +32,8 @@ type Instance struct {
 
 // Endpoint is a port of an instance.
 type Endpoint struct {
-	Protocol string `json:"protocol"`
-	Port     int    `json:"port"`
+	Protocol string
+	Port     int
 }
 
 // MetadataService is how an instance is asked for its metadata.
@@ -86,16 +88,35 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 	if host == "" {
 		return i, true, fmt.Errorf("instance of %s: it has no address", application)
 	}
-	if e := metadata[keyEndpoints]; e != "" {
-		if err := json.Unmarshal([]byte(e), &i.Endpoints); err != nil {
-			return i, true, fmt.Errorf("instance %s:%d of %s: %s: %w", host, port, application, keyEndpoints, err)
-		}
+	// What cannot be read here and below leaves other ways to ports and metadata, if there is a revision.
+	if i.Endpoints, err = parseEndpoints(metadata[keyEndpoints]); err != nil && i.Revision == "" {
+		return i, true, fmt.Errorf("instance %s:%d of %s: %s: %w", host, port, application, keyEndpoints, err)
 	}
 	if s := metadata[keyService]; s != "" {
-		// What cannot be read here leaves other ways to the metadata.
 		i.Service = parseService(s)
 	}
 	return i, true, nil
+}
+
+// parseEndpoints reads a list of protocols and ports, as JSON. One that cannot be read is left out.
+func parseEndpoints(list string) (all []Endpoint, err error) {
+	var raw []json.RawMessage
+	if list == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(list), &raw); err != nil {
+		return nil, err
+	}
+	for _, one := range raw {
+		var e struct{ Protocol, Port json.RawMessage }
+		if json.Unmarshal(one, &e) != nil {
+			continue
+		}
+		if port := number(e.Port); port > 0 && port <= 65535 {
+			all = append(all, Endpoint{strings.ToLower(text(e.Protocol)), port})
+		}
+	}
+	return all, nil
 }
 
 // parseService reads parameters, as JSON. dubbo-go writes one object, and versions for Spring Cloud one for each protocol.
@@ -104,12 +125,12 @@ func parseService(params string) *MetadataService {
 	if json.Unmarshal([]byte(params), &raw) != nil {
 		return nil
 	}
-	s := &MetadataService{Protocol: text(raw["protocol"]), Port: number(raw["port"]), Version: text(raw["version"])}
+	s := &MetadataService{Protocol: strings.ToLower(text(raw["protocol"])), Port: number(raw["port"]), Version: text(raw["version"])}
 	if s.Protocol == "" {
 		for _, protocol := range slices.Sorted(maps.Keys(raw)) {
 			var inner map[string]json.RawMessage
 			if json.Unmarshal(raw[protocol], &inner) == nil && number(inner["port"]) > 0 {
-				return &MetadataService{Protocol: protocol, Port: number(inner["port"]), Version: text(inner["version"])}
+				return &MetadataService{Protocol: strings.ToLower(protocol), Port: number(inner["port"]), Version: text(inner["version"])}
 			}
 		}
 		return nil
@@ -130,13 +151,13 @@ func text(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// number reads a JSON number, or a string of one; 0 if it is neither.
+// number reads a whole number in JSON, or a string of one, which may have been written with a fraction of zero; 0 if it is neither.
 func number(raw json.RawMessage) int {
-	n, err := strconv.Atoi(text(raw))
-	if err != nil {
+	n, err := strconv.ParseFloat(text(raw), 64)
+	if err != nil || n != math.Trunc(n) || math.Abs(n) > math.MaxInt32 {
 		return 0
 	}
-	return n
+	return int(n)
 }
 
 // Port of the protocol, or 0.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"tributary/internal/names"
 )
 
 // Provider is a service that can be called at an address.
@@ -160,10 +162,15 @@ func (p Provider) silentOnWeight() bool {
 
 // disabled decides by the first of the two that is there.
 func (p Provider) disabled() bool {
-	if d, ok := p.Params["disabled"]; ok && d != "" {
-		return d == "true"
+	return flag(p.Params, "disabled", !flag(p.Params, "enabled", true))
+}
+
+// flag returns a parameter that is a truth value, which is the standard one where it says nothing.
+func flag(params map[string]string, key string, standard bool) bool {
+	if said := params[key]; said != "" {
+		return names.IsTrue(said)
 	}
-	return p.Params["enabled"] == "false"
+	return standard
 }
 
 func (p Provider) golang() bool { return strings.HasPrefix(p.Params["release"], "dubbo-golang") }

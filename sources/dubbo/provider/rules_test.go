@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -401,6 +402,49 @@ func TestBothLevelsAreOneEndpointOverIPv6(t *testing.T) {
 		c, ok := u.Configurator()
 		require.True(t, ok)
 		require.EqualValues(t, 7, Configure(all, []Configurator{c})[0].Weight(), rule)
+	}
+}
+
+// TestTruthValuesHaveNoCase has them as Dubbo for Java reads them (Boolean.parseBoolean): what is not true, in any case, is false; what is empty says nothing.
+func TestTruthValuesHaveNoCase(t *testing.T) {
+	for params, weight := range map[string]uint32{
+		"disabled=true": 0, "disabled=TRUE": 0, "disabled=True": 0, "disabled=FALSE": 100, "disabled=yes": 100, "disabled=": 100, "disabled=no&enabled=false": 100,
+		"enabled=false": 0, "enabled=FALSE": 0, "enabled=no": 0, "enabled=TRUE": 100, "enabled=": 100, "disabled=&enabled=no": 0,
+	} {
+		u, err := ParseURL("dubbo://10.0.0.5:20880/com.acme.Demo?" + params)
+		require.NoError(t, err)
+		p, _, err := u.Provider()
+		require.NoError(t, err)
+		require.Equal(t, weight, p.Weight(), params)
+	}
+	p := providerOf(t, `dubbo%3A%2F%2F10.0.0.5%3A20880%2Fcom.acme.Demo`)
+	for params, off := range map[string]bool{"disabled=TRUE": true, "disabled=TRUE&enabled=True": true, "disabled=true&enabled=FALSE": false, "disabled=true&enabled=no": false, "disabled=true&enabled=": true} {
+		u, err := ParseURL("override://0.0.0.0/com.acme.Demo?category=configurators&" + params)
+		require.NoError(t, err)
+		var rules []Configurator
+		if c, ok := u.Configurator(); ok {
+			rules = append(rules, c)
+		}
+		require.Equal(t, off, Configure([]Provider{p}, rules)[0].Weight() == 0, params)
+	}
+}
+
+// TestEndpointsAsTheyAreWritten has what Dubbo 3.3.6 reads of an instance (JsonUtils.toJavaList): ports as texts and as fractions, and a protocol in any case. What
+// cannot be read is as if it were not there, and its metadata say the rest.
+func TestEndpointsAsTheyAreWritten(t *testing.T) {
+	for endpoints, want := range map[string][]Endpoint{
+		`[{"port":"20880","protocol":"dubbo"},{"port":50051.0,"protocol":"TRI"}]`:                             {{"dubbo", 20880}, {"tri", 50051}},
+		`[null,{"port":{},"protocol":"dubbo"},5,{"port":1,"protocol":"rest"}]`:                                {{"rest", 1}},
+		`[{"port":99999,"protocol":"dubbo"},{"port":-1,"protocol":"tri"},{"port":20880.5,"protocol":"rest"}]`: nil,
+		`{}`: nil, `"x"`: nil, `null`: nil, `[`: nil,
+	} {
+		i, ok, err := NewInstance("a", "10.0.0.1", 20881, map[string]string{keyEndpoints: endpoints, keyRevision: "x"})
+		require.NoError(t, err, endpoints)
+		require.True(t, ok)
+		require.Equal(t, want, i.Endpoints, endpoints)
+		of := i.Providers(Metadata{Services: []Service{{Name: "com.acme.Demo", Protocol: "tri"}}})
+		require.Len(t, of, 1)
+		require.Equal(t, cmp.Or(i.portOf("tri"), 20881), of[0].Port, endpoints)
 	}
 }
 

@@ -242,7 +242,7 @@ func decodePort(name string, raw json.RawMessage, enabled bool) (Port, error) {
 		}
 	}
 	if doc.Enabled != nil {
-		enabled = strings.EqualFold(string(*doc.Enabled), "true")
+		enabled = names.IsTrue(string(*doc.Enabled))
 	}
 	if doc.Number == "" {
 		return Port{}, nil

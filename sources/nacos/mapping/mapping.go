@@ -144,11 +144,15 @@ func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
 	}
 }
 
-// protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP.
+// protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP, with TLS
+// where they are secure (NacosServiceDiscovery.hostToServiceInstance).
 func (m *Mapper) protocolOf(i client.Instance) string {
 	said := i.Metadata[m.o.ProtocolMeta]
 	if said == "" && i.Metadata["preserved.register.source"] == "SPRING_CLOUD" {
 		said = "http"
+		if names.IsTrue(i.Metadata["secure"]) {
+			said = "https"
+		}
 	}
 	if p := protocol.Parse(said); !p.IsUnsupported() {
 		return string(p)

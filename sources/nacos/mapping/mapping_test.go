@@ -149,6 +149,9 @@ func TestPorts(t *testing.T) {
 		{"as before, without any", nil, mapping.Port{Number: 80, Protocol: "HTTP"}, mapping.Port{Number: 80, Protocol: "HTTP"}},
 		{"as they say", []client.Instance{at(81, "service-port", "8000", "protocol", "grpc")}, mapping.Port{Number: 80, Protocol: "TCP"}, mapping.Port{Number: 8000, Protocol: "GRPC"}},
 		{"of Spring Cloud", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
+		{"of Spring Cloud with TLS", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "TRUE")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTPS"}},
+		{"of Spring Cloud with TLS that names its protocol", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "true", "protocol", "tls")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "TLS"}},
+		{"of Spring Cloud without TLS", []client.Instance{at(81, "preserved.register.source", "SPRING_CLOUD", "secure", "no")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "HTTP"}},
 		{"of what Istio does not know", []client.Instance{at(81, "protocol", "dubbo", "service-port", "x")}, mapping.Port{}, mapping.Port{Number: 81, Protocol: "TCP"}},
 		{"none", nil, mapping.Port{}, mapping.Port{}},
 	} {
