@@ -108,6 +108,7 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off})
 		}
 	}
+	warnings = append(warnings, s.guesses(name)...)
 	if i := s.interfaces[name]; i != nil {
 		for _, p := range i.of(registry.Providers) {
 			warnings = append(warnings, p.warnings...)

@@ -270,14 +270,20 @@ func (r *run) problems() (all []string, denied bool) {
 	return all, denied
 }
 
-// ways says how it is known what applications serve. The caller holds mu.
+// ways says how it is known what applications serve, and of each way that is none of the good ones why: one reason for all. The caller holds mu.
 func (r *run) ways() []string {
-	by := map[string]map[string]bool{}
+	by, reasons := map[string]map[string]bool{}, map[string]string{}
 	note := func(way, application string) {
 		if by[way] == nil {
 			by[way] = map[string]bool{}
 		}
 		by[way][application] = true
+	}
+	instead := func(way, application string, n *resolution) {
+		note(way, application)
+		if why := n.reason(); why != "" && (reasons[way] == "" || why < reasons[way]) {
+			reasons[way] = why
+		}
 	}
 	for name, a := range r.state.applications {
 		for _, i := range a.instances {
@@ -286,9 +292,9 @@ func (r *run) ways() []string {
 			case n.metadata != nil:
 				note(n.how, name)
 			case len(i.providers) > 0:
-				note("the interfaces mapped to them, without group and version", name)
+				instead("the interfaces mapped to them, without group and version", name, n)
 			default:
-				note("what they register as interfaces, or were known to serve", name)
+				instead("what they register as interfaces, or were known to serve", name, n)
 			}
 		}
 	}
@@ -299,7 +305,11 @@ func (r *run) ways() []string {
 		if len(names) > 3 {
 			text += fmt.Sprintf(" and %d more", len(names)-3)
 		}
-		all = append(all, text+" by "+way)
+		text += " by " + way
+		if why := reasons[way]; why != "" {
+			text += ", as it is not known otherwise: " + why
+		}
+		all = append(all, text)
 	}
 	return all
 }

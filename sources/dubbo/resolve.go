@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -254,6 +255,27 @@ func (m *mappings) interfacesOf(ctx context.Context, application string, first b
 		m.pause = min(2*m.pause, lastPause)
 	}
 	return slices.Clone(m.of[application])
+}
+
+// reason is why it is not known what instances with a revision serve; empty if it is.
+func (n *resolution) reason() string {
+	if n.err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(n.err.Error(), "\n", "; ")
+}
+
+// guesses says of what serves an interface that this is no more than a guess, and why: once for each revision, with the first of its interfaces.
+func (s *state) guesses(iface string) (all []string) {
+	for i := range s.served[iface] {
+		n := i.needs
+		if n == nil || n.metadata != nil || len(n.guess) == 0 || slices.ContainsFunc(i.providers, func(p provider.Provider) bool { return p.Interface < iface }) {
+			continue
+		}
+		all = append(all, fmt.Sprintf("application %s revision %s: what it serves is taken from the interfaces mapped to it, without group and version: %s",
+			provider.Shorten(n.of.application), provider.Shorten(n.of.revision), n.reason()))
+	}
+	return all
 }
 
 // apply works out what an instance serves, from what is known of its revision. While that is nothing, what it served before stays, and what

@@ -350,6 +350,31 @@ func TestOfWhatNothingIsKnownTheMappingSaysSomething(t *testing.T) {
 	require.Contains(t, b.status().Message, "mapped")
 }
 
+// TestWhyAnInstanceCouldNotBeAskedIsSaid has instances that nobody can ask, some of which register their interfaces as well, until they say what they serve.
+func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	instanceOf(s, "both", "10.0.0.2:20880", "r2")
+	s.Put("/dubbo/mapping/a", "app")
+	s.Put("/dubbo/mapping/b", "app")
+	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	b := start(t, s, patiently(), func(s *Source) { s.asker = asked{} })
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
+	b.await("it is said why", func() bool {
+		m := b.status().Message
+		return strings.Contains(m, "app by the interfaces mapped to them, without group and version, as it is not known otherwise: metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
+	})
+	warned := func() string { return strings.Join(b.status().Warnings, "; ") }
+	b.await("there is a warning", func() bool {
+		return strings.Contains(warned(), "application \"app\" revision \"r1\": what it serves is taken from the interfaces mapped to it, without group and version: metadata report: ")
+	})
+	require.Equal(t, 1, strings.Count(warned(), "revision"), "one of a revision, and not one of each interface: %s", warned())
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	b.await("it is known", func() bool {
+		return warned() == "" && strings.HasPrefix(b.status().Message, "app by the metadata report")
+	})
+}
+
 func TestWhatAnInstanceServedOutlivesARestartWithoutItsMetadata(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
