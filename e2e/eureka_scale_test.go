@@ -98,7 +98,8 @@ func TestEurekaScale(t *testing.T) {
 		instance(n*199, eurekaInstances).Register(t, e)
 	}
 	back := time.Now()
-	tributary.WaitFor(t, 3*time.Minute, func() error {
+	// A response that the server was making when the last ones registered can stay in its cache, for three minutes.
+	tributary.WaitFor(t, 5*time.Minute, func() error {
 		require.Equal(t, before, countEndpoints(t, tributary))
 		if s := source(t, tributary, "eureka"); s.State != "healthy" {
 			return fmt.Errorf("the source is %v", s)
