@@ -174,7 +174,7 @@ func (r *run) health(now time.Time) sources.Health {
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the registry"}
 	}
-	return sources.Health{State: sources.Healthy, Message: strings.Join(ways, "; ")}
+	return sources.Health{State: sources.Healthy, Message: strings.Join(append(s.nothing(), ways...), "; ")}
 }
 
 // held says what is not listed and stays.

@@ -114,7 +114,9 @@ func (r *run) Applications(names []string, err error) {
 		case err != nil:
 			s.listed[ofApplications].trouble = err
 		default:
-			s.takeApplications(selected(names, r.settings.Applications, r.settings.SkipApplications))
+			wanted := selected(names, r.settings.Applications, r.settings.SkipApplications)
+			s.left[ofApplications] = len(names) - len(wanted)
+			s.takeApplications(wanted)
 		}
 	})
 }

@@ -34,9 +34,10 @@ type state struct {
 	served       map[string]map[*instance]bool // by interface
 	provided     int                           // services of all instances
 	maxProvided  int
-	dirty        map[string]bool // interfaces to publish
-	restored     map[string]bool // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
-	unread       unread          // when something was published last
+	dirty        map[string]bool  // interfaces to publish
+	restored     map[string]bool  // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
+	unread       unread           // when something was published last
+	left         [len(levels)]int // names that are listed and left out, as the settings say
 	suspicion    absence.Suspicion
 	consuming    *consuming
 }
@@ -118,6 +119,9 @@ type application struct {
 	instances map[string]*instance
 }
 
+// list returns the instances of an application, in no order.
+func (a *application) list() []*instance { return slices.Collect(maps.Values(a.instances)) }
+
 // settled reports whether the instances of an application were listed, or cannot be.
 func (a *application) settled() bool { return a.read || a.trouble != nil }
 
@@ -176,9 +180,11 @@ func (s *state) remember(name string, services map[provider.ID]record) {
 // takeParts notes all parts of interfaces.
 func (s *state) takeParts(all []registry.Part) {
 	s.listed[ofInterfaces] = listing{read: true}
+	left := map[string]bool{}
 	there := make(map[registry.Part]bool, len(all))
 	for _, key := range all {
 		if !s.selects(key.Interface) {
+			left[key.Interface] = true
 			continue
 		}
 		there[key] = true
@@ -191,6 +197,7 @@ func (s *state) takeParts(all []registry.Part) {
 			i.parts[key] = &part{}
 		}
 	}
+	s.left[ofInterfaces] = len(left)
 	for name, i := range s.interfaces {
 		for key := range i.parts {
 			if !there[key] {

@@ -216,7 +216,11 @@ func (r *run) health() sources.Health {
 		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
 	}
 	if len(r.state.services) == 0 {
-		return sources.Health{State: sources.Healthy, Message: "there is no instance"}
+		message := "there is no instance"
+		if left := r.state.left; left > 0 {
+			message = fmt.Sprintf("none of %d applications is selected", left)
+		}
+		return sources.Health{State: sources.Healthy, Message: message}
 	}
 	return sources.Health{State: sources.Healthy}
 }

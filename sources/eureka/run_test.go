@@ -200,6 +200,18 @@ func TestTwoPortsWithOneNumber(t *testing.T) {
 	require.ErrorContains(t, s.groups["orders"].Rejects[0].Err, "eureka vip orders (secure): port 80 is the service's plain one already")
 }
 
+func TestNothingThatIsSelectedIsSaid(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server.Put("orders", eurekatest.Instance("10.0.0.1", "10.0.0.1", 80, nil))
+	server.Put("carts", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
+	stop := s.runs(t, server, func(settings *Settings) { settings.Apps = []string{"order"} })
+	s.awaits(t, "it is said", func() bool {
+		state, text := s.state()
+		return state == sources.Healthy && text == "none of 2 applications is selected"
+	})
+	stop()
+}
+
 func TestHealth(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 	server.Ask("me:word")

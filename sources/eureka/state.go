@@ -31,6 +31,7 @@ type state struct {
 	settled int       // counts how often it was decided what is believed
 	news    news      // of the last reading
 	next    time.Time // when it has to be decided again
+	left    int       // applications that are listed and left out, as the settings say
 	others  int       // instances that only another server lists than the one that is followed
 	out     []string  // instances that are left out, and why
 
@@ -158,9 +159,11 @@ func (s *state) list(r reading) {
 		s.out = append(s.out, fmt.Sprintf("%s cannot be read: %v", key, broken[key]))
 	}
 	var instances []wire.Instance
+	left := map[string]bool{}
 	for _, i := range append(r.view.Instances(), r.elsewhere...) {
 		switch {
 		case !s.selects(i.App):
+			left[i.App] = true
 		case i.Broken != nil: // nothing was ever read of it
 			s.news.unreadable[mapping.InstanceOf(i.Key)] = i
 		default:
@@ -168,6 +171,7 @@ func (s *state) list(r reading) {
 			instances = append(instances, i)
 		}
 	}
+	s.left = len(left)
 	// Of several instances at one place, as of a process that was killed and came back with another name, the last one is there.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	apps := map[port]map[string]bool{}
