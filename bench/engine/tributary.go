@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -18,7 +19,7 @@ type tributary struct {
 // newTributary returns an engine with a pacing. Where single changes are timed it has none: what they cost is the question.
 func newTributary(pacing xds.Pacing) Engine {
 	t := &tributary{collection: xds.NewCollection(xds.TypeOf(TypeURL), xds.Debounce{})}
-	t.server = xds.NewServer(t, xds.Options{Pacing: pacing})
+	t.server = xds.NewServer(t, xds.Options{Pacing: pacing, Log: slog.New(slog.DiscardHandler)})
 	return t
 }
 
