@@ -96,9 +96,8 @@ func TestWhateverRegistriesSay(t *testing.T) {
 					continue
 				}
 				require.False(t, slices.ContainsFunc(s.members, func(m *member) bool { return idle(m.spec) && len(s.members) == 1 }), "%v is refused for who serves nothing", r.spec)
-				for _, m := range s.members {
-					require.False(t, together(m.spec, r.spec) && together(s.members[0].spec, r.spec), "%s: %v beside %v", r.reason, r.spec, m.spec)
-				}
+				apart := slices.ContainsFunc(s.members, func(m *member) bool { return !together(m.spec, r.spec) })
+				require.True(t, apart, "%s: %v, which goes with all others", r.reason, r.spec)
 			}
 		}
 		for _, m := range members {
@@ -181,4 +180,23 @@ func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 		se.Endpoints, se.WorkloadSelector = nil, &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}
 	}
 	return se
+}
+
+// One that selects workloads joins nobody, and decides nothing for the others.
+func TestOneThatSelectsDoesNotKeepOthersFromBeingResolvedAlike(t *testing.T) {
+	entry := func(port uint32, resolution networking.ServiceEntry_Resolution) *networking.ServiceEntry {
+		se := serviceEntry("a.example", port)
+		se.Resolution = resolution
+		return se
+	}
+	selects := entry(80, networking.ServiceEntry_DNS)
+	selects.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}
+	members := []*member{
+		memberOf(t, "first", "e", Merge{}, selects),
+		memberOf(t, "second", "addresses", Merge{}, with(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1", nil))),
+		memberOf(t, "second", "names", Merge{}, entry(9090, networking.ServiceEntry_DNS)),
+	}
+	for _, s := range divide(familyOf(members[0].res), members) {
+		require.Equal(t, networking.ServiceEntry_DNS, s.resolution, "%v", s.members[0].spec)
+	}
 }

@@ -287,14 +287,19 @@ func (s *service) resolve() {
 // would be lost. One that has nothing to serve is left out beside one that is resolved by DNS, as with DNS and without endpoints
 // the host itself would be its endpoint.
 func resolveAlike(services []*service) []*service {
-	i := slices.IndexFunc(services, func(s *service) bool { return s.resolution == networking.ServiceEntry_DNS })
-	if i < 0 {
-		return services
+	var names []*service // that are resolved by DNS
+	for _, s := range services {
+		if s.resolution == networking.ServiceEntry_DNS {
+			names = append(names, s)
+		}
 	}
-	byDNS := services[i]
 	return slices.DeleteFunc(services, func(s *service) bool {
+		i := slices.IndexFunc(names, func(o *service) bool { return o != s && s.mayJoin(o) })
+		if i < 0 {
+			return false
+		}
+		byDNS := names[i]
 		switch {
-		case s == byDNS || !s.mayJoin(byDNS):
 		case len(s.served) > 0:
 			s.resolution = networking.ServiceEntry_DNS
 		case idle(s.members[0].spec) && s.resolution == networking.ServiceEntry_STATIC:
