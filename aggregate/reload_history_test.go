@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tributary/aggregate"
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/memstore"
 	"tributary/memstore/storetest"
 	"tributary/resource"

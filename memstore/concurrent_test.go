@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/memstore"
 	"tributary/memstore/storetest"
 	"tributary/resource"

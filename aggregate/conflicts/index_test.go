@@ -8,6 +8,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 	"pgregory.net/rapid"
 
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/memstore"
 	"tributary/resource"
 )

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "tributary/internal/fixedseed" // of the property tests
 )
 
 func entry(name, version string) *Entry {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/memstore/storetest"
 	"tributary/resource"
 )

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/memstore"
 	"tributary/resource"
 )

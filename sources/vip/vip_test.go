@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/sources/vip"
 )
 

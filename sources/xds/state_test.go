@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tributary/adsc"
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/resource"
 	"tributary/sources"
 )

@@ -11,6 +11,7 @@ import (
 	"istio.io/istio/pkg/config/protocol"
 	"pgregory.net/rapid"
 
+	_ "tributary/internal/fixedseed" // of the property tests
 	"tributary/internal/golden"
 	"tributary/resource"
 	"tributary/sources/consul/mapping"

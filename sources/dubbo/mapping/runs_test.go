@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	_ "tributary/internal/fixedseed" // of the property tests
 )
 
 func TestRuns(t *testing.T) {
