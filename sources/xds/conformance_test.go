@@ -38,11 +38,14 @@ type upstream struct {
 }
 
 func newUpstream(t *testing.T, settings Settings) *upstream {
-	table := store()
+	table := &memstore.Table{}
 	return &upstream{t, settings, table, serveView(t, table, nil)}
 }
 
+// Source implements sourcetest.Harness. The server answers from now on: were it synced while it is still empty, a first
+// read might overtake what was put meanwhile.
 func (u *upstream) Source() sources.Source {
+	u.table.MarkSynced()
 	s, err := New(Scheme+"://"+u.server.address, u.settings)
 	require.NoError(u.t, err)
 	return s.withBackoff(often)
