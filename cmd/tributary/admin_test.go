@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/logtest"
 )
 
 func TestExplain(t *testing.T) {
@@ -14,7 +16,7 @@ func TestExplain(t *testing.T) {
 	write(t, dir+"/second/b.yaml", entry("reviews", 81)+"---\n"+entry("bad", 80000))
 	s := serving(t, append(freely, "--config-source", "fs://"+dir+"/first", "--config-source", "fs://"+dir+"/second")...)
 	s.awaitReady(t)
-	var events output
+	var events logtest.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds)
 	defer stop()
 	eventually(t, func() error {

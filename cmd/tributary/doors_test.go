@@ -14,6 +14,7 @@ import (
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/internal/certtest"
+	"tributary/internal/logtest"
 	"tributary/internal/relay"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -72,7 +73,7 @@ func TestACertificateThatIsNotThereIsAMistakeInTheConfiguration(t *testing.T) {
 // opened is a relay that runs and listens there, and has no errors to log.
 func opened(t *testing.T, at config.Listen) *relay.Relay {
 	t.Helper()
-	errs := &output{}
+	errs := new(logtest.Buffer)
 	cfg, err := config.New("test", config.Config{Listen: at, StateDir: config.StateOff, ConfigSources: []config.Source{{Address: "fs://" + t.TempDir()}}})
 	require.NoError(t, err)
 	r, err := relay.Open(t.Context(), cfg, relay.Options{Version: "test", Log: slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError}))})

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"tributary/internal/logtest"
 	"tributary/server/xds"
 )
 
@@ -70,7 +71,7 @@ func TestGetAndWatchEnvoy(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(command(t, "get", "endpoints", "-o", "json", "--server", address).stdout), &list))
 	assert.Len(t, list, 1)
 
-	var events output
+	var events logtest.Buffer
 	stop := commandUntil(t, &events, "watch", "endpoints", "--server", address)
 	eventually(t, func() error { return contains(events.String(), "added    endpoints reviews\n") })
 	e.put(t, "reviews", &endpointv3.ClusterLoadAssignment{ClusterName: "reviews", Endpoints: []*endpointv3.LocalityLbEndpoints{{Priority: 1}}})

@@ -11,13 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tributary/internal/logtest"
 )
 
 // asProgram is set in processes that are to be the program, not its test.
@@ -53,7 +54,7 @@ func command(t *testing.T, args ...string) result {
 }
 
 // commandUntil runs the program in this process, as it writes to out, until stop is called.
-func commandUntil(t *testing.T, out *output, args ...string) (stop func()) {
+func commandUntil(t *testing.T, out *logtest.Buffer, args ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
@@ -96,26 +97,8 @@ func launched(t *testing.T, dir string, args ...string) *process {
 
 type process struct {
 	*exec.Cmd
-	stdout, stderr output
+	stdout, stderr logtest.Buffer
 	ended          <-chan struct{}
-}
-
-// output collects what somebody writes while others look.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // await waits for the end of the process and returns its exit code, or -1 if a signal ended it.
@@ -162,7 +145,7 @@ func listening(t *testing.T, log interface{ String() string }) server {
 func serving(t *testing.T, args ...string) server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var log output
+	var log logtest.Buffer
 	ended := make(chan int, 1)
 	args = append([]string{"serve", "--log-format", "json"}, args...)
 	go func() { ended <- run(ctx, args, &log, &log) }()

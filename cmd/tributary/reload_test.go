@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/logtest"
 	"tributary/internal/relay"
 )
 
@@ -59,7 +60,7 @@ func TestReload(t *testing.T) {
 	s.awaitReady(t)
 	s.serves(t, "a", "b")
 
-	var events output
+	var events logtest.Buffer
 	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds)
 	eventually(t, func() error { return contains(events.String(), "added    ServiceEntry shop/b\n") })
 

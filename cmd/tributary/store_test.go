@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/logtest"
 	"tributary/sources/consulkv/kvtest"
 )
 
@@ -274,7 +275,7 @@ func TestOfTwoEditsOneWins(t *testing.T) {
 touch `+in+`
 until [ -e `+out+` ]; do sleep 0.01; done
 sed -i s/v1.example/first.example/ "$1"`)
-	var stdout, stderr output
+	var stdout, stderr logtest.Buffer
 	first := make(chan int)
 	go func() {
 		first <- run(t.Context(), []string{"edit", "vs", "reviews", "-n", "shop", "--store", store}, &stdout, &stderr)

@@ -25,6 +25,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/config"
+	"tributary/internal/logtest"
 	"tributary/resource"
 )
 
@@ -53,25 +54,7 @@ type rig struct {
 	*Relay
 	dir  string
 	stop func() // ends it, once
-	log  *logged
-}
-
-// logged collects what is logged.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log  *logtest.Buffer
 }
 
 // configured writes the configuration in dir: sources, each a mapping without braces, on top of what is said of the rest.
@@ -125,7 +108,7 @@ func startAt(t *testing.T, dir, xds string) *rig {
 	}
 	cfg, err := load()
 	require.NoError(t, err)
-	r := &rig{dir: dir, log: new(logged)}
+	r := &rig{dir: dir, log: new(logtest.Buffer)}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	r.Relay, err = Open(t.Context(), cfg, Options{Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log})
 	require.NoError(t, err)

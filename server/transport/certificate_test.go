@@ -18,35 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/certtest"
+	"tributary/internal/logtest"
 )
 
-// logged collects what is logged.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
 // certificates are loaded from a new directory.
-func loaded(t *testing.T, p certtest.Pair, files Files) (c *Certificates, dir string, log *logged) {
+func loaded(t *testing.T, p certtest.Pair, files Files) (c *Certificates, dir string, log *logtest.Buffer) {
 	t.Helper()
-	dir, log = t.TempDir(), &logged{}
+	dir, log = t.TempDir(), &logtest.Buffer{}
 	files.Certificate, files.Key = p.Files(dir)
 	files.MinVersion = tls.VersionTLS12
-	c, err := Load("listen.xdsTLS", files, log.logger())
+	c, err := Load("listen.xdsTLS", files, log.Logger())
 	require.NoError(t, err)
 	return c, dir, log
 }
@@ -157,10 +138,10 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 		"no certificate of CA": {func(t *testing.T, dir string) { certtest.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, log := t.TempDir(), &logged{}
+			dir, log := t.TempDir(), &logtest.Buffer{}
 			files := Files{ClientCAs: certtest.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
 			files.Certificate, files.Key = one.Files(dir)
-			c, err := Load("listen.xdsTLS", files, log.logger())
+			c, err := Load("listen.xdsTLS", files, log.Logger())
 			require.NoError(t, err)
 			bad.spoil(t, dir)
 			for range 3 {
@@ -176,7 +157,7 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 `), "tributary_certificate_trouble"))
 
-			_, err = Load("listen.xdsTLS", files, log.logger())
+			_, err = Load("listen.xdsTLS", files, log.Logger())
 			require.ErrorContains(t, err, "listen.xdsTLS: ")
 			require.ErrorContains(t, err, bad.want)
 
@@ -286,7 +267,7 @@ func TestWhoIsRefusedIsLogged(t *testing.T) {
 		"plaintext": {func(conn net.Conn) { _, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) }, "it does not speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := &logged{}
+			log := &logtest.Buffer{}
 			ours, theirs := net.Pipe()
 			done := make(chan struct{})
 			go func() {
@@ -294,7 +275,7 @@ func TestWhoIsRefusedIsLogged(t *testing.T) {
 				client.act(theirs)
 				_ = theirs.Close()
 			}()
-			_, _, err := Credentials(c, log.logger()).ServerHandshake(secureConn{ours})
+			_, _, err := Credentials(c, log.Logger()).ServerHandshake(secureConn{ours})
 			_ = ours.Close()
 			<-done
 			require.Error(t, err)

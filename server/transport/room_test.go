@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"tributary/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,8 +51,8 @@ func (a *arrived) Close() error { *a.closed++; return nil }
 func (a *arrived) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.host), Port: 1} }
 
 func TestThereIsRoomForSoMany(t *testing.T) {
-	log, closed := &logged{}, 0
-	r := NewRoom(3, 2, log.logger(), prometheus.NewRegistry())
+	log, closed := new(logtest.Buffer), 0
+	r := NewRoom(3, 2, log.Logger(), prometheus.NewRegistry())
 	lis := r.In(&arriving{hosts: []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"}, closed: &closed})
 	var open []net.Conn
 	for range 3 {
@@ -75,8 +77,8 @@ func TestThereIsRoomForSoMany(t *testing.T) {
 }
 
 func TestWhatCannotBeAcceptedIsCounted(t *testing.T) {
-	log, closed := &logged{}, 0
-	r := NewRoom(-1, -1, log.logger(), nil)
+	log, closed := new(logtest.Buffer), 0
+	r := NewRoom(-1, -1, log.Logger(), nil)
 	_, err := r.In(&arriving{hosts: []string{""}, closed: &closed}).Accept()
 	require.ErrorContains(t, err, "too many open files")
 	require.InDelta(t, 1, testutil.ToFloat64(r.errors), 0)

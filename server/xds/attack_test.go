@@ -13,6 +13,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/internal/logtest"
 )
 
 var attack = flag.Bool("attack", false, "measure what clients that mean harm cost an honest one")
@@ -79,7 +81,7 @@ func TestUnderAttack(t *testing.T) {
 		}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			w := newWorld(t, Options{Log: (&logged{}).options().Log})
+			w := newWorld(t, Options{Log: new(logtest.Buffer).Logger()})
 			var c Commit
 			for i := range 1000 {
 				c.Put = append(c.Put, thing(t, fmt.Sprint(i), "1", fmt.Sprintf("%0600d", i)))

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/internal/logtest"
 )
 
 func TestHooks(t *testing.T) {
@@ -72,8 +74,8 @@ func TestATypeCanBeLeftWithoutAnAnswer(t *testing.T) {
 }
 
 func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
-	var log logged
-	w := newWorld(t, log.options())
+	var log logtest.Buffer
+	w := newWorld(t, Options{Log: log.Logger()})
 	w.server.syncPatience = time.Millisecond
 	w.delta(testType).ask(testType)
 	eventually(t, func() bool { return strings.Contains(log.String(), "MarkSynced") })
@@ -81,8 +83,8 @@ func TestAForgottenMarkSyncedIsLogged(t *testing.T) {
 }
 
 func TestForgottenServerOptionsAreSaid(t *testing.T) {
-	var log logged
-	w := newWorld(t, log.options())
+	var log logtest.Buffer
+	w := newWorld(t, Options{Log: log.Logger()})
 	g := grpc.NewServer()
 	w.server.Register(g)
 	addr, stop := serveOn(t, g)
@@ -96,8 +98,8 @@ func TestForgottenServerOptionsAreSaid(t *testing.T) {
 }
 
 func TestCredentialsThatSwitchTheGateOffAreSaid(t *testing.T) {
-	var log logged
-	w := newWorld(t, log.options())
+	var log logtest.Buffer
+	w := newWorld(t, Options{Log: log.Logger()})
 	c := w.sotw(testType)
 	c.ask(testType)
 	eventually(t, func() bool { return w.asking() == 1 })
@@ -143,9 +145,9 @@ func TestAVersionThatIsUsedAgainIsLogged(t *testing.T) {
 		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log logged
+			var log logtest.Buffer
 			group := NewGroup(Debounce{})
-			group.Log = log.options().Log
+			group.Log = log.Logger()
 			coll := group.Collection(TypeOf(testType))
 			coll.Apply(commits[0])
 			coll.Apply(commits[0])
@@ -171,9 +173,9 @@ func TestEntriesOfEnvoy(t *testing.T) {
 }
 
 func TestEntriesThatNoClientCouldTakeAreLeftOut(t *testing.T) {
-	var log logged
+	var log logtest.Buffer
 	group := NewGroup(Debounce{})
-	group.Log = log.options().Log
+	group.Log = log.Logger()
 	coll := group.Collection(TypeOf(testType))
 	good := thing(t, "a", "1", "")
 	coll.Apply(Commit{Put: []*Entry{nil, {Version: "1"}, {Name: "*", Version: "1"}, {Name: "x", Version: "1", Any: []byte("no Any")}, good}})

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +20,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"tributary/internal/logtest"
 )
 
 func TestLimits(t *testing.T) {
@@ -100,29 +100,9 @@ func TestLeavingMakesRoom(t *testing.T) {
 	require.Empty(t, w.server.perPeer)
 }
 
-// logged is a log that a test reads.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logged) options() Options { return Options{Log: slog.New(slog.NewTextHandler(l, nil))} }
-
 func TestRefusalsAreLogged(t *testing.T) {
-	var log logged
-	opts := log.options()
+	var log logtest.Buffer
+	opts := Options{Log: log.Logger()}
 	opts.Limits = Limits{Streams: 1, RefusalDelay: -1}
 	w := newWorld(t, opts)
 	w.sotw(testType)
@@ -132,8 +112,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 }
 
 func TestTheReasonOfARejectionIsCut(t *testing.T) {
-	var log logged
-	w := newWorld(t, log.options())
+	var log logtest.Buffer
+	w := newWorld(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/logtest"
 )
 
 func TestClientsThatComeAndGoAreLogged(t *testing.T) {
-	var log logged
-	w := newWorld(t, log.options())
+	var log logtest.Buffer
+	w := newWorld(t, Options{Log: log.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)

@@ -1,7 +1,6 @@
 package lastgood
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"tributary/internal/logtest"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -308,7 +308,7 @@ func (t *timed) between(i int) time.Duration {
 
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logged
+		var log logtest.Buffer
 		dir := filepath.Join(t.TempDir(), "sources")
 		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory, so that nothing can be made in it
 		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
@@ -343,24 +343,6 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		cancel()
 		<-ended
 	})
-}
-
-// logged is what was logged.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 func TestFullDisk(t *testing.T) {
