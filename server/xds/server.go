@@ -65,6 +65,7 @@ type Server struct {
 	visits    *rate.Limiter
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
+	reviews   atomic.Uint64 // how often streams were to ask the catalog once more
 
 	unsynced     sync.Map // *Collection → true, of which clients wait for the content
 	syncPatience time.Duration
@@ -176,7 +177,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	ctx := ss.Context()
 	st := &stream{
 		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
-		bell: make(bell, 1), drain: make(chan struct{}), limiter: s.opts.Limits.limiter(),
+		bell: make(bell, 1), drain: make(chan struct{}), ended: make(chan error, 1), limiter: s.opts.Limits.limiter(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer, st.host = p.Addr.String(), hostOf(p.Addr)

@@ -39,6 +39,7 @@ type stream struct {
 	connected  time.Time
 	bell       bell
 	drain      chan struct{}
+	ended      chan error // by a review; holds the first reason
 
 	mu     sync.Mutex
 	closed bool
@@ -158,6 +159,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 	sub := s.subscription(typeURL)
 	first := sub == nil
+	turn := s.server.reviews.Load()
 	if first {
 		err := s.checkTypes()
 		if err == nil {
@@ -198,6 +200,9 @@ func (s *stream) take(req *request, now time.Time) error {
 	if nacked && !rejected && s.server.logged.Allow() { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
 			"nonce", req.nonce, "err", req.err.GetMessage())
+	}
+	if first && s.server.reviews.Load() != turn { // which may not have seen it
+		return s.review()
 	}
 	if !idle {
 		s.bell.ring()
@@ -274,7 +279,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 		return nil, err
 	}
 	if coll == nil {
-		return nil, status.Errorf(codes.Internal, "the catalog has neither a collection nor an error for type %q", typeURL)
+		return nil, noCollection(typeURL)
 	}
 	s.server.remind(coll)
 	coll.subscribe(s.bell)
@@ -286,6 +291,11 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 		},
 		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, verdict: verdict{accepted: nothing}, status: TypeStatus{TypeURL: typeURL},
 	}, nil
+}
+
+// noCollection says what a catalog got wrong.
+func noCollection(typeURL string) error {
+	return status.Errorf(codes.Internal, "the catalog has neither a collection nor an error for type %q", typeURL)
 }
 
 func (s *stream) nodeID() string {
@@ -331,6 +341,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			return err
 		case <-s.drain:
 			return errDraining
+		case err := <-s.ended:
+			return err
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
 		default:
@@ -345,6 +357,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			return err
 		case <-s.drain:
 			return errDraining
+		case err := <-s.ended:
+			return err
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
 		case turns <- struct{}{}:

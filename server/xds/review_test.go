@@ -1,0 +1,220 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// worlds has clients see one of several groups of collections.
+type worlds struct {
+	*world
+	groups []map[string]*Collection
+	at     atomic.Int64 // negative for none
+	held   atomic.Int64 // collections that were not given back
+}
+
+func newWorlds(t *testing.T, types ...string) *worlds {
+	ws := &worlds{}
+	ws.world = newWorld(t, Options{})
+	ws.server.catalog = ws
+	for range 2 {
+		g, colls := NewGroup(Debounce{}), make(map[string]*Collection)
+		for _, url := range types {
+			colls[url] = g.Collection(TypeOf(url))
+			colls[url].MarkSynced()
+		}
+		ws.groups = append(ws.groups, colls)
+	}
+	return ws
+}
+
+func (ws *worlds) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
+	at := ws.at.Load()
+	if at < 0 {
+		return nil, nil, grpcstatus.Error(codes.ResourceExhausted, "too many")
+	}
+	ws.held.Add(1)
+	return ws.groups[at][typeURL], sync.OnceFunc(func() { ws.held.Add(-1) }), nil
+}
+
+// put commits things, each as name@version or -name, to a collection of a group.
+func (ws *worlds) put(group int, typeURL string, items ...string) {
+	elsewhere := &world{t: ws.t, colls: ws.groups[group]}
+	elsewhere.set(typeURL, items...)
+}
+
+func (ws *worlds) move(to int64) {
+	ws.at.Store(to)
+	ws.server.Review()
+}
+
+// A client that is to see another collection is sent what differs, and from then on what changes there.
+func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
+	for name, dial := range map[string]func(ws *worlds) (c *client, names []string){
+		"delta, all":  func(ws *worlds) (*client, []string) { return ws.delta(testType), nil },
+		"delta, some": func(ws *worlds) (*client, []string) { return ws.delta(testType), []string{"a", "b", "c", "d"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws := newWorlds(t, testType)
+			ws.put(0, testType, "a", "b", "c") // in as many commits, so that revisions are alike
+			ws.put(1, testType, "a", "b@2", "d")
+			c, names := dial(ws)
+			c.ask(testType, names...)
+			first := []string{"a@1", "b@1", "c@1"}
+			if names != nil {
+				first = append(first, "-d")
+			}
+			c.expectAck(testType, names, first...)
+			ws.move(1)
+			c.expectAck(testType, names, "b@2", "d@1", "-c")
+			ws.put(1, testType, "a@3")
+			c.expectAck(testType, names, "a@3")
+			ws.put(0, testType, "a@4")
+			c.silence()
+			ws.put(1, testType, "a@4", "b", "c", "-d") // as it is where it was
+			c.expectAck(testType, names, "a@4", "b@1", "c@1", "-d")
+			ws.move(0)
+			c.silence()
+			eventually(t, func() bool { return ws.held.Load() == 1 })
+		})
+	}
+	t.Run("SotW", func(t *testing.T) {
+		ws := newWorlds(t, testType)
+		ws.put(0, testType, "a", "b")
+		ws.put(1, testType, "a", "c")
+		c := ws.sotw(testType)
+		c.ask(testType)
+		c.expectAck(testType, nil, "a@1", "b@1")
+		ws.move(1)
+		c.expectAck(testType, nil, "a@1", "c@1")
+		ws.put(1, testType, "b", "-c")
+		c.expectAck(testType, nil, "a@1", "b@1")
+		ws.move(0)
+		c.silence()
+	})
+}
+
+// What it is led to is with a client before what leads there, and what it is led away from goes last, as if all were one commit.
+func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
+	ws := newWorlds(t, ClusterURL, EndpointURL, ListenerURL)
+	for i, name := range []string{"old", "new"} {
+		ws.put(i, ClusterURL, name)
+		ws.put(i, EndpointURL, name)
+		ws.put(i, ListenerURL, fmt.Sprint("l@", i))
+	}
+	c := ws.delta(ClusterURL)
+	c.ask(ClusterURL)
+	c.expectAck(ClusterURL, nil, "old@1")
+	c.ask(EndpointURL, "old")
+	c.expectAck(EndpointURL, nil, "old@1")
+	c.ask(ListenerURL)
+	c.expectAck(ListenerURL, nil, "l@0")
+	ws.move(1)
+	c.expectAck(ClusterURL, nil, "new@1")
+	c.ask(EndpointURL, "new")
+	c.expectAck(EndpointURL, nil, "new@1")
+	c.expectAck(ListenerURL, nil, "l@1")
+	c.expectAck(EndpointURL, nil, "-old")
+	c.expectAck(ClusterURL, nil, "-old")
+	c.silence()
+}
+
+func TestAClientThatIsRefusedWhenItIsReviewedIsTold(t *testing.T) {
+	ws := newWorlds(t, testType)
+	ws.put(0, testType, "a")
+	c := ws.delta(testType)
+	c.ask(testType)
+	c.expectAck(testType, nil, "a@1")
+	ws.move(-1)
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
+	eventually(t, func() bool { return ws.held.Load() == 0 })
+}
+
+// Whatever happens meanwhile, clients end up with what the catalog says last, and nothing is kept that was given back.
+func TestReviewsWhileClientsComeAndAnswer(t *testing.T) {
+	ws := newWorlds(t, testType)
+	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // it is a test
+	names := []string{"a", "b", "c", "d"}
+	change := func() {
+		var items []string
+		for _, n := range names {
+			if r.IntN(3) == 0 {
+				items = append(items, "-"+n)
+			} else {
+				items = append(items, fmt.Sprint(n, "@", r.IntN(9)))
+			}
+		}
+		ws.put(r.IntN(2), testType, items...)
+	}
+	var clients []*follower
+	for i := range 30 {
+		change()
+		ws.at.Store(int64(i % 2))
+		var reviews sync.WaitGroup
+		reviews.Go(ws.server.Review)
+		clients = append(clients, follow(ws.delta(testType), i%3 == 0))
+		change()
+		reviews.Wait()
+	}
+	ws.put(1, testType, "a@10", "b@10", "-c", "d@10")
+	ws.move(1)
+	for _, c := range clients {
+		eventually(t, func() bool { return slices.Equal(c.has(), []string{"a@10", "b@10", "d@10"}) })
+	}
+	require.EqualValues(t, len(clients), ws.held.Load())
+}
+
+// follower is a client that takes all, or rejects some.
+type follower struct {
+	mu  sync.Mutex
+	all map[string]string
+}
+
+func follow(c *client, picky bool) *follower {
+	f := &follower{all: make(map[string]string)}
+	c.ask(testType)
+	go func() {
+		for n := 0; ; n++ {
+			var a answer
+			select {
+			case a = <-c.in:
+			case <-c.t.Context().Done():
+				return
+			}
+			f.mu.Lock()
+			for _, p := range a.puts {
+				f.all[p[:1]] = p
+			}
+			for _, name := range a.removed {
+				delete(f.all, name)
+			}
+			f.mu.Unlock()
+			if picky && n%2 == 0 {
+				c.nack(a, "no")
+			} else {
+				c.ack(a)
+			}
+		}
+	}()
+	return f
+}
+
+func (f *follower) has() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, v := range f.all {
+		all = append(all, v)
+	}
+	slices.Sort(all)
+	return all
+}
