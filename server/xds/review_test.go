@@ -104,6 +104,25 @@ func TestAClientThatIsToSeeAnotherCollectionIsLedThere(t *testing.T) {
 	})
 }
 
+// The commits of one collection are not those of another one, although they are counted alike.
+func TestAClientThatIsLedToAnotherCollectionIsAtNoCommitOfThat(t *testing.T) {
+	ws := newWorlds(t, testType)
+	ws.put(0, testType, "a", "c")
+	ws.put(1, testType, "a", "b")
+	ws.at.Store(1)
+	native := ws.delta(testType)
+	native.ask(testType)
+	native.expectAck(testType, nil, "a@1", "b@1")
+	ws.at.Store(0)
+	c := ws.delta(testType)
+	c.ask(testType)
+	c.expectAck(testType, nil, "a@1", "c@1")
+	ws.put(1, testType, "d")
+	native.expectAck(testType, nil, "d@1")
+	ws.move(1)
+	c.expectAck(testType, nil, "b@1", "d@1", "-c")
+}
+
 // What it is led to is with a client before what leads there, and what it is led away from goes last, as if all were one commit.
 func TestAClientIsLedToOtherCollectionsInOrder(t *testing.T) {
 	ws := newWorlds(t, ClusterURL, EndpointURL, ListenerURL)
