@@ -3,6 +3,7 @@ package envoy
 import (
 	"cmp"
 	"context"
+	"iter"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -61,6 +62,7 @@ type Catalog struct {
 	last       memstore.Snapshot   // of which the mesh is, but for what is in quarantine
 	following  map[*scope]struct{} // the view
 	synced     bool
+	apart      uint64 // up to which lookout clients are told apart
 
 	keeping sync.Mutex // held while the file is written
 
@@ -89,8 +91,29 @@ func (c *Catalog) Run(ctx context.Context) error {
 
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+	come := c.foresee(c.coming(keys, snap, incremental))
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
+	come()
 	c.keep()
+}
+
+// coming yields the objects that come with a change of the view. Before clients are told anything, none does.
+func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental bool) iter.Seq[*resource.Resource] {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	switch {
+	case !c.synced:
+		return func(func(*resource.Resource) bool) {}
+	case !incremental:
+		return snap.All()
+	}
+	return func(yield func(*resource.Resource) bool) {
+		for _, key := range keys {
+			if r := snap.Get(key); r != nil && !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 func (c *Catalog) catchUpAll(scopes []*scope) {
@@ -196,11 +219,19 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if size := p.size(); size > maxProfile {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
 	}
+	c.narrow(&p)
 	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
 	if err != nil {
 		return nil, nil, err
 	}
 	return s.collection(typeURL), release, nil
+}
+
+// narrow leaves of a client what it may be told apart by.
+func (c *Catalog) narrow(p *profile) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	c.mesh.lookouts.narrow(p)
 }
 
 // newScope makes a scope that follows the view.

@@ -106,12 +106,13 @@ func (s *served) quarantined() []string {
 	return names
 }
 
-// critic is a client that takes the routes of port 80, and all clusters, as far as it likes them. As an Envoy does, it goes on with what it had of a response
+// critic is a client that takes the routes of port 80, and all clusters, and all of other types, as far as it likes them. As an Envoy does, it goes on with what it had of a response
 // of which it does not like something.
 type critic struct {
 	mu    sync.Mutex
 	has   map[string][]byte // by type and name
 	nacks int
+	lost  []string // what it had and was told to remove
 	// dislikes says why a resource is rejected, or nothing
 	dislikes func(typeURL, name string, body []byte) string
 }
@@ -126,7 +127,7 @@ func disliking(_, _ string, body []byte) string {
 	return ""
 }
 
-func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body []byte) string) *critic {
+func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body []byte) string, types ...string) *critic {
 	s.Helper()
 	c := &critic{has: make(map[string][]byte), dislikes: dislikes}
 	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -140,6 +141,9 @@ func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body
 	})
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: xds.ClusterURL}))
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNamesSubscribe: []string{"80"}}))
+	for _, url := range types {
+		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: url}))
+	}
 	if wantsOnDemand(n.GetMetadata().GetFields()) {
 		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.VHostURL, ResourceNamesSubscribe: []string{"80/vs0.internal", "80/vs1.internal"}}))
 	}
@@ -174,6 +178,9 @@ func (c *critic) take(r *discoveryv3.DeltaDiscoveryResponse) (why string) {
 		c.has[r.GetTypeUrl()+"/"+res.GetName()] = res.GetResource().GetValue()
 	}
 	for _, name := range r.GetRemovedResources() {
+		if c.has[r.GetTypeUrl()+"/"+name] != nil {
+			c.lost = append(c.lost, r.GetTypeUrl()+"/"+name)
+		}
 		delete(c.has, r.GetTypeUrl()+"/"+name)
 	}
 	return ""

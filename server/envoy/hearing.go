@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -150,12 +151,6 @@ func (h *hearing) uncontradicted() []xds.Resource {
 // accepted says whether another client accepted a resource of one of some collections.
 func (h *hearing) accepted(r xds.Resource, of func(*xds.Collection) bool) bool {
 	return h.witnesses().Accepted(r, func(stream uint64, c *xds.Collection) bool { return stream != h.about.StreamID && of(c) })
-}
-
-func (h *hearing) witnesses() Witnesses {
-	h.judge.mu.Lock()
-	defer h.judge.mu.Unlock()
-	return h.judge.witnesses
 }
 
 func (h *hearing) scopesOfEnvoys() (some []*scope) {
@@ -358,6 +353,8 @@ func (h *hearing) doubt(err error) error {
 
 // redo translates objects anew of which with changes whether they are set aside.
 func (c *Catalog) redo(objects []*trial, with func()) {
+	come := c.foresee(versions(objects))
+	defer come()
 	c.mu.Lock()
 	with()
 	keys := make([]resource.Key, len(objects))
@@ -367,6 +364,19 @@ func (c *Catalog) redo(objects []*trial, with func()) {
 	following := c.set(keys, c.last)
 	c.mu.Unlock()
 	c.catchUpAll(following)
+}
+
+// versions yields all that objects are, and were, as far as they may come again.
+func versions(objects []*trial) iter.Seq[*resource.Resource] {
+	return func(yield func(*resource.Resource) bool) {
+		for _, t := range objects {
+			for _, r := range append(slices.Clone(t.earlier), t.now) {
+				if r != nil && !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (h *hearing) putBack(objects []*trial) {

@@ -36,6 +36,7 @@ import (
 var nodes = []*corev3.Node{
 	node("default", "NONE", ""), node("shop", "NONE", ""), node("shop", "REDIRECT", ""), node("default", "", "gRPC Go"), node("other", "TPROXY", ""),
 	gatewayNode("default"), gatewayNode("shop"),
+	nodeWith(node("default", "NONE", ""), "app", "two", "version", "v1"), nodeWith(node("default", "REDIRECT", ""), "version", "v2"), nodeWith(gatewayNode("default"), "app", "two"),
 }
 
 func gatewayNode(namespace string) *corev3.Node {
@@ -65,10 +66,7 @@ func TestHistory(t *testing.T) {
 		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, h.Table.Snapshot(), false, true)
 		var since memstore.Revision
-		for _, n := range nodes { // which stay
-			_, _, err := c.Collection(t.Context(), n, xds.ClusterURL)
-			require.NoError(t, err)
-		}
+		stay := see(t, c, nodes)
 		for step := range 60 {
 			for range 1 + step%3 { // commits that are seen as one
 				h.Change()
@@ -79,7 +77,7 @@ func TestHistory(t *testing.T) {
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, n := range nodes {
-				got, want := dump(t, c, n), dump(t, fresh, n)
+				got, want := dumpOf(t, stay.all[i]), dump(t, fresh, n)
 				require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)
 				for name := range want {
 					require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name], got[name])
@@ -125,10 +123,22 @@ func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
 // dump returns all that a client would be told, by type and name.
 func dump(t *testing.T, c *Catalog, n *corev3.Node) map[string]proto.Message {
 	t.Helper()
-	all := make(map[string]proto.Message)
-	for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL} {
+	of := make(map[string]*xds.Collection)
+	for _, url := range dumped {
 		coll, done, err := c.Collection(context.Background(), n, url)
 		require.NoError(t, err)
+		defer done()
+		of[url] = coll
+	}
+	return dumpOf(t, of)
+}
+
+var dumped = []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL}
+
+func dumpOf(t *testing.T, of map[string]*xds.Collection) map[string]proto.Message {
+	t.Helper()
+	all := make(map[string]proto.Message)
+	for url, coll := range of {
 		for e := range coll.All() {
 			var body anypb.Any
 			require.NoError(t, proto.Unmarshal(e.Any, &body))
@@ -141,7 +151,6 @@ func dump(t *testing.T, c *Catalog, n *corev3.Node) map[string]proto.Message {
 			}
 			all[url+"/"+e.Name] = m
 		}
-		done()
 	}
 	return all
 }

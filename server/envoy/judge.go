@@ -40,6 +40,7 @@ type Witnesses interface {
 	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
 	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) xds.Opinion
 	Rejected(streamID uint64, c *xds.Collection) []xds.Resource
+	Review()
 }
 
 // complainant is one type on one stream.
@@ -78,11 +79,18 @@ func newJudge(hearing time.Duration) *judge {
 	return j
 }
 
-// HearOf makes w those who are asked whether they accepted what another client rejects.
+// HearOf makes w those who are asked whether they accepted what another client rejects, and who are told when what clients are told is another collection.
 func (c *Catalog) HearOf(w Witnesses) {
 	c.judge.mu.Lock()
 	defer c.judge.mu.Unlock()
 	c.judge.witnesses = w
+}
+
+// witnesses returns those who are asked, or nil.
+func (c *Catalog) witnesses() Witnesses {
+	c.judge.mu.Lock()
+	defer c.judge.mu.Unlock()
+	return c.judge.witnesses
 }
 
 // Answered is to be called with all that clients say, as the hook of an xds.Server. It does not wait.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -112,7 +111,7 @@ func (d *digest) target(host string, t target) {
 // narrow leaves of the view's client what bears on the view: those who differ in something else share what is made of it.
 func (v *view) narrow(p profile) {
 	v.client = profile{role: p.role, captures: p.captures}
-	reads := make(names)
+	reads := make(labels)
 	readsLabels := reads.policy(&v.policy)
 	for _, r := range v.allRules() {
 		v.client.large = p.large
@@ -152,52 +151,4 @@ func (v *view) close(p profile) *view {
 	v.objects = slices.Compact(v.objects)
 	v.narrow(p)
 	return v
-}
-
-// names are those of labels.
-type names map[string]struct{}
-
-func (n names) add(name string) { n[name] = struct{}{} }
-
-// routes adds the labels by which a VirtualService tells clients apart.
-func (n names) routes(spec *networking.VirtualService) {
-	for _, h := range spec.GetHttp() {
-		addSources(n, h.GetMatch())
-	}
-	for _, r := range spec.GetTls() {
-		addSources(n, r.GetMatch())
-	}
-	for _, r := range spec.GetTcp() {
-		addSources(n, r.GetMatch())
-	}
-}
-
-func addSources[M attributes](n names, matches []M) {
-	for _, m := range matches {
-		for name := range m.GetSourceLabels() {
-			n.add(name)
-		}
-	}
-}
-
-// policy adds the labels by which a policy ranks endpoints, and says whether there are some.
-func (n names) policy(p *policy) (some bool) {
-	of := func(lb *networking.LoadBalancerSettings) {
-		for _, label := range lb.GetLocalityLbSetting().GetFailoverPriority() {
-			name, _, _ := strings.Cut(label, "=")
-			n.add(name)
-			some = true
-		}
-	}
-	each := func(t *networking.TrafficPolicy) {
-		of(t.GetLoadBalancer())
-		for _, s := range t.GetPortLevelSettings() {
-			of(s.GetLoadBalancer())
-		}
-	}
-	each(p.traffic)
-	for _, s := range p.subsets {
-		each(s.GetTrafficPolicy())
-	}
-	return some
 }

@@ -28,6 +28,8 @@ type mesh struct {
 	configs  map[resource.Key]*meshConfig
 	policies *rules[*networking.DestinationRule]
 	virtuals *rules[*networking.VirtualService]
+
+	lookouts *lookouts
 }
 
 // space is what a namespace has that selects, and what it has that can be selected.
@@ -57,7 +59,7 @@ func newMesh() *mesh {
 	return &mesh{
 		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry), moved: make(map[string]struct{}),
 		gateways: make(map[resource.Key]*gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*sidecarRule), configs: make(map[resource.Key]*meshConfig),
-		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](),
+		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](), lookouts: newLookouts(),
 	}
 }
 
@@ -75,10 +77,12 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.Gateway:
 		spec, err := specOf[*networking.Gateway](r)
+		m.lookouts.set(key, lookedAt(spec))
 		m.setGateway(key, r, spec, touched)
 		return err
 	case resource.Sidecar:
 		spec, err := specOf[*networking.Sidecar](r)
+		m.lookouts.set(key, lookedAt(spec))
 		m.setSidecar(key, r, spec)
 		return err
 	case resource.MeshConfig:
@@ -87,10 +91,12 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.DestinationRule:
 		spec, err := specOf[*networking.DestinationRule](r)
+		m.lookouts.set(key, lookedAt(spec))
 		m.touch(m.policies.set(key, destinationRule(r, spec)), touched)
 		return err
 	case resource.VirtualService:
 		spec, err := specOf[*networking.VirtualService](r)
+		m.lookouts.set(key, lookedAt(spec))
 		m.touchTargets(key, touched)
 		m.touch(m.virtuals.set(key, virtualService(r, spec)), touched)
 		m.touchTargets(key, touched)

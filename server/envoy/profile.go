@@ -23,8 +23,8 @@ type profile struct {
 	role      role
 	namespace string
 	captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
-	labels    string // of the client's workload, for routes that differ by who asks, and for what selects gateways; see labelMap
-	labelled  bool   // it has some
+	labels    string // of the client's workload, as far as objects look at them; see labelMap
+	labelled  bool   // it has some, and objects look at labels
 
 	place       locality
 	credentials string // the folder that credentials are in
@@ -70,19 +70,6 @@ func (p *profile) labelMap() map[string]string {
 	return labels
 }
 
-// labelsOf returns those of the labels that have some names, as a text.
-func (p *profile) labelsOf(some names) string {
-	if len(some) == 0 {
-		return ""
-	}
-	all := p.labelMap()
-	maps.DeleteFunc(all, func(name, _ string) bool {
-		_, wanted := some[name]
-		return !wanted
-	})
-	return labelText(all)
-}
-
 // The keys of node metadata that Istio's agents send.
 const (
 	metadataGenerator    = "GENERATOR"
@@ -97,7 +84,7 @@ const (
 // defaultNamespace is that of clients that name none.
 const defaultNamespace = "default"
 
-// profileOf reads the node of a client: one that Istio's agent writes, with an id of the form type~address~name.namespace~domain,
+// profileOf reads the node of a client, with all of its labels: one that Istio's agent writes, with an id of the form type~address~name.namespace~domain,
 // or that of a plain bootstrap, which need not say anything.
 func profileOf(node *corev3.Node) profile {
 	fields := node.GetMetadata().GetFields()

@@ -1,0 +1,186 @@
+package envoy
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// Clients tell of labels that say which of many they are, such as the number of a pod. So that those share what they are told who are told the same, of its
+// labels a profile has just what objects look at: what objects do not name does not get as far as translation.
+
+// label is what an object looks at: whether clients have a label with a value, or, if any, which value they have.
+type label struct {
+	name, value string
+	any         bool
+}
+
+// labels are what is looked at.
+type labels map[label]struct{}
+
+func (l labels) add(wanted map[string]string) {
+	for name, value := range wanted {
+		l[label{name: name, value: value}] = struct{}{}
+	}
+}
+
+// selecting are the kinds of objects that look at labels of clients.
+var selecting = []resource.Kind{resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar}
+
+// lookedAt returns what the spec of an object looks at. An object of a kind that is new here, and selects clients by labels, finds none of them unless it is added.
+func lookedAt(spec any) labels {
+	all := make(labels)
+	switch spec := spec.(type) {
+	case *networking.VirtualService:
+		all.routes(spec)
+	case *networking.DestinationRule:
+		all.policy(&policy{traffic: spec.GetTrafficPolicy(), subsets: spec.GetSubsets()})
+	case *networking.Gateway:
+		all.add(spec.GetSelector())
+	case *networking.Sidecar:
+		all.add(spec.GetWorkloadSelector().GetLabels())
+	}
+	return all
+}
+
+// routes adds the labels by which a VirtualService tells clients apart.
+func (l labels) routes(spec *networking.VirtualService) {
+	for _, h := range spec.GetHttp() {
+		addSources(l, h.GetMatch())
+	}
+	for _, r := range spec.GetTls() {
+		addSources(l, r.GetMatch())
+	}
+	for _, r := range spec.GetTcp() {
+		addSources(l, r.GetMatch())
+	}
+}
+
+func addSources[M attributes](l labels, matches []M) {
+	for _, m := range matches {
+		l.add(m.GetSourceLabels())
+	}
+}
+
+// policy adds the labels by which a policy ranks endpoints, and says whether there are some.
+func (l labels) policy(p *policy) (some bool) {
+	of := func(lb *networking.LoadBalancerSettings) {
+		for _, text := range lb.GetLocalityLbSetting().GetFailoverPriority() {
+			name, value, given := strings.Cut(text, "=")
+			l[label{name: name, value: value, any: !given}] = struct{}{}
+			some = true
+		}
+	}
+	each := func(t *networking.TrafficPolicy) {
+		of(t.GetLoadBalancer())
+		for _, s := range t.GetPortLevelSettings() {
+			of(s.GetLoadBalancer())
+		}
+	}
+	each(p.traffic)
+	for _, s := range p.subsets {
+		each(s.GetTrafficPolicy())
+	}
+	return some
+}
+
+// lookouts count the objects that look at each label. It is not safe for concurrent use.
+type lookouts struct {
+	of    map[resource.Key]labels
+	count map[label]int
+	grown uint64 // how often something was looked at that nobody had looked at
+}
+
+func newLookouts() *lookouts {
+	return &lookouts{of: make(map[resource.Key]labels), count: make(map[label]int)}
+}
+
+// set notes what an object looks at.
+func (l *lookouts) set(key resource.Key, now labels) {
+	l.hold(now)
+	l.release(l.of[key])
+	if l.of[key] = now; len(now) == 0 {
+		delete(l.of, key)
+	}
+}
+
+// hold counts labels once more.
+func (l *lookouts) hold(all labels) {
+	for of := range all {
+		if l.count[of]++; l.count[of] == 1 {
+			l.grown++
+		}
+	}
+}
+
+// release counts them once less.
+func (l *lookouts) release(all labels) {
+	for of := range all {
+		if l.count[of]--; l.count[of] == 0 {
+			delete(l.count, of)
+		}
+	}
+}
+
+// narrow leaves of a client's labels those that objects look at.
+func (l *lookouts) narrow(p *profile) {
+	p.labels = p.labelsThat(func(of label) bool { return l.count[of] > 0 })
+	p.labelled = p.labelled && len(l.count) > 0
+}
+
+// labelsOf returns those of the labels that are looked at, as a text.
+func (p *profile) labelsOf(some labels) string {
+	return p.labelsThat(func(of label) bool { _, ok := some[of]; return ok })
+}
+
+func (p *profile) labelsThat(isLookedAt func(label) bool) string {
+	all := p.labelMap()
+	maps.DeleteFunc(all, func(name, value string) bool {
+		return !isLookedAt(label{name: name, any: true}) && !isLookedAt(label{name: name, value: value})
+	})
+	return labelText(all)
+}
+
+// tellApart has clients be told apart by what objects look at now. When it returns, those who were not are in scopes of their own.
+func (c *Catalog) tellApart() {
+	c.mu.Lock()
+	grown := c.mesh.lookouts.grown
+	changed := grown != c.apart
+	c.apart = grown
+	c.mu.Unlock()
+	if w := c.witnesses(); changed && w != nil {
+		w.Review()
+	}
+}
+
+// foresee has clients be told apart by what objects look at that are about to come, before these are told: nobody has to lose what it was told by one label to
+// be told the same by another. What it returns is to be called when they have come.
+func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
+	var all []labels
+	for r := range objects {
+		if !slices.Contains(selecting, r.Key().Kind) {
+			continue
+		}
+		if spec, err := r.Spec(); err == nil { // else it is not told
+			all = append(all, lookedAt(spec))
+		}
+	}
+	each := func(do func(labels)) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, l := range all {
+			do(l)
+		}
+	}
+	each(c.mesh.lookouts.hold)
+	c.tellApart()
+	return func() {
+		each(c.mesh.lookouts.release)
+		c.tellApart()
+	}
+}

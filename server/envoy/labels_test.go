@@ -1,0 +1,159 @@
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// nodeWith returns a node with labels: name, value, and so on.
+func nodeWith(n *corev3.Node, labels ...string) *corev3.Node {
+	n = proto.CloneOf(n)
+	fields := make(map[string]*structpb.Value)
+	for i := 0; i < len(labels); i += 2 {
+		fields[labels[i]] = structpb.NewStringValue(labels[i+1])
+	}
+	n.GetMetadata().GetFields()[metadataLabels] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	return n
+}
+
+const selecting0 = `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: canary, namespace: default}
+spec: {hosts: [one.internal], http: [{match: [{sourceLabels: {pod-index: "0"}}], route: [{destination: {host: two.internal}}]}, {route: [{destination: {host: one.internal}}]}]}
+`
+
+// Clients of which objects cannot tell one from another are of one profile, however many there are, and wherever they are.
+func TestClientsThatNobodyTellsApartShareWhatTheyAreTold(t *testing.T) {
+	for name, of := range map[string]struct {
+		objects  string
+		profiles int
+	}{"no rule reads the label": {shared, 1}, "one reads whether it is a certain one": {shared + "---" + selecting0, 2}} {
+		t.Run(name, func(t *testing.T) {
+			var table memstore.Table
+			table.Apply(decoded(t, of.objects), nil)
+			c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+			c.update(nil, table.Snapshot(), false, true)
+			var before, after runtime.MemStats
+			for i := range 5000 {
+				if i == 2 {
+					runtime.GC()
+					runtime.ReadMemStats(&before)
+				}
+				_, _, err := c.Collection(t.Context(), nodeWith(nodes[0], "app", "one", "pod-index", fmt.Sprint(i)), xds.ClusterURL)
+				require.NoError(t, err, "node %d", i)
+			}
+			require.Len(t, c.following, of.profiles)
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			t.Logf("%d bytes more with 4,998 nodes more", int64(after.HeapAlloc)-int64(before.HeapAlloc)) //nolint:gosec // they are not that many
+		})
+	}
+}
+
+// sight is what clients see that stay, as the streams of an engine do.
+type sight struct {
+	*testing.T
+	catalog *Catalog
+	nodes   []*corev3.Node
+	all     []map[string]*xds.Collection
+	release []func()
+}
+
+func see(t *testing.T, c *Catalog, nodes []*corev3.Node) *sight {
+	s := &sight{T: t, catalog: c, nodes: nodes}
+	c.HearOf(s)
+	s.Review()
+	return s
+}
+
+func (s *sight) Review() {
+	var all []map[string]*xds.Collection
+	var release []func()
+	for i, n := range s.nodes {
+		of := make(map[string]*xds.Collection)
+		for _, url := range dumped {
+			coll, done, err := s.catalog.Collection(context.Background(), n, url)
+			require.NoError(s, err)
+			of[url] = coll
+			release = append(release, done)
+			if s.all != nil {
+				require.Equal(s, versionsIn(s.all[i][url]), versionsIn(coll), "who is told apart is told the same first")
+			}
+		}
+		all = append(all, of)
+	}
+	old := s.release
+	s.all, s.release = all, release
+	for _, done := range old {
+		done()
+	}
+}
+
+func versionsIn(c *xds.Collection) map[string]string {
+	all := make(map[string]string)
+	for e := range c.All() {
+		all[e.Name] = e.Version
+	}
+	return all
+}
+
+func (s *sight) Accepted(xds.Resource, func(uint64, *xds.Collection) bool) bool { return false }
+func (s *sight) Opinion(uint64, *xds.Collection, []xds.Resource) xds.Opinion    { return xds.Gone }
+func (s *sight) Rejected(uint64, *xds.Collection) []xds.Resource                { return nil }
+
+const gatewayFor = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: gateway, namespace: default}
+spec: {selector: {%s}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: routes, namespace: default}
+spec: {hosts: [one.internal], gateways: [gateway], http: [{route: [{destination: {host: one.internal}}]}]}
+`
+
+// A gateway that is selected by one label, and then by another, loses nothing in between: it is told apart by what is looked at before that is looked at.
+func TestLabelsThatAreLookedAtComeAndGo(t *testing.T) {
+	s := serve(t, decoded(t, shared+"---"+fmt.Sprintf(gatewayFor, "app: one"))...)
+	router := nodeWith(gatewayNode("default"), "app", "one", "version", "v1", "pod-index", "7")
+	c := s.critic(router, func(string, string, []byte) string { return "" }, xds.ListenerURL)
+	other := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"), func(string, string, []byte) string { return "" }, xds.ListenerURL)
+	has := func(c *critic) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.has[xds.ListenerURL+"/0.0.0.0_80"]) > 0
+	}
+	s.eventually(func() bool { return has(c) && has(other) }, "both are selected")
+	s.catalog.mu.RLock()
+	require.Len(t, s.catalog.following, 1)
+	s.catalog.mu.RUnlock()
+	for i, selector := range []string{"version: v1", `pod-index: "7"`, "app: one, version: v1", `version: v1`} {
+		s.table.Apply(decoded(t, fmt.Sprintf(gatewayFor, selector)), nil)
+		s.eventually(func() bool { return !has(other) }, selector)
+		name := fmt.Sprintf("mark%d", i)
+		s.table.Apply([]*resource.Resource{serviceEntry(t, name)}, nil)
+		s.eventually(func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.has[xds.ClusterURL+"/outbound|80||"+name+".internal"] != nil
+		}, "it follows")
+	}
+	require.True(t, has(c))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Empty(t, c.lost)
+}
