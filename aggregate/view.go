@@ -36,6 +36,7 @@ type Source struct {
 type View struct {
 	wanted       atomic.Pointer[configuration] // what SetSources said last
 	reconfigured chan struct{}                 // wakes the loop for wanted; holds one
+	beats        memstore.Beat                 // answered by the loop
 
 	// Written by the loop, read by all.
 	table     memstore.Table // what is merged
@@ -74,7 +75,7 @@ var _ memstore.Reader = (*View)(nil)
 
 // New returns a view of sources, empty until Run.
 func New(sources ...Source) *View {
-	v := &View{reconfigured: make(chan struct{}, 1), spoke: make(map[string]bool)}
+	v := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), spoke: make(map[string]bool)}
 	v.published.Store(new(state))
 	v.SetSources(sources...)
 	return v
@@ -118,13 +119,19 @@ func (v *View) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Alive returns when it is known that Run goes on, or with the error of ctx.
+func (v *View) Alive(ctx context.Context) error { return v.beats.Await(ctx) }
+
 // await returns when ctx ends, the set of sources changes, or one of the channels of news is closed.
 func (v *View) await(ctx context.Context, news []<-chan struct{}) {
-	cases := []reflect.SelectCase{receive(ctx.Done()), receive(v.reconfigured)}
+	cases := []reflect.SelectCase{receive(v.beats), receive(ctx.Done()), receive(v.reconfigured)}
 	for _, ch := range news {
 		cases = append(cases, receive(ch))
 	}
-	reflect.Select(cases)
+	const beat = 0
+	for chosen := beat; chosen == beat; {
+		chosen, _, _ = reflect.Select(cases)
+	}
 }
 
 func receive(ch <-chan struct{}) reflect.SelectCase {

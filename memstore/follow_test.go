@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
@@ -23,7 +24,7 @@ func TestFollow(t *testing.T) {
 	put()
 	ctx, stop := context.WithCancel(t.Context())
 	calls := 0
-	err := memstore.Follow(ctx, &table, func(keys []resource.Key, now memstore.Snapshot, incremental, synced bool) {
+	err := memstore.Follow(ctx, &table, nil, func(keys []resource.Key, now memstore.Snapshot, incremental, synced bool) {
 		calls++
 		switch calls {
 		case 1:
@@ -46,4 +47,22 @@ func TestFollow(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 3, calls)
+}
+
+// A loop that has nothing to do answers, and one that is busy does not.
+func TestBeat(t *testing.T) {
+	var table memstore.Table
+	ctx, stop := context.WithCancel(t.Context())
+	beats, busy, done := make(memstore.Beat), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- memstore.Follow(ctx, &table, beats, func(_ []resource.Key, _ memstore.Snapshot, _, _ bool) { <-busy })
+	}()
+	hurry, late := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer late()
+	require.ErrorIs(t, beats.Await(hurry), context.DeadlineExceeded)
+	close(busy)
+	require.NoError(t, beats.Await(t.Context()))
+	require.NoError(t, beats.Await(t.Context()), "each time that it is asked")
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
 }

@@ -74,10 +74,17 @@ func program(t *testing.T, dir string, args ...string) *process {
 // launched is program by way of another command.
 func launched(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return prepared(t, dir, func(*exec.Cmd) {}, args...)
+}
+
+// prepared is launched with something done before the start.
+func prepared(t *testing.T, dir string, prepare func(*exec.Cmd), args ...string) *process {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{Cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	p.Dir, p.Env = dir, append(os.Environ(), asProgram+"=1")
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	prepare(p.Cmd)
 	require.NoError(t, p.Start())
 	ended := make(chan struct{})
 	p.ended = ended

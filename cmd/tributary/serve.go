@@ -12,6 +12,7 @@ import (
 
 	"tributary/config"
 	"tributary/internal/relay"
+	"tributary/internal/systemd"
 )
 
 // serveFlags are what `serve` is told on the command line.
@@ -49,8 +50,13 @@ says why.`,
 			defer stop()
 			log := flags.log.logger(cmd.ErrOrStderr())
 			limitMemory(log)
+			sockets, err := systemd.Sockets()
+			if err != nil {
+				return err
+			}
 			r, err := relay.Open(ctx, cfg, relay.Options{
 				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log,
+				Manager: systemd.FromEnvironment(log), Sockets: sockets,
 			})
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
 				return &failure{exitConfig, err}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -96,8 +98,10 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 	return l.Connections
 }
 
-// open opens all ports, before anything runs: one that is taken is known at once.
-func (d *doors) open(ctx context.Context, cfg *config.Config) (err error) {
+// open opens all ports, before anything runs: one that is taken is known at once. Those among sockets, by the names that log lines
+// have for them, are open already.
+func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
+	opener := opener{cfg, sockets}
 	defer func() {
 		if err == nil {
 			return
@@ -109,17 +113,24 @@ func (d *doors) open(ctx context.Context, cfg *config.Config) (err error) {
 		}
 	}()
 	if cfg.Listen.XDS != config.ListenOff {
-		if d.xds, err = listenOn(ctx, cfg, "listen.xds", cfg.Listen.XDS); err != nil {
+		if d.xds, err = opener.open(ctx, "xds", "listen.xds", cfg.Listen.XDS); err != nil {
 			return err
 		}
 	}
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsOver, err = listenOn(ctx, cfg, "listen.xdsTLS.address", l.Address); err != nil {
+		if d.xdsOver, err = opener.open(ctx, "xdsTLS", "listen.xdsTLS.address", l.Address); err != nil {
 			return err
 		}
 	}
-	if d.admin, err = listenOn(ctx, cfg, "listen.admin", cfg.Listen.Admin); err != nil {
+	if d.admin, err = opener.open(ctx, "admin", "listen.admin", cfg.Listen.Admin); err != nil {
 		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(sockets)) {
+		if lis := sockets[name]; lis != d.xds && lis != d.xdsOver && lis != d.admin {
+			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the configuration has that listener",
+				"name", name, "address", lis.Addr())
+			err = errors.Join(err, lis.Close())
+		}
 	}
 	d.admin = transport.NewRoom(adminConnections, -1, d.log, nil).In(d.admin)
 	if d.adminTLS != nil {
@@ -128,8 +139,17 @@ func (d *doors) open(ctx context.Context, cfg *config.Config) (err error) {
 	return nil
 }
 
-func listenOn(ctx context.Context, cfg *config.Config, key, address string) (net.Listener, error) {
-	if place, ok := cfg.Places[key]; ok {
+// opener opens ports that nobody has opened for us.
+type opener struct {
+	cfg     *config.Config
+	sockets map[string]net.Listener
+}
+
+func (o opener) open(ctx context.Context, name, key, address string) (net.Listener, error) {
+	if lis := o.sockets[name]; lis != nil {
+		return lis, nil
+	}
+	if place, ok := o.cfg.Places[key]; ok {
 		key = place + ": " + key
 	}
 	lis, err := listen.On(ctx, address)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,6 +48,7 @@ type Relay struct {
 	admin      *admin.Server
 	vips       vips
 	started    func() // ends the start
+	manager    Manager
 
 	doors doors
 }
@@ -56,6 +58,19 @@ type Options struct {
 	Version string // of the program, as clients and metrics are told it
 	Origin  Origin
 	Log     *slog.Logger
+	// Manager is told how the relay is. Nil stands for none.
+	Manager Manager
+	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
+	Sockets map[string]net.Listener
+}
+
+// Manager is who manages the service.
+type Manager interface {
+	Ready()     // it does its work, or does it again after Reloading
+	Reloading() // the configuration is being read
+	Stopping()
+	// Run says in words how the relay is, and has it looked after by whether all of alive return in time.
+	Run(ctx context.Context, status func() string, alive map[string]func(context.Context) error) error
 }
 
 // ConfigError is a configuration that cannot be put in force.
@@ -77,7 +92,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 	r, err := assemble(cfg, state, opts)
 	if err == nil {
 		r.started = started
-		err = r.doors.open(ctx, cfg)
+		err = r.doors.open(ctx, cfg, opts.Sockets)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
@@ -95,7 +110,7 @@ func (r *Relay) Reload(ctx context.Context) (string, error) { return r.reloader.
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{log: opts.Log, state: state, health: health.NewServer()}
+	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager()}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry})
 	r.view = aggregate.New()
@@ -111,7 +126,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 		return nil, &ConfigError{err}
 	}
 	warn(cfg, opts.Log)
-	r.reloader = newReloader(cfg, opts.Origin, r.feeds, opts.Log, registry)
+	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, opts.Log, registry)
 	r.catalogs = catalogs{
 		mcp:   mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
 		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
@@ -155,6 +170,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"reload":  r.reloader.run,
 		"sweep":   r.feeds.sweep,
 		"vips":    r.vips.run,
+		"manager": r.managed,
 	} {
 		parts.Go(func() error {
 			if err := part(failed); err != nil && failed.Err() == nil {
@@ -164,12 +180,14 @@ func (r *Relay) Run(ctx context.Context) error {
 		})
 	}
 	r.log.Info("listening", r.doors.addresses()...)
+	r.manager.Ready()
 
 	select {
 	case <-ctx.Done():
 		r.log.Info("shutting down")
 	case <-failed.Done():
 	}
+	r.manager.Stopping()
 	r.drain()
 	stop()
 	err := parts.Wait()

@@ -24,10 +24,11 @@ import (
 type reloader struct {
 	// read-only
 	Origin
-	feeds *feeds
-	log   *slog.Logger
-	asked chan chan<- outcome
-	good  prometheus.Gauge
+	manager Manager
+	feeds   *feeds
+	log     *slog.Logger
+	asked   chan chan<- outcome
+	good    prometheus.Gauge
 
 	inForce *config.Config // owned by run
 	status  atomic.Pointer[admin.ConfigStatus]
@@ -51,9 +52,9 @@ type outcome struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, feeds *feeds, log *slog.Logger, metrics prometheus.Registerer) *reloader {
+func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, log *slog.Logger, metrics prometheus.Registerer) *reloader {
 	r := &reloader{
-		Origin: from, feeds: feeds, log: log, asked: make(chan chan<- outcome), inForce: cfg,
+		Origin: from, manager: manager, feeds: feeds, log: log, asked: make(chan chan<- outcome), inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -106,6 +107,8 @@ func (r *reloader) reload() outcome {
 	if r.Load == nil {
 		return outcome{err: ErrNoFile}
 	}
+	r.manager.Reloading()
+	defer r.manager.Ready()
 	next, err := r.Load()
 	var done changes
 	if err == nil {

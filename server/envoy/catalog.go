@@ -51,6 +51,7 @@ type Catalog struct {
 	view    memstore.Reader
 	opts    Options
 	log     *slog.Logger
+	beats   memstore.Beat
 	scopes  *families.Set[profile, *scope]
 	judge   *judge
 	metrics metrics
@@ -72,7 +73,7 @@ type Catalog struct {
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
 	c.metrics, c.logged = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20)
 	c.restore()
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{Max: maxScopes, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*scope).cost, c.drop)
@@ -86,8 +87,11 @@ func (c *Catalog) Run(ctx context.Context) error {
 	hearing.Go(func() { c.hear(ctx) })
 	defer hearing.Wait()
 	defer stop()
-	return memstore.Follow(ctx, c.view, c.update)
+	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
+
+// Alive returns when it is known that Run goes on, or with the error of ctx.
+func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {

@@ -39,6 +39,7 @@ type Catalog struct {
 	all  *family         // without a filter; it is the source of the others
 	none *xds.Collection // for types that nobody knows: empty
 
+	beats    memstore.Beat
 	families *families.Set[string, *family] // but the one of all, by the filter's key
 
 	mu        sync.Mutex
@@ -49,7 +50,7 @@ type Catalog struct {
 
 // New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), following: make(map[*family]struct{})}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), following: make(map[*family]struct{})}
 	c.families = families.New[string]("filters", families.Limits{Max: maxFamilies, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*family).cost, c.drop)
 	c.all = c.newFamily(filter{})
 	c.following[c.all] = struct{}{}
@@ -59,7 +60,12 @@ func New(view memstore.Reader, opts Options) *Catalog {
 }
 
 // Run follows the view until ctx ends.
-func (c *Catalog) Run(ctx context.Context) error { return memstore.Follow(ctx, c.view, c.update) }
+func (c *Catalog) Run(ctx context.Context) error {
+	return memstore.Follow(ctx, c.view, c.beats, c.update)
+}
+
+// Alive returns when it is known that Run goes on, or with the error of ctx.
+func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all collections to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {

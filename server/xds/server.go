@@ -231,6 +231,13 @@ type TypeStatus struct {
 	Responses, Nacks         uint64
 }
 
+// Streams returns how many streams there are.
+func (s *Server) Streams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
 // Clients returns the status of every stream, in order of arrival.
 func (s *Server) Clients() []ClientStatus {
 	s.mu.Lock()

@@ -1,0 +1,150 @@
+// Package systemd speaks with the manager of the service, where there is one: when it is ready, how it is, and that it lives.
+// See sd_notify(3) and systemd.service(5).
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// every is how often the manager is told how the service is, if that changed.
+const every = 2 * time.Second
+
+// Manager is the service manager that started this process. Without one its methods do nothing. They are safe for concurrent
+// use.
+type Manager struct {
+	log      *slog.Logger
+	there    bool
+	watchdog time.Duration // within which it wants to hear of us; 0 if it does not
+}
+
+// FromEnvironment returns the manager that $NOTIFY_SOCKET names.
+func FromEnvironment(log *slog.Logger) *Manager {
+	m := &Manager{log: log, there: os.Getenv("NOTIFY_SOCKET") != ""}
+	var err error
+	if m.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
+		log.Warn("the watchdog of the service manager is not fed", "err", err)
+	}
+	return m
+}
+
+// Ready says that the service does its work, or does it again after Reloading.
+func (m *Manager) Ready() { m.tell(daemon.SdNotifyReady) }
+
+// Reloading says that the configuration is being read again, until Ready.
+func (m *Manager) Reloading() {
+	m.tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
+}
+
+// Stopping says that the service ends.
+func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
+
+func (m *Manager) tell(state string) {
+	if !m.there {
+		return
+	}
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		m.log.Warn("the service manager cannot be told of the state", "err", err)
+	}
+}
+
+// Run says in words how the service is, whenever that changes, and feeds the watchdog for as long as every one of alive returns in
+// time, until ctx ends. What hangs is named in the log.
+func (m *Manager) Run(ctx context.Context, status func() string, alive map[string]func(context.Context) error) error {
+	if !m.there {
+		return nil
+	}
+	var both sync.WaitGroup
+	both.Go(func() { m.describe(ctx, status) })
+	if m.watchdog > 0 {
+		both.Go(func() { m.feed(ctx, alive) })
+	}
+	both.Wait()
+	return nil
+}
+
+func (m *Manager) describe(ctx context.Context, status func() string) {
+	for said := ""; ; {
+		if now := oneLine(status()); now != said {
+			said = now
+			m.tell("STATUS=" + now)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+	}
+}
+
+// feed feeds the watchdog in time, which is twice as often as it wants.
+func (m *Manager) feed(ctx context.Context, alive map[string]func(context.Context) error) {
+	for ctx.Err() == nil {
+		next := time.After(m.watchdog / 2)
+		if hanging := ask(ctx, m.watchdog/2, alive); len(hanging) == 0 {
+			m.tell(daemon.SdNotifyWatchdog)
+		} else if ctx.Err() == nil {
+			m.log.Error("the watchdog is not fed, since parts of the program hang", "parts", hanging, "within", m.watchdog/2)
+		}
+		select {
+		case <-ctx.Done():
+		case <-next:
+		}
+	}
+}
+
+// ask returns which of alive did not return in time.
+func ask(ctx context.Context, within time.Duration, alive map[string]func(context.Context) error) (hanging []string) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	type answer struct {
+		part string
+		err  error
+	}
+	answers := make(chan answer, len(alive))
+	for part, is := range alive {
+		go func() { answers <- answer{part, is(ctx)} }() // what hangs without looking at ctx is left behind
+	}
+	owed := maps.Clone(alive)
+	for len(owed) > 0 {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				return slices.Sorted(maps.Keys(owed))
+			}
+			delete(owed, a.part)
+		case <-ctx.Done():
+			return slices.Sorted(maps.Keys(owed))
+		}
+	}
+	return nil
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// Sockets are those that the manager holds for us, by what its socket units call them (FileDescriptorName=).
+func Sockets() (map[string]net.Listener, error) {
+	named, err := activation.ListenersWithNames()
+	if err != nil {
+		return nil, fmt.Errorf("sockets of the service manager: %w", err)
+	}
+	sockets := make(map[string]net.Listener, len(named))
+	for name, all := range named {
+		if len(all) != 1 {
+			return nil, fmt.Errorf("sockets of the service manager: %d are called %q", len(all), name)
+		}
+		sockets[name] = all[0]
+	}
+	return sockets, nil
+}
