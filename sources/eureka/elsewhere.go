@@ -91,6 +91,7 @@ type hearsay struct {
 	alive   map[string]bool            // that said anything
 	found   map[wire.Key]wire.Instance // whose lease is renewed
 	noes    map[wire.Key]int           // how many servers said that there is none
+	refused bool                       // one failed, and not for want of time
 }
 
 // judge reports whether an instance counts that the server which is followed has lost, and how it is known then.
@@ -113,7 +114,7 @@ const askers = 4
 
 // hear asks servers for instances, for as long as our patience lasts. One that fails is not asked for more.
 func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) (hearsay, error) {
-	said := hearsay{len(servers), map[string]bool{}, map[wire.Key]wire.Instance{}, map[wire.Key]int{}}
+	said := hearsay{servers: len(servers), alive: map[string]bool{}, found: map[wire.Key]wire.Instance{}, noes: map[wire.Key]int{}}
 	var mu sync.Mutex // guards said
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
@@ -132,6 +133,9 @@ func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) 
 				for key := range rest {
 					reply, err := f.One(asking, server, key)
 					if err != nil {
+						mu.Lock()
+						said.refused = said.refused || asking.Err() == nil
+						mu.Unlock()
 						enough()
 						return
 					}

@@ -3,7 +3,8 @@
 // The group of what it publishes is that of a host: see mapping.ID. See README.md for what it does in which situation.
 //
 // Package wire reads answers, view follows what a server lists and decides what that proves, mapping makes ServiceEntries; they are pure. Package client
-// asks servers. Here, follow.go follows one of several servers, elsewhere.go asks the others for what that one lost, state.go decides what of it counts, and run.go does the one after the other.
+// asks servers. Here, follow.go follows one of several servers, elsewhere.go asks the others for what that one lost, verify.go asks it for what is
+// to go, state.go decides what of it counts, and run.go does the one after the other.
 package eureka
 
 import (

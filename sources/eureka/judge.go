@@ -15,6 +15,7 @@ import (
 // entry is an endpoint, and what is known of it when its instance is not listed.
 type entry struct {
 	mapping.Endpoint
+	key     wire.Key      // of its instance; none if that is not known
 	earlier bool          // an earlier run published it, and it was not listed since
 	beside  map[port]bool // what was listed at its place, itself too, when it was; nil if that was nothing else
 	memory  int           // that listed it last

@@ -5,7 +5,7 @@ import "tributary/internal/counters"
 // counts count what the source does. They go on from one run to the next.
 type counts struct {
 	*counters.Set
-	full, changes, mismatches, memories, servers counters.Counter
+	full, changes, mismatches, memories, servers, singles counters.Counter
 }
 
 func newCounts() *counts {
@@ -15,7 +15,8 @@ func newCounts() *counts {
 		mismatches: counters.Counter{Name: "mismatches_total", Help: "Times that the hash code of changes showed that some were missed."},
 		memories:   counters.Counter{Name: "memories_total", Help: "Times that a server was found to be another one, or started anew, so that what it does not list need not have gone."},
 		servers:    counters.Counter{Name: "servers_total", Help: "Times that another server was followed."},
+		singles:    counters.Counter{Name: "singles_total", Help: "Times that the server was asked for single instances, as its listing can be old."},
 	}
-	c.Set = counters.New("tributary_eureka_", &c.full, &c.changes, &c.mismatches, &c.memories, &c.servers)
+	c.Set = counters.New("tributary_eureka_", &c.full, &c.changes, &c.mismatches, &c.memories, &c.servers, &c.singles)
 	return c
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources/absence"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
@@ -20,7 +21,7 @@ import (
 )
 
 // The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed and come back
-// empty, cannot be reached by us or (one of two that knows no more than the other) by instances, answer from caches, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
+// empty, cannot be reached by us or (one of two that knows no more than the other) by instances, answer from caches, which may be stuck, or tell no changes; instances come, deregister, are killed, and are set out of service; tributary starts anew. Whoever
 // lives and was believed is believed at each moment, and after a rest what is believed is who lives.
 
 const (
@@ -28,6 +29,7 @@ const (
 	modelLease = 9  // after which it is over
 	modelCache = 4  // for which servers answer the same
 	modelHold  = 12 // longer than that, and what it takes to register anew
+	modelStuck = 16 // for which they do if somebody registered while they made it; changes are told for longer
 )
 
 // modelServer is one server.
@@ -44,12 +46,13 @@ type modelServer struct {
 	version int64
 	answers [2]*client.Reply // cached: all, changes
 	asked   [2]int           // when they were made
+	stuck   int              // until when they stay, as those do that were made while somebody registered
 }
 
 func (s *modelServer) start(now int) {
 	s.up, s.heard, s.version = true, now, 0
 	s.has, s.renewed, s.changes = map[string]wire.Instance{}, map[string]int{}, map[string]wire.Instance{}
-	s.answers = [2]*client.Reply{}
+	s.answers, s.stuck = [2]*client.Reply{}, 0
 }
 
 // model is the world. It is the asker.
@@ -174,7 +177,7 @@ func (m *model) ask(name string, what int) (*client.Reply, error) {
 		return nil, errModel
 	case what == 1 && s.silent:
 		return nil, client.ErrNoChanges
-	case s.answers[what] != nil && m.now-s.asked[what] < modelCache:
+	case s.answers[what] != nil && (m.now-s.asked[what] < modelCache || m.now < s.stuck && m.now-s.asked[what] < modelStuck):
 		return s.answers[what], nil
 	}
 	a, from, counts := &wire.Answer{Version: 1}, s.has, map[string]int{}
@@ -199,13 +202,14 @@ func (m *model) begin() {
 	marks, doubts := view.Marks{}, map[string]time.Time{}
 	var held []mapping.Service
 	var elsewhere []wire.Key
+	var keys map[mapping.Instance]wire.Key
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(m.t, err)
 	if m.state != nil {
 		if marks = m.follower.marks; m.follower.view.Len() > 0 { // something was read
 			marks = m.follower.signs()
 		}
-		doubts, elsewhere = m.state.doubts(), m.follower.keys()
+		doubts, elsewhere, keys = m.state.doubts(), m.follower.keys(), m.state.doubtful()
 		if of := m.state.services[orders]; of != nil {
 			one := mapping.Service{ID: orders.ID, Apps: of.apps, Port: of.port}
 			for _, k := range of.endpoints {
@@ -218,6 +222,7 @@ func (m *model) begin() {
 	m.follower.now, m.follower.hold = m.at, m.settings.Hold
 	m.follower.recall(elsewhere)
 	m.state = newState(mapper, m.settings)
+	m.state.keys = keys
 	if held != nil {
 		m.state.restore(orders.ID, held, doubts)
 	}
@@ -226,13 +231,10 @@ func (m *model) begin() {
 // read is one turn of tributary, and what must be true after it.
 func (m *model) read(all bool) {
 	r, err := m.follower.next(m.t.Context(), all)
-	switch {
-	case err != nil:
+	if err != nil {
 		require.ErrorIs(m.t, err, errUnreachable)
-	case r.unchanged:
-		m.state.confirm(m.at())
-	default:
-		m.state.take(r, m.at())
+	} else {
+		require.NoError(m.t, advance(m.t.Context(), m.follower, m.state, r, m.at()))
 	}
 	believed := map[string]bool{}
 	if of := m.state.services[orders]; of != nil {
@@ -249,7 +251,7 @@ func (m *model) read(all bool) {
 		}
 	}
 	for ip := range believed {
-		if m.living[ip] && m.now-m.born[ip] > modelCache { // else an older answer need not have it
+		if m.living[ip] && m.now-m.born[ip] > modelStuck { // else an older answer need not have it, or has what it was before
 			m.known[ip] = true
 		}
 	}
@@ -273,30 +275,49 @@ func (m *model) change() {
 	case n == 5 && lives:
 		delete(m.living, ip)
 		m.note("%s is killed", ip)
-	case n == 6 && lives && !s.parted && !other.parted:
+	case n == 6 && lives && !s.parted && !other.parted && m.now >= max(s.stuck, other.stuck):
 		m.living[ip] = !m.living[ip]
 		m.note("%s is in service: %t", ip, m.living[ip])
 		m.each(func(s *modelServer) { m.register(s, ip) })
-	case n == 7 && s.up && !other.parted:
+	case n == 7 && s.up && !other.parted && m.now-other.heard > modelBeat: // else who that one did not hear of expires there only now
 		s.up = false
 		m.note("%s is killed", s.name)
 	case n == 8 && !s.up:
 		s.start(m.now)
 		s.silent = m.r.IntN(4) == 0
 		m.note("%s starts, and tells changes: %t", s.name, !s.silent)
-	case n == 9 && !other.parted:
+	case n == 9 && !other.parted && m.now-other.heard > modelBeat:
 		s.cut = !s.cut
 		m.note("%s is cut off: %t", s.name, s.cut)
 	case n == 10 && s.parted:
 		s.parted, s.heard = false, m.now
 		m.note("%s hears of instances", s.name)
-	case n == 10 && other.up && !other.cut && !other.parted && m.now-other.heard > modelBeat+modelCache:
+	case n == 10 && other.up && !other.cut && !other.parted && m.now >= max(s.stuck, other.stuck) && m.now-other.heard > modelBeat+modelCache:
 		s.parted = true
 		m.note("%s hears of no instance", s.name)
+	case n == 12 && s.up && !s.parted && !other.parted && m.named():
+		s.stuck = m.now + modelStuck
+		for what := range s.answers {
+			if m.now-s.asked[what] >= modelCache {
+				s.answers[what] = nil // and it makes another one now
+			}
+			_, _ = m.ask(s.name, what)
+		}
+		m.note("the cache of %s is stuck", s.name)
 	case n == 11:
 		m.note("tributary starts")
 		m.begin()
+		for _, s := range m.servers {
+			s.stuck = 0
+		}
 	}
+}
+
+// named reports whether the names of all who are believed are known. A run that was just started does not know those that were not in doubt, so that
+// it cannot ask for them before they were listed once more.
+func (m *model) named() bool {
+	of := m.state.services[orders]
+	return of == nil || !slices.ContainsFunc(of.endpoints, func(k absence.Known[entry]) bool { return k.Of.key == wire.Key{} })
 }
 
 func TestModel(t *testing.T) {
@@ -317,7 +338,7 @@ func TestModel(t *testing.T) {
 			m.read(m.r.IntN(20) == 0)
 		}
 		for _, s := range m.servers { // a rest
-			if s.cut, s.parted = false, false; !s.up {
+			if s.cut, s.parted, s.stuck = false, false, 0; !s.up {
 				s.start(m.now)
 			}
 		}

@@ -46,6 +46,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r.follower = newFollower(s.client, s.counts, s.settings.Interval, known.Marks)
 	r.follower.hold = s.settings.Hold
 	r.follower.recall(known.Elsewhere)
+	r.state.keys = known.Keys
 	recaller, _ := sink.(sources.Recaller)
 	for _, name := range sink.Groups() {
 		var held []mapping.Service
@@ -77,6 +78,9 @@ func (r *run) turn(ctx context.Context) time.Duration {
 	all := !now.Before(r.resync)
 	reading, err := r.follower.next(ctx, all)
 	now = time.Now()
+	if err == nil {
+		err = advance(ctx, r.follower, r.state, reading, now)
+	}
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -89,11 +93,6 @@ func (r *run) turn(ctx context.Context) time.Duration {
 	r.failures = 0
 	if all {
 		r.resync = now.Add(r.settings.Resync)
-	}
-	if reading.unchanged {
-		r.state.confirm(now)
-	} else {
-		r.state.take(reading, now)
 	}
 	if contents := r.contents(); len(contents) > 0 {
 		_ = r.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
@@ -222,6 +221,9 @@ func (r *run) health() sources.Health {
 		}
 		return sources.Health{State: sources.Healthy, Message: message}
 	}
+	if n := len(r.state.vouched); n > 0 {
+		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("%d instances are there, and not in the listing that %s has in its cache", n, r.follower.server)}
+	}
 	return sources.Health{State: sources.Healthy}
 }
 
@@ -229,6 +231,8 @@ func (r *run) health() sources.Health {
 type note struct {
 	Marks  view.Marks           `json:"marks"`
 	Doubts map[string]time.Time `json:"doubts,omitempty"`
+	// Keys are those of the instances in doubt.
+	Keys map[mapping.Instance]wire.Key `json:"keys,omitempty"`
 	// Elsewhere is what another server lists than the one that is followed.
 	Elsewhere []wire.Key `json:"elsewhere,omitempty"`
 }
@@ -251,7 +255,7 @@ func (r *run) keep() {
 		return
 	}
 	r.settled = r.state.settled
-	text, err := json.Marshal(note{Marks: r.follower.signs(), Doubts: r.state.doubts(), Elsewhere: r.follower.keys()})
+	text, err := json.Marshal(note{Marks: r.follower.signs(), Doubts: r.state.doubts(), Keys: r.state.doubtful(), Elsewhere: r.follower.keys()})
 	if err == nil && !bytes.Equal(text, r.kept) { // texts, numbers and times can be encoded
 		r.kept = text
 		keeper.Keep(text)

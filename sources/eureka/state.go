@@ -33,7 +33,15 @@ type state struct {
 	next    time.Time // when it has to be decided again
 	left    int       // applications that are listed and left out, as the settings say
 	others  int       // instances that only another server lists than the one that is followed
+	lacking bool      // something is believed that is not listed
 	out     []string  // instances that are left out, and why
+
+	reading reading                       // the last one that said anything new
+	vouched map[wire.Key]vouched          // who is not listed, and is there all the same
+	unheard map[mapping.Instance]bool     // of whom the server was asked, and has not said anything yet
+	asked   time.Time                     // when it was asked last for what need not be decided
+	turn    wire.Key                      // who is asked for next
+	keys    map[mapping.Instance]wire.Key // of what was in doubt in an earlier run
 
 	restored places // what an earlier run published at each place
 }
@@ -76,7 +84,7 @@ type service struct {
 func newState(m *mapping.Mapper, s Settings) *state {
 	return &state{
 		mapper: m, selects: s.selects, hold: s.Hold, keep: s.KeepEmpty, services: map[port]*service{}, names: map[mapping.ID]mapping.Name{},
-		dirty: map[mapping.ID]bool{}, memory: 1, restored: places{},
+		dirty: map[mapping.ID]bool{}, memory: 1, restored: places{}, vouched: map[wire.Key]vouched{},
 	}
 }
 
@@ -95,7 +103,7 @@ func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]
 		}
 		of := &service{port: one.Port, apps: one.Apps}
 		for _, e := range one.Endpoints {
-			known := entry{Endpoint: e, earlier: true, memory: s.memory}
+			known := entry{Endpoint: e, key: s.keys[e.Instance], earlier: true, memory: s.memory}
 			s.restored.add(spotOf(e), p)
 			if since, there := doubts[doubtKey(p, spotOf(e))]; there {
 				known.memory, known.seen, known.since = 0, since, since
@@ -106,8 +114,9 @@ func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]
 	}
 }
 
-// take notes what a server lists.
-func (s *state) take(r reading, at time.Time) {
+// note notes what a server lists.
+func (s *state) note(r reading, at time.Time) {
+	s.reading = r
 	if !r.same {
 		s.memory++
 		s.before = cmp.Or(s.read, at)
@@ -121,16 +130,10 @@ func (s *state) take(r reading, at time.Time) {
 		s.delete(i, time.UnixMilli(i.Evicted).Add(-r.ahead))
 	}
 	s.list(r)
-	s.settle(at)
 }
 
-// confirm notes that a server lists what it listed.
-func (s *state) confirm(at time.Time) {
-	s.read = at
-	if !s.next.IsZero() && !at.Before(s.next) {
-		s.settle(at)
-	}
-}
+// due reports whether something is to be decided though nothing is new.
+func (s *state) due(at time.Time) bool { return !s.next.IsZero() && !at.Before(s.next) }
 
 // wait begins the time anew in which what is in doubt can be listed: nobody could register while no server was there.
 func (s *state) wait(at time.Time) {
@@ -145,6 +148,8 @@ func (s *state) wait(at time.Time) {
 
 // list notes what instances offer.
 func (s *state) list(r reading) {
+	s.news.instances, s.news.unreadable, s.news.places = map[mapping.Instance]bool{}, map[mapping.Instance]wire.Instance{}, places{}
+	maps.DeleteFunc(s.vouched, func(key wire.Key, _ vouched) bool { return r.view.Lists(key) })
 	warned := make(map[port][]string, len(s.services))
 	for p, of := range s.services {
 		warned[p] = of.warnings
@@ -160,7 +165,11 @@ func (s *state) list(r reading) {
 	}
 	var instances []wire.Instance
 	left := map[string]bool{}
-	for _, i := range append(r.view.Instances(), r.elsewhere...) {
+	all := append(r.view.Instances(), slices.DeleteFunc(slices.Clone(r.elsewhere), func(i wire.Instance) bool { _, here := s.vouched[i.Key]; return here })...)
+	for _, key := range slices.SortedFunc(maps.Keys(s.vouched), wire.Key.Compare) {
+		all = append(all, s.vouched[key].Instance)
+	}
+	for _, i := range all {
 		switch {
 		case !s.selects(i.App):
 			left[i.App] = true
@@ -185,7 +194,9 @@ func (s *state) list(r reading) {
 			is = absence.Listed
 		}
 		memory := s.memory
-		if !r.view.Lists(i.Key) {
+		if v, here := s.vouched[i.Key]; here {
+			memory = v.memory
+		} else if !r.view.Lists(i.Key) {
 			memory = 0 // the server that is read has lost it, and its silence proves nothing
 		}
 		for _, o := range offers {
@@ -204,7 +215,7 @@ func (s *state) list(r reading) {
 				of.warnings = append(of.warnings, i.String()+": "+w)
 			}
 			if !s.news.places[sp][p] {
-				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, memory: memory}, Is: is})
+				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, key: i.Key, memory: memory}, Is: is})
 				s.news.places.add(sp, p)
 			}
 		}
@@ -226,7 +237,7 @@ func (s *state) list(r reading) {
 
 // settle decides what is believed, and when that has to be decided again.
 func (s *state) settle(at time.Time) {
-	s.next = time.Time{}
+	s.next, s.lacking = time.Time{}, false
 	s.settled++
 	for p, of := range s.services {
 		before := of.endpoints
@@ -234,7 +245,7 @@ func (s *state) settle(at time.Time) {
 			Said:   of.said,
 			Unsaid: func(e entry) absence.Judgement { return s.judge(p, of, e) },
 			InDoubt: func(k absence.Known[entry]) bool {
-				return !s.lost(k.Of, at).Gone(at, s.hold)
+				return !s.lost(k.Of, at).Gone(at, s.hold) || s.unheard[k.Of.Instance]
 			},
 		}.Settle(before, compareEntries, at)
 		for n := range of.endpoints {
@@ -245,8 +256,12 @@ func (s *state) settle(at time.Time) {
 				e.memory, e.seen, e.since = s.memory, time.Time{}, time.Time{}
 			default:
 				lost := s.lost(*e, at)
-				e.seen, e.since = lost.Seen, lost.Since
-				s.next = absence.Earlier(s.next, e.since.Add(s.hold))
+				e.seen, e.since, s.lacking = lost.Seen, lost.Since, true
+				if end := e.since.Add(s.hold); s.unheard[e.Instance] {
+					s.next = absence.Earlier(s.next, at.Add(pause))
+				} else {
+					s.next = absence.Earlier(s.next, end)
+				}
 			}
 		}
 		portNow := s.portOf(of)
@@ -332,7 +347,7 @@ func (s *state) doubts() map[string]time.Time {
 	for p, of := range s.services {
 		for _, k := range of.endpoints {
 			since := k.Of.since
-			if since.IsZero() && k.Of.memory == 0 { // another server lists it than the one that is followed
+			if _, here := s.vouched[k.Of.key]; since.IsZero() && (here || k.Of.memory == 0) { // only another server lists it, or nothing that is listed
 				since = s.read
 			}
 			if !since.IsZero() {

@@ -98,6 +98,19 @@ func (b *book) believed(p port) []string {
 	return all
 }
 
+// take is a reading by a server that knows no more than that when asked for single instances.
+func (b *book) take(r reading, at time.Time) {
+	b.note(r, at)
+	b.settle(at)
+}
+
+// confirm is a time at which nothing is new.
+func (b *book) confirm(at time.Time) {
+	if b.read = at; b.due(at) {
+		b.settle(at)
+	}
+}
+
 func (b *book) takes(at time.Time, r reading, want ...string) {
 	b.t.Helper()
 	b.take(r, at)

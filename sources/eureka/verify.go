@@ -1,0 +1,134 @@
+package eureka
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"tributary/sources/absence"
+	"tributary/sources/eureka/mapping"
+	"tributary/sources/eureka/wire"
+)
+
+// Servers make their listings in advance. One that they make while an instance registers may lack it, and can stay for minutes, which neither its hash code
+// nor anything else of it shows. So nothing goes because a listing says so, or has not had it for long, before the server was asked for that very instance.
+
+// Bounds of what is asked.
+const (
+	maxDoubts = 100         // instances in doubt of which nothing has to be decided yet, at a time
+	pause     = time.Second // before those are asked for of whom there was no time to ask
+)
+
+// vouched is an instance that its server lists when asked for it alone.
+type vouched struct {
+	wire.Instance
+	memory int // that said so
+	heard  time.Time
+}
+
+// advance takes what a reading says into the state, after the server was asked for what that would have go.
+func advance(ctx context.Context, f *follower, s *state, r reading, at time.Time) error {
+	due := s.due(at)
+	if r.unchanged {
+		s.read = at
+	} else {
+		s.note(r, at)
+	}
+	decide := due || !r.unchanged
+	if keys := s.questions(at, f.again, decide); len(keys) > 0 {
+		said, err := f.verify(ctx, keys)
+		if err != nil {
+			return err
+		}
+		decide = s.hear(said, keys, at) || decide
+	}
+	if decide {
+		s.settle(at)
+	}
+	return nil
+}
+
+// verify asks the server that is followed for instances.
+func (f *follower) verify(ctx context.Context, keys []wire.Key) (hearsay, error) {
+	f.counts.singles.Add(1)
+	return f.hear(ctx, []string{f.server}, keys)
+}
+
+// questions are those of whom the server is to be asked: who goes if it does not know them, when it is to be decided, and from time to time those it
+// vouched for, and some that are in doubt, each in its turn.
+func (s *state) questions(at time.Time, again time.Duration, decide bool) []wire.Key {
+	usual := at.Sub(s.asked) >= again
+	if !decide && (!usual || !s.lacking && len(s.vouched) == 0) {
+		return nil
+	}
+	first, rest := map[wire.Key]bool{}, map[wire.Key]bool{}
+	for p, of := range s.services {
+		for _, k := range of.endpoints {
+			e := k.Of
+			switch {
+			case e.key == wire.Key{} || s.news.places[spotOf(e.Endpoint)][p] || s.judge(p, of, e) != absence.Missing:
+			case s.lost(e, at).Gone(at, s.hold):
+				first[e.key] = true
+			default:
+				rest[e.key] = true
+			}
+		}
+	}
+	for key := range s.vouched {
+		first[key] = true
+	}
+	keys := slices.SortedFunc(maps.Keys(first), wire.Key.Compare)
+	if usual {
+		s.asked = at
+		keys = append(keys, s.some(slices.SortedFunc(maps.Keys(rest), wire.Key.Compare))...)
+	}
+	return keys
+}
+
+// some are those of keys, which are in order, whose turn it is.
+func (s *state) some(keys []wire.Key) []wire.Key {
+	n, _ := slices.BinarySearchFunc(keys, s.turn, wire.Key.Compare)
+	few := slices.Concat(keys[n:], keys[:n])
+	if len(few) > maxDoubts {
+		s.turn = few[maxDoubts]
+		few = few[:maxDoubts]
+	}
+	return few
+}
+
+// hear notes what the server said of those of whom it was asked, and reports whether anything is to be decided because of it.
+func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
+	s.unheard = map[mapping.Instance]bool{}
+	for _, key := range keys {
+		i, there := said.found[key]
+		was, vouches := s.vouched[key]
+		switch {
+		case there:
+			s.vouched[key] = vouched{i, s.memory, at}
+			news = true
+		case vouches && (said.noes[key] > 0 || at.Sub(was.heard) >= s.hold):
+			delete(s.vouched, key)
+			news = true
+		case said.noes[key] == 0 && !said.refused: // there was no time for it, or its answer cannot be read
+			s.unheard[mapping.InstanceOf(key)] = true
+		}
+	}
+	if news {
+		s.list(s.reading)
+	}
+	return news
+}
+
+// doubtful are the keys of what is in doubt, by which the next run can ask for it.
+func (s *state) doubtful() map[mapping.Instance]wire.Key {
+	all := map[mapping.Instance]wire.Key{}
+	for _, of := range s.services {
+		for _, k := range of.endpoints {
+			if _, here := s.vouched[k.Of.key]; (here || !k.Of.since.IsZero()) && k.Of.key != (wire.Key{}) {
+				all[k.Of.Instance] = k.Of.key
+			}
+		}
+	}
+	return all
+}

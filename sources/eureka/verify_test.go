@@ -1,0 +1,274 @@
+package eureka
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/eureka/client"
+	"tributary/sources/eureka/mapping"
+	"tributary/sources/eureka/view"
+	"tributary/sources/eureka/wire"
+)
+
+// caching is a server whose listings are texts that it made at some time, and whose answers for single instances are made when it is asked.
+type caching struct {
+	t            *testing.T
+	all, changes string
+	has          map[string]string // answers for single instances
+	err          error             // in place of those
+	mu           sync.Mutex
+	asked        []string // since it was looked at; guarded by mu
+}
+
+func (c *caching) Servers() []string { return []string{"a"} }
+
+func (c *caching) reply(text string) (*client.Reply, error) {
+	a, err := wire.Decode([]byte(text))
+	require.NoError(c.t, err)
+	return &client.Reply{Answer: a, Sum: sha256.Sum256([]byte(text))}, nil
+}
+
+func (c *caching) All(context.Context, string) (*client.Reply, error) { return c.reply(c.all) }
+
+func (c *caching) Changes(context.Context, string) (*client.Reply, error) { return c.reply(c.changes) }
+
+func (c *caching) One(_ context.Context, _ string, key wire.Key) (*client.Reply, error) {
+	c.mu.Lock()
+	c.asked = append(c.asked, key.ID)
+	c.mu.Unlock()
+	if c.err != nil {
+		return nil, c.err
+	}
+	a := &wire.Answer{}
+	if text := c.has[key.ID]; text != "" {
+		var err error
+		a, err = wire.DecodeOne(key.App, []byte(text))
+		require.NoError(c.t, err)
+	}
+	return &client.Reply{Answer: a}, nil
+}
+
+// told is an instance of orders as the server of Spring Cloud 2023.0.3 writes it, in a lease that began so many seconds after the start and lasts 90.
+func told(ip, status, action string, registered, evicted int) string {
+	ms := func(seconds int) int64 {
+		if seconds == 0 {
+			return 0
+		}
+		return at(time.Duration(seconds) * time.Second).UnixMilli()
+	}
+	return fmt.Sprintf(`{"instanceId":"%[1]s","hostName":"%[1]s","app":"ORDERS","ipAddr":"%[1]s","status":"%[2]s","overriddenStatus":"UNKNOWN",`+
+		`"port":{"$":80,"@enabled":"true"},"securePort":{"$":443,"@enabled":"false"},"vipAddress":"orders","actionType":"%[3]s",`+
+		`"leaseInfo":{"registrationTimestamp":%[4]d,"lastRenewalTimestamp":%[4]d,"durationInSecs":9000,"evictionTimestamp":%[5]d}}`,
+		ip, status, action, ms(registered), ms(evicted))
+}
+
+func listed(hash string, version int, instances ...string) string {
+	list := ""
+	for n, i := range instances {
+		if n > 0 {
+			list += ","
+		}
+		list += i
+	}
+	return fmt.Sprintf(`{"applications":{"versions__delta":"%d","apps__hashcode":"%s","application":[{"name":"ORDERS","instance":[%s]}]}}`, version, hash, list)
+}
+
+func single(i string) string { return `{"instance":` + i + `}` }
+
+// ledger is a follower with its state, at times of its own.
+type ledger struct {
+	*book
+	follower *follower
+	server   *caching
+	now      time.Duration
+}
+
+func newLedger(t *testing.T) *ledger {
+	l := &ledger{book: newBook(t), server: &caching{t: t, has: map[string]string{}}}
+	l.follower = newFollower(l.server, newCounts(), 0, view.Marks{})
+	l.follower.now = func() time.Time { return at(l.now) }
+	return l
+}
+
+// turns reads at a time, and wants what is believed then.
+func (l *ledger) turns(now time.Duration, want ...string) {
+	l.t.Helper()
+	l.now, l.server.asked = now, nil
+	r, err := l.follower.next(l.t.Context(), false)
+	require.NoError(l.t, err)
+	require.NoError(l.t, advance(l.t.Context(), l.follower, l.state, r, at(now)))
+	require.Equal(l.t, want, l.believed(orders))
+}
+
+const (
+	a1 = "10.0.0.1"
+	a2 = "10.0.0.2"
+	a3 = "10.0.0.3"
+)
+
+// restarted has a server with three instances be started anew. All have registered again, and the listing that it made while the last one did, which lacks
+// that one, stays in its cache.
+func restarted(t *testing.T) *ledger {
+	l := newLedger(t)
+	l.server.all = listed("UP_3_", 1, told(a1, "UP", "ADDED", 1, 0), told(a2, "UP", "ADDED", 1, 0), told(a3, "UP", "ADDED", 1, 0))
+	l.server.changes = listed("UP_3_", 7)
+	l.turns(10*time.Second, a1, a2, a3)
+	l.server.all, l.server.changes = listed("", 1), listed("", 0)
+	l.turns(20*time.Second, a1, a2, a3)
+	l.server.has[a3] = single(told(a3, "UP", "ADDED", 22, 0))
+	one, two := told(a1, "UP", "ADDED", 21, 0), told(a2, "UP", "ADDED", 21, 0)
+	l.server.all, l.server.changes = listed("UP_2_", 1, one, two), listed("UP_2_", 2, one, two)
+	return l
+}
+
+// TestWhoLivesIsNotWithdrawnForAnOldListing has the cache of a server hold a listing for longer than hold.
+func TestWhoLivesIsNotWithdrawnForAnOldListing(t *testing.T) {
+	l := restarted(t)
+	l.turns(25*time.Second, a1, a2, a3)
+	require.Contains(t, l.server.asked, a3)
+	require.Zero(t, l.held(), "it is there")
+	require.Len(t, l.vouched, 1)
+	for _, later := range []time.Duration{80 * time.Second, 85 * time.Second, 20 * time.Minute} { // hold is a minute
+		l.turns(later, a1, a2, a3)
+	}
+	l.server.has[a3] = single(told(a3, "OUT_OF_SERVICE", "MODIFIED", 22, 0))
+	l.turns(21*time.Minute, a1, a2)
+	l.server.has[a3] = single(told(a3, "UP", "MODIFIED", 22, 0))
+	l.turns(22*time.Minute, a1, a2, a3)
+	delete(l.server.has, a3)
+	l.turns(23*time.Minute, a1, a2)
+	require.Empty(t, l.vouched)
+	require.Zero(t, l.held())
+}
+
+// TestWhatComesOfAnInstanceThatIsVouchedFor goes on from there.
+func TestWhatComesOfAnInstanceThatIsVouchedFor(t *testing.T) {
+	one, two, three := told(a1, "UP", "ADDED", 21, 0), told(a2, "UP", "ADDED", 21, 0), told(a3, "UP", "ADDED", 22, 0)
+	for name, c := range map[string]struct {
+		then    func(*ledger)
+		stays   bool
+		vouched bool
+	}{
+		"it is listed at last": {func(l *ledger) {
+			l.server.all, l.server.changes = listed("UP_3_", 1, one, two, three), listed("UP_3_", 3, one, two, three)
+		}, true, false},
+		"it deregisters": {func(l *ledger) {
+			delete(l.server.has, a3)
+			l.server.changes = listed("UP_2_", 4, one, two, told(a3, "UP", "DELETED", 22, 30))
+		}, false, false},
+		"single instances are not told any more": {func(l *ledger) { l.server.err = errors.New("500") }, true, true},
+		"the server starts anew once more": {func(l *ledger) {
+			delete(l.server.has, a3)
+			l.server.all, l.server.changes = listed("", 1), listed("", 0)
+		}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := restarted(t)
+			l.turns(25*time.Second, a1, a2, a3)
+			c.then(l)
+			if c.stays {
+				l.turns(31*time.Second, a1, a2, a3)
+			} else {
+				l.turns(31*time.Second, a1, a2)
+			}
+			require.Equal(t, c.vouched, len(l.vouched) > 0)
+		})
+	}
+}
+
+// TestDeregisteredAndBackAtOnce has an instance end and start while the server makes its answers: these say that it went.
+func TestDeregisteredAndBackAtOnce(t *testing.T) {
+	one := told(a1, "UP", "ADDED", 1, 0)
+	for name, c := range map[string]struct {
+		has   string
+		err   error
+		stays bool
+	}{
+		"it is back":                       {has: single(told(a2, "UP", "ADDED", 31, 0)), stays: true},
+		"it is back, and not yet up":       {has: single(told(a2, "STARTING", "ADDED", 31, 0))},
+		"it has gone":                      {},
+		"single instances cannot be asked": {err: errors.New("403 Forbidden")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			l.server.all, l.server.changes = listed("UP_2_", 1, one, told(a2, "UP", "ADDED", 1, 0)), listed("UP_2_", 7)
+			l.turns(10*time.Second, a1, a2)
+			require.Empty(t, l.server.asked)
+			l.server.all, l.server.changes = listed("UP_1_", 1, one), listed("UP_1_", 8, told(a2, "UP", "DELETED", 1, 30))
+			l.server.has[a2], l.server.err = c.has, c.err
+			want := []string{a1}
+			if c.stays {
+				want = append(want, a2)
+			}
+			l.turns(35*time.Second, want...)
+			require.Equal(t, []string{a2}, l.server.asked, "and nobody else")
+		})
+	}
+}
+
+// TestWhoCouldNotBeAskedInTimeIsAskedTheNextTime has more instances go at once than can be asked for.
+func TestWhoCouldNotBeAskedInTimeIsAskedTheNextTime(t *testing.T) {
+	l := newLedger(t)
+	l.server.all, l.server.changes = listed("UP_2_", 1, told(a1, "UP", "ADDED", 1, 0), told(a2, "UP", "ADDED", 1, 0)), listed("UP_2_", 7)
+	l.turns(10*time.Second, a1, a2)
+	l.server.all, l.server.changes = listed("", 1), listed("", 8, told(a1, "UP", "DELETED", 1, 30), told(a2, "UP", "DELETED", 1, 30))
+	patience := l.follower.patience
+	l.follower.patience = 0
+	l.server.err = context.DeadlineExceeded
+	l.turns(35*time.Second, a1, a2)
+	require.Equal(t, at(35*time.Second+pause), l.next)
+	l.follower.patience, l.server.err = patience, nil
+	l.turns(35*time.Second+pause, []string{}...)
+}
+
+// TestFewAreAskedAtATime has many be in doubt: all have their turn.
+func TestFewAreAskedAtATime(t *testing.T) {
+	l, ips := newLedger(t), []string{}
+	var there []string
+	for n := range 2*maxDoubts + 5 {
+		ips = append(ips, fmt.Sprintf("10.0.%d.%d", n/200, n%200+1))
+		there = append(there, told(ips[n], "UP", "ADDED", 1, 0))
+	}
+	slices.Sort(ips)
+	l.server.all, l.server.changes = listed(fmt.Sprintf("UP_%d_", len(ips)), 1, there...), listed(fmt.Sprintf("UP_%d_", len(ips)), 7)
+	sorted := slices.SortedFunc(slices.Values(ips), func(a, b string) int { return mapping.Endpoint{Address: a}.Compare(mapping.Endpoint{Address: b}) })
+	l.turns(10*time.Second, sorted...)
+	l.server.all, l.server.changes = listed("", 1), listed("", 0)
+	asked := map[string]bool{}
+	for n := range 3 {
+		l.turns(20*time.Second+time.Duration(n)*time.Second, sorted...)
+		require.Len(t, l.server.asked, maxDoubts)
+		for _, id := range l.server.asked {
+			asked[id] = true
+		}
+	}
+	require.Len(t, asked, len(ips))
+}
+
+// TestWhoIsAskedOutlivesARestart has a run know by what to ask for what an earlier one had in doubt.
+func TestWhoIsAskedOutlivesARestart(t *testing.T) {
+	l := restarted(t)
+	l.server.err = errors.New("500")
+	l.turns(25*time.Second, a1, a2, a3)
+	held := []mapping.Service{{ID: orders.ID, Apps: []string{"ORDERS"}, Port: l.services[orders].port}}
+	for _, k := range l.services[orders].endpoints {
+		held[0].Endpoints = append(held[0].Endpoints, k.Of.Endpoint)
+	}
+	doubts := l.doubts()
+	keys := l.doubtful()
+	l.server.err = nil
+	after := &ledger{book: newBook(t), server: l.server, follower: newFollower(l.server, newCounts(), 0, l.follower.signs())}
+	after.follower.now = func() time.Time { return at(after.now) }
+	after.keys = keys
+	after.restore(orders.ID, held, doubts)
+	after.turns(10*time.Minute, a1, a2, a3)
+	require.Len(t, after.vouched, 1)
+}
