@@ -236,7 +236,7 @@ func (s stream) answers(t *testing.T, typeURL string) {
 	require.NoError(t, s.Pending())
 }
 
-// client is a stream in tributary's /debug/syncz.
+// client is a stream in tributary's /debug/clients.
 type client struct {
 	Stream uint64         `json:"stream"`
 	Node   string         `json:"node"`
@@ -261,7 +261,7 @@ type exchange struct {
 func streams(t *testing.T, tributary *fixture.Tributary) ([]client, error) {
 	t.Helper()
 	var list []client
-	err := fixture.GetJSON(t.Context(), tributary.URL("/debug/syncz"), &list)
+	err := fixture.GetJSON(t.Context(), tributary.URL("/debug/clients"), &list)
 	return list, err
 }
 

@@ -38,7 +38,8 @@ var arrows = map[string][]string{
 	"server/families":     {},
 	"server/mcp":          {"resource", "memstore", "aggregate", "server/families", "server/xds"},
 	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds"},
-	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/transport", "server/xds"},
+	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug", "server/transport", "server/xds"},
+	"server/debug":        {"server/xds"},
 	"server/transport":    {},
 
 	"sources/consul/mapping": {"resource", "sources"},

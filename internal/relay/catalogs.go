@@ -8,22 +8,28 @@ import (
 
 	"tributary/aggregate/conflicts"
 	"tributary/server/admin"
+	"tributary/server/debug"
 	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/xds"
 	"tributary/sources/lastgood"
 )
 
-// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others.
+// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. istioctl is told how they
+// all are.
 type catalogs struct {
-	mcp   *mcp.Catalog
-	envoy *envoy.Catalog
+	mcp       *mcp.Catalog
+	envoy     *envoy.Catalog
+	questions *debug.Questions
 }
 
 // Collection implements xds.Catalog.
 func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	if envoy.Serves(typeURL) {
+	switch {
+	case envoy.Serves(typeURL):
 		return c.envoy.Collection(ctx, node, typeURL)
+	case debug.IsQuestion(typeURL):
+		return c.questions.Collection(ctx, node, typeURL)
 	}
 	return c.mcp.Collection(ctx, node, typeURL)
 }

@@ -44,6 +44,7 @@ type feeds struct {
 
 	mu    sync.Mutex
 	inUse []string                   // the ids of all
+	above []standing                 // those of all that stand with a server of xDS
 	alone <-chan struct{}            // of the last reload, see switched; nil before
 	ended map[string]*lastgood.Store // by id, what was kept of sources that are no more, until nothing of them is served
 }
@@ -263,7 +264,7 @@ func (f *feeds) replace(next []*feed, alone <-chan struct{}) {
 			f.ended[o.id] = o.memory
 		}
 	}
-	f.all, f.inUse = next, nil
+	f.all, f.inUse, f.above = next, nil, standings(next)
 	for _, n := range next {
 		f.inUse = append(f.inUse, n.id)
 		delete(f.ended, n.id)

@@ -4,14 +4,18 @@ import (
 	"math"
 	"time"
 
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
+	"tributary/server/debug"
 	"tributary/server/mcp"
 	"tributary/server/xds"
 )
@@ -30,7 +34,21 @@ func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, hops *m
 	engine.Register(s)
 	healthpb.RegisterHealthServer(s, h)
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfClients(engine))
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s) // both v1 and v1alpha
+	return s
+}
+
+// newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself.
+func newAdminGRPC(upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
+	}))
+	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfSelf(upstreams))
+	healthpb.RegisterHealthServer(s, h)
+	channelz.RegisterChannelzServiceToServer(s)
+	reflection.Register(s)
 	return s
 }

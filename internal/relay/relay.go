@@ -19,6 +19,7 @@ import (
 	"tributary/aggregate"
 	"tributary/config"
 	"tributary/server/admin"
+	"tributary/server/debug"
 	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/xds"
@@ -128,8 +129,9 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	warn(cfg, opts.Log)
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, opts.Log, registry)
 	r.catalogs = catalogs{
-		mcp:   mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy: envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
+		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+		questions: debug.NewQuestions(),
+		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
 	}
 	r.engine = xds.NewServer(r.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
@@ -143,8 +145,9 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Rejected: r.catalogs.rejected,
-		Certificates: r.doors.status, Registry: registry, Log: opts.Log,
+		Certificates: r.doors.status, GRPC: newAdminGRPC(r.feeds.upstreams, r.health), Registry: registry, Log: opts.Log,
 	})
+	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
 	return r, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +25,8 @@ import (
 	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/debug"
 	"tributary/server/transport"
-	"tributary/server/xds"
 	"tributary/sources"
 )
 
@@ -53,17 +54,12 @@ type Sources interface {
 	Release(source, hold, by string) (objects, endpoints int, err error)
 }
 
-// Clients are to whom it is served.
-type Clients interface {
-	Clients() []xds.ClientStatus
-}
-
 // Options are what a Server shows. All but Visible and Log are needed.
 type Options struct {
 	Version string // of the program
 	View    View
 	Sources Sources
-	Clients Clients
+	Clients debug.Clients // to whom it is served
 	Config  Config
 	// Visible says whether the client of node is sent r, if it asks for the kind. All clients see everything if nil.
 	Visible func(node *corev3.Node, r *resource.Resource) bool
@@ -76,8 +72,10 @@ type Options struct {
 	Rejected func() []Rejected
 	// Certificates are those of our own listeners; none if nil.
 	Certificates func() []transport.Status
-	Registry     *prometheus.Registry
-	Log          *slog.Logger // slog.Default if nil
+	// GRPC answers the requests of gRPC on the same port; none are if nil.
+	GRPC     http.Handler
+	Registry *prometheus.Registry
+	Log      *slog.Logger // slog.Default if nil
 }
 
 // Server is the admin server.
@@ -115,7 +113,11 @@ func (s *Server) pages() []page {
 		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
 		{"/debug/configz", "the objects that are served, as JSON", http.HandlerFunc(s.configz)},
 		{"/debug/seen", "when each object of ?kind= was first seen here, as JSON", http.HandlerFunc(s.seen)},
-		{"/debug/syncz", "the clients, and what each was sent, acknowledged and rejected", s.json(s.syncz)},
+		{"/debug/clients", "the clients, and what each was sent, acknowledged and rejected", s.json(s.clients)},
+		{"/debug/syncz", "the same in istiod's form", s.json(s.syncz)},
+		{"/debug/connections", "the clients in istiod's form", s.json(s.connections)},
+		{"/debug/config_dump", "what the Envoy ?proxyID= was sent, in the form of its config_dump; with &include_eds its endpoints, too", http.HandlerFunc(s.configDump)},
+		{"/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages })},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
 		{"/debug/rejected", "objects in whose place Envoys are served what they were before", s.json(func() any { return s.rejected() })},
@@ -129,7 +131,18 @@ func (s *Server) pages() []page {
 
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
-	return ownHosts(http.NewCrossOriginProtection().Handler(s.mux()))
+	return ownHosts(http.NewCrossOriginProtection().Handler(s.withGRPC(s.mux())))
+}
+
+// withGRPC leaves requests of gRPC to who answers those.
+func (s *Server) withGRPC(pages http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.opts.GRPC != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			s.opts.GRPC.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) mux() *http.ServeMux {
@@ -178,8 +191,12 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute, // a CPU profile of up to that long can be taken
 		IdleTimeout:       2 * time.Minute,
+		Protocols:         new(http.Protocols),
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(true)
+	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 	select {

@@ -38,6 +38,7 @@ type world struct {
 	refusals []aggregate.Refusal
 	sources  []sources.Status
 	clients  []xds.ClientStatus
+	served   map[uint64][]xds.Served
 	config   fakeConfig
 	serving  map[resource.Key][]sources.Serving
 	merged   *aggregate.Merged // of any key
@@ -49,6 +50,7 @@ func (w *world) Status() []sources.Status                   { return w.sources }
 func (w *world) Serving(key resource.Key) []sources.Serving { return w.serving[key] }
 func (w *world) Excluding(resource.Key) []sources.Excluded  { return w.excluding }
 func (w *world) Clients() []xds.ClientStatus                { return w.clients }
+func (w *world) Served(stream uint64) []xds.Served          { return w.served[stream] }
 func (w *world) Sources() []aggregate.SourceStatus          { return nil }
 func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }
 func (w *world) Conflicts() []conflicts.Conflict            { return nil }
@@ -160,7 +162,7 @@ func TestConfigzHasTheShapeOfIstiods(t *testing.T) {
 func TestSyncz(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	w := &world{}
-	_, body := get(t, newServer(w), "/debug/syncz")
+	_, body := get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, "[]", body)
 
 	w.clients = []xds.ClientStatus{
@@ -174,7 +176,7 @@ func TestSyncz(t *testing.T) {
 			}},
 		},
 	}
-	_, body = get(t, newServer(w), "/debug/syncz")
+	_, body = get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, `[
 		{"stream": 1, "node": "", "peer": "127.0.0.1:5", "connected": "2026-01-02T03:04:05Z", "delta": false, "types": []},
 		{"stream": 7, "node": "n1", "peer": "127.0.0.1:6", "connected": "2026-01-02T03:04:05Z", "delta": true, "types": [{
@@ -239,11 +241,11 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 	n := 0
 	for _, part := range strings.Split(body, `<a href="`)[1:] {
 		path, _, _ := strings.Cut(part, `"`)
-		status, _ := get(t, s, path)
-		assert.NotEqual(t, http.StatusNotFound, status, path)
+		status, body := get(t, s, path)
+		assert.NotEqual(t, "404 page not found\n", body, "%s: %d", path, status)
 		n++
 	}
-	assert.Equal(t, 16, n)
+	assert.Equal(t, 20, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

@@ -57,6 +57,10 @@ type Type struct {
 	Aliases bool
 	// NoAck says that clients do not acknowledge the type: nothing waits for it.
 	NoAck bool
+	// Ask, if not nil, makes the names that clients ask for questions, and the resources of the type answers: it is called with the names of
+	// the first request of a stream, and of each that asks for something, and puts into the collection what they are to be answered
+	// with. That is sent as a whole. Such a collection is that of one stream. An error, which should carry a gRPC status, ends the stream.
+	Ask func(names []string) error
 }
 
 // The Envoy types that have rules of their own.

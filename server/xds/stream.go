@@ -173,6 +173,12 @@ func (s *stream) take(req *request, now time.Time) error {
 			return err
 		}
 	}
+	if err := sub.question(req, first); err != nil {
+		if first {
+			s.giveBack(sub)
+		}
+		return err
+	}
 	s.mu.Lock()
 	if first && s.closed {
 		s.mu.Unlock()

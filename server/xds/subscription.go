@@ -20,7 +20,9 @@ type subscription struct {
 	kept  kept // of the versions in has.brought
 	named bool // SotW: a name was given once, so that no names no longer means all
 	cost  int  // of the names that are wanted: see nameCost
-	owed  int  // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed
+	// questions are those that were asked last, of a type that has them; used by receive
+	questions []string
+	owed      int // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed
 
 	goal   *state  // what the client is being brought to
 	chunks []*body // of a response of which the first ones are sent already; the client is taken to have all of it
@@ -263,5 +265,5 @@ func (s *subscription) rest(p *step) {
 
 // synced says whether the client acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && !s.outstanding() && !s.rejected
+	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"tributary/adsc"
 	"tributary/sources"
 )
@@ -21,12 +23,13 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer stop()
 	r := &run{
-		sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState),
+		source: s, node: s.node(), sink: sink, kinds: s.kinds, revision: s.settings.Revision, several: len(s.config.Addresses) > 1, types: make(map[string]*typeState),
 		hops: s.settings.Hops, looped: make(map[string]bool),
 	}
 	defer r.through(nil)
+	defer s.standing.Store(nil)
 	cfg := s.config
-	cfg.Node = s.node()
+	cfg.Node = r.node
 	cfg.Hooks = adsc.Hooks{Accept: r.accept, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
 	cfg.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
@@ -44,12 +47,15 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return err
 	}
 	r.client = client
+	r.stand()
 	return client.Run(ctx)
 }
 
 // run is the state of one run.
 type run struct {
 	// read-only
+	source   *Source
+	node     *corev3.Node
 	sink     sources.Sink
 	client   *adsc.Client
 	kinds    []kind
@@ -127,7 +133,11 @@ func (r *run) publish(t *typeState, resp *adsc.Response) error {
 }
 
 // onResponse follows up a response that was published.
-func (r *run) onResponse(resp *adsc.Response, _ error) {
+func (r *run) onResponse(resp *adsc.Response, err error) {
+	defer r.stand()
+	if t := r.types[resp.TypeURL]; t != nil && !resp.Cached {
+		t.note(resp, err)
+	}
 	if r.unwelcome(resp.Server) != nil {
 		r.report()
 		return
@@ -200,6 +210,7 @@ func (r *run) withdrawOld() {
 
 func (r *run) onConnected(server string) {
 	r.server = server
+	defer r.stand()
 	for _, t := range r.types {
 		t.set = nil // what another stream began is not continued by this one
 	}
@@ -208,6 +219,7 @@ func (r *run) onConnected(server string) {
 
 func (r *run) onFailed(err error, _ time.Duration) {
 	r.server = ""
+	r.stand()
 	r.fail(err)
 }
 

@@ -34,7 +34,8 @@ type typeState struct {
 	seed     maphash.Seed
 
 	// known are the names that were published, each with a hash of what was received. Those of an earlier run have 0.
-	known map[string]uint64
+	known    map[string]uint64
+	standing TypeStanding
 	// answered says that a server has answered for all of it, and that the answer was taken.
 	answered bool
 	// refused is why a name is quarantined, for as long as it is: a set that still has it is rejected for it again.

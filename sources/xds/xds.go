@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -77,6 +78,7 @@ type Source struct {
 	kinds    []kind
 	config   adsc.Config // all but what belongs to one run
 	healed   prometheus.Counter
+	standing atomic.Pointer[Standing]
 }
 
 // defaultResync is an hour: what it costs is one full read at most, and none where the server is read from the start.

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"tributary/e2e/fixture"
+)
+
+// istioctl runs the real one against tributary, without a Kubernetes.
+func istioctl(t *testing.T, tributary *fixture.Tributary, args ...string) string {
+	t.Helper()
+	out, code := fixture.Run(t, append(append([]string{fixture.Istioctl(t)}, args...), "--xds-address", tributary.XDS, "--plaintext", "--revision", "default")...)
+	require.Zero(t, code, out)
+	return out
+}
+
+// The real istioctl sees the clients of tributary, an istiod and an Envoy, and what each was sent.
+func TestIstioctl(t *testing.T) {
+	t.Parallel()
+	mesh := startMesh(t, "echo.yaml", listing(fixture.FreePort(t), backend(t, "one")))
+	istiod := fixture.StartIstiod(t, "xds://"+mesh.XDS)
+	envoy := fixture.StartEnvoy(t, mesh.XDS)
+	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, mesh.dir)) })
+
+	require.Contains(t, istioctl(t, mesh.Tributary, "x", "internal-debug", "list"), `"syncz"`)
+	require.Contains(t, istioctl(t, mesh.Tributary, "x", "internal-debug", "configz"), `"echo.mesh.internal"`)
+	require.Contains(t, istioctl(t, mesh.Tributary, "x", "internal-debug", "nothing"), "please check all supported internal debug commands")
+
+	var lines map[string][]string
+	istiod.WaitFor(t, 10*time.Second, func() error {
+		lines = make(map[string][]string)
+		out := istioctl(t, mesh.Tributary, "proxy-status", "-v", "1")
+		for line := range strings.Lines(out) {
+			name, _, _ := strings.Cut(line, " ")
+			lines[name] = append(lines[name], line)
+		}
+		if len(lines) != 3 {
+			return fmt.Errorf("want a header, an istiod and an Envoy: %s", out)
+		}
+		if strings.Contains(out, "STALE") || strings.Contains(out, "NOT SENT") {
+			return fmt.Errorf("not all is in sync: %s", out)
+		}
+		return nil
+	})
+	for name, line := range lines {
+		if name != "NAME" {
+			require.Contains(t, line[0], "SYNCED", "of %s", name)
+			require.NotContains(t, line[0], "ERROR", "of %s", name)
+		}
+	}
+
+	var synced []struct {
+		Proxy        string `json:"proxy"`
+		ClusterSent  string `json:"cluster_sent"`
+		ClusterAcked string `json:"cluster_acked"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(istioctl(t, mesh.Tributary, "x", "internal-debug", "syncz")), &synced))
+	require.Len(t, synced, 2)
+	var page []any
+	require.NoError(t, fixture.GetJSON(t.Context(), mesh.URL("/debug/syncz"), &page))
+	require.Len(t, page, 2, "the same over HTTP")
+
+	dump := istioctl(t, mesh.Tributary, "x", "internal-debug", "config_dump?proxyID="+envoyNode)
+	file := filepath.Join(t.TempDir(), "dump.json")
+	require.NoError(t, os.WriteFile(file, []byte(dump), 0o600))
+	for kind, has := range map[string]string{"clusters": "echo.mesh.internal", "listeners": "127.0.0.1", "routes": "echo.mesh.internal"} {
+		out, code := fixture.Run(t, fixture.Istioctl(t), "proxy-config", kind, "--file", file)
+		require.Zero(t, code, out)
+		require.Contains(t, out, has, "proxy-config %s", kind)
+	}
+	mesh.rejectedNothing(t)
+}
+
+// envoyNode is a part of the id of the Envoys of the tests.
+const envoyNode = "sidecar~127.0.0.1~"
+
+// What grpcdebug asks is answered: on the port for xDS about the clients, and on the admin port about us as a client.
+func TestClientStatusDiscovery(t *testing.T) {
+	t.Parallel()
+	upper := startMesh(t, "echo.yaml", listing(fixture.FreePort(t), backend(t, "one")))
+	lower := fixture.StartTributary(t, fixture.Upstream("upper", upper.XDS))
+	lower.AwaitReady(t)
+	envoy := fixture.StartEnvoy(t, lower.XDS)
+	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, upper.dir)) })
+
+	only := &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: envoyNode}}}
+	lower.WaitFor(t, 10*time.Second, func() error {
+		clients, err := clientStatus(t.Context(), lower.XDS, only)
+		if err != nil || len(clients) != 1 {
+			return fmt.Errorf("want the Envoy alone: %v, %w", clients, err)
+		}
+		for _, g := range clients[0].GetGenericXdsConfigs() {
+			if g.GetConfigStatus() != statusv3.ConfigStatus_SYNCED {
+				return fmt.Errorf("%s is %s", g.GetTypeUrl(), g.GetConfigStatus())
+			}
+		}
+		return nil
+	})
+	nobody := &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}
+	clients, err := clientStatus(t.Context(), lower.XDS, nobody)
+	require.NoError(t, err)
+	require.Empty(t, clients)
+
+	self, err := clientStatus(t.Context(), lower.Admin)
+	require.NoError(t, err)
+	require.Len(t, self, 1)
+	require.Equal(t, "upper", self[0].GetClientScope())
+	acked := 0
+	for _, g := range self[0].GetGenericXdsConfigs() {
+		if g.GetClientStatus() == adminv3.ClientResourceStatus_ACKED {
+			acked++
+		}
+	}
+	require.Positive(t, acked)
+
+	// The pages are still there for who speaks HTTP/1.1.
+	status, _, err := fixture.Get(t.Context(), lower.URL("/-/ready"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+}
+
+func clientStatus(ctx context.Context, address string, matchers ...*matcherv3.NodeMatcher) ([]*statusv3.ClientConfig, error) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	stream, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).StreamClientStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(&statusv3.ClientStatusRequest{NodeMatchers: matchers}); err != nil {
+		return nil, err
+	}
+	answer, err := stream.Recv()
+	return answer.GetConfig(), err
+}

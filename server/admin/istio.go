@@ -1,0 +1,138 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"tributary/server/debug"
+	"tributary/server/xds"
+)
+
+// toolPages are the pages that istioctl asks for over xDS, where anybody may be who can reach the port. They say what is served and to
+// whom, and nothing of where it comes from.
+var toolPages = []string{"config_dump", "configz", "connections", "list", "syncz"}
+
+// ToolPages returns a handler of those pages alone, for a program in this process that asks in the name of a tool.
+func (s *Server) ToolPages() http.Handler {
+	mux := http.NewServeMux()
+	for _, p := range s.pages() {
+		if slices.Contains(toolPages, strings.TrimPrefix(p.Path, "/debug/")) {
+			mux.Handle("GET "+p.Path, p.handler)
+		}
+	}
+	return mux
+}
+
+// syncStatus is an entry of /debug/syncz as istiod 1.27 has it (istio.io/istio/pilot/pkg/xds, SyncStatus).
+type syncStatus struct {
+	ClusterID            string                    `json:"cluster_id,omitempty"`
+	ProxyID              string                    `json:"proxy,omitempty"`
+	ProxyType            string                    `json:"proxy_type,omitempty"`
+	IstioVersion         string                    `json:"istio_version,omitempty"`
+	ClusterSent          string                    `json:"cluster_sent,omitempty"`
+	ClusterAcked         string                    `json:"cluster_acked,omitempty"`
+	ListenerSent         string                    `json:"listener_sent,omitempty"`
+	ListenerAcked        string                    `json:"listener_acked,omitempty"`
+	RouteSent            string                    `json:"route_sent,omitempty"`
+	RouteAcked           string                    `json:"route_acked,omitempty"`
+	EndpointSent         string                    `json:"endpoint_sent,omitempty"`
+	EndpointAcked        string                    `json:"endpoint_acked,omitempty"`
+	ExtensionConfigSent  string                    `json:"extensionconfig_sent,omitempty"`
+	ExtensionConfigAcked string                    `json:"extensionconfig_acked,omitempty"`
+	Resources            map[string]resourceStatus `json:"resources,omitempty"`
+}
+
+type resourceStatus struct {
+	Sent      string    `json:"sent,omitempty"`
+	Acked     string    `json:"acked,omitempty"`
+	SentTime  time.Time `json:"sentTime,omitzero"`
+	LastError string    `json:"lastError,omitempty"`
+}
+
+func (s *Server) syncz() any {
+	all := []syncStatus{}
+	for _, c := range debug.Who(s.opts.Clients) {
+		kind, _, isIstio := strings.Cut(c.Node.GetId(), "~")
+		if !isIstio {
+			kind = ""
+		}
+		out := syncStatus{
+			ClusterID: metadataText(c.Node, "CLUSTER_ID"), ProxyID: c.Node.GetId(), ProxyType: kind, IstioVersion: metadataText(c.Node, "ISTIO_VERSION"),
+			Resources: make(map[string]resourceStatus, len(c.Types)),
+		}
+		for _, t := range c.Types {
+			of := resourceStatus{Sent: t.SentNonce, Acked: t.AckedNonce, SentTime: t.SentAt}
+			if t.NackNonce != "" && t.NackNonce == t.SentNonce {
+				of.LastError = t.NackError
+			}
+			out.Resources[t.TypeURL] = of
+			switch t.TypeURL {
+			case xds.ClusterURL:
+				out.ClusterSent, out.ClusterAcked = of.Sent, of.Acked
+			case xds.ListenerURL:
+				out.ListenerSent, out.ListenerAcked = of.Sent, of.Acked
+			case xds.RouteURL:
+				out.RouteSent, out.RouteAcked = of.Sent, of.Acked
+			case xds.EndpointURL:
+				out.EndpointSent, out.EndpointAcked = of.Sent, of.Acked
+			case xds.ExtURL:
+				out.ExtensionConfigSent, out.ExtensionConfigAcked = of.Sent, of.Acked
+			}
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+func metadataText(node *corev3.Node, key string) string {
+	return node.GetMetadata().GetFields()[key].GetStringValue()
+}
+
+// connections is /debug/connections as istiod has it (AdsClients).
+func (s *Server) connections() any {
+	type connection struct {
+		ID      string    `json:"connectionId"`
+		At      time.Time `json:"connectedAt"`
+		Address string    `json:"address"`
+	}
+	var out struct {
+		Total     int          `json:"totalClients"`
+		Connected []connection `json:"clients,omitempty"`
+	}
+	for _, c := range debug.Who(s.opts.Clients) {
+		out.Connected = append(out.Connected, connection{debug.Connection(&c), c.Connected, c.Peer})
+	}
+	out.Total = len(out.Connected)
+	return out
+}
+
+// configDump is what an Envoy was sent. The errors are istiod's, by which istioctl knows them.
+func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
+	id := r.URL.Query().Get("proxyID")
+	if id == "" {
+		http.Error(w, "You must provide a proxyID in the query string", http.StatusBadRequest)
+		return
+	}
+	c, ok := debug.Find(s.opts.Clients, id)
+	if !ok {
+		http.Error(w, "Proxy not connected to this Pilot instance. It may be connected to another instance.", http.StatusNotFound)
+		return
+	}
+	dump, err := debug.Dump(s.opts.Clients, c.StreamID, r.URL.Query().Has("include_eds"))
+	var text []byte
+	if err == nil {
+		text, err = protojson.MarshalOptions{Multiline: true, Indent: "  ", UseProtoNames: true}.Marshal(dump)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, err = w.Write(text) //nolint:gosec // it is JSON, and said to be
+	s.logWrite(r.URL.Path, err)
+}

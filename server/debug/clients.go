@@ -1,0 +1,80 @@
+// Package debug answers what the tools of others ask a control plane: istioctl, by types of its own on the discovery services, and
+// whoever speaks CSDS.
+package debug
+
+import (
+	"slices"
+	"strings"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"tributary/server/xds"
+)
+
+// Clients are those who are connected.
+type Clients interface {
+	Clients() []xds.ClientStatus
+	// Served returns what the client of a stream was sent.
+	Served(streamID uint64) []xds.Served
+}
+
+// Condition is how a client stands with a type, in the words of CSDS, as istiod uses them.
+func Condition(t *xds.TypeStatus) statusv3.ConfigStatus {
+	switch {
+	case t.NackNonce != "" && t.NackNonce == t.SentNonce:
+		return statusv3.ConfigStatus_ERROR
+	case t.SentNonce == "" && !t.Synced:
+		return statusv3.ConfigStatus_NOT_SENT
+	case t.Synced:
+		return statusv3.ConfigStatus_SYNCED
+	}
+	return statusv3.ConfigStatus_STALE
+}
+
+// Who returns the clients that ask for what is served, in order of arrival. Who only asks about others, as istioctl does, is none.
+func Who(clients Clients) (all []xds.ClientStatus) {
+	for _, c := range clients.Clients() {
+		if slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return !IsQuestion(t.TypeURL) }) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// told are the metadata of nodes that tools read. The rest is large, and nobody's business.
+var told = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
+
+// config is a client as CSDS has it: one entry a type.
+func config(c *xds.ClientStatus) *statusv3.ClientConfig {
+	metadata := &structpb.Struct{Fields: make(map[string]*structpb.Value)}
+	for _, key := range told {
+		if v := c.Node.GetMetadata().GetFields()[key]; v.GetStringValue() != "" {
+			metadata.Fields[key] = v
+		}
+	}
+	out := &statusv3.ClientConfig{Node: &corev3.Node{
+		Id: c.Node.GetId(), Cluster: c.Node.GetCluster(), Locality: c.Node.GetLocality(), Metadata: metadata,
+		UserAgentName: c.Node.GetUserAgentName(),
+	}}
+	for i := range c.Types {
+		t := &c.Types[i]
+		if IsQuestion(t.TypeURL) {
+			continue
+		}
+		generic := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: t.TypeURL, VersionInfo: t.SentVersion, ConfigStatus: Condition(t)}
+		if !t.SentAt.IsZero() {
+			generic.LastUpdated = timestamppb.New(t.SentAt)
+		}
+		if generic.ConfigStatus == statusv3.ConfigStatus_ERROR {
+			generic.ErrorState = &adminv3.UpdateFailureState{
+				Details: strings.ToValidUTF8(t.NackError, "?"), VersionInfo: t.SentVersion, LastUpdateAttempt: timestamppb.New(t.NackAt),
+			}
+		}
+		out.GenericXdsConfigs = append(out.GenericXdsConfigs, generic)
+	}
+	return out
+}

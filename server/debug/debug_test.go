@@ -1,0 +1,210 @@
+package debug_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/server/debug"
+	"tributary/server/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// people are clients that are not there.
+type people struct {
+	all    []xds.ClientStatus
+	served map[uint64][]xds.Served
+}
+
+func (p *people) Clients() []xds.ClientStatus       { return p.all }
+func (p *people) Served(stream uint64) []xds.Served { return p.served[stream] }
+func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
+	p.all = append(p.all, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) + "~web.shop~shop.svc", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+		"CLUSTER_ID": structpb.NewStringValue("vm"), "SECRET": structpb.NewStringValue("s3cret"), "ISTIO_VERSION": structpb.NewStringValue("1.27.9"),
+	}}}, Types: t})
+	return p
+}
+
+var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// crowd are clients in all conditions.
+func crowd() *people {
+	p := &people{}
+	p.knock(1, xds.TypeStatus{TypeURL: "a", Synced: true, SentNonce: "1", AckedNonce: "1", SentVersion: "v", SentAt: at})
+	p.knock(2, xds.TypeStatus{TypeURL: "a", SentNonce: "2", AckedNonce: "1", SentAt: at},
+		xds.TypeStatus{TypeURL: "b", SentNonce: "3", NackNonce: "3", NackError: "no", SentAt: at, NackAt: at}, xds.TypeStatus{TypeURL: "c"})
+	p.knock(3, xds.TypeStatus{TypeURL: "istio.io/debug/syncz"})
+	p.all = append(p.all, xds.ClientStatus{StreamID: 4}) // it has said nothing yet
+	return p
+}
+
+// conditions are those of the types of each client in an answer.
+func conditions(configs []*statusv3.ClientConfig) map[string][]string {
+	all := make(map[string][]string)
+	for _, c := range configs {
+		for _, g := range c.GetGenericXdsConfigs() {
+			all[c.GetNode().GetId()] = append(all[c.GetNode().GetId()], g.GetTypeUrl()+" "+g.GetConfigStatus().String())
+		}
+	}
+	return all
+}
+
+const first, second = "sidecar~10.0.0.1~web.shop~shop.svc", "sidecar~10.0.0.2~web.shop~shop.svc"
+
+func TestCSDSTellsHowClientsStand(t *testing.T) {
+	answer, err := debug.OfClients(crowd()).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{first: {"a SYNCED"}, second: {"a STALE", "b ERROR", "c NOT_SENT"}}, conditions(answer.GetConfig()))
+	require.Equal(t, "no", answer.GetConfig()[1].GetGenericXdsConfigs()[1].GetErrorState().GetDetails())
+	require.NotContains(t, answer.String(), "s3cret", "metadata that no tool asks for")
+}
+
+func TestCSDSMatchesNodes(t *testing.T) {
+	id := func(m *matcherv3.StringMatcher) []*matcherv3.NodeMatcher {
+		return []*matcherv3.NodeMatcher{{NodeId: m}}
+	}
+	metadata := func(v *matcherv3.ValueMatcher, path ...string) []*matcherv3.NodeMatcher {
+		m := &matcherv3.StructMatcher{Value: v}
+		for _, key := range path {
+			m.Path = append(m.Path, &matcherv3.StructMatcher_PathSegment{Segment: &matcherv3.StructMatcher_PathSegment_Key{Key: key}})
+		}
+		return []*matcherv3.NodeMatcher{{NodeMetadatas: []*matcherv3.StructMatcher{m}}}
+	}
+	text := func(s string) *matcherv3.ValueMatcher {
+		return &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}}}
+	}
+	regex := func(s string) *matcherv3.StringMatcher {
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}}}
+	}
+	present := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_PresentMatch{PresentMatch: true}}
+	for name, c := range map[string]struct {
+		matchers []*matcherv3.NodeMatcher
+		want     int
+	}{
+		"exact":              {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: first}}), 1},
+		"prefix, any case":   {id(&matcherv3.StringMatcher{IgnoreCase: true, MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "SIDECAR~"}}), 2},
+		"suffix":             {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: ".svc"}}), 2},
+		"contains":           {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: "10.0.0.2"}}), 1},
+		"regex of a part":    {id(regex("10")), 0},
+		"regex of the whole": {id(regex("sidecar~10[.].*1~.*")), 1},
+		"one of two":         {append(id(regex("nobody")), id(regex(".*0.2.*"))...), 1},
+		"metadata":           {metadata(text("vm"), "CLUSTER_ID"), 2},
+		"other metadata":     {metadata(text("other"), "CLUSTER_ID"), 0},
+		"metadata below":     {metadata(present, "CLUSTER_ID", "deep"), 0},
+		"metadata there":     {metadata(present, "SECRET"), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer, err := debug.OfClients(crowd()).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: c.matchers})
+			require.NoError(t, err)
+			require.Len(t, answer.GetConfig(), c.want)
+		})
+	}
+	for _, wrong := range [][]*matcherv3.NodeMatcher{id(regex("(")), id(regex(string(make([]byte, 2000)))), id(&matcherv3.StringMatcher{}), metadata(&matcherv3.ValueMatcher{}, "a")} {
+		_, err := debug.OfClients(crowd()).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: wrong})
+		require.Equal(t, codes.InvalidArgument, status.Code(err))
+	}
+}
+
+// serve has questions answered on a port. The rest is not served.
+func serve(t *testing.T, p *people, pages http.Handler) discoveryv3.AggregatedDiscoveryServiceClient {
+	t.Helper()
+	q := debug.NewQuestions()
+	q.About(p, pages)
+	engine := xds.NewServer(q, xds.Options{Log: slog.New(slog.DiscardHandler)})
+	server := grpc.NewServer(append(engine.ServerOptions(), grpc.Creds(engine.Credentials(insecure.NewCredentials())))...)
+	engine.Register(server)
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(lis) }()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		engine.Close()
+		require.NoError(t, <-served)
+	})
+	return discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+}
+
+// ask sends one request and returns the first answer.
+func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL string, names ...string) (*discoveryv3.DiscoveryResponse, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := c.StreamAggregatedResources(ctx)
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "istioctl"}, TypeUrl: typeURL, ResourceNames: names}))
+	return stream.Recv()
+}
+
+func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
+	p := crowd()
+	cluster, err := anypb.New(&clusterv3.Cluster{Name: "outbound|80||web"})
+	require.NoError(t, err)
+	body, err := proto.Marshal(cluster)
+	require.NoError(t, err)
+	p.served = map[uint64][]xds.Served{1: {{TypeURL: xds.ClusterURL, Version: "v7", Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}}}}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/syncz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[{"proxy":"x"}]`) })
+	c := serve(t, p, mux)
+
+	answer, err := ask(t, c, "istio.io/debug/syncz")
+	require.NoError(t, err)
+	var configs []*statusv3.ClientConfig
+	for _, r := range answer.GetResources() {
+		config := &statusv3.ClientConfig{}
+		require.NoError(t, r.UnmarshalTo(config))
+		configs = append(configs, config)
+	}
+	require.Equal(t, map[string][]string{first: {"a SYNCED"}, second: {"a STALE", "b ERROR", "c NOT_SENT"}}, conditions(configs))
+
+	page := func(name string) string {
+		answer, err := ask(t, c, "istio.io/debug", name)
+		require.NoError(t, err)
+		require.Len(t, answer.GetResources(), 1)
+		require.Equal(t, "istio.io/debug", answer.GetResources()[0].GetTypeUrl())
+		return string(answer.GetResources()[0].GetValue())
+	}
+	require.JSONEq(t, `[{"proxy":"x"}]`, page("syncz"))
+	require.Equal(t, "404 page not found\n", page("nothing"))
+	require.Equal(t, "404 page not found\n", page("\x00"))
+
+	answer, err = ask(t, c, "istio.io/debug/config_dump", "web.shop")
+	require.NoError(t, err)
+	clusters := &adminv3.ClustersConfigDump{}
+	require.Len(t, answer.GetResources(), 7)
+	require.NoError(t, answer.GetResources()[1].UnmarshalTo(clusters))
+	require.Equal(t, "v7", clusters.GetVersionInfo())
+	require.Equal(t, body, func() []byte { b, _ := proto.Marshal(clusters.GetDynamicActiveClusters()[0].GetCluster()); return b }())
+	answer, err = ask(t, c, "istio.io/debug/config_dump", "nobody")
+	require.NoError(t, err)
+	require.Empty(t, answer.GetResources())
+
+	for typeURL, code := range map[string]codes.Code{"istio.io/debug": codes.InvalidArgument, "istio.io/debug/config_dump": codes.InvalidArgument, "istio.io/debug/other": codes.Unimplemented} {
+		_, err = ask(t, c, typeURL)
+		require.Equal(t, code, status.Code(err), typeURL)
+	}
+}

@@ -1,0 +1,80 @@
+package xds
+
+import (
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestATypeOfQuestionsIsAskedBeforeItAnswers(t *testing.T) {
+	for variant, dial := range map[string]func(*world) *client{
+		"sotw":  func(w *world) *client { return w.sotw(testType) },
+		"delta": func(w *world) *client { return w.delta(testType) },
+	} {
+		t.Run(variant, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			var asked atomic.Int64
+			coll := w.coll(testType)
+			coll.typ.Ask = func(names []string) error {
+				turn := strconv.FormatInt(asked.Add(1), 10)
+				if slices.Contains(names, "wrong") {
+					return status.Error(codes.InvalidArgument, "no such question")
+				}
+				var answers []*Entry
+				for i := range 2 * len(names) {
+					answers = append(answers, thing(t, "answer-"+strconv.Itoa(i), turn, ""))
+				}
+				coll.Apply(Commit{Put: answers, Reset: true, Version: turn})
+				return nil
+			}
+			w.set(testType)
+			c := dial(w)
+			c.ask(testType, "a")
+			c.expectAck(testType, []string{"a"}, "answer-0@1", "answer-1@1")
+			c.ask(testType, "a")
+			c.expectAck(testType, []string{"a"}, "answer-0@2", "answer-1@2")
+			c.ask(testType, "a", "b")
+			c.expect(testType, "answer-0@3", "answer-1@3", "answer-2@3", "answer-3@3")
+			require.EqualValues(t, 3, asked.Load(), "who acknowledges asks nothing")
+			c.ask(testType, "wrong")
+			require.Equal(t, codes.InvalidArgument, status.Code(c.ended()))
+		})
+	}
+}
+
+func TestATypeThatIsNotAcknowledgedIsSyncedWhenItWasSent(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.coll(testType).typ.NoAck = true
+	w.set(testType, "a")
+	c := w.sotw(testType)
+	c.ask(testType)
+	c.expect(testType, "a@1")
+	require.True(t, w.server.Clients()[0].Types[0].Synced)
+}
+
+func TestServedIsWhatAClientWasSent(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a", "b")
+	c := w.delta(testType)
+	c.ask(testType, "b", "missing")
+	c.expectAck(testType, nil, "b@1", "-missing")
+	served := func() (names []string) {
+		for _, of := range w.server.Served(1) {
+			require.Equal(t, testType, of.TypeURL)
+			for _, e := range of.Entries {
+				names = append(names, e.Name+"@"+e.Version)
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"b@1"}, served())
+	w.set(testType, "b@2")
+	c.expect(testType, "b@2")
+	require.Equal(t, []string{"b@2"}, served())
+	require.Nil(t, w.server.Served(99))
+}
