@@ -38,7 +38,7 @@ func TestEnvoyAccepts(t *testing.T) {
 		}
 	})
 	t.Run("bad", func(t *testing.T) { // what is not valid, too, as it comes with lenient validation
-		for _, file := range []string{"bad.yaml", "refused.yaml"} {
+		for _, file := range []string{"bad.yaml", "refused.yaml", "logs.yaml"} {
 			objects := decoded(t, filepath.Join("..", "server", "envoy", "testdata", file))
 			require.NoError(t, accepts(t, meshOf(t, objects)), file)
 		}

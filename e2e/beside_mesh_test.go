@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -23,6 +24,7 @@ type randomMesh struct {
 	*rand.Rand
 	spoken [3][]string // the protocols of each port
 	shared []string    // hosts that both namespaces have
+	config string      // the MeshConfig, in JSON
 	ranged bool        // it has services whose addresses are ranges
 }
 
@@ -46,6 +48,7 @@ func (r *randomMesh) duration(of ...int) *durationpb.Duration {
 func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 	t.Helper()
 	var text strings.Builder
+	groups := map[string]string{"Telemetry": "telemetry.istio.io/v1", "MeshConfig": "core/v1alpha1"}
 	put := func(kind, namespace, name string, labels map[string]string, spec proto.Message) {
 		body, err := protojson.Marshal(spec)
 		require.NoError(t, err)
@@ -54,8 +57,8 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 			pairs = append(pairs, fmt.Sprintf("%s: %s", k, v))
 		}
 		created := time.Unix(1_500_000_000+r.Int64N(100_000_000), 0) // of objects of one age, it is chance which one istiod takes
-		fmt.Fprintf(&text, "---\napiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}, creationTimestamp: %q}\nspec: %s\n",
-			kind, name, namespace, strings.Join(pairs, ", "), created.UTC().Format(time.RFC3339), body)
+		fmt.Fprintf(&text, "---\napiVersion: %s\nkind: %s\nmetadata: {name: %s, namespace: %s, labels: {%s}, creationTimestamp: %q}\nspec: %s\n",
+			cmp.Or(groups[kind], "networking.istio.io/v1"), kind, name, namespace, strings.Join(pairs, ", "), created.UTC().Format(time.RFC3339), body)
 	}
 	mark = fmt.Sprintf("mark-%d.internal", seed)
 	put("ServiceEntry", "shop", fmt.Sprint("mark", seed), nil, &networking.ServiceEntry{
@@ -99,6 +102,10 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 	for i := range r.IntN(4) {
 		put("VirtualService", namespace(), fmt.Sprintf("gv%d-%d", i, seed), nil, r.gatewayRoutes())
 	}
+	for i := range r.IntN(4) {
+		put("Telemetry", r.pick("istio-system", "shop", "shop", "other"), fmt.Sprintf("t%d-%d", i, seed), nil, r.telemetry())
+	}
+	put("MeshConfig", "", "istio", nil, r.setConfig(t, mark))
 	temp := filepath.Join(t.TempDir(), "mesh.yaml")
 	require.NoError(t, os.WriteFile(temp, []byte(text.String()), 0o600))
 	require.NoError(t, os.Rename(temp, filepath.Join(dir, "mesh.yaml")))

@@ -173,12 +173,12 @@ func (c *Catalog) catchUp(s *scope) {
 	}
 	translated := make(map[string]*told)
 	for {
-		more, restricted, synced := c.translateSome(s, translated)
+		more, by, synced := c.translateSome(s, translated)
 		if more {
 			continue
 		}
-		if len(translated) > 0 || restricted != s.closed {
-			s.update(translated, restricted, c.units.release)
+		if len(translated) > 0 || !by.equal(s.manner) {
+			s.update(translated, by, c.units.release)
 		}
 		if synced {
 			s.markSynced()
@@ -187,21 +187,21 @@ func (c *Catalog) catchUp(s *scope) {
 	}
 }
 
-// translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, whether
-// clients are restricted to what they know, and what is said is complete.
-func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more, restricted, synced bool) {
+// translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, how
+// listeners are, and whether what is said is complete.
+func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more bool, by manner, synced bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := 0
 	for host := range s.stale {
 		if n++; n > hostsAtATime {
-			return true, false, false
+			return true, manner{}, false
 		}
 		c.units.release(translated[host])
 		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
-	return false, s.restricted, c.synced
+	return false, manner{s.profile.captures, s.restricted, s.seen}, c.synced
 }
 
 // translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.

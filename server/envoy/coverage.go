@@ -7,7 +7,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 )
 
 // declaration says what becomes of the fields of a message. Each field stands in one of the three.
@@ -19,7 +21,7 @@ type declaration struct {
 
 // declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of the
 // definitions has to be declared, and docs/envoy.md has them as a table.
-var declared = map[protoreflect.FullName]declaration{
+var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.ServiceEntry": {
 		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
 		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
@@ -156,7 +158,7 @@ var declared = map[protoreflect.FullName]declaration{
 	"istio.networking.v1alpha3.CorsPolicy": {
 		translated: "allowOrigin allowOrigins allowMethods allowHeaders exposeHeaders maxAge allowCredentials unmatchedPreflights",
 	},
-}
+})
 
 // without returns which fields of an object have no effect on Envoys although they are set, each with its path and with what happens instead.
 func without(spec proto.Message) (fields []string) {
@@ -174,6 +176,24 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			if h.GetDelegate() != nil && len(m.GetHosts()) == 0 {
 				found(fmt.Sprintf("%s.http[%d].delegate", at, i), "what is delegated is not delegated any further: the route is left out")
 			}
+		}
+	case *telemetryv1alpha1.AccessLogging:
+		if !isForClients(m.GetMatch().GetMode()) {
+			found(at+".match.mode", notIntercepted)
+		}
+		if _, why := celFilter(m.GetFilter()); why != "" {
+			found(at+".filter.expression", why+": nothing is logged")
+		}
+	case *telemetryv1alpha1.Tracing:
+		if !isForClients(m.GetMatch().GetMode()) {
+			found(at+".match.mode", notIntercepted)
+		}
+		if len(m.GetProviders()) > 1 {
+			found(at+".providers[1]", "the first one has the spans")
+		}
+	case *meshv1alpha1.MeshConfig_OutboundTrafficPolicy:
+		if m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY && m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY {
+			found(at+".mode", "it is ALLOW_ANY")
 		}
 	case *networking.IstioEgressListener:
 		if m.GetBind() != "" && !isAddress(m.GetBind()) {

@@ -12,12 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/envoy.md")
 
-var translatedKinds = []proto.Message{&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}, &networking.Sidecar{}}
+var translatedKinds = []proto.Message{
+	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}, &networking.Sidecar{},
+	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
+}
 
 // Each field of each message that can be part of a translated kind is declared, once, and nothing else is.
 func TestEveryFieldIsDeclared(t *testing.T) {
@@ -38,7 +44,7 @@ func TestEveryFieldIsDeclared(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// eachMessage calls f with a message and all that can be in it, but for what is in fields that are not supported.
+// eachMessage calls f with a message and all that can be in it, but for what is in fields that have no effect.
 func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDescriptor)) {
 	seen := make(map[protoreflect.FullName]bool)
 	var visit func(m protoreflect.MessageDescriptor)
@@ -50,7 +56,11 @@ func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDe
 		f(m)
 		for i := range m.Fields().Len() {
 			field := m.Fields().Get(i)
-			if _, not := declared[m.FullName()].unsupported[field.JSONName()]; not {
+			d := declared[m.FullName()]
+			if _, not := d.unsupported[field.JSONName()]; not {
+				continue
+			}
+			if _, not := d.meaningless[field.JSONName()]; not {
 				continue
 			}
 			if field.IsMap() {
@@ -111,7 +121,12 @@ func table() string {
 		for _, f := range slices.Sorted(maps.Keys(d.meaningless)) {
 			none = append(none, fmt.Sprintf("`%s`: %s", f, d.meaningless[f]))
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", strings.TrimPrefix(string(name), "istio.networking.v1alpha3."), strings.ReplaceAll(d.translated, " ", "` `"), strings.Join(none, "; "))
+		var some string
+		if d.translated != "" {
+			some = "`" + strings.ReplaceAll(d.translated, " ", "` `") + "`"
+		}
+		of := strings.TrimPrefix(strings.TrimPrefix(string(name), "istio."), "networking.v1alpha3.")
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", of, some, strings.Join(none, "; "))
 	}
 	return b.String()
 }

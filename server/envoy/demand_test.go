@@ -137,8 +137,8 @@ func message(t *testing.T, r encoded) proto.Message {
 // Filters ask for what they lack. Who cannot ask, by state of the world or as something else than a sidecar, is told everything.
 func TestOnDemandListeners(t *testing.T) {
 	l := &listenerv3.Listener{
-		FilterChains:       []*listenerv3.FilterChain{binding{localhost, 80}.httpChain(false)},
-		DefaultFilterChain: passOn(false),
+		FilterChains:       []*listenerv3.FilterChain{binding{localhost, 80}.httpChain(manner{})},
+		DefaultFilterChain: manner{}.passOn(),
 	}
 	onDemand(l)
 	http, err := l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalNew()

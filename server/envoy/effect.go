@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -17,29 +16,14 @@ import (
 
 // WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
 func WithoutEffect(r *resource.Resource) []string {
-	if !slices.Contains(kinds, r.Key().Kind) {
+	if !slices.Contains(kinds, r.Key().Kind) && r.Key().Kind != resource.ProxyConfig {
 		return []string{"a " + string(r.Key().Kind) + " has no effect on Envoys"}
 	}
 	spec, err := r.Spec()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	if config, ok := spec.(*meshv1alpha1.MeshConfig); ok {
-		return ofConfig(config)
-	}
 	return without(spec)
-}
-
-// ofConfig returns which fields of a MeshConfig have no effect although they are set.
-func ofConfig(config *meshv1alpha1.MeshConfig) (fields []string) {
-	config.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if f.JSONName() != "outboundTrafficPolicy" {
-			fields = append(fields, "spec."+f.JSONName()+" has no effect on Envoys: of a MeshConfig, outboundTrafficPolicy has")
-		}
-		return true
-	})
-	slices.Sort(fields)
-	return fields
 }
 
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields that nobody is
@@ -164,6 +148,13 @@ func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error)
 		namespace := r.Key().Namespace
 		for _, captures := range []bool{false, true} {
 			profiles[profile{role: sidecar, namespace: namespace, captures: captures, credentials: defaultCredentials}] = true
+		}
+		if r.Key().Kind == resource.Telemetry {
+			spec, err := specOf[*telemetryv1alpha1.Telemetry](r)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Key(), err)
+			}
+			profiles[profile{role: sidecar, namespace: namespace, labels: labelText(spec.GetSelector().GetMatchLabels()), credentials: defaultCredentials}] = true
 		}
 		if r.Key().Kind != resource.Gateway {
 			continue

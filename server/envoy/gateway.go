@@ -291,6 +291,11 @@ func (m *mesh) onGateways(host string, p profile) *view {
 	for _, s := range v.servers {
 		v.objects = append(v.objects, s.gateway.key)
 	}
+	if host == gatewayUnit {
+		v.seen = m.observation(p, nil)
+		v.objects = append(v.objects, v.seen.objects...)
+		v.findings = append(v.findings, v.seen.findings...)
+	}
 	bound := slices.Clone(m.virtuals.exact[gatewayUnit])
 	if host != gatewayUnit {
 		bound = nil

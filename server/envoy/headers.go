@@ -1,13 +1,19 @@
 package envoy
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 )
 
 // isFormat says whether Envoy can make sense of a header's value, which may have commands between percent signs. It refuses all routes of a port for
 // one that it does not know.
-func isFormat(value string) bool {
+func isFormat(value string) bool { return isFormatOf(value, commands) }
+
+// isLogFormat is isFormat for what is logged, where there are some more.
+func isLogFormat(value string) bool { return isFormatOf(value, logCommands) }
+
+func isFormatOf(value string, commands map[string]*regexp.Regexp) bool {
 	for {
 		_, rest, found := strings.Cut(value, "%")
 		if !found {
@@ -59,5 +65,17 @@ var commands = func() map[string]*regexp.Regexp {
 		UPSTREAM_REMOTE_PORT UPSTREAM_REQUEST_ATTEMPT_COUNT UPSTREAM_TRANSPORT_FAILURE_REASON VIRTUAL_CLUSTER_NAME`) {
 		all[name] = none
 	}
+	return all
+}()
+
+// logCommands are those that can be logged.
+var logCommands = func() map[string]*regexp.Regexp {
+	all := maps.Clone(commands)
+	maps.Copy(all, map[string]*regexp.Regexp{
+		"REQ_WITHOUT_QUERY": header, "METADATA": some, "CEL": anything, "GRPC_STATUS": regexp.MustCompile(`^(CAMEL_STRING|SNAKE_STRING|NUMBER)?$`),
+		"UPSTREAM_CLUSTER_RAW": none, "STREAM_ID": none, "ACCESS_LOG_TYPE": none, "LOCAL_REPLY_BODY": none, "DOWNSTREAM_TRANSPORT_FAILURE_REASON": none,
+		"DOWNSTREAM_WIRE_BYTES_SENT": none, "DOWNSTREAM_WIRE_BYTES_RECEIVED": none, "UPSTREAM_WIRE_BYTES_SENT": none, "UPSTREAM_WIRE_BYTES_RECEIVED": none,
+		"UPSTREAM_CONNECTION_ID": none, "UPSTREAM_PROTOCOL": none,
+	})
 	return all
 }()

@@ -206,7 +206,7 @@ func (h *hearing) suspects() (some []*trial, cleared bool) {
 
 // bearsOn says whether an object, as it is or as it was, bears on one of some hosts; h.mu is held.
 func (h *hearing) bearsOn(t *trial, hosts map[string]bool) bool {
-	if t.key.Kind == resource.Sidecar || t.key.Kind == resource.MeshConfig {
+	if t.key.Kind == resource.Sidecar || t.key.Kind == resource.MeshConfig || t.key.Kind == resource.Telemetry {
 		return true // it bears on whoever it is for
 	}
 	touched := make(map[string]struct{})

@@ -98,6 +98,7 @@ func (t *told) addListeners(v *view, client profile) {
 				Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 			}
+			v.seen.ofStrays(at[b])
 			if s.kind.encrypted() {
 				at[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}
@@ -119,7 +120,7 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 	switch s.kind {
 	case serverHTTP:
 		if _, ok := used.add(nil, nil); ok {
-			chains = append(chains, s.httpChain())
+			chains = append(chains, s.httpChain(v.seen))
 		}
 	case serverHTTPS:
 		match, ok := used.add(s.names(), nil)
@@ -127,7 +128,7 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 			t.findings.note(s.place.in("hosts"), "other servers of the port have them")
 			return nil
 		}
-		c := s.httpChain()
+		c := s.httpChain(v.seen)
 		if len(match.GetServerNames()) > 0 {
 			c.FilterChainMatch = match
 		}
@@ -148,7 +149,7 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 		}
 		chains = append(chains, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.terminate(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy()},
+			TransportSocket: t.terminate(s.GetTls(), client, nil), Filters: []*listenerv3.Filter{to.proxy(v.seen)},
 		})
 	case serverPass, serverTCP:
 		with := way.tcpChains
@@ -156,7 +157,7 @@ func (t *told) serverChains(v *view, s *server, client profile, used matching) (
 			with = way.tlsChains
 		}
 		for _, c := range s.connections(v, client, &t.findings, with) {
-			if f := c.filterChain(used, &t.findings); f != nil {
+			if f := c.filterChain(used, v.seen, &t.findings); f != nil {
 				chains = append(chains, f)
 			}
 		}
@@ -178,8 +179,8 @@ func (s *server) connections(v *view, client profile, found *findings, with func
 	return all
 }
 
-func (s *server) httpChain() *listenerv3.FilterChain {
-	m := httpManager(statName("outbound_"+listenerName(s.bind, s.GetPort().GetNumber())), s.route)
+func (s *server) httpChain(seen *observation) *listenerv3.FilterChain {
+	m := httpManager(statName("outbound_"+listenerName(s.bind, s.GetPort().GetNumber())), s.route, seen)
 	m.UseRemoteAddress = wrapperspb.Bool(true)
 	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	m.ServerName = "istio-envoy"

@@ -59,6 +59,9 @@ func (v *view) key() key {
 	for _, r := range v.bound {
 		d.rule(r)
 	}
+	if d.flag(v.seen != nil); v.seen != nil {
+		d.text(v.seen.from)
+	}
 	d.number(int64(len(v.objects)))
 	for _, of := range v.objects {
 		d.object(of)

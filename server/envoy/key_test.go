@@ -67,7 +67,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		what   any
 		fields []string
 	}{
-		{view{}, []string{"host", "service", "policy", "rules", "own", "targets", "servers", "bound", "client", "objects", "findings"}},
+		{view{}, []string{"host", "service", "policy", "rules", "own", "targets", "servers", "bound", "seen", "client", "objects", "findings"}},
 		{target{}, []string{"ports", "policy"}},
 		{policy{}, []string{"namespace", "name", "traffic", "subsets", "objects", "from"}},                                                       // by from
 		{server{}, []string{"Server", "gateway", "place", "kind", "bind", "route"}},                                                              // by the version of the gateway, and the place there
@@ -96,6 +96,8 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	require.Equal(t, 9, reflect.TypeFor[profile]().NumField())
 	r := &rule[*networking.VirtualService]{version: "1"}
 	different(view{host: "a"}, "host")
+	different(view{seen: &observation{}}, "what is logged")
+	different(view{seen: &observation{from: "a"}}, "what what is logged is made of")
 	different(view{service: &service{}}, "service")
 	different(view{service: &service{from: "a"}}, "what a service is made of")
 	different(view{policy: policy{from: "a"}}, "policy")

@@ -50,8 +50,8 @@ func (c chain) equal(o chain) bool {
 	return c.place == o.place && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
 }
 
-func (c chain) proxy() *listenerv3.Filter {
-	p := &tcpv3.TcpProxy{StatPrefix: c.stats}
+func (c chain) proxy(seen *observation) *listenerv3.Filter {
+	p := &tcpv3.TcpProxy{StatPrefix: c.stats, AccessLog: seen.ofConnections()}
 	if len(c.to) == 1 {
 		p.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: c.to[0].cluster}
 	} else {
@@ -125,14 +125,14 @@ func prefixOf(s string) (netip.Prefix, bool) {
 }
 
 // filterChain returns the chain as part of a listener, or nil if others are for all that it is for.
-func (c chain) filterChain(m matching, found *findings) *listenerv3.FilterChain {
+func (c chain) filterChain(m matching, seen *observation, found *findings) *listenerv3.FilterChain {
 	match, ok := m.add(c.servers, c.subnets)
 	if !ok {
 		found.note(c.place, "others have all connections that it is for")
 		return nil
 	}
 	out := &listenerv3.FilterChain{
-		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{c.proxy()},
+		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout}, Filters: []*listenerv3.Filter{c.proxy(seen)},
 	}
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
 		out.FilterChainMatch = match

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/resource"
 )
@@ -30,7 +31,7 @@ func (l labels) add(wanted map[string]string) {
 }
 
 // selecting are the kinds of objects that look at labels of clients.
-var selecting = []resource.Kind{resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar}
+var selecting = []resource.Kind{resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry}
 
 // lookedAt returns what the spec of an object looks at. An object of a kind that is new here, and selects clients by labels, finds none of them unless it is added.
 func lookedAt(spec any) labels {
@@ -44,6 +45,8 @@ func lookedAt(spec any) labels {
 		all.add(spec.GetSelector())
 	case *networking.Sidecar:
 		all.add(spec.GetWorkloadSelector().GetLabels())
+	case *telemetryv1alpha1.Telemetry:
+		all.add(spec.GetSelector().GetMatchLabels())
 	}
 	return all
 }

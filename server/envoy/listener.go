@@ -11,7 +11,6 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -89,12 +88,12 @@ func (v *view) claims(p *port, client profile, found *findings) map[binding]clai
 // listener returns the listener of a binding for those who claim it, the oldest first, and what cannot be served of their claims. The
 // oldest decides what is spoken there: HTTP, TLS that is told apart by server name, or TCP, of
 // which one service has all that no other one has ranges of addresses for.
-func (b binding) listener(claims claimants, captures, restricted bool) (l *listenerv3.Listener, found findings) {
+func (b binding) listener(claims claimants, by manner) (l *listenerv3.Listener, found findings) {
 	l = &listenerv3.Listener{
 		Name: listenerName(b.address, b.port), Address: socket(b.address, b.port), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
 	}
-	if captures {
+	if by.captures {
 		l.BindToPort = wrapperspb.Bool(false)
 	}
 	first := claims[0].claim.protocol
@@ -103,17 +102,17 @@ func (b binding) listener(claims claimants, captures, restricted bool) (l *liste
 	}
 	switch {
 	case first.http():
-		l.FilterChains = []*listenerv3.FilterChain{b.httpChain(captures)}
-		if captures { // what is not HTTP goes on
+		l.FilterChains = []*listenerv3.FilterChain{b.httpChain(by)}
+		if by.captures { // what is not HTTP goes on
 			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
 			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
-			l.DefaultFilterChain = passOn(restricted)
+			l.DefaultFilterChain = by.passOn()
 		}
 	case first == protocolTLS:
 		used := make(matching)
 		for _, c := range claims {
 			if same(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, &found)...)
+				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, by.seen, &found)...)
 			}
 		}
 		l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
@@ -125,12 +124,12 @@ func (b binding) listener(claims claimants, captures, restricted bool) (l *liste
 		same = func(c claim) bool { return sort(c) && (c.isLimited() || c.equal(claims[rest].claim)) }
 		for _, c := range claims {
 			if same(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, &found)...)
+				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, by.seen, &found)...)
 			}
 		}
 	}
-	if captures && !slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
-		l.DefaultFilterChain = passOn(restricted)
+	if by.captures && !slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil }) {
+		l.DefaultFilterChain = by.passOn()
 	}
 	for _, c := range claims[1:] {
 		if !same(c.claim) {
@@ -143,22 +142,35 @@ func (b binding) listener(claims claimants, captures, restricted bool) (l *liste
 // chainTimeout is how long a connection may take to become one.
 const chainTimeout = 15
 
-func filterChains(chains []chain, used matching, found *findings) (all []*listenerv3.FilterChain) {
+func filterChains(chains []chain, used matching, seen *observation, found *findings) (all []*listenerv3.FilterChain) {
 	for _, c := range chains {
-		if f := c.filterChain(used, found); f != nil {
+		if f := c.filterChain(used, seen, found); f != nil {
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-func tcpProxy(cluster string) *listenerv3.Filter {
-	return chain{stats: cluster, to: []share{{cluster, 1}}}.proxy()
+func tcpProxy(cluster string, seen *observation) *listenerv3.Filter {
+	return chain{stats: cluster, to: []share{{cluster, 1}}}.proxy(seen)
+}
+
+// manner is how listeners of a scope are, whatever they are for.
+type manner struct {
+	captures   bool         // connections are redirected to them
+	restricted bool         // what nobody claims goes nowhere
+	seen       *observation // what they log and trace
+}
+
+func (by manner) equal(o manner) bool {
+	return by.captures == o.captures && by.restricted == o.restricted && by.seen.equal(o.seen)
 }
 
 // passOn sends on what nobody claims, or, if clients are restricted to what they know, nowhere.
-func passOn(restricted bool) *listenerv3.FilterChain {
-	return &listenerv3.FilterChain{Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: []*listenerv3.Filter{tcpProxy(otherwise(restricted))}}
+func (by manner) passOn() *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{
+		Name: "PassthroughFilterChain", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.restricted), by.seen)},
+	}
 }
 
 // otherwise is the cluster of what nobody claims.
@@ -169,20 +181,20 @@ func otherwise(restricted bool) string {
 	return passthrough
 }
 
-func (b binding) httpChain(captures bool) *listenerv3.FilterChain {
+func (b binding) httpChain(by manner) *listenerv3.FilterChain {
 	address := localhost
-	if captures {
+	if by.captures {
 		address = wildcard
 	}
-	manager := httpManager(statName("outbound_"+listenerName(address, b.port)), routeName(b.port))
+	manager := httpManager(statName("outbound_"+listenerName(address, b.port)), routeName(b.port), by.seen)
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters:                       []*listenerv3.Filter{networkFilter("envoy.filters.network.http_connection_manager", manager)},
 	}
 }
 
-func httpManager(stats, routes string) *hcmv3.HttpConnectionManager {
-	return &hcmv3.HttpConnectionManager{
+func httpManager(stats, routes string, seen *observation) *hcmv3.HttpConnectionManager {
+	m := &hcmv3.HttpConnectionManager{
 		StatPrefix:     stats,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: routes}},
 		HttpFilters: []*hcmv3.HttpFilter{
@@ -197,28 +209,29 @@ func httpManager(stats, routes string) *hcmv3.HttpConnectionManager {
 		StreamIdleTimeout: durationpb.New(0), UseRemoteAddress: wrapperspb.Bool(false), Proxy_100Continue: true,
 		NormalizePath: wrapperspb.Bool(true), PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
-		RequestIdExtension: &hcmv3.RequestIDExtension{TypedConfig: toAny(&uuidv3.UuidRequestIdConfig{
-			UseRequestIdForTraceSampling: wrapperspb.Bool(true),
-		})},
 	}
+	seen.ofRequests(m)
+	return m
 }
 
 // virtualOutbound is the listener that redirected connections come to: it hands them to that of the address that they were meant for, or passes
 // them on.
-func virtualOutbound(restricted bool) *listenerv3.Listener {
+func (by manner) virtualOutbound() *listenerv3.Listener {
 	const name = "virtualOutbound"
-	return &listenerv3.Listener{
+	l := &listenerv3.Listener{
 		Name: name, Address: socket(wildcard, outboundPort), UseOriginalDst: wrapperspb.Bool(true), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 		FilterChains: []*listenerv3.FilterChain{
 			{
 				Name:             name + "-blackhole", // a connection to this very port would go round in circles
 				FilterChainMatch: &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(outboundPort)},
-				Filters:          []*listenerv3.Filter{tcpProxy(blackHole)},
+				Filters:          []*listenerv3.Filter{tcpProxy(blackHole, nil)},
 			},
-			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(otherwise(restricted))}},
+			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.restricted), by.seen)}},
 		},
 	}
+	by.seen.ofStrays(l)
+	return l
 }
 
 // grpcListener is what a gRPC client that dials name asks for.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -22,12 +23,14 @@ type mesh struct {
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
 	moved   map[string]struct{}                // hosts of which just endpoints have changed, until touchOthers adds them
 
-	gateways map[resource.Key]*gateway
-	named    map[string]int // hosts, by how many gateways
-	sidecars map[resource.Key]*sidecarRule
-	configs  map[resource.Key]*meshConfig
-	policies *rules[*networking.DestinationRule]
-	virtuals *rules[*networking.VirtualService]
+	gateways    map[resource.Key]*gateway
+	named       map[string]int // hosts, by how many gateways
+	sidecars    map[resource.Key]*sidecarRule
+	configs     map[resource.Key]*meshConfig
+	telemetries map[resource.Key]*telemetry
+	observes    uint64 // how often it may have changed what clients log and trace
+	policies    *rules[*networking.DestinationRule]
+	virtuals    *rules[*networking.VirtualService]
 
 	lookouts *lookouts
 }
@@ -59,7 +62,8 @@ func newMesh() *mesh {
 	return &mesh{
 		entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), hosts: make(map[string]map[resource.Key]*entry), moved: make(map[string]struct{}),
 		gateways: make(map[resource.Key]*gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*sidecarRule), configs: make(map[resource.Key]*meshConfig),
-		policies: newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](), lookouts: newLookouts(),
+		telemetries: make(map[resource.Key]*telemetry),
+		policies:    newRules[*networking.DestinationRule](), virtuals: newRules[*networking.VirtualService](), lookouts: newLookouts(),
 	}
 }
 
@@ -87,7 +91,12 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.MeshConfig:
 		spec, err := specOf[*meshv1alpha1.MeshConfig](r)
-		m.setConfig(key, r, spec)
+		m.setConfig(key, r, spec, touched)
+		return err
+	case resource.Telemetry:
+		spec, err := specOf[*telemetryv1alpha1.Telemetry](r)
+		m.lookouts.set(key, lookedAt(spec))
+		m.setTelemetry(key, r, spec, touched)
 		return err
 	case resource.DestinationRule:
 		spec, err := specOf[*networking.DestinationRule](r)
@@ -132,6 +141,7 @@ func (m *mesh) touch(hosts []string, touched map[string]struct{}) {
 // touchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for one. Where just
 // endpoints have changed, it bears on nobody else: routes lead to a host, its ports and its policy.
 func (m *mesh) touchOthers(touched map[string]struct{}) {
+	m.touchProviders(touched)
 	for _, host := range slices.Collect(maps.Keys(touched)) {
 		for _, r := range m.virtuals.leads[host] {
 			m.touchRoutes(r, touched)
@@ -350,7 +360,7 @@ func (m *mesh) differing(snap memstore.Snapshot) []resource.Key {
 }
 
 // kinds are those that a mesh consists of.
-var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig}
+var kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry}
 
 // versions returns the version of each object.
 func (m *mesh) versions() map[resource.Key]string {
@@ -371,6 +381,9 @@ func (m *mesh) versions() map[resource.Key]string {
 	}
 	for key, c := range m.configs {
 		all[key] = c.version
+	}
+	for key, t := range m.telemetries {
+		all[key] = t.version
 	}
 	for key, r := range m.policies.byKey {
 		all[key] = r.version

@@ -19,13 +19,15 @@ type scope struct {
 	stale      map[string]struct{}
 	only       *sidecarRule // by which it has them
 	restricted bool         // to what it knows
+	seen       *observation // what it logs and traces
+	observed   uint64       // the state of the mesh in which that was found out
 
 	catching sync.Mutex               // held while it is brought up to date, which guards what follows
 	told     map[string]*told         // by host
 	shared   map[string]*sharedRoutes // by the name of the routes
 	bindings map[binding]*claimants
 	needs    map[string]int // how many hosts need a secret
-	closed   bool           // it was told that it is restricted
+	manner   manner         // of the listeners of which it was told
 	dropped  bool
 
 	notes notebook // safe for concurrent use
@@ -51,8 +53,8 @@ func newScope(p profile, debounce xds.Debounce) *scope {
 	for _, c := range common() {
 		put(first, s.clusters, entryOf(c))
 	}
-	if p.captures {
-		put(first, s.listeners, entryOf(virtualOutbound(false)))
+	if s.manner.captures = p.captures; p.captures {
+		put(first, s.listeners, entryOf(s.manner.virtualOutbound()))
 	}
 	s.group.Apply(first)
 	return s
@@ -104,7 +106,11 @@ func (s *scope) markSynced() {
 
 // follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be otherwise.
 func (s *scope) follow(m *mesh, touched map[string]struct{}) {
-	if only := m.sidecarFor(s.profile); only != s.only {
+	only := m.sidecarFor(s.profile)
+	if s.profile.role != ingress && (only != s.only || s.observed != m.observes) {
+		s.seen, s.observed = m.observation(s.profile, only), m.observes
+	}
+	if only != s.only {
 		s.only = only
 		maps.Copy(s.stale, m.allHosts())
 	}
@@ -123,7 +129,7 @@ func (s *scope) all() []*xds.Collection {
 
 // update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit. It
 // gives back what it has no more, or twice.
-func (s *scope) update(translated map[string]*told, restricted bool, release func(*told)) {
+func (s *scope) update(translated map[string]*told, by manner, release func(*told)) {
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
 		routes: make(map[string]bool), bindings: make(map[binding]bool), domains: make(map[string]map[string]*virtualHost),
@@ -133,8 +139,8 @@ func (s *scope) update(translated map[string]*told, restricted bool, release fun
 		c.replace(host, t)
 		release(was)
 	}
-	if restricted != s.closed {
-		c.restrict(restricted)
+	if !by.equal(s.manner) {
+		c.conduct(by)
 	}
 	c.share()
 	s.group.Apply(c.commits)
@@ -246,17 +252,22 @@ func (c *change) host(route, host string, v *virtualHost) {
 	c.routes[route] = true
 }
 
-// restrict has clients reach nothing but what they know, or else anything.
-func (c *change) restrict(restricted bool) {
-	c.closed = restricted
-	for route := range c.shared {
-		c.routes[route] = true
+// conduct has all listeners be in a manner.
+func (c *change) conduct(by manner) {
+	if by.restricted != c.manner.restricted {
+		for route := range c.shared {
+			c.routes[route] = true
+		}
+	}
+	c.manner = by
+	if by.seen != nil {
+		c.notes.set("what is logged and traced", by.seen.findings)
 	}
 	for b := range c.scope.bindings {
 		c.bindings[b] = true
 	}
 	if c.profile.captures {
-		put(c.commits, c.listeners, entryOf(virtualOutbound(restricted)))
+		put(c.commits, c.listeners, entryOf(by.virtualOutbound()))
 	}
 }
 
@@ -274,7 +285,7 @@ func (c *change) share() {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
-		body, found := r.encode(route, c.profile.role, c.closed)
+		body, found := r.encode(route, c.profile.role, c.manner.restricted)
 		c.notes.set("routes "+route, found.sorted())
 		if c.profile.onDemand && !r.whole {
 			continue
@@ -290,7 +301,7 @@ func (c *change) share() {
 			c.notes.set("listener "+listenerName(b.address, b.port), nil)
 			continue
 		}
-		l, found := b.listener(claimants, c.profile.captures, c.closed)
+		l, found := b.listener(claimants, c.manner)
 		c.notes.set("listener "+l.GetName(), found.sorted())
 		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
 			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one

@@ -155,14 +155,19 @@ func (m *mesh) restricts(s *sidecarRule) bool {
 	if s != nil && s.spec.GetOutboundTrafficPolicy() != nil {
 		return s.spec.GetOutboundTrafficPolicy().GetMode() == networking.OutboundTrafficPolicy_REGISTRY_ONLY
 	}
-	var first *meshConfig
+	policy := m.config().spec.GetOutboundTrafficPolicy()
+	return policy != nil && policy.GetMode() == meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
+}
+
+// config is the MeshConfig, of several the first by name; one that says nothing if there is none.
+func (m *mesh) config() *meshConfig {
+	first := &meshConfig{}
 	for _, c := range m.configs {
-		if first == nil || c.key.Name < first.key.Name {
+		if first.spec == nil || c.key.Name < first.key.Name {
 			first = c
 		}
 	}
-	return first != nil && first.spec.GetOutboundTrafficPolicy() != nil &&
-		first.spec.GetOutboundTrafficPolicy().GetMode() == meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
+	return first
 }
 
 // meshConfig is a MeshConfig.
@@ -179,11 +184,12 @@ func (m *mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networki
 	}
 }
 
-func (m *mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig) {
+func (m *mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
 	delete(m.configs, key)
 	if spec != nil {
 		m.configs[key] = &meshConfig{key: key, version: r.Version(), spec: spec}
 	}
+	m.observeAnew(touched)
 }
 
 // led says to which ports of a host VirtualServices lead whose routes clients want: to all if 0 is among them. Those that are wanted for a port of the

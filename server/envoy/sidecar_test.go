@@ -80,7 +80,7 @@ func TestSidecar(t *testing.T) {
 			virtual = l
 		}
 	}
-	require.True(t, proto.Equal(virtualOutbound(true), virtual))
+	require.True(t, proto.Equal(manner{restricted: true}.virtualOutbound(), virtual))
 
 	in := func(name, namespace string) resource.Key {
 		return resource.Key{Kind: resource.Sidecar, Namespace: namespace, Name: name}

@@ -20,6 +20,7 @@ type view struct {
 
 	servers []server                            // of a gateway
 	bound   []*rule[*networking.VirtualService] // to these
+	seen    *observation                        // by all listeners of a gateway
 
 	client   profile        // without what does not bear on the rest
 	objects  []resource.Key // of which it was made

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
@@ -74,7 +73,7 @@ func (m *Mesh) key() resource.Key {
 		key.Kind = m.kinds[m.rand.IntN(len(m.kinds))]
 		return key
 	}
-	switch m.rand.IntN(10) {
+	switch m.rand.IntN(11) {
 	case 0, 1:
 		key.Kind = resource.WorkloadEntry
 	case 2:
@@ -86,6 +85,10 @@ func (m *Mesh) key() resource.Key {
 	case 7:
 		if key.Kind = resource.Sidecar; m.one(3) {
 			return resource.Key{Kind: resource.MeshConfig, Name: "istio"}
+		}
+	case 8:
+		if key.Kind = resource.Telemetry; m.one(3) {
+			key.Namespace = "istio-system"
 		}
 	}
 	return key
@@ -107,9 +110,9 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 		case resource.Sidecar:
 			spec = m.sidecar()
 		case resource.MeshConfig:
-			spec = &meshv1alpha1.MeshConfig{OutboundTrafficPolicy: &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{
-				Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(m.rand.IntN(2)), //nolint:gosec // there are two
-			}}
+			spec = m.config()
+		case resource.Telemetry:
+			spec = m.telemetry()
 		default:
 			spec = m.service()
 		}

@@ -1,0 +1,83 @@
+package envoytest
+
+import (
+	"google.golang.org/protobuf/types/known/structpb"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
+	typev1beta1 "istio.io/api/type/v1beta1"
+)
+
+// config makes a MeshConfig with providers of several kinds, some of which send to services that there may not be.
+func (m *Mesh) config() *meshv1alpha1.MeshConfig {
+	c := &meshv1alpha1.MeshConfig{
+		OutboundTrafficPolicy: &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{
+			Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(m.rand.IntN(2)), //nolint:gosec // there are two
+		},
+		EnableTracing: m.one(2), DisableEnvoyListenerLog: m.one(4),
+		AccessLogFile: m.pick("", "/dev/null"), AccessLogFormat: m.pick("", "%REQ(:PATH)% %REQ_WITHOUT_QUERY(:PATH)%", "%NOTHING%", `{"a": "%PROTOCOL%"}`),
+		AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(m.rand.IntN(2)), //nolint:gosec // there are two
+	}
+	if m.one(2) {
+		c.DefaultConfig = &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{}}
+		m.fill(c.GetDefaultConfig().GetTracing())
+	}
+	if m.one(3) {
+		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{AccessLogging: []string{m.pick(providers...)}, Tracing: []string{m.pick(providers...)}}
+	}
+	file := &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/dev/null", OmitEmptyValues: m.one(2)}
+	switch m.rand.IntN(3) {
+	case 0:
+		file.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{
+			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Text{Text: m.pick("", "%RESPONSE_CODE%", "%GONE(%", "%CEL(request.path)%")},
+		}
+	case 1:
+		labels, _ := structpb.NewStruct(map[string]any{"a": m.pick("%DURATION%", "100%"), "b": []any{"c", 1, true, map[string]any{"d": "%START_TIME%"}}})
+		file.LogFormat = &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat{
+			LogFormat: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider_LogFormat_Labels{Labels: labels},
+		}
+	}
+	zipkin := &meshv1alpha1.MeshConfig_ExtensionProvider_ZipkinTracingProvider{Service: m.pick("one.internal", "shop/two.internal"), Port: 80, MaxTagLength: m.rand.Uint32N(2)}
+	otel := &meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider{Service: m.pick("three.internal", "default/two.internal"), Port: 8080}
+	if m.one(2) {
+		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{Path: "/v1/traces"}
+	}
+	c.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
+		{Name: "file", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{EnvoyFileAccessLog: file}},
+		{Name: "zipkin", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin{Zipkin: zipkin}},
+		{Name: "otel", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Opentelemetry{Opentelemetry: otel}},
+	}
+	return c
+}
+
+// providers are names of some, which there may not be.
+var providers = []string{"envoy", "file", "zipkin", "otel", "prometheus", "nobody"}
+
+func (m *Mesh) refs() (all []*telemetryv1alpha1.ProviderRef) {
+	for range m.rand.IntN(3) {
+		all = append(all, &telemetryv1alpha1.ProviderRef{Name: m.pick(providers...)})
+	}
+	return all
+}
+
+func (m *Mesh) telemetry() *telemetryv1alpha1.Telemetry {
+	t := &telemetryv1alpha1.Telemetry{}
+	if m.one(2) {
+		t.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
+	}
+	for range m.rand.IntN(3) {
+		l := &telemetryv1alpha1.AccessLogging{}
+		m.fill(l)
+		l.Providers = m.refs()
+		if l.GetFilter() != nil {
+			l.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)", "nothing(1)", "[1].exists(x, x == response.code)", "'a'.reverse() == 'a'")
+		}
+		t.AccessLogging = append(t.AccessLogging, l)
+	}
+	if m.one(2) {
+		s := &telemetryv1alpha1.Tracing{}
+		m.fill(s)
+		s.Providers = m.refs()
+		t.Tracing = append(t.Tracing, s)
+	}
+	return t
+}

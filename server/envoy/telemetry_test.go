@@ -1,0 +1,210 @@
+package envoy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	celv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+const observed = `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: echo, namespace: default}
+spec: {hosts: [echo.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: spans, namespace: default}
+spec: {hosts: [spans.internal], exportTo: [default, shop, istio-system], ports: [{number: 9411, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.2}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec: {selector: {app: one}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+---
+apiVersion: core/v1alpha1
+kind: MeshConfig
+metadata: {name: istio}
+spec:
+  accessLogFormat: "mesh %PROTOCOL%"
+  defaultConfig: {tracing: {sampling: 7, customTags: {b: {literal: {value: mesh}}}}}
+  extensionProviders:
+  - {name: Own, envoyFileAccessLog: {path: /var/log/own, logFormat: {labels: {code: "%RESPONSE_CODE%"}}}}
+  - {name: zipkin, zipkin: {service: default/spans.internal, port: 9411}}
+`
+
+func telemetryText(name, namespace, spec string) string {
+	return fmt.Sprintf("---\napiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, namespace, spec)
+}
+
+// managerOf returns the manager of HTTP on port 80 of a client.
+func managerOf(t *testing.T, c *Catalog, n *corev3.Node) *hcmv3.HttpConnectionManager {
+	t.Helper()
+	for name, m := range dump(t, c, n) {
+		if l, ok := m.(*listenerv3.Listener); ok && strings.HasSuffix(name, "_80") {
+			manager := new(hcmv3.HttpConnectionManager)
+			require.NoError(t, l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(manager))
+			return manager
+		}
+	}
+	t.Fatal("no listener")
+	return nil
+}
+
+// observedBy says what a client logs, and traces.
+func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
+	t.Helper()
+	m := managerOf(t, c, n)
+	var all []string
+	for _, l := range m.GetAccessLog() {
+		file := new(filev3.FileAccessLog)
+		require.NoError(t, l.GetTypedConfig().UnmarshalTo(file))
+		text := file.GetPath() + " " + file.GetLogFormat().GetTextFormatSource().GetInlineString()
+		for k, v := range file.GetLogFormat().GetJsonFormat().GetFields() {
+			text += k + "=" + v.GetStringValue()
+		}
+		if f := l.GetFilter().GetExtensionFilter(); f != nil {
+			expression := new(celv3.ExpressionFilter)
+			require.NoError(t, f.GetTypedConfig().UnmarshalTo(expression))
+			text += " if " + expression.GetExpression()
+		}
+		all = append(all, strings.ReplaceAll(text, "\n", ""))
+	}
+	if tr := m.GetTracing(); tr != nil {
+		text := fmt.Sprint(tr.GetProvider().GetName(), " ", tr.GetRandomSampling().GetValue())
+		for _, tag := range tr.GetCustomTags() {
+			text += " " + tag.GetTag() + "=" + tag.GetLiteral().GetValue()
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+// What is logged and traced is said by the root namespace, the namespace and the workload, each of which overrides the one before; with each change all
+// listeners follow, those of gateways, too.
+func TestTelemetriesOverrideEachOther(t *testing.T) {
+	var table memstore.Table
+	c := catalogOfTable(&table)
+	since := table.Snapshot().Revision()
+	change := func(text string, gone ...resource.Key) {
+		t.Helper()
+		table.Apply(decoded(t, text), gone)
+		keys, snap, ok := table.Changes(since)
+		require.True(t, ok)
+		c.update(keys, snap, true, true)
+		since = snap.Revision()
+	}
+	one, other, far := node("default", "", ""), node("default", "", ""), node("shop", "", "")
+	other.Metadata.Fields[metadataLabels] = structpb.NewStructValue(&structpb.Struct{})
+	gateway := gatewayNode("default")
+	is := func(wants ...string) {
+		t.Helper()
+		var got []string
+		for _, n := range []*corev3.Node{one, other, far, gateway} {
+			got = append(got, observedBy(t, c, n))
+		}
+		require.Equal(t, wants, got)
+	}
+	change(observed)
+	is("", "", "", "")
+
+	change(telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}], tracing: [{providers: [{name: zipkin}]}]}"))
+	const byMesh = "/dev/stdout mesh %PROTOCOL%"
+	const traced = "; envoy.tracers.zipkin 7 b=mesh"
+	is(byMesh+traced, byMesh+traced, byMesh+traced, byMesh+traced)
+
+	change(telemetryText("all", "default", "{accessLogging: [{providers: [{name: own}], filter: {expression: response.code >= 400}}], tracing: [{randomSamplingPercentage: 50}]}"))
+	const own = "/var/log/own code=%RESPONSE_CODE% if response.code >= 400"
+	const half = "; envoy.tracers.zipkin 50 b=mesh"
+	is(own+half, own+half, byMesh+traced, own+half)
+
+	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{disabled: true}], tracing: [{disableSpanReporting: true}]}"))
+	is("", own+half, byMesh+traced, "")
+
+	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{match: {mode: SERVER}, disabled: true}], tracing: [{customTags: {a: {literal: {value: x}}}}]}"))
+	is(own+"; envoy.tracers.zipkin 50 a=x", own+half, byMesh+traced, own+"; envoy.tracers.zipkin 50 a=x")
+
+	key := func(name, namespace string) resource.Key {
+		return resource.Key{Kind: resource.Telemetry, Namespace: namespace, Name: name}
+	}
+	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"}) // Envoy refuses a tracer whose cluster it does not know
+	is(own, own, byMesh, own)
+	require.Contains(t, strings.Join(c.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
+		"spec.tracing[0].providers has no effect on Envoys: there is no service default/spans.internal here, which is what provider zipkin sends to: nothing is traced")
+
+	change("", key("one", "default"), key("all", "default"), key("root", "istio-system"))
+	is("", "", "", "")
+	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: JSON, accessLogFormat: '{\"p\": \"%PROTOCOL%\"}', enableTracing: true}\n")
+	for _, n := range []*corev3.Node{one, far, gateway} {
+		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, c, n))
+	}
+}
+
+// Of expressions, those are let through that Envoy takes: TestEnvoyAccepts shows a real one all functions that are.
+func TestExpressions(t *testing.T) {
+	for text, why := range map[string]string{
+		"response.code >= 400 && has(request.headers['x'])": "it is no expression", // as has wants a field
+		"response.code >=":                "it is no expression",
+		"'a'.reverse() == 'a'":            "Envoy does not know the function reverse",
+		"string(1) == '1'":                "Envoy does not know the function string",
+		"[1].exists(x, x == 1)":           "Envoy takes neither macros",
+		"google.rpc.Status{code: 1} == 1": "Envoy takes neither macros",
+		"size(1, 2) == 1":                 "Envoy does not know the function size",
+	} {
+		require.Contains(t, whyNotExpression(text), why, text)
+	}
+	require.Empty(t, whyNotExpression("response.code >= 400 && has(request.headers.x)"))
+}
+
+// Also connections that are passed on are logged, and those that belong nowhere.
+func TestConnectionsAreLogged(t *testing.T) {
+	n := node("default", "REDIRECT", "")
+	all := toldOf(t, observed+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}]}"), n)
+	virtual := all[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener)
+	require.Equal(t, []string{"NR"}, virtual.GetAccessLog()[0].GetFilter().GetResponseFlagFilter().GetFlags())
+	chains := virtual.GetFilterChains()
+	require.Contains(t, string(chains[len(chains)-1].GetFilters()[0].GetTypedConfig().GetValue()), standardOutput)
+}
+
+// What Envoy would refuse of a log is not sent, and found.
+func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
+	c := catalogOf(t, strings.ReplaceAll(observed, "mesh %PROTOCOL%", "%NOTHING%")+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: nobody}, {name: zipkin}]}]}")+
+		telemetryText("bad", "shop", "{accessLogging: [{providers: [{name: own}], filter: {expression: 'request.path.reverse() == \"/\"'}}]}"))
+	require.Equal(t, "/dev/stdout "+strings.TrimSuffix(logText, "\n"), observedBy(t, c, node("default", "", "")))
+	require.Empty(t, observedBy(t, c, node("shop", "", "")))
+	var found []string
+	for r := range c.view.Snapshot().All() {
+		found = append(found, c.WithoutEffect(r)...)
+	}
+	slices.Sort(found)
+	require.Equal(t, []string{
+		"spec.accessLogFormat has no effect on Envoys: Envoy does not know what is between the percent signs: the format is Istio's own (sidecars in default)",
+		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider nobody: it logs nothing (sidecars in default)",
+		"spec.accessLogging[0] has no effect on Envoys: the provider zipkin is none that Envoys log by: it logs nothing (sidecars in default)",
+		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: nothing is logged",
+	}, slices.Compact(found))
+}
+
+// What is known to be let through is: a real Envoy is asked for its opinion of the same in e2e.
+func TestLogsThatEnvoyTakes(t *testing.T) {
+	table := meshOf(t, "logs.yaml")
+	told, err := Findings(table)
+	require.NoError(t, err)
+	for r := range table.Snapshot().All() {
+		require.Empty(t, told(r), r.Key())
+	}
+	require.Contains(t, observedBy(t, catalogOfTable(table), node("default", "", "")), "%STREAM_ID%")
+}
