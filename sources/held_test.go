@@ -78,9 +78,12 @@ func TestWhatComesBackBrokenKeepsWhatWasHeld(t *testing.T) {
 					all[7] = broken("x07", key)
 					require.Error(t, sink.ReplaceAll(all[:8]))
 					if ends == "released" { // the others, which did not come back
+						before := *s.Status()[0].LastPublish
+						time.Sleep(time.Minute)
 						_, _, err := s.Release("a", "", "me")
 						require.NoError(t, err)
 						require.Equal(t, 8, table.Snapshot().Len())
+						require.Equal(t, time.Minute, s.Status()[0].LastPublish.Sub(before), "a release is a change")
 					} else {
 						require.Error(t, sink.ReplaceAll(all))
 						time.Sleep(2 * time.Minute)

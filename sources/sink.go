@@ -38,22 +38,21 @@ type sink struct {
 	changes  *changeLog
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
 
-	mu          sync.Mutex
-	judge       judge
-	ledger      *ledger
-	health      Health
-	since       time.Time     // of health.State
-	synced      bool          // by the source itself
-	partial     bool          // see Spec.Partial
-	barren      bool          // it was read as a whole, and is not synced since it is barren
-	read        chan struct{} // closed when synced turns true
-	restored    *Restored
-	unread      map[string]string                    // see Doubter; never modified
-	note        []byte                               // of the source, for its next run
-	remember    func(note []byte)                    // keeps it on disk; nil if nothing does
-	setPrint    func(group string, p lastgood.Print) // the same of prints
-	publishes   int
-	lastPublish time.Time
+	mu        sync.Mutex
+	judge     judge
+	ledger    *ledger
+	health    Health
+	since     time.Time     // of health.State
+	synced    bool          // by the source itself
+	partial   bool          // see Spec.Partial
+	barren    bool          // it was read as a whole, and is not synced since it is barren
+	read      chan struct{} // closed when synced turns true
+	restored  *Restored
+	unread    map[string]string                    // see Doubter; never modified
+	note      []byte                               // of the source, for its next run
+	remember  func(note []byte)                    // keeps it on disk; nil if nothing does
+	setPrint  func(group string, p lastgood.Print) // the same of prints
+	publishes int
 }
 
 // newSink makes the sink of a source, which begins with what the table has, and what is known of that, or nil.
@@ -292,7 +291,6 @@ func (s *sink) commit(contents []admitted) change {
 	if len(c.puts)+len(c.deletes) > 0 {
 		if changes, _ := s.guard.Apply(c.puts, c.deletes); len(changes) > 0 {
 			s.publishes++
-			s.lastPublish = now
 			c.served = changes
 		}
 	}
@@ -365,7 +363,7 @@ func (s *sink) describe(st *Status, lists bool) {
 	st.Stale = s.stale()
 	st.Held = s.guard.Status()
 	st.Publishes = s.publishes
-	if t := s.lastPublish; !t.IsZero() {
+	if t := s.guard.LastChange(); !t.IsZero() {
 		st.LastPublish = &t
 	}
 	st.Groups = len(s.ledger.groups)

@@ -34,14 +34,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	released []string // by whom
 	memstore.Table
-	shadows  []aggregate.Shadow
-	refusals []aggregate.Refusal
-	sources  []sources.Status
-	clients  []xds.ClientStatus
-	served   map[uint64][]xds.Served
-	config   fakeConfig
-	serving  map[resource.Key][]sources.Serving
-	merged   *aggregate.Merged // of any key
+	shadows   []aggregate.Shadow
+	competing []conflicts.Conflict
+	refusals  []aggregate.Refusal
+	sources   []sources.Status
+	clients   []xds.ClientStatus
+	served    map[uint64][]xds.Served
+	config    fakeConfig
+	serving   map[resource.Key][]sources.Serving
+	merged    *aggregate.Merged // of any key
 	// excluding is what is left out under any key.
 	excluding []sources.Excluded
 }
@@ -53,7 +54,7 @@ func (w *world) Clients() []xds.ClientStatus                { return w.clients }
 func (w *world) Served(stream uint64) []xds.Served          { return w.served[stream] }
 func (w *world) Sources() []aggregate.SourceStatus          { return nil }
 func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }
-func (w *world) Conflicts() []conflicts.Conflict            { return nil }
+func (w *world) Conflicts() []conflicts.Conflict            { return w.competing }
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
 	return aggregate.Explanation{Object: conflicts.Ref(key), Merged: w.merged}
 }
@@ -248,6 +249,14 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 	assert.Equal(t, 20, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
+}
+
+func TestStatusCountsHostsAndNotFindings(t *testing.T) {
+	w := &world{competing: []conflicts.Conflict{{Host: "a", Subject: "a:80"}, {Host: "a", Subject: "a:81"}, {Host: "b"}}}
+	_, body := get(t, newServer(w), "/debug/status")
+	var st admin.Status
+	require.NoError(t, json.Unmarshal([]byte(body), &st))
+	assert.Equal(t, 2, st.Conflicts.Competing)
 }
 
 func TestMetrics(t *testing.T) {

@@ -131,7 +131,11 @@ func (s *Server) status() any {
 	if s.opts.Affected != nil {
 		st.WithoutEffect = len(s.opts.Affected())
 	}
-	st.Conflicts.Competing = len(s.opts.View.Conflicts())
+	hosts := make(map[string]bool) // of some there are several findings
+	for _, c := range s.opts.View.Conflicts() {
+		hosts[c.Host] = true
+	}
+	st.Conflicts.Competing = len(hosts)
 	return st
 }
 

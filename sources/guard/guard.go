@@ -47,13 +47,14 @@ type Guard struct {
 
 	mu       sync.Mutex // held by who commits, so that commits are in order
 	settings Settings
-	has      tally  // what is in the table
-	most     tally  // objects that there were since the first loss in recent
-	recent   window // the losses that were let through; while there is a hold, none of them is forgotten
-	hold     *hold  // nil if there is none
-	last     string // the identity of the hold that began last
-	holds    int    // begun so far
-	news     []news // for Run
+	has      tally     // what is in the table
+	most     tally     // objects that there were since the first loss in recent
+	recent   window    // the losses that were let through; while there is a hold, none of them is forgotten
+	hold     *hold     // nil if there is none
+	last     string    // the identity of the hold that began last
+	holds    int       // begun so far
+	news     []news    // for Run
+	changes  time.Time // when the table was last changed; zero if never
 	// rereading says that the source is read by other settings than what is in the table: that it lacks something is no loss of its own.
 	rereading bool
 }
@@ -193,6 +194,13 @@ func (g *Guard) expire() {
 	}
 }
 
+// LastChange returns when the table was last changed, be it by the source or by the end of a hold; zero if never.
+func (g *Guard) LastChange() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changes
+}
+
 // release has the table be as the source says. The caller holds mu, and there is a hold.
 func (g *Guard) release(why string) {
 	puts, deletes := g.hold.desired()
@@ -241,6 +249,9 @@ func (g *Guard) end(why string) {
 // lost is held. The caller holds mu.
 func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now time.Time) ([]memstore.Change, memstore.Snapshot) {
 	changes, after := g.table.Apply(puts, deletes)
+	if len(changes) > 0 {
+		g.changes = now
+	}
 	for _, c := range changes {
 		was, is, objects := endpoints(c.Old), endpoints(c.New), 0
 		switch {
