@@ -78,7 +78,7 @@ func TestTheOtherPort(t *testing.T) {
 	} {
 		got := command(t, args...)
 		assert.Equal(t, 1, got.code)
-		assert.Contains(t, got.stderr, s.admin+" does not speak gRPC: it may be the admin port (listen.admin)", "%v", args)
+		assert.Contains(t, got.stderr, s.admin+" does not serve xDS: it may be the admin port (listen.admin)", "%v", args)
 	}
 	for _, args := range [][]string{{"shop/reviews"}, {"shop/reviews", "-A"}, {"reviews", "-n", "shop"}} {
 		got := command(t, append([]string{"get", "se", "--server", s.xds}, args...)...)

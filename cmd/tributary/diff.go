@@ -116,9 +116,15 @@ It exits with 3 if there is a difference.`,
 
 // check finds out which servers are meant, and which kinds.
 func (f *diffFlags) check(paths []string) (servers []string, err error) {
-	servers = f.servers
+	for _, server := range f.servers {
+		address, err := xdsAddress(server)
+		if err != nil {
+			return nil, usage("--server %s: %w", server, err)
+		}
+		servers = append(servers, address)
+	}
 	if len(paths) == 1 && len(servers) == 0 {
-		servers = []string{config.DefaultXDS}
+		servers = []string{defaultServer()}
 	}
 	if len(paths) == 2 && paths[0] == "-" && paths[1] == "-" {
 		return nil, usage("standard input can be one side only")

@@ -23,7 +23,7 @@ type adminFlags struct {
 }
 
 func (f *adminFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.address, "admin", config.DefaultAdmin, "address of tributary's admin server: host:port, https://host:port or unix:///PATH")
+	cmd.Flags().StringVar(&f.address, "admin", defaultAdmin(), "address of tributary's admin server: host:port, https://host:port or unix:///PATH (default: $"+envAdmin+", else "+config.DefaultAdmin+")")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -44,13 +45,13 @@ type ageFlags struct{ admin string }
 const ageTimeout = 2 * time.Second
 
 func (f *ageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.admin, "admin", config.DefaultAdmin, "address of the server's admin server, host:port, https://host:port or unix:///PATH, which knows when objects were first seen; by default it is asked only if --server is not given")
+	cmd.Flags().StringVar(&f.admin, "admin", defaultAdmin(), "address of the server's admin server, host:port, https://host:port or unix:///PATH, which knows when objects were first seen; by default it is asked only if --server is not given")
 }
 
 // date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
 func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
-	asked := cmd.Flags().Changed("admin")
-	if !asked && cmd.Flags().Changed("server") || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
+	asked := cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
+	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "") || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
@@ -68,7 +69,7 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().StringVar(&f.server, "server", config.DefaultXDS, "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types")
+	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types (default: $"+envServer+", else "+config.DefaultXDS+")")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
@@ -110,7 +111,7 @@ func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return schema, nil
 	}
-	return nil, usage("unknown kind %q; known: %s", name, strings.Join(kinds(), ", "))
+	return nil, usage("unknown kind %q%s; known: %s", name, meant(name, kindNames()), strings.Join(kinds(), ", "))
 }
 
 // envoyTypeNames are the names of the types that get and watch know besides kinds.
@@ -134,6 +135,17 @@ func kinds() []string {
 		all = append(all, name)
 	}
 	return all
+}
+
+// kindNames are all names of all kinds, and of Envoy's types.
+func kindNames() (names []string) {
+	for _, s := range resource.Schemas() {
+		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
+	}
+	for _, t := range xdsclient.EnvoyTypes() {
+		names = append(names, t.Name)
+	}
+	return names
 }
 
 // completeKind offers the kinds to a shell.

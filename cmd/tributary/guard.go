@@ -19,7 +19,7 @@ func newGuard() *cobra.Command {
 		Short: "Show and release mass losses that are held back",
 		Long: `When a source suddenly no longer has much of what it had, tributary holds that back and goes on serving what there was,
 until it comes back, a person releases it, or the time set by holdFor has passed.`,
-		Args: cobra.NoArgs,
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGuardList(), newGuardRelease())

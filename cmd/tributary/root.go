@@ -19,10 +19,11 @@ istiod over xDS (MCP, Istio's Mesh Configuration Protocol).
 Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 78 bad configuration.`,
 		SilenceErrors: true, // exitCode prints them
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newServe(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(), newDiff(), newExplain(), newStatus(), newGuard(), newLoad(), newBootstrap(), newVersion())
+	root.AddCommand(newServe(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(), newDiff(), newExplain(), newStatus(), newReload(), newGuard(), newLoad(), newBootstrap(), newVersion())
+	root.SetFlagErrorFunc(explainFlag)
 	return root
 }
 

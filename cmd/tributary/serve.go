@@ -40,6 +40,7 @@ says why.`,
   tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGPIPE) // who reads our log may go away; what is served must not
 			hangups, ignore := flags.hangups()
 			defer ignore()
 			cfg, err := flags.config()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tributary/adsc"
+	"tributary/cmd/internal/words"
 )
 
 // Client asks one server.
@@ -55,6 +56,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}
+	} else if server, ok := strings.CutPrefix(c.Address, "xds://"); ok {
+		return nil, fmt.Errorf("xds://%s is an address for xDS: give that of the admin server, host:port, with --admin", server)
+	} else if host, ok := strings.CutPrefix(c.Address, "http://"); ok {
+		target.Host = strings.TrimSuffix(host, "/")
 	} else if host, ok := strings.CutPrefix(c.Address, "https://"); ok {
 		target.Scheme, target.Host = "https", host
 		var err error
@@ -79,12 +84,23 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return body, nil
+	case resp.StatusCode == http.StatusBadRequest && words.Connection(c.Address, said) != "": // as package net/http says that it wants TLS
+		return nil, fmt.Errorf("admin server %s: %s", c.Address, words.Connection(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
 		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one", c.Address, path)
 	default:
-		return nil, fmt.Errorf("%s: %s", c.Address, said)
+		return nil, &StatusError{c.Address, resp.StatusCode, said}
 	}
 }
+
+// StatusError is an answer that is an error.
+type StatusError struct {
+	Address string
+	Code    int // of HTTP
+	Said    string
+}
+
+func (e *StatusError) Error() string { return e.Address + ": " + e.Said }
 
 // secure is how to secure a connection to host:port.
 func (c *Client) secure(address string) (*tls.Config, error) {
@@ -115,6 +131,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	}
 	if strings.Contains(err.Error(), "malformed HTTP response") { // of net/http, to the frames of HTTP/2
 		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin", c.Address)
+	}
+	if means := words.Connection(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
+		return fmt.Errorf("admin server %s: %s", c.Address, means)
 	}
 	return fmt.Errorf("admin server %s: %w", c.Address, err)
 }

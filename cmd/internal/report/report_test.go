@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
@@ -12,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/cmd/internal/report"
+	"tributary/cmd/internal/terminal"
 	"tributary/server/admin"
+	"tributary/server/transport"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -39,7 +42,7 @@ func TestReports(t *testing.T) {
 			case "status":
 				var st admin.Status
 				require.NoError(t, json.Unmarshal(data, &st))
-				err = report.Status(&out, "127.0.0.1:16014", &st, now)
+				err = report.Status(&out, "127.0.0.1:16014", &st, now, terminal.Screen{})
 			default:
 				var e admin.Explanation
 				require.NoError(t, json.Unmarshal(data, &e))
@@ -54,5 +57,40 @@ func TestReports(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, string(want), out.String())
 		})
+	}
+}
+
+func TestCheckSaysWhatIsWrong(t *testing.T) {
+	well := func() *admin.Status {
+		return &admin.Status{Objects: 1, Sources: []admin.SourceState{{Name: "a", State: "healthy"}}}
+	}
+	check := func(change func(*admin.Status)) (string, bool) {
+		st := well()
+		change(st)
+		var out bytes.Buffer
+		ok, err := report.Check(&out, st)
+		require.NoError(t, err)
+		return out.String(), ok
+	}
+	said, ok := check(func(*admin.Status) {})
+	require.True(t, ok)
+	require.Equal(t, "ok: 1 source, 1 object, 0 clients\n", said)
+	failed := time.Now()
+	for want, change := range map[string]func(*admin.Status){
+		"not ready: shutting down":                                     func(st *admin.Status) { st.Missing = []string{"shutting down"} },
+		"the configuration file is refused: line 1":                    func(st *admin.Status) { st.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"} },
+		"source a is unreachable: gone away":                           func(st *admin.Status) { st.Sources[0].State, st.Sources[0].Message = "unreachable", "gone\naway" },
+		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) { st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"} },
+		"1 object is not valid, and quarantined":                       func(st *admin.Status) { st.Quarantined = 1 },
+		"n at p rejects t: no": func(st *admin.Status) {
+			st.Clients = []admin.ClientState{{Node: "n", Peer: "p", Rejects: []admin.Reject{{TypeURL: "t", Error: "no"}}}}
+		},
+		"the certificate of listen.xdsTLS has expired": func(st *admin.Status) {
+			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}
+		},
+	} {
+		said, ok := check(change)
+		require.False(t, ok)
+		require.Equal(t, want+"\n", said)
 	}
 }

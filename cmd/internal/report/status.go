@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"tributary/cmd/internal/table"
+	"tributary/cmd/internal/terminal"
 	"tributary/server/admin"
 	"tributary/server/transport"
 )
 
-// Status writes st, which the admin server at address answered, so that it fits a screen.
-func Status(w io.Writer, address string, st *admin.Status, now time.Time) error {
-	t := &text{now: now}
+// Status writes st, which the admin server at address answered, so that it fits the screen.
+func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen terminal.Screen) error {
+	t := &text{now: now, screen: screen}
 	t.head(address, st)
 	t.line("")
 	t.sources(st.Sources)
@@ -235,10 +236,15 @@ func trouble(c admin.ClientState) int {
 }
 
 // columns is a table in the making.
-type columns struct{ w *tabwriter.Writer }
+type columns struct {
+	t    *text
+	rows *strings.Builder
+	w    *tabwriter.Writer
+}
 
 func (t *text) columns(titles ...any) columns {
-	c := columns{tabwriter.NewWriter(&t.Builder, 0, 0, 2, ' ', 0)}
+	rows := &strings.Builder{}
+	c := columns{t, rows, tabwriter.NewWriter(rows, 0, 0, 2, ' ', 0)}
 	c.row(titles...)
 	return c
 }
@@ -254,4 +260,8 @@ func (c columns) row(cells ...any) {
 	_, _ = io.WriteString(c.w, "\n")
 }
 
-func (c columns) flush() { _ = c.w.Flush() }
+// flush adds the table, whose rows are cut where the screen ends.
+func (c columns) flush() {
+	_ = c.w.Flush()
+	_, _ = c.t.WriteString(c.t.screen.Cut(c.rows.String()))
+}

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"tributary/cmd/internal/table"
+	"tributary/cmd/internal/terminal"
 )
 
 // text collects lines. It is written at once by who has an error to return.
 type text struct {
 	strings.Builder
-	now time.Time
+	now    time.Time
+	screen terminal.Screen
 }
 
 // line adds a line. Writing to a strings.Builder does not fail.
@@ -36,7 +38,7 @@ func (t *text) writeTo(w io.Writer) error {
 	for line := range strings.Lines(t.String()) {
 		b.WriteString(strings.TrimRight(line, " \n") + "\n") // a column that ends in empty cells ends in blanks
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, t.screen.Colored(b.String()))
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/adsc"
+	"tributary/cmd/internal/words"
 	"tributary/resource"
 )
 
@@ -116,17 +117,25 @@ func (c *Client) until(ctx context.Context, config func(answered func()) adsc.Co
 	return c.explain(err)
 }
 
-// explain leaves out the wrapping of gRPC's errors that says nothing to a person.
+// explain says in words what gRPC says of a failure.
 func (c *Client) explain(err error) error {
 	var s interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &s) && s.GRPCStatus().Code() == codes.Unavailable {
-		said := s.GRPCStatus().Message()
+	if !errors.As(err, &s) {
+		return err
+	}
+	said := words.Plain(s.GRPCStatus().Message())
+	switch s.GRPCStatus().Code() {
+	case codes.Unavailable:
 		if strings.Contains(said, "frame too large") || strings.Contains(said, "HTTP/1.1") { // an answer in text, taken for a frame
 			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
 		}
-		return fmt.Errorf("%s is unavailable: %s", c.Server, said)
+		return fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.Connection(c.Server, said), said))
+	case codes.Unimplemented:
+		if strings.Contains(said, "admin port of tributary") || strings.Contains(said, "unknown service") {
+			return fmt.Errorf("%s does not serve xDS: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
+		}
 	}
-	return err
+	return fmt.Errorf("%s: %s (%s)", c.Server, said, s.GRPCStatus().Code())
 }
 
 // objects asks like istiod does of its config sources, so that any server of MCP takes us for one.

@@ -1,0 +1,71 @@
+// Package terminal says what a terminal takes.
+package terminal
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// Screen is what is written to.
+type Screen struct {
+	Width int  // in columns; zero for no limit, as of a file
+	Color bool // it takes colours, and nobody asked for none
+}
+
+// Of returns what w is.
+func Of(w io.Writer) Screen {
+	file, ok := w.(*os.File)
+	if !ok {
+		return Screen{}
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ) //nolint:gosec // a descriptor fits
+	if err != nil {
+		return Screen{}
+	}
+	return Screen{Width: int(size.Col), Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// alarming and calming are what a look at a screen is to find.
+var alarming = []string{"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "unreachable", "denied", "degraded"}
+
+const red, green, plain = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
+
+// Cut returns text with what does not fit taken off its lines.
+func (s Screen) Cut(text string) string {
+	return lines(text, s.Width > 0, func(line string) string {
+		if utf8.RuneCountInString(line) <= s.Width {
+			return line
+		}
+		return string([]rune(line)[:s.Width-1]) + "…"
+	})
+}
+
+// Colored returns text with colours, if the screen takes them.
+func (s Screen) Colored(text string) string {
+	return lines(text, s.Color, func(line string) string {
+		for _, word := range alarming {
+			line = strings.Replace(line, word, red+word+plain, 1)
+		}
+		return strings.Replace(line, "healthy", green+"healthy"+plain, 1)
+	})
+}
+
+// lines returns text with each of its lines changed, if that is to be.
+func lines(text string, change bool, f func(line string) string) string {
+	if !change {
+		return text
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line, ended := strings.CutSuffix(line, "\n")
+		b.WriteString(f(line))
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
