@@ -461,13 +461,16 @@ func TestWhatIsNamedNeedsNoSearch(t *testing.T) {
 	}
 	s := serve(t, serviceEntry(t, "a"), serviceEntry(t, "b"), serviceEntry(t, "c"))
 	var mu sync.Mutex
-	seen := make(map[string]int) // versions of clusters
+	seen := make(map[string]map[string]bool) // versions of clusters
 	c := s.critic(nodes[0], func(url, name string, body []byte) string {
 		if url != xds.ClusterURL {
 			return ""
 		}
 		mu.Lock()
-		seen[name]++
+		if seen[name] == nil {
+			seen[name] = make(map[string]bool)
+		}
+		seen[name][string(body)] = true
 		mu.Unlock()
 		if name == "outbound|80||b.internal" && bytes.Contains(body, []byte{0x08, 99}) {
 			return "Error adding/updating cluster(s) outbound|80||b.internal: no"
@@ -481,7 +484,7 @@ func TestWhatIsNamedNeedsNoSearch(t *testing.T) {
 	require.Equal(t, []string{"outbound|80||b.internal"}, s.catalog.Quarantined()[0].Resources)
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(t, 2, seen["outbound|80||a.internal"], "%v", maps.Clone(seen))
+	require.Len(t, seen["outbound|80||a.internal"], 2)
 }
 
 // Whatever the history, clients come to have of each object what it is, or, where they do not like that, what it was when they last did.
@@ -572,5 +575,28 @@ func TestNamed(t *testing.T) {
 			got = append(got, r.Name)
 		}
 		require.Equal(t, want, got, text)
+	}
+}
+
+// What came in one response with what is bad, and is none of its object's doing, arrives when that is found, at all who rejected it.
+func TestWhatWasRejectedWithSomethingBadArrives(t *testing.T) {
+	s := serve(t, serviceEntry(t, "first"))
+	dislikes := func(url, name string, _ []byte) string {
+		if url == xds.ClusterURL && name == "outbound|80||bad.internal" {
+			return "cluster " + name + " is wrong"
+		}
+		return ""
+	}
+	has := func(c *critic, name string) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.has[xds.ClusterURL+"/outbound|80||"+name+".internal"] != nil
+	}
+	one, two := s.critic(nodes[0], dislikes, xds.EndpointURL), s.critic(nodes[1], dislikes, xds.EndpointURL)
+	s.eventually(func() bool { return has(one, "first") && has(two, "first") }, "")
+	s.table.Apply([]*resource.Resource{serviceEntry(t, "good"), serviceEntry(t, "bad"), serviceEntry(t, "better")}, []resource.Key{serviceEntry(t, "first").Key()})
+	s.eventually(func() bool { return slices.Equal(s.quarantined(), []string{"bad"}) }, "")
+	for _, c := range []*critic{one, two} {
+		s.eventually(func() bool { return has(c, "good") && has(c, "better") && !has(c, "first") }, "")
 	}
 }

@@ -117,11 +117,9 @@ func (j *judge) take(a *xds.AnswerInfo) {
 		default:
 		}
 		return
-	case a.Error == "":
-		delete(j.complaints, who)
-	default:
+	case a.Error != "":
 		j.file(a)
-	}
+	} // what is accepted may be something else: when a complaint is heard, it is asked what is still rejected
 	j.quiet.Store(len(j.complaints) == 0 && j.asked == nil)
 }
 

@@ -585,6 +585,7 @@ func (m *model) look(late bool) {
 	var err *rpcstatus.Status
 	if m.chance(10) {
 		err = &rpcstatus.Status{Message: "no"}
+		m.reject(ty)
 	}
 	if !m.delta {
 		m.answer(ty, msg.typ, err)
@@ -593,6 +594,14 @@ func (m *model) look(late bool) {
 	req := m.request(msg.typ)
 	req.nonce, req.err = msg.nonce, err
 	m.send(req)
+}
+
+// reject notes that the client rejected a message, which may have been one of several chunks: all may be said once more.
+func (m *model) reject(ty *modelType) {
+	const chunks = 4 // at most, of which some are yet to come
+	for i := range modelNames {
+		ty.again[fmt.Sprintf("n%d", i)] = m.sent + chunks
+	}
 }
 
 func (ty *modelType) covers(name string) bool { return ty.all || ty.wants[name] }

@@ -253,7 +253,7 @@ func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.
 // idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
 func (s *stream) idle() bool {
 	for _, sub := range s.subs {
-		if len(sub.chunks) > 0 || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
+		if len(sub.chunks) > 0 || sub.again.due || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
 			return false
 		}
 	}
@@ -395,6 +395,7 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 		}
 	}
 	s.again = 0
+	s.tryAgain(now)
 	free, ordered := s.split()
 	sub, p := s.anyOf(free, now)
 	if sub == nil {
@@ -449,7 +450,8 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 		sub.led = now
 	}
 	sub.beating = false
-	sub.has = p.has
+	sub.verdict.retell(p)
+	sub.arrive(p)
 	sub.introduce(p.via, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
 	if sub.beat.IsZero() {

@@ -49,6 +49,7 @@ type subscription struct {
 	rejected              bool
 
 	verdict verdict
+	again   again
 
 	status TypeStatus
 }
@@ -72,7 +73,7 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	case current:
 		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
 		if !s.rejected {
-			s.verdict.accept(s.has.at, s.inFull(&s.wants))
+			s.again.took(s.verdict.accept(s.has.at, s.inFull(&s.wants)))
 		}
 	}
 	if current {
@@ -259,8 +260,16 @@ func (s *subscription) plan(keep bool) step {
 // rest notes where a step leads that has nothing to say.
 func (s *subscription) rest(p *step) {
 	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
-		s.has = p.has
+		s.arrive(p)
 	}
+}
+
+// arrive notes that the client is taken to be where a step leads.
+func (s *subscription) arrive(p *step) {
+	if s.has.brought != nil {
+		s.verdict.comeBack(p.goal, p.puts)
+	}
+	s.has = p.has
 }
 
 // synced says whether the client acknowledged everything.

@@ -127,6 +127,21 @@ type verdict struct {
 	accepted *state // what the client had, as far as we know, when it last accepted a response; or nothing
 	// What is in rejected and otherwise than in before was in a response that was rejected. Nil if there is nothing in doubt.
 	before, rejected *state
+	// retold are names of what is in doubt and in the last response once more.
+	retold map[string]struct{}
+}
+
+// retell notes that the client is sent a step, perhaps with something that is in doubt.
+func (v *verdict) retell(p *step) {
+	v.retold = nil
+	for _, d := range v.doubts(p.to) {
+		if p.speaks(d.name) {
+			if v.retold == nil {
+				v.retold = make(map[string]struct{})
+			}
+			v.retold[d.name] = struct{}{}
+		}
+	}
 }
 
 func (v *verdict) reject(at *state) {
@@ -136,23 +151,58 @@ func (v *verdict) reject(at *state) {
 	v.rejected = at
 }
 
-// accept notes that the client accepted a response that brought it to at, which was everything again if it was in full.
-func (v *verdict) accept(at *state, inFull bool) {
+// accept notes that the client accepted a response that brought it to at, which was everything again if it was in full. It reports whether something that was
+// in doubt is otherwise there, and whether something still is in doubt.
+func (v *verdict) accept(at *state, inFull bool) (otherwise, doubt bool) {
 	v.accepted = at
 	if v.rejected == nil {
+		return false, false
+	}
+	if inFull {
+		v.before, v.rejected = nil, nil
+		return false, false
+	}
+	all := v.rejected.since(v.before)
+	doubts := v.doubts(at)
+	otherwise = len(doubts) < len(all.puts)+len(all.removed)
+	doubts = slices.DeleteFunc(doubts, func(d change) bool { _, ok := v.retold[d.name]; return ok })
+	if len(doubts) == 0 {
+		v.before, v.rejected = nil, nil
+		return otherwise, false
+	}
+	v.before, v.rejected = at.but(doubts), at
+	return otherwise, true
+}
+
+// comeBack notes what of goal a client had that came back, and is sent the rest.
+func (v *verdict) comeBack(goal *state, rest []*Entry) {
+	if v.accepted != nothing {
 		return
 	}
-	var doubts []change // with what the client has in truth
-	for _, e := range v.rejected.since(v.before).puts {
-		if now := at.get(e.Name); !inFull && now != nil && now.Version == e.Version {
+	changes := make([]change, len(rest))
+	for i, e := range rest {
+		changes[i] = change{name: e.Name}
+	}
+	v.accepted = goal.but(changes)
+}
+
+// doubts returns what the client rejected and at has no otherwise, each with what the client has of that in truth.
+func (v *verdict) doubts(at *state) (doubts []change) {
+	if v.rejected == nil {
+		return nil
+	}
+	all := v.rejected.since(v.before)
+	for _, e := range all.puts {
+		if now := at.get(e.Name); now != nil && now.Version == e.Version {
 			doubts = append(doubts, change{e.Name, v.before.get(e.Name)})
 		}
 	}
-	if len(doubts) == 0 {
-		v.before, v.rejected = nil, nil
-		return
+	for _, e := range all.removed {
+		if at.get(e.Name) == nil {
+			doubts = append(doubts, change{e.Name, e})
+		}
 	}
-	v.before, v.rejected = at.but(doubts), at
+	return doubts
 }
 
 // rejects says whether the client was sent a version of a resource and rejected the response, as far as we know.
