@@ -109,3 +109,56 @@ spec:
 	}
 	return b.String()
 }
+
+// What is in a response with something that an Envoy rejects, and comes of no object that could be set aside, since that is gone, arrives nonetheless.
+func TestInnocentRoutesArriveOnTributary(t *testing.T) {
+	t.Parallel()
+	mesh := startMesh(t, "mesh.yaml", "")
+	envoy := fixture.StartEnvoyWith(t, strict.Replace(bootstrap(t, "envoy", "--server", mesh.XDS)))
+	bad := fixture.FreePort(t)
+	ports := []int{fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t), fixture.FreePort(t)}
+	services, routes := regexHosts(bad, 1, "v1", -1), ""
+	for i, port := range ports {
+		services += fmt.Sprintf(`---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: s%[1]d, namespace: default}
+spec: {hosts: [s%[1]d.mesh.internal], location: MESH_INTERNAL, resolution: STATIC, ports: [{number: %[2]d, name: http, protocol: HTTP}]}
+`, i, port)
+		routes += fmt.Sprintf(`---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: s%[1]d, namespace: default}
+spec: {hosts: [s%[1]d.mesh.internal], http: [{directResponse: {status: 200, body: {string: v1}}}]}
+`, i)
+	}
+	answers := func(port int, host, text string) {
+		t.Helper()
+		envoy.WaitFor(t, 30*time.Second, func() error {
+			got, err := requestAs(t, port, host+".mesh.internal")
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, text) {
+				return fmt.Errorf("%s answers %q, and not yet %q", host, got, text)
+			}
+			return nil
+		})
+	}
+	mesh.write(t, "mesh.yaml", services+routes)
+	answers(bad, "h0", "v1")
+	for i, port := range ports {
+		answers(port, fmt.Sprint("s", i), "v1")
+	}
+	mesh.write(t, "mesh.yaml", strings.Replace(services, regexHosts(bad, 1, "v1", -1), regexHosts(bad, 1, "v2", 0), 1))
+	for i, port := range ports {
+		answers(port, fmt.Sprint("s", i), "503")
+	}
+	answers(bad, "h0", "v1")
+	mesh.WaitFor(t, 30*time.Second, func() error {
+		if mesh.Metric(t, "tributary_envoy_complaints_total", `end="quarantined"`) != 1 {
+			return errors.New("nothing is in quarantine")
+		}
+		return nil
+	})
+}
