@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"tributary/sources/consul"
 	"tributary/sources/dubbo"
 	"tributary/sources/dubbo/mapping"
 )
@@ -36,16 +37,41 @@ func (s *DubboMapping) complete() {
 	s.HostTemplate, s.Namespace, s.VIPs = o.HostTemplate, o.Namespace, o.VIPs
 }
 
+// DubboLevels says which registrations are read. What is zero has the default of package dubbo.
+type DubboLevels struct {
+	RegisterMode     string   `json:"registerMode,omitempty" jsonschema:"Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all."`
+	Interfaces       []string `json:"interfaces,omitempty" jsonschema:"Names of the interfaces to read, at whichever level they are registered, * for any characters. Default: all."`
+	SkipInterfaces   []string `json:"skipInterfaces,omitempty" jsonschema:"Names of interfaces to leave out, at whichever level they are registered, * for any characters."`
+	Applications     []string `json:"applications,omitempty" jsonschema:"Names of the applications to read at application level, * for any characters. Default: all."`
+	SkipApplications []string `json:"skipApplications,omitempty" jsonschema:"Names of applications to leave out at application level, * for any characters."`
+	AskProviders     *bool    `json:"askProviders,omitempty" jsonschema:"Whether providers that keep their metadata themselves, as Dubbo does by default, are asked for it. Default: true."`
+}
+
+func (s *DubboLevels) levels() dubbo.Settings {
+	return dubbo.Settings{
+		RegisterMode: s.RegisterMode, Interfaces: s.Interfaces, SkipInterfaces: s.SkipInterfaces,
+		Applications: s.Applications, SkipApplications: s.SkipApplications, AskProviders: s.AskProviders,
+	}
+}
+
+// identity is the same for settings that mean the same.
+func (s *DubboLevels) identity() DubboLevels {
+	made := DubboLevels{
+		RegisterMode: cmp.Or(s.RegisterMode, "all"), AskProviders: s.AskProviders,
+		Interfaces: sorted(s.Interfaces), SkipInterfaces: sorted(s.SkipInterfaces),
+		Applications: sorted(s.Applications), SkipApplications: sorted(s.SkipApplications),
+	}
+	if made.AskProviders != nil && *made.AskProviders {
+		made.AskProviders = nil // the default
+	}
+	return made
+}
+
 // Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
 type Dubbo struct {
 	TLSSettings *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the registry, as in Istio."`
 
-	RegisterMode     string   `json:"registerMode,omitempty" jsonschema:"Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all."`
-	Interfaces       []string `json:"interfaces,omitempty" jsonschema:"Names of the interfaces to read at interface level, * for any characters. Default: all."`
-	SkipInterfaces   []string `json:"skipInterfaces,omitempty" jsonschema:"Names of interfaces to leave out at interface level, * for any characters."`
-	Applications     []string `json:"applications,omitempty" jsonschema:"Names of the applications to read at application level, * for any characters. Default: all."`
-	SkipApplications []string `json:"skipApplications,omitempty" jsonschema:"Names of applications to leave out at application level, * for any characters."`
-	AskProviders     *bool    `json:"askProviders,omitempty" jsonschema:"Whether providers that keep their metadata themselves, as Dubbo does by default, are asked for it. Default: true."`
+	DubboLevels
 
 	Delay     Duration `json:"delay,omitempty" jsonschema:"How long changes are collected after some were published; at most 10s. Default: 1s."`
 	Resync    Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared. Default: 10m."`
@@ -77,14 +103,12 @@ func (s *Dubbo) Source() dubbo.Settings {
 }
 
 func (s *Dubbo) settings() dubbo.Settings {
-	return dubbo.Settings{
-		RegisterMode: s.RegisterMode, Interfaces: s.Interfaces, SkipInterfaces: s.SkipInterfaces,
-		Applications: s.Applications, SkipApplications: s.SkipApplications, AskProviders: s.AskProviders,
-		Delay: time.Duration(s.Delay), Resync: time.Duration(s.Resync), Hold: time.Duration(s.Hold),
-		KeepEmpty: time.Duration(s.KeepEmpty), Grace: time.Duration(s.Grace),
-		TLS:     (&Connection{TLSSettings: s.TLSSettings}).tls(),
-		Mapping: s.options(),
-	}
+	made := s.levels()
+	made.Delay, made.Resync, made.Hold = time.Duration(s.Delay), time.Duration(s.Resync), time.Duration(s.Hold)
+	made.KeepEmpty, made.Grace = time.Duration(s.KeepEmpty), time.Duration(s.Grace)
+	made.TLS = (&Connection{TLSSettings: s.TLSSettings}).tls()
+	made.Mapping = s.options()
+	return made
 }
 
 func (s *Dubbo) locate(dir, address string) string {
@@ -101,12 +125,7 @@ func (s *Dubbo) reading() any { return nil }
 func (s *Dubbo) where(address string) where {
 	made := *s
 	made.TLSSettings = nil
-	made.RegisterMode = cmp.Or(s.RegisterMode, "all")
-	if made.AskProviders != nil && *made.AskProviders {
-		made.AskProviders = nil // the default
-	}
-	made.Interfaces, made.SkipInterfaces = sorted(s.Interfaces), sorted(s.SkipInterfaces)
-	made.Applications, made.SkipApplications = sorted(s.Applications), sorted(s.SkipApplications)
+	made.DubboLevels = s.identity()
 	made.complete()
 	made.Delay, made.Resync, made.Hold, made.KeepEmpty, made.Grace = 0, 0, 0, 0, 0
 	if s.Sidecars != nil {
@@ -120,22 +139,24 @@ func (s *Dubbo) where(address string) where {
 type DubboConsul struct {
 	ConsulReading
 
-	Interfaces     []string `json:"interfaces,omitempty" jsonschema:"Names of the interfaces to read, * for any characters. Default: all."`
-	SkipInterfaces []string `json:"skipInterfaces,omitempty" jsonschema:"Names of interfaces to leave out, * for any characters."`
-	KeepEmpty      Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints; at most 24h. Default: 24h."`
+	DubboLevels
+
+	Delay     Duration `json:"delay,omitempty" jsonschema:"How long changes are collected after some were published; at most 10s. Default: 1s."`
+	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints. Default: 24h."`
 
 	DubboMapping
 }
 
-// Source returns the settings as package dubbo takes them.
-func (s *DubboConsul) Source() dubbo.ConsulSettings {
-	reading := s.source()
-	reading.Services, reading.Skip = s.Interfaces, s.SkipInterfaces
-	return dubbo.ConsulSettings{Reading: reading, KeepEmpty: time.Duration(s.KeepEmpty), Mapping: s.options()}
+// Source returns the settings as packages consul and dubbo take them.
+func (s *DubboConsul) Source() (consul.Settings, dubbo.Settings) {
+	made := s.levels()
+	made.Delay, made.KeepEmpty, made.Mapping = time.Duration(s.Delay), time.Duration(s.KeepEmpty), s.options()
+	return s.source(), made
 }
 
 func (s *DubboConsul) check(address string) error {
-	_, err := dubbo.NewConsul(address, s.Source())
+	reading, settings := s.Source()
+	_, err := dubbo.NewConsul(address, reading, settings)
 	return err
 }
 
@@ -143,8 +164,8 @@ func (s *DubboConsul) reading() any { return nil }
 
 func (s *DubboConsul) where(address string) where {
 	made := *s
-	made.ConsulReading, made.KeepEmpty = s.selecting(), 0
-	made.Interfaces, made.SkipInterfaces = sorted(s.Interfaces), sorted(s.SkipInterfaces)
+	made.ConsulReading, made.DubboLevels = s.selecting(), s.identity()
+	made.Delay, made.KeepEmpty = 0, 0
 	made.complete()
 	return where{address, made}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,61 @@ func TestDubbo3Consul(t *testing.T) {
 	running[1].Terminate(t, 20*time.Second)
 	want["demo-greetservice-v33-1-0-0.tri"] = []string{}
 	awaitGreeters(t, istiod, "one stops", within, want)
+}
+
+// TestDubbo3ConsulApplications shows the same of providers that register as applications only, and keep their metadata themselves, which is Dubbo's default: two of one
+// application, which change one after the other, and what happens when Consul or one of them is killed.
+func TestDubbo3ConsulApplications(t *testing.T) {
+	t.Parallel()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
+	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	provider := func(d fixture.DubboJava) (*fixture.Process, string) {
+		d.Consul, d.Mode, d.Ports = consul, "instance", []string{fmt.Sprint(fixture.FreePort(t))}
+		return d.Start(t), ":" + d.Ports[0] + " 100 " + d.App
+	}
+	const within = 60 * time.Second // as in TestDubboConsul
+	one, at1 := provider(fixture.DubboJava{Version: "3.3.6", App: "shop", Protocol: "tri", Group: "g1", Service: "1.0.0"})
+	stock, other := provider(fixture.DubboJava{Version: "3.2.19", App: "stock", Protocol: "dubbo"})
+	shop := "demo-greetservice-g1-1-0-0.tri"
+	with := func(all ...string) map[string][]string {
+		slices.Sort(all)
+		return map[string][]string{shop: append([]string{}, all...), "demo-greetservice": {other}}
+	}
+	awaitGreeters(t, istiod, "one instance of each", within, with(at1))
+	services, _, err := consul.API().Catalog().Services(nil)
+	require.NoError(t, err)
+	require.NotContains(t, services, "demo.GreetService", "nothing is registered by interface")
+
+	two, at2 := provider(fixture.DubboJava{Version: "3.3.6", App: "shop", Protocol: "tri", Group: "g1", Service: "1.0.0"})
+	awaitGreeters(t, istiod, "one more", within, with(at1, at2))
+	require.Contains(t, tributary.Ask(t, "status"), "shop by ", "it says how it is known what applications serve")
+
+	two.Kill()
+	awaitGreeters(t, istiod, "one is killed", within, with(at1))
+	two.Restart(t)
+	awaitGreeters(t, istiod, "it is back", within, with(at1, at2))
+	two.Terminate(t, 20*time.Second)
+	awaitGreeters(t, istiod, "one stops", within, with(at1))
+	one.Terminate(t, 20*time.Second)
+	awaitGreeters(t, istiod, "the last one stops", within, with())
+	one.Restart(t)
+	awaitGreeters(t, istiod, "there is one again", within, with(at1))
+	stays(t, func() error { return sameGreeters(t.Context(), istiod, "Consul is killed", with(at1)) }, func() {
+		consul.Kill()
+		time.Sleep(awayFor())
+		consul.Restart(t)
+		consul.AwaitLeader(t)
+		time.Sleep(10 * time.Second)
+	})
+	// One that could not say once that it lives does not say so again: Consul forgets it after a minute. It has to be started anew.
+	for _, p := range []*fixture.Process{one, stock} {
+		p.Kill()
+		p.Restart(t)
+	}
+	awaitGreeters(t, istiod, "they register anew", within, with(at1))
+	two.Restart(t)
+	awaitGreeters(t, istiod, "one more comes", within, with(at1, at2))
 }
 
 // checksOf says what Consul has of the instances of a service, for messages.

@@ -48,13 +48,14 @@ var arrows = map[string][]string{
 	"sources/vip":            {},
 	"sources/absence":        {},
 
-	"sources/dubbo":          {"resource", "sources", "adsc", "sources/absence", "sources/consul", "sources/consul/mapping", "sources/dubbo/"},
+	"sources/dubbo":          {"resource", "sources", "adsc", "sources/absence", "sources/consul", "sources/dubbo/"},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/dubbo/provider"},
 	"sources/dubbo/registry": {"sources/dubbo/provider"},
 	"sources/dubbo/metadata": {"sources/dubbo/provider"},
 
-	"sources/dubbo/consul":           {"sources/dubbo/registry", "sources/dubbo/provider"},
+	"sources/consul/consultest":      {},
+	"sources/dubbo/consul":           {"sources", "sources/consul", "sources/consul/mapping", "sources/dubbo/registry", "sources/dubbo/provider"},
 	"sources/dubbo/nacos":            {"sources/dubbo/registry", "sources/dubbo/provider", "sources/nacos/client"},
 	"sources/dubbo/zookeeper":        {"sources/dubbo/registry", "sources/dubbo/provider"},
 	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},

@@ -48,12 +48,13 @@ func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, a
 		}
 		return dubbo.New(s.Address, settings)
 	case *config.DubboConsul:
-		settings := of.Source()
-		settings.Reading.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		reading, settings := of.Source()
+		reading.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)
+		settings.Registerer = reading.Registerer
 		if addresses != nil {
 			settings.VIPs = addresses
 		}
-		return dubbo.NewConsul(s.Address, settings)
+		return dubbo.NewConsul(s.Address, reading, settings)
 	case *config.Nacos:
 		settings := of.Source()
 		settings.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics)

@@ -9,20 +9,21 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/sourcetest"
 )
 
 func TestConformance(t *testing.T) {
-	for _, denial := range []misbehaviour{noToken, hidden} {
+	for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
 		t.Run("denied by "+string(denial), func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-				return &harness{t: t, server: newServer(t), denial: denial}
+				return &harness{t: t, server: consultest.New(t), denial: denial}
 			})
 		})
 	}
 	t.Run("more services than places", func(t *testing.T) {
 		sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-			return &harness{t: t, server: newServer(t), denial: noToken, settings: Settings{MaxConcurrentWatches: 2}}
+			return &harness{t: t, server: consultest.New(t), denial: consultest.NoToken, settings: Settings{MaxConcurrentWatches: 2}}
 		})
 	})
 }
@@ -30,8 +31,8 @@ func TestConformance(t *testing.T) {
 // harness is a Consul with a service for each object.
 type harness struct {
 	t        *testing.T
-	server   *server
-	denial   misbehaviour
+	server   *consultest.Server
+	denial   consultest.Misbehaviour
 	settings Settings
 }
 
@@ -39,7 +40,7 @@ func (h *harness) Source() sources.Source {
 	s := h.settings
 	s.Grace, s.ResetHold = 20*time.Millisecond, 20*time.Millisecond
 	s.Mapping.Aliases = "none"
-	source, err := New(Scheme+"://"+h.server.address(), s)
+	source, err := New(Scheme+"://"+h.server.Address(), s)
 	require.NoError(h.t, err)
 	return source
 }
@@ -49,10 +50,10 @@ func (h *harness) Key(name string) resource.Key {
 }
 
 func (h *harness) Put(name string, revision int) {
-	h.server.put(name, instance(name, name+"-1", fmt.Sprintf("10.0.1.%d", revision), 80))
+	h.server.Put(name, consultest.Instance(name, name+"-1", fmt.Sprintf("10.0.1.%d", revision), 80))
 }
 
-func (h *harness) Delete(name string) { h.server.remove(name) }
-func (h *harness) Unreachable()       { h.server.misbehave(noLeader) }
-func (h *harness) Deny()              { h.server.misbehave(h.denial) }
-func (h *harness) Restore()           { h.server.misbehave(fine) }
+func (h *harness) Delete(name string) { h.server.Remove(name) }
+func (h *harness) Unreachable()       { h.server.Misbehave(consultest.NoLeader) }
+func (h *harness) Deny()              { h.server.Misbehave(h.denial) }
+func (h *harness) Restore()           { h.server.Misbehave(consultest.Fine) }

@@ -39,6 +39,10 @@ type Settings struct {
 	Skip []string
 	// Tags are tags that an instance must have, all of them.
 	Tags []string
+	// Selects says by the tags of all its instances whether a service is to be read, as Selection says for people and for comparing; nil for all. It may be called at any
+	// time.
+	Selects   func(name string, tags []string) bool
+	Selection string
 	// Filter is an expression that Consul applies to the names of services, and HealthFilter one for their instances.
 	Filter, HealthFilter string
 
@@ -97,6 +101,7 @@ func (s Settings) stale() bool { return !s.RequireConsistent && (s.Stale == nil 
 type Source struct {
 	settings Settings
 	catalog  catalog
+	client   *dial.Client
 	mapper   Mapper
 	metrics  *metrics
 	secure   bool
@@ -114,11 +119,16 @@ func New(address string, settings Settings) (*Source, error) {
 		}
 		return nil, err
 	}
-	return NewMapped(address, settings, m)
+	s, err := NewFollowed(address, settings)
+	if err != nil {
+		return nil, err
+	}
+	s.mapper = m
+	return s, nil
 }
 
-// NewMapped is New for a source of which something else is made than package mapping would. Settings.Mapping and VIPs do not count then.
-func NewMapped(address string, settings Settings, m Mapper) (*Source, error) {
+// NewFollowed is New for a source that is to be followed, and not run. Settings.Grace, Mapping and VIPs are those of who follows.
+func NewFollowed(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
@@ -134,9 +144,9 @@ func NewMapped(address string, settings Settings, m Mapper) (*Source, error) {
 		return nil, err
 	}
 	settings.address = a.String()
-	selected := selection{services: settings.Services, skip: settings.Skip, tags: settings.Tags}
+	selected := selection{services: settings.Services, skip: settings.Skip, tags: settings.Tags, selects: settings.Selects}
 	return &Source{
-		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, mapper: m,
+		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, client: c,
 		metrics: newMetrics(), secure: c.Secure, close: c.Close,
 	}, nil
 }

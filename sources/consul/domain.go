@@ -71,6 +71,7 @@ func checkNames(names []string) error {
 type selection struct {
 	services, skip []string // patterns in which * stands for anything
 	tags           []string
+	selects        func(name string, tags []string) bool // nil for all
 }
 
 // ownService is the service by which Consul's servers list themselves.
@@ -91,7 +92,7 @@ func (s selection) wants(name string, tags []string) bool {
 			return false
 		}
 	}
-	return true
+	return s.selects == nil || s.selects(name, tags)
 }
 
 // matchPattern reports whether name is of the form of pattern, in which * stands for any number of characters.

@@ -18,13 +18,14 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 )
 
 // dialed is the catalog of a server.
-func dialed(t *testing.T, s *server, settings Settings) catalog {
-	source, err := New(Scheme+"://"+s.address(), settings)
+func dialed(t *testing.T, s *consultest.Server, settings Settings) catalog {
+	source, err := New(Scheme+"://"+s.Address(), settings)
 	require.NoError(t, err)
 	t.Cleanup(source.close)
 	return source.catalog
@@ -54,8 +55,8 @@ func TestQueries(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.put("web", instance("web", "1", "10.0.0.1", 80))
+			s := consultest.New(t)
+			s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 			client := dialed(t, s, c.settings)
 			_, err := client.services(t.Context(), c.domain, c.q)
 			require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestQueries(t *testing.T) {
 				c.service = c.names
 				c.names = addFilter(c.names)
 			}
-			asked := s.asked()
+			asked := s.Asked()
 			require.Len(t, asked, 2)
 			for i, want := range []string{"/v1/catalog/services?" + c.names, "/v1/health/service/web?" + c.service} {
 				got, err := url.QueryUnescape(asked[i])
@@ -85,9 +86,9 @@ func addFilter(query string) string {
 }
 
 func TestAnswers(t *testing.T) {
-	s := newServer(t)
-	s.put("web/a b", instance("web/a b", "1", "10.0.0.1", 80))
-	s.put("skipped", instance("skipped", "1", "10.0.0.1", 80))
+	s := consultest.New(t)
+	s.Put("web/a b", consultest.Instance("web/a b", "1", "10.0.0.1", 80))
+	s.Put("skipped", consultest.Instance("skipped", "1", "10.0.0.1", 80))
 	client := dialed(t, s, Settings{Skip: []string{"skip*"}})
 
 	l, err := client.services(t.Context(), domain{}, query{level: certain})
@@ -99,7 +100,7 @@ func TestAnswers(t *testing.T) {
 	require.EqualValues(t, 11, r.Index)
 	require.False(t, r.Confirming || r.Leaderless || r.Filtered)
 
-	s.misbehave(hidden)
+	s.Misbehave(consultest.Hidden)
 	r, err = client.service(t.Context(), domain{}, "web/a b", query{index: 11})
 	require.NoError(t, err)
 	require.Empty(t, r.instances.list)
@@ -109,8 +110,8 @@ func TestAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, r.Filtered && r.Confirming)
 
-	for how, want := range map[misbehaviour]dial.Kind{noLeader: dial.Unreachable, noToken: dial.Denied, busy: dial.RateLimited} {
-		s.misbehave(how)
+	for how, want := range map[consultest.Misbehaviour]dial.Kind{consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied, consultest.Busy: dial.RateLimited} {
+		s.Misbehave(how)
 		_, err = client.service(t.Context(), domain{}, "web/a b", query{})
 		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", how, err)
 		require.ErrorContains(t, err, "web/a b")
@@ -124,8 +125,8 @@ type running struct {
 	supervisor *sources.Supervisor
 }
 
-func runSource(t *testing.T, s *server, settings Settings) *running {
-	return runSourceAt(t, s.address(), settings)
+func runSource(t *testing.T, s *consultest.Server, settings Settings) *running {
+	return runSourceAt(t, s.Address(), settings)
 }
 
 func runSourceAt(t *testing.T, address string, settings Settings) *running {
@@ -156,16 +157,16 @@ func (r *running) await(what string, ok func() bool) {
 }
 
 func TestAWipedConsulOverHTTP(t *testing.T) {
-	s := newServer(t)
+	s := consultest.New(t)
 	for _, name := range []string{"web", "api"} {
-		s.put(name, instance(name, "1", "10.0.0.1", 80))
+		s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
 	}
 	r := runSource(t, s, Settings{ResetHold: time.Second, Grace: time.Millisecond})
 	r.await("it is synced", func() bool { return r.status().Synced })
-	s.wipe()
+	s.Wipe()
 	r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
 	require.True(t, r.has("web") && r.has("api"))
-	s.put("web", instance("web", "1", "10.0.0.1", 80))
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 	r.await("the other one is withdrawn", func() bool { return !r.has("api") })
 	require.True(t, r.has("web"))
 	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
@@ -173,8 +174,8 @@ func TestAWipedConsulOverHTTP(t *testing.T) {
 
 // A proxy takes Consul's headers away from some time on: what is missing in such answers is not believed, however often it is said.
 func TestAProxyThatTakesHeadersAway(t *testing.T) {
-	s := newServer(t)
-	target, err := url.Parse("http://" + s.address())
+	s := consultest.New(t)
+	target, err := url.Parse("http://" + s.Address())
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	var takes atomic.Bool
@@ -188,17 +189,17 @@ func TestAProxyThatTakesHeadersAway(t *testing.T) {
 	}
 	front := httptest.NewServer(proxy)
 	t.Cleanup(front.Close) // when nobody waits for an answer any more
-	s.put("web", instance("web", "1", "10.0.0.1", 80))
-	s.put("api", instance("api", "1", "10.0.0.1", 80), instance("api", "2", "10.0.0.2", 80))
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80), consultest.Instance("api", "2", "10.0.0.2", 80))
 	r := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond})
 	r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
 	takes.Store(true)
-	s.remove("web")
-	s.put("api", instance("api", "1", "10.0.0.1", 80))
+	s.Remove("web")
+	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
 	r.await("it is told", func() bool { return strings.Contains(r.status().Message, "not Consul's") })
 	require.Equal(t, sources.Unreachable, r.status().State)
-	asked := len(s.asked("/v1/catalog/services"))
-	r.await("it asked again", func() bool { return len(s.asked("/v1/catalog/services")) > asked })
+	asked := len(s.Asked("/v1/catalog/services"))
+	r.await("it asked again", func() bool { return len(s.Asked("/v1/catalog/services")) > asked })
 	require.True(t, r.has("web") && r.has("api"))
 	takes.Store(false)
 	r.await("it goes", func() bool { return !r.has("web") && r.status().State == sources.Healthy })
@@ -206,13 +207,13 @@ func TestAProxyThatTakesHeadersAway(t *testing.T) {
 }
 
 func TestTooManyRequestsOverHTTP(t *testing.T) {
-	s := newServer(t)
-	s.put("web", instance("web", "1", "10.0.0.1", 80))
-	s.misbehave(busy)
+	s := consultest.New(t)
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	s.Misbehave(consultest.Busy)
 	r := runSource(t, s, Settings{})
 	r.await("it is told", func() bool { return strings.Contains(r.status().Message, "rate limited") })
 	require.Equal(t, sources.Unreachable, r.status().State)
-	s.misbehave(fine)
+	s.Misbehave(consultest.Fine)
 	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 	require.True(t, r.has("web"))
 }
@@ -257,12 +258,12 @@ func TestDomains(t *testing.T) {
 // What a server that lost sight of its leader answers is asked for once more, also before anybody asked it how it is.
 func TestWhatALateServerAnswersIsConfirmed(t *testing.T) {
 	for late, confirmed := range map[bool]int{false: 0, true: 1} {
-		s := newServer(t)
-		s.late = late
-		s.put("web", instance("web", "1", "10.0.0.1", 80))
+		s := consultest.New(t)
+		s.Late = late
+		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 		r := runSource(t, s, Settings{})
 		r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
-		require.Len(t, s.asked("/v1/health/service/web?consistent="), confirmed)
-		require.Len(t, s.asked("/v1/catalog/services?consistent="), confirmed)
+		require.Len(t, s.Asked("/v1/health/service/web?consistent="), confirmed)
+		require.Len(t, s.Asked("/v1/catalog/services?consistent="), confirmed)
 	}
 }

@@ -7,23 +7,24 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/assert"
 
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/judge"
 )
 
 func some(ids ...string) instances {
 	var entries []*api.ServiceEntry
 	for i, id := range ids {
-		entries = append(entries, instance("web", id, "10.0.0."+id, 80+i))
+		entries = append(entries, consultest.Instance("web", id, "10.0.0."+id, 80+i))
 	}
 	return newInstances(entries)
 }
 
 func TestMeaning(t *testing.T) {
 	none, one, two := some(), some("1"), some("1", "2")
-	sick := newInstances([]*api.ServiceEntry{instance("web", "1", "10.0.0.1", 80)})
+	sick := newInstances([]*api.ServiceEntry{consultest.Instance("web", "1", "10.0.0.1", 80)})
 	sick.list[0].Checks[0].Status = api.HealthCritical
 	sick = newInstances(sick.list)
-	moved := newInstances([]*api.ServiceEntry{instance("web", "another", "10.0.0.1", 80)})
+	moved := newInstances([]*api.ServiceEntry{consultest.Instance("web", "another", "10.0.0.1", 80)})
 	for name, c := range map[string]struct {
 		before instances
 		new    bool
@@ -104,13 +105,13 @@ func TestMeaningOfNames(t *testing.T) {
 }
 
 func TestDigestLeavesOutWhatMeansNothing(t *testing.T) {
-	one, other := instance("web", "1", "10.0.0.1", 80), instance("web", "1", "10.0.0.1", 80)
+	one, other := consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "1", "10.0.0.1", 80)
 	other.Node.ModifyIndex, other.Service.ModifyIndex, other.Service.CreateIndex = 5, 6, 7
 	other.Checks[0].Output, other.Checks[0].ModifyIndex = "HTTP GET: 200 OK in 12 ms", 8
 	assert.Equal(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
 	other.Service.Meta = map[string]string{"version": "2"}
 	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum)
-	other = instance("web", "1", "10.0.0.1", 80)
+	other = consultest.Instance("web", "1", "10.0.0.1", 80)
 	one.Checks[0].Type, other.Checks[0].Type, one.Checks[0].Output, other.Checks[0].Output = "ttl", "ttl", "", "TTL expired"
 	assert.NotEqual(t, newInstances([]*api.ServiceEntry{one}).sum, newInstances([]*api.ServiceEntry{other}).sum, "nothing was heard, or something was")
 	a, b := some("1", "2"), newInstances([]*api.ServiceEntry{some("1", "2").list[1], some("1", "2").list[0]})

@@ -25,49 +25,29 @@ type Mapper interface {
 	Restore(rs []*resource.Resource)
 }
 
-// Preparer is a Mapper to which it matters what is published together: it is told of all of that before Service is called for each. again are
-// other services, of which something else is to be made now.
-type Preparer interface {
-	Prepare(all map[string][]mapping.Service) (again []string)
+// outlet is where goes what is believed.
+type outlet interface {
+	// names is told the names of all services, and returns those of which something else is to be made now.
+	names(names []string) (again []string)
+	// take is told what changed.
+	take(now gathered)
 }
 
-// publish hands the sink what changed, until ctx ends.
+// publish hands on what changed, until ctx ends.
 func (r *run) publish(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	keeper, _ := r.sink.(sources.Keeper)
 	for {
 		now := r.gather(time.Now())
-		if now.note != nil && keeper != nil {
-			keeper.Keep(now.note) // before what it explains
+		if now.note != nil && r.keeper != nil {
+			r.keeper.Keep(now.note) // before what it explains
 		}
-		r.prepare(now.work)
-		contents := make([]sources.Content, 0, len(now.work))
-		for _, w := range now.work {
-			var rs []*resource.Resource
-			var rejects []sources.Reject
-			var warnings []string
-			if w.mapped() {
-				rs, rejects, warnings = r.mapper.Service(w.name, w.in)
-			}
-			rejects = append(rejects, w.rejects...)
-			if len(w.in) > 0 {
-				rs = retain(rs, w.before, w.in)
-			}
-			contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
-		}
-		if len(contents) > 0 {
-			_ = r.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
-		}
-		if now.synced {
-			r.sink.Synced()
-		}
-		r.sink.Report(now.health)
+		r.out.take(now)
 		timer.Reset(now.next)
 		select {
 		case <-ctx.Done():
-			if keeper != nil {
-				keeper.Keep(r.last())
+			if r.keeper != nil {
+				r.keeper.Keep(r.last())
 			}
 			return
 		case <-r.bell:
@@ -76,28 +56,36 @@ func (r *run) publish(ctx context.Context) {
 	}
 }
 
-// prepare tells the mapper what is published together, if it wants to know.
-func (r *run) prepare(all []work) {
-	p, ok := r.mapper.(Preparer)
-	if !ok || len(all) == 0 {
-		return
-	}
-	in := make(map[string][]mapping.Service, len(all))
-	for _, w := range all {
+// published is the outlet of a source of its own: a sink, for which a mapper makes resources.
+type published struct {
+	sink   sources.Sink
+	mapper Mapper
+}
+
+func (p published) names(names []string) []string { return p.mapper.Names(names) }
+
+func (p published) take(now gathered) {
+	contents := make([]sources.Content, 0, len(now.work))
+	for _, w := range now.work {
+		var rs []*resource.Resource
+		var rejects []sources.Reject
+		var warnings []string
 		if w.mapped() {
-			in[w.name] = w.in
+			rs, rejects, warnings = p.mapper.Service(w.name, w.in)
 		}
+		rejects = append(rejects, w.rejects...)
+		if len(w.in) > 0 {
+			rs = retain(rs, w.before, w.in)
+		}
+		contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
 	}
-	again := p.Prepare(in)
-	if len(again) == 0 {
-		return
+	if len(contents) > 0 {
+		_ = p.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range again {
-		r.dirty[name] = true
+	if now.synced {
+		p.sink.Synced()
 	}
-	r.ring()
+	p.sink.Report(now.health)
 }
 
 // retain adds to rs what an earlier run published and is not there now.
@@ -116,6 +104,7 @@ type work struct {
 	// rejects are about what cannot be read.
 	rejects []sources.Reject
 	before  []*resource.Resource // what an earlier run published, of which something stays that has no instance
+	more    bool                 // it may have instances besides, as an earlier run knew them, and it cannot be told which
 }
 
 // mapped reports whether resources are to be made of it. Of nothing that was read nothing is to be made.
@@ -124,8 +113,9 @@ func (w work) mapped() bool { return len(w.in) > 0 || len(w.rejects) == 0 }
 // gathered is what there is to hand on at one moment.
 type gathered struct {
 	work   []work
-	note   []byte // to keep for the next run, or nil
-	synced bool   // with this work, the first full read is in
+	unread []string // services that an earlier run knew, and of which it is not known whether they are there: with synced, once
+	note   []byte   // to keep for the next run, or nil
+	synced bool     // with this work, the first full read is in
 	health sources.Health
 	next   time.Duration // there is nothing more before, unless somebody rings
 }
@@ -136,7 +126,7 @@ func (r *run) gather(now time.Time) (g gathered) {
 	g.next = r.expire(now)
 	if r.renamed {
 		r.renamed = false
-		for _, name := range r.mapper.Names(r.names()) {
+		for _, name := range r.out.names(r.names()) {
 			r.dirty[name] = true
 		}
 	}
@@ -145,7 +135,7 @@ func (r *run) gather(now time.Time) (g gathered) {
 			if in, ok := r.content(name, now); ok {
 				delete(r.dirty, name)
 				w := work{name: name, in: in, rejects: r.rejects(name)}
-				if r.unsettled(name) {
+				if w.more = r.unsettled(name); w.more {
 					w.before = r.before[name]
 				}
 				g.work = append(g.work, w)
@@ -154,6 +144,11 @@ func (r *run) gather(now time.Time) (g gathered) {
 	}
 	if !r.synced && r.complete() {
 		r.synced, g.synced, r.unkept = true, true, true
+		for _, name := range slices.Sorted(maps.Keys(r.restored)) {
+			if _, ok := r.content(name, now); !ok {
+				g.unread = append(g.unread, name)
+			}
+		}
 	}
 	g.note = r.toKeep(now)
 	g.health = r.health(now)

@@ -19,18 +19,22 @@ const indexAfter = 30 * time.Second
 
 // selecting names the settings that decide what is read, and of which Consul.
 func (s Settings) selecting() string {
-	text, err := json.Marshal([]any{s.address, s.Services, s.Skip, s.Tags, s.Filter, s.HealthFilter})
+	what := []any{s.address, s.Services, s.Skip, s.Tags, s.Filter, s.HealthFilter}
+	if s.Selection != "" {
+		what = append(what, s.Selection)
+	}
+	text, err := json.Marshal(what)
 	if err != nil { // of plain data
 		panic(err)
 	}
 	return string(text)
 }
 
-// recall takes over what an earlier run knew.
-func (r *run) recall(k sources.Keeper, now time.Time) {
+// recall takes over what an earlier run knew, and returns it.
+func (r *run) recall(k sources.Keeper, now time.Time) judge.Records {
 	records, err := judge.Decode(k.Kept(), r.settings.selecting(), now, r.settings.ResetHold)
 	if err != nil {
-		return // without it we know as much as the first time
+		return judge.Records{} // without it we know as much as the first time
 	}
 	for _, p := range r.parts {
 		record, ok := records.Parts[p.String()]
@@ -49,6 +53,7 @@ func (r *run) recall(k sources.Keeper, now time.Time) {
 		}
 		p.nodes.recall(record.Made)
 	}
+	return records
 }
 
 // records are what is to be kept of all parts. The caller holds mu.
@@ -60,6 +65,12 @@ func (r *run) records() judge.Records {
 			record.Index, record.Cluster, record.Made = p.listing.Index, p.cluster, p.nodes.believed
 			record.Names = slices.Sorted(maps.Keys(p.listing.names))
 		}
+		for name, s := range p.services {
+			if _, listed := p.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
+				record.Held = append(record.Held, name)
+			}
+		}
+		slices.Sort(record.Held)
 		all.Parts[p.String()] = record
 	}
 	return all

@@ -16,18 +16,19 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/mapping"
 	"tributary/sources/lastgood"
 )
 
 // lifetime runs a source of a server as one process does, with what is kept in dir, until test has ended.
-func lifetime(t *testing.T, dir string, s *server, test func(r *running, reload func())) {
+func lifetime(t *testing.T, dir string, s *consultest.Server, test func(r *running, reload func())) {
 	t.Helper()
 	state, err := lastgood.Open(dir, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
 	made := func() *Source {
-		source, err := New(Scheme+"://"+s.address(), Settings{Mapping: mapping.Options{Aliases: "none"}})
+		source, err := New(Scheme+"://"+s.Address(), Settings{Mapping: mapping.Options{Aliases: "none"}})
 		require.NoError(t, err)
 		return source
 	}
@@ -58,47 +59,47 @@ func (r *running) endpoints(name string) int {
 
 // Consul lost its data, and an instance is not back yet: it stays over a reload and a restart, as the rest does.
 func TestInstancesThatAreNotBackOutliveAReloadAndARestart(t *testing.T) {
-	s, dir := newServer(t), t.TempDir()
-	s.put("web", instance("web", "1", "10.0.0.1", 80), instance("web", "2", "10.0.0.2", 80))
-	s.put("api", instance("api", "1", "10.0.0.3", 80))
+	s, dir := consultest.New(t), t.TempDir()
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80))
+	s.Put("api", consultest.Instance("api", "1", "10.0.0.3", 80))
 	lifetime(t, dir, s, func(r *running, reload func()) {
 		r.await("both", func() bool { return r.endpoints("web") == 2 && r.endpoints("api") == 1 })
-		s.wipe()
+		s.Wipe()
 		r.await("it is suspected", func() bool { return r.status().State == sources.Degraded })
-		s.put("web", instance("web", "1", "10.0.0.1", 80), instance("web", "3", "10.0.0.4", 80))
+		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "3", "10.0.0.4", 80))
 		r.await("what is new", func() bool { return r.endpoints("web") == 3 })
-		before := len(s.asked("/v1/health/service/"))
+		before := len(s.Asked("/v1/health/service/"))
 		reload()
 		r.await("it is read anew", func() bool {
-			return len(s.asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded
+			return len(s.Asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded
 		})
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
 	})
 	lifetime(t, dir, s, func(r *running, _ func()) {
-		before := len(s.asked("/v1/health/service/"))
+		before := len(s.Asked("/v1/health/service/"))
 		r.await("it is read anew", func() bool {
-			return len(s.asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded && r.status().Synced
+			return len(s.Asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded && r.status().Synced
 		})
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
-		s.put("web", instance("web", "1", "10.0.0.1", 80), instance("web", "2", "10.0.0.2", 80), instance("web", "5", "10.0.0.5", 80))
+		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80), consultest.Instance("web", "5", "10.0.0.5", 80))
 		r.await("what is new", func() bool { return r.endpoints("web") == 4 })
 	})
 }
 
 func on(id, address, node string, created uint64) *api.ServiceEntry {
-	e := instance("web", id, address, 80)
+	e := consultest.Instance("web", id, address, 80)
 	e.Node = &api.Node{ID: "0", Node: node, Address: address, Datacenter: "dc1", CreateIndex: created}
 	return e
 }
 
 // inFront puts f in front of a server; f reports whether it answered.
-func inFront(t *testing.T, s *server, f func(w http.ResponseWriter, r *http.Request) bool) {
-	inner := s.http
-	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func inFront(t *testing.T, s *consultest.Server, f func(w http.ResponseWriter, r *http.Request) bool) {
+	inner := s.HTTP
+	s.HTTP = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f(w, r) {
-			s.serve(w, r)
+			s.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(inner.Close)
@@ -112,7 +113,7 @@ func consulHeaders(w http.ResponseWriter, index string) {
 
 // A server that lags behind answers a stale question in part just when we start again: what is missing is to be confirmed.
 func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
-	s, dir := newServer(t), t.TempDir()
+	s, dir := consultest.New(t), t.TempDir()
 	one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
 	var lags, plain atomic.Bool
 	inFront(t, s, func(w http.ResponseWriter, r *http.Request) bool {
@@ -122,7 +123,7 @@ func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 				return true
 			}
 			consulHeaders(w, "11")
-			_, _ = w.Write(marshal([]*api.ServiceEntry{one}))
+			_, _ = w.Write(consultest.Marshal([]*api.ServiceEntry{one}))
 			return true
 		}
 		if r.URL.Path == "/v1/health/service/web" && r.URL.Query().Has("consistent") {
@@ -130,7 +131,7 @@ func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 		}
 		return false
 	})
-	s.put("web", one, two)
+	s.Put("web", one, two)
 	lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
 	lags.Store(true)
 	lifetime(t, dir, s, func(r *running, _ func()) {
@@ -140,7 +141,7 @@ func TestMissingInstancesAreConfirmedAtARestart(t *testing.T) {
 }
 
 // narrowed puts a token in front of a server that shows one of web's instances alone once narrow says so. It counts how often it did.
-func narrowed(t *testing.T, s *server, narrow *atomic.Bool, shown *api.ServiceEntry) (hidden *atomic.Int64) {
+func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *api.ServiceEntry) (hidden *atomic.Int64) {
 	hidden = new(atomic.Int64)
 	t.Setenv("CONSUL_HTTP_TOKEN", "x")
 	inFront(t, s, func(w http.ResponseWriter, r *http.Request) bool {
@@ -153,13 +154,13 @@ func narrowed(t *testing.T, s *server, narrow *atomic.Bool, shown *api.ServiceEn
 			for _, q := range questions {
 				all = append(all, answer{!(narrow.Load() && q.Resource == "node" && q.Segment != shown.Node.Node)})
 			}
-			_, _ = w.Write(marshal(all))
+			_, _ = w.Write(consultest.Marshal(all))
 			return true
 		case narrow.Load() && r.URL.Path == "/v1/health/service/web" && !r.URL.Query().Has("index"):
 			hidden.Add(1)
 			consulHeaders(w, "50")
 			w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
-			_, _ = w.Write(marshal([]*api.ServiceEntry{shown}))
+			_, _ = w.Write(consultest.Marshal([]*api.ServiceEntry{shown}))
 			return true
 		}
 		return false
@@ -169,16 +170,16 @@ func narrowed(t *testing.T, s *server, narrow *atomic.Bool, shown *api.ServiceEn
 
 // A token is narrowed to the nodes of one rack; what it no longer shows stays, also over a reload and a restart, until it may be seen again.
 func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) {
-	s, dir := newServer(t), t.TempDir()
+	s, dir := consultest.New(t), t.TempDir()
 	var narrow atomic.Bool
 	one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
 	reads := narrowed(t, s, &narrow, one)
-	s.put("web", one, two)
+	s.Put("web", one, two)
 	const hidden = "no longer shows 1 of its instances"
 	lifetime(t, dir, s, func(r *running, reload func()) {
 		r.await("both", func() bool { return r.endpoints("web") == 2 })
 		narrow.Store(true)
-		s.put("web", one) // the stream shows less, in silence
+		s.Put("web", one) // the stream shows less, in silence
 		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
 		require.Equal(t, 2, r.endpoints("web"))
 		before := reads.Load()
@@ -197,16 +198,16 @@ func TestInstancesHiddenByANarrowedTokenOutliveAReloadAndARestart(t *testing.T) 
 
 // Consul was wiped while we did not run, overtook its index, and has all names again, but of one service not all instances.
 func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
-	s, dir := newServer(t), t.TempDir()
-	s.put("api", on("1", "10.0.0.1", "n1", 5))
-	s.put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
+	s, dir := consultest.New(t), t.TempDir()
+	s.Put("api", on("1", "10.0.0.1", "n1", 5))
+	s.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
 	lifetime(t, dir, s, func(r *running, _ func()) {
 		r.await("both", func() bool { return r.endpoints("web") == 2 && r.endpoints("api") == 1 })
 	})
-	s.wipe()
-	s.change(func(uint64) { s.index = 500 })
-	s.put("api", on("1", "10.0.0.1", "n1", 400))
-	s.put("web", on("1", "10.0.0.1", "n1", 400))
+	s.Wipe()
+	s.Change(func(uint64) { s.Index = 500 })
+	s.Put("api", on("1", "10.0.0.1", "n1", 400))
+	s.Put("web", on("1", "10.0.0.1", "n1", 400))
 	for range 2 {
 		lifetime(t, dir, s, func(r *running, _ func()) {
 			r.await("it is suspected", func() bool { return strings.Contains(r.status().Message, "lost its data") || r.endpoints("web") == 1 })
@@ -214,7 +215,7 @@ func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
 			require.Equal(t, 2, r.endpoints("web"))
 		})
 	}
-	s.put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
+	s.Put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
 	lifetime(t, dir, s, func(r *running, _ func()) {
 		r.await("all are back", func() bool { return r.endpoints("web") == 3 })
 	})
@@ -224,15 +225,15 @@ func TestAConsulThatWasWipedDuringARestartAndHasAllNames(t *testing.T) {
 func TestAnInstanceThatWasDeregisteredDuringARestartGoes(t *testing.T) {
 	for what, token := range map[string]string{"no ACLs": "", "a token": "x"} {
 		t.Run(what, func(t *testing.T) {
-			s, dir := newServer(t), t.TempDir()
+			s, dir := consultest.New(t), t.TempDir()
 			one, two := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
 			if token != "" {
 				var narrow atomic.Bool // it is not
 				narrowed(t, s, &narrow, one)
 			}
-			s.put("web", one, two)
+			s.Put("web", one, two)
 			lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
-			s.put("web", one)
+			s.Put("web", one)
 			lifetime(t, dir, s, func(r *running, _ func()) {
 				r.await("it has gone", func() bool { return r.endpoints("web") == 1 })
 				r.await("all is well", func() bool { return r.status().State == sources.Healthy })

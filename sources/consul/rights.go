@@ -87,7 +87,11 @@ func (r *run) account(s *service, answer *reading) {
 	}
 	before := r.before[s.name]
 	r.mu.Unlock()
-	answer.lost = mapping.Lost(before, in)
+	if r.lost != nil {
+		answer.lost = r.lost(s.name, in)
+	} else {
+		answer.lost = mapping.Lost(before, in)
+	}
 }
 
 // decide makes filtered what the rights of whoever asked say of an answer. If they may see everything, that is so now, and the answer

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 )
 
@@ -95,19 +96,19 @@ func TestATokenFileThatIsEmptied(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) { require.NoError(t, os.WriteFile(file, []byte(token), 0o600)) }
 	write("secret\n")
-	s := newServer(t)
-	s.token = "secret"
-	s.put("web", instance("web", "1", "10.0.0.1", 80))
-	s.put("api", instance("api", "1", "10.0.0.1", 80))
+	s := consultest.New(t)
+	s.Token = "secret"
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
 	r := runSource(t, s, Settings{TokenFile: file, ResetHold: time.Millisecond, Grace: time.Millisecond})
 	r.await("it is synced", func() bool { return r.status().Synced })
 	write("")
-	s.put("web", instance("web", "1", "10.0.0.1", 81)) // watches that are open go on with the token with which they began
-	s.put("new", instance("new", "1", "10.0.0.1", 80))
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 81)) // watches that are open go on with the token with which they began
+	s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
 	r.await("it is denied", func() bool { return r.status().State == sources.Denied })
 	require.Contains(t, r.status().Message, "no token is sent")
-	asked := len(s.asked("/v1/internal/acl/authorize"))
-	r.await("it asked again", func() bool { return len(s.asked("/v1/internal/acl/authorize")) > asked })
+	asked := len(s.Asked("/v1/internal/acl/authorize"))
+	r.await("it asked again", func() bool { return len(s.Asked("/v1/internal/acl/authorize")) > asked })
 	require.True(t, r.has("web") && r.has("api"))
 	write("secret")
 	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy && r.has("new") })
@@ -117,22 +118,22 @@ func TestATokenFileThatIsEmptied(t *testing.T) {
 func TestWithoutACLsNothingIsHidden(t *testing.T) {
 	for name, proxied := range map[string]bool{"plain": false, "through a proxy that is choosy": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			s.proxied = proxied
-			s.put("web", instance("web", "1", "10.0.0.1", 80))
-			s.put("api", instance("api", "1", "10.0.0.1", 80))
+			s := consultest.New(t)
+			s.Proxied = proxied
+			s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+			s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
 			r := runSource(t, s, Settings{Grace: time.Millisecond})
 			r.await("it is synced", func() bool { return r.status().Synced && r.has("web") })
-			s.remove("web")
+			s.Remove("web")
 			r.await("it goes", func() bool { return !r.has("web") })
 			require.True(t, r.has("api"))
-			require.NotEmpty(t, s.asked("/v1/internal/acl/authorize"))
+			require.NotEmpty(t, s.Asked("/v1/internal/acl/authorize"))
 		})
 	}
 }
 
 func TestStrangersMay(t *testing.T) {
-	s := newServer(t)
+	s := consultest.New(t)
 	c := dialed(t, s, Settings{})
 	rights := []dial.Right{}
 	for i := range 200 {
@@ -141,18 +142,18 @@ func TestStrangersMay(t *testing.T) {
 	may, err := c.mayRead(t.Context(), domain{datacenter: "dc2"}, dial.Strangers, rights)
 	require.NoError(t, err)
 	require.True(t, may)
-	require.Len(t, s.asked("/v1/internal/acl/authorize?dc=dc2"), 1)
-	s.token = "secret"
+	require.Len(t, s.Asked("/v1/internal/acl/authorize?dc=dc2"), 1)
+	s.Token = "secret"
 	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
 	c = dialed(t, s, Settings{})
 	may, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.NoError(t, err)
 	require.False(t, may, "the token is not sent with such questions")
-	s.proxied = true
+	s.Proxied = true
 	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.ErrorContains(t, err, "only GET")
 	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
-	s.http.Close()
+	s.HTTP.Close()
 	_, err = c.mayRead(t.Context(), domain{}, dial.Strangers, rights)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }

@@ -12,15 +12,19 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
+	"tributary/sources/consul/mapping"
 )
 
 // run is the state of one run.
 type run struct {
 	// read-only
 	settings  Settings
-	sink      sources.Sink
+	out       outlet
+	keeper    sources.Keeper                              // nil if there is none
+	lost      func(name string, in []mapping.Service) int // nil if what an earlier run had made of a service is in before
+	inherit   func(judge.Records)                         // nil if restored is known without what was kept
 	catalog   catalog
-	mapper    Mapper
 	gate      *gate
 	metrics   *metrics
 	parts     []*part
@@ -51,9 +55,39 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return r.loop(ctx)
 }
 
+// Follow tells a follower what Consul has, until ctx ends. Errors are as those of Run.
+func (s *Source) Follow(ctx context.Context, f Follower) error {
+	defer s.close()
+	stop, err := s.metrics.register(s.settings.Registerer)
+	if err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
+	}
+	defer stop()
+	r := newReader(s.settings, s.catalog, s.places(), s.metrics)
+	r.tell(f)
+	return r.loop(ctx)
+}
+
+// newRun returns a run that publishes what a mapper makes of services.
 func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places int, counted *metrics) *run {
+	r := newReader(settings, c, places, counted)
+	r.out = published{sink, m}
+	r.keeper, _ = sink.(sources.Keeper)
+	recaller, _ := sink.(sources.Recaller)
+	for _, group := range sink.Groups() {
+		r.restored[group] = true
+		if recaller != nil {
+			r.before[group] = recaller.Published(group)
+			m.Restore(r.before[group])
+		}
+	}
+	return r
+}
+
+// newReader returns a run that lacks an outlet.
+func newReader(settings Settings, c catalog, places int, counted *metrics) *run {
 	r := &run{
-		settings: settings, sink: sink, catalog: c, mapper: m, metrics: counted,
+		settings: settings, catalog: c, metrics: counted,
 		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), before: make(map[string][]*resource.Resource),
 	}
 	for _, d := range settings.domains() {
@@ -72,16 +106,12 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places in
 }
 
 func (r *run) loop(ctx context.Context) error {
-	recaller, _ := r.sink.(sources.Recaller)
-	for _, group := range r.sink.Groups() {
-		r.restored[group] = true
-		if recaller != nil {
-			r.before[group] = recaller.Published(group)
-			r.mapper.Restore(r.before[group])
-		}
+	var kept judge.Records
+	if r.keeper != nil {
+		kept = r.recall(r.keeper, time.Now())
 	}
-	if k, ok := r.sink.(sources.Keeper); ok {
-		r.recall(k, time.Now())
+	if r.inherit != nil {
+		r.inherit(kept)
 	}
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()

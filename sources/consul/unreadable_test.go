@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 )
 
 // Consul takes services with names that cannot be read over HTTP. They hold up nobody, and are quarantined by name.
@@ -16,12 +17,12 @@ func TestNamesThatHTTPCannotExpress(t *testing.T) {
 	for _, name := range []string{"a\u00a0b", "a\tb", "a\nb", ".", "..", "a//b", "/x"} {
 		for what, others := range map[string]bool{"beside another": true, "alone": false} {
 			t.Run(what+" "+name, func(t *testing.T) {
-				s := newServer(t)
-				s.put(name, instance(name, "1", "10.0.0.1", 80))
+				s := consultest.New(t)
+				s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
 				if others {
-					s.put("web", instance("web", "1", "10.0.0.1", 80))
+					s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 				}
-				s.refuse(name)
+				s.Refuse(name)
 				r := runSource(t, s, Settings{})
 				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
 				require.Equal(t, others, r.has("web"))
@@ -29,7 +30,7 @@ func TestNamesThatHTTPCannotExpress(t *testing.T) {
 				q := r.status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")
-				s.put("api", instance("api", "1", "10.0.0.1", 80))
+				s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
 				r.await("the rest is followed", func() bool { return r.has("api") })
 			})
 		}
@@ -38,12 +39,12 @@ func TestNamesThatHTTPCannotExpress(t *testing.T) {
 
 // One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
 func TestAServiceThatCannotBeReadForItsOwnSake(t *testing.T) {
-	s := newServer(t)
-	s.put("web", instance("web", "1", "10.0.0.1", 80))
-	s.put("odd", instance("odd", "1", "10.0.0.1", 80))
+	s := consultest.New(t)
+	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	s.Put("odd", consultest.Instance("odd", "1", "10.0.0.1", 80))
 	r := runSource(t, s, Settings{})
 	r.await("it is synced", func() bool { return r.status().Synced && r.has("odd") })
-	s.refuse("odd")
+	s.Refuse("odd")
 	r.await("it is quarantined", func() bool { return len(r.status().Quarantined) == 1 })
 	require.True(t, r.has("odd"), "the last good")
 	require.True(t, r.status().Quarantined[0].LastGoodServes || r.has("odd"))
@@ -51,7 +52,7 @@ func TestAServiceThatCannotBeReadForItsOwnSake(t *testing.T) {
 	cold := runSource(t, s, Settings{})
 	cold.await("it is synced", func() bool { return cold.status().Synced })
 	require.True(t, cold.has("web") && !cold.has("odd"))
-	s.refuse()
+	s.Refuse()
 	cold.await("it is read", func() bool { return cold.has("odd") && len(cold.status().Quarantined) == 0 })
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/dubbo/nacos"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
@@ -220,3 +222,54 @@ func (applications) put(s *zktest.Server, name string, revision int) {
 }
 
 func (applications) remove(s *zktest.Server, name string) { s.Delete("/services/" + name) }
+
+// TestConformanceOfConsul runs the suite at both levels on a Consul that refuses a token, and on one that hides everything from it.
+func TestConformanceOfConsul(t *testing.T) {
+	for level, application := range map[string]bool{"interfaces": false, "applications": true} {
+		for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
+			t.Run(level+", denied by "+string(denial), func(t *testing.T) {
+				sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
+					return &consulHarness{t: t, server: consultest.New(t), application: application, denial: denial}
+				})
+			})
+		}
+	}
+}
+
+// consulHarness is a Consul with a provider for each object.
+type consulHarness struct {
+	t           *testing.T
+	server      *consultest.Server
+	application bool // providers register by application
+	denial      consultest.Misbehaviour
+}
+
+func (h *consulHarness) Source() sources.Source {
+	settings := quickly()
+	settings.Mapping.VIPs = "none"
+	source, err := NewConsul("consul://"+h.server.Address(), consul.Settings{ResetHold: 20 * time.Millisecond}, settings)
+	require.NoError(h.t, err)
+	return source
+}
+
+func (h *consulHarness) Key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "dubbo", Name: name}
+}
+
+func (h *consulHarness) Put(name string, revision int) {
+	e := inService(name, "10.0.1.1", "", "passing")
+	e.Service.Meta["url"] += "&weight=" + strconv.Itoa(revision)
+	if h.application {
+		r := "r" + strconv.Itoa(revision)
+		h.server.Set(name+":"+r, fmt.Sprintf(
+			`{"app":%q,"revision":%q,"services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
+			name, r, name, name, name, revision))
+		e.Service.Meta, e.Service.Tags = nil, []string{`dubbo.endpoints=[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision=" + r, "dubbo.metadata.storage-type=remote"}
+	}
+	h.server.Put(name, e)
+}
+
+func (h *consulHarness) Delete(name string) { h.server.Remove(name) }
+func (h *consulHarness) Unreachable()       { h.server.Misbehave(consultest.NoLeader) }
+func (h *consulHarness) Deny()              { h.server.Misbehave(h.denial) }
+func (h *consulHarness) Restore()           { h.server.Misbehave(consultest.Fine) }

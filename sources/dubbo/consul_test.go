@@ -1,168 +1,277 @@
 package dubbo
 
 import (
+	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/consul"
-	consulmapping "tributary/sources/consul/mapping"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/zookeeper/zktest"
+	"tributary/sources/guard"
 )
 
-// inConsul is a mapper of Dubbo's services in Consul, its clock, and what it made of each.
-type inConsul struct {
-	t   *testing.T
-	m   *consulMapper
-	now time.Time
-	had map[string][]*resource.Resource
-}
-
-func newInConsul(t *testing.T) *inConsul {
-	c := &inConsul{t: t, now: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), had: map[string][]*resource.Resource{}}
-	c.restart()
-	return c
-}
-
-// restart is a mapper of a later run, which is told what the one before had made.
-func (c *inConsul) restart() {
-	m, err := mapping.New(mapping.Options{VIPs: "none"}, nil)
-	require.NoError(c.t, err)
-	c.m = newConsulMapper(m, time.Hour, func() time.Time { return c.now })
-	for _, rs := range c.had {
-		c.m.Restore(rs)
+// inConsul is a source of the Consul of a test.
+func inConsul(t *testing.T, server *consultest.Server, settings Settings, change ...func(*Source)) *Source {
+	t.Helper()
+	settings.Mapping.VIPs = "none"
+	reading := consul.Settings{ResetHold: time.Hour, Grace: time.Millisecond}
+	source, err := NewConsul("consul://"+server.Address()+"?kind=dubbo", reading, settings)
+	require.NoError(t, err)
+	source.asker = nil
+	for _, c := range change {
+		c(source)
 	}
+	return source
 }
 
-// take has the mapper map interfaces, and returns which others it wants to map again.
-func (c *inConsul) take(all map[string][]*api.ServiceEntry) (again []string) {
-	in := map[string][]consulmapping.Service{}
-	for name, entries := range all {
-		in[name] = []consulmapping.Service{{Name: name, Datacenter: "dc1", Entries: entries}}
-	}
-	again = c.m.Prepare(in)
-	for name := range in {
-		rs, rejects, _ := c.m.Service(name, in[name])
-		require.Empty(c.t, rejects)
-		c.had[name] = rs
-	}
-	return again
+// startInConsul runs a source on a Consul of the test.
+func startInConsul(t *testing.T, server *consultest.Server, settings Settings, change ...func(*Source)) *rig {
+	t.Helper()
+	return start(t, zktest.New(), settings, func(s *Source) { *s = *inConsul(t, server, settings, change...) })
 }
 
-// holds returns what was made last of an interface: host, then endpoints.
-func (c *inConsul) holds(name string) (all []string) {
-	for _, r := range c.had[name] {
-		spec, err := r.Spec()
-		require.NoError(c.t, err)
-		se := spec.(*networking.ServiceEntry)
-		text := r.Key().Name + " " + se.Hosts[0]
-		for _, e := range se.Endpoints {
-			text += fmt.Sprintf(" %s*%d", e.Address, e.Weight)
-		}
-		all = append(all, text)
-	}
-	slices.Sort(all)
-	return all
-}
-
+// inService is an instance of an interface, as Java registers it.
 func inService(iface, host, version, status string) *api.ServiceEntry {
-	return &api.ServiceEntry{
-		Node: &api.Node{Node: "n1", Address: "10.0.0.1"},
-		Service: &api.AgentService{
-			ID: host + version, Service: iface, Address: host, Port: 20880, Tags: []string{"dubbo"},
-			Meta: map[string]string{"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + "&version=" + version},
-		},
-		Checks: api.HealthChecks{{Node: "n1", ServiceID: host + version, CheckID: "service:" + host + version, Status: status}},
+	e := consultest.Instance(iface, host+version, host, 20880)
+	e.Service.Tags = []string{"dubbo"}
+	e.Service.Meta = map[string]string{"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + "&version=" + version}
+	return checked(e, status, "")
+}
+
+// checked is an instance with the check that Dubbo has it have.
+func checked(e *api.ServiceEntry, status, output string) *api.ServiceEntry {
+	id := e.Service.ID
+	e.Checks = append(e.Checks[:1:1], &api.HealthCheck{Node: "n1", ServiceID: id, CheckID: "service:" + id, Type: "ttl", Status: status, Output: output})
+	return e
+}
+
+// ofShop is an instance of an application, as Dubbo 3.3.6 for Java registered it by its extension for Consul, 3.2.0.
+func ofShop(id, host string, port int, revision, status, output string) *api.ServiceEntry {
+	e := consultest.Instance("shop", id, host, port)
+	e.Service.Tags = []string{
+		fmt.Sprintf(`dubbo.metadata-service.url-params={"prefer.serialization":"hessian2,fastjson2","version":"2.0.0","dubbo":"2.0.2","release":"3.3.6","side":"provider","port":"%d","protocol":"tri"}`, port),
+		fmt.Sprintf(`dubbo.endpoints=[{"port":%d,"protocol":"tri"}]`, port),
+		"dubbo.metadata.revision=" + revision, "dubbo.metadata.storage-type=null", "meta-v=2.0.0", "timestamp=1795373296142",
 	}
+	return checked(e, status, output)
 }
 
-func TestServicesInConsul(t *testing.T) {
-	c := newInConsul(t)
+// metadataOfShop is what such an instance serves.
+const metadataOfShop = `{"app":"shop","revision":"r1","services":{"g1/com.acme.Demo:1.0.0:tri":{"name":"com.acme.Demo","group":"g1","version":"1.0.0","protocol":"tri","path":"com.acme.Demo","params":{}}}}`
+
+func TestInterfacesInConsul(t *testing.T) {
+	s := consultest.New(t)
 	one, two := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "2.0.0", "passing")
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {one, two}})
-	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*100", "com-acme-demo-2-0-0 com.acme.demo-2-0-0 10.0.0.6*100"}, c.holds("com.acme.Demo"))
-
-	one.Checks[0].Status = "critical"
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {one, two}})
-	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0", "com-acme-demo-2-0-0 com.acme.demo-2-0-0 10.0.0.6*100"}, c.holds("com.acme.Demo"),
-		"a version without a provider stays, without endpoints")
-	c.now = c.now.Add(30 * time.Minute)
-	c.restart()
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": nil})
-	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0", "com-acme-demo-2-0-0 com.acme.demo-2-0-0"}, c.holds("com.acme.Demo"), "also over a restart")
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {two}})
-	c.now = c.now.Add(time.Hour)
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {two}})
-	require.Equal(t, []string{"com-acme-demo-2-0-0 com.acme.demo-2-0-0 10.0.0.6*100"}, c.holds("com.acme.Demo"), "for as long as it is kept")
-
-	again := c.m.Prepare(map[string][]consulmapping.Service{"com.acme.Demo": {}})
-	require.Empty(t, again)
-	rs, rejects, warnings := c.m.Service("com.acme.Demo", nil)
-	require.Empty(t, rs, "it is withdrawn")
-	require.Empty(t, rejects)
-	require.Empty(t, warnings)
-	require.Empty(t, c.m.state.records)
-	require.Empty(t, c.m.state.interfaces)
-}
-
-// TestProvidersThatAreSilentInConsul shows that who is known stays when an agent has begun anew and not heard of it yet, and who is not is none.
-func TestProvidersThatAreSilentInConsul(t *testing.T) {
-	c := newInConsul(t)
-	one, two := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "1.0.0", "critical")
-	one.Checks[0].Type, two.Checks[0].Type = "ttl", "ttl"
-	all := map[string][]*api.ServiceEntry{"com.acme.Demo": {one, two}}
-	known, none := []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*100"}, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0"}
-	c.take(all)
-	require.Equal(t, known, c.holds("com.acme.Demo"), "two registered, and was not heard of")
-	one.Checks[0].Status = "critical"
-	c.take(all)
-	require.Equal(t, known, c.holds("com.acme.Demo"), "the agent began anew")
-	one.Checks[0].Output = "TTL expired"
-	c.take(all)
-	require.Equal(t, none, c.holds("com.acme.Demo"), "it was silent for too long")
+	s.Put("com.acme.Demo", one, two)
+	s.Put("com.acme.Demo.Plain", consultest.Instance("com.acme.Demo.Plain", "p", "10.0.0.7", 80))
+	b := startInConsul(t, s, patiently())
+	b.awaitSync()
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), two)
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
+	b.await("its agent began anew, and has not heard of it", func() bool { return strings.Contains(b.status().Message, "1 endpoints are not listed and stay") })
+	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), two)
+	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), two)
+	s.Put("com.acme.Last", inService("com.acme.Last", "10.0.0.9", "", "passing"))
+	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100", "com-acme-last 10.0.0.9:20880*100")
+	s.Remove("com.acme.Demo")
+	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0", "com-acme-last 10.0.0.9:20880*100")
 }
 
 func TestConfiguratorsInConsul(t *testing.T) {
-	c := newInConsul(t)
+	s := consultest.New(t)
 	rule := inService("com.acme.Demo", "0.0.0.0", "", "passing")
 	rule.Service.Meta["url"] = "override://0.0.0.0/com.acme.Demo?category=configurators&dynamic=false&enabled=true&version=1.0.0&weight=33"
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), rule}})
-	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*33"}, c.holds("com.acme.Demo"))
-	silent := inService("com.acme.Demo", "0.0.0.0", "", "critical")
-	silent.Service.Meta["url"], silent.Checks[0].Type = rule.Service.Meta["url"], "ttl"
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), silent}})
-	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*33"}, c.holds("com.acme.Demo"), "its agent began anew")
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), rule)
+	b := startInConsul(t, s, patiently())
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*33")
+	silent := *rule
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing"), checked(&silent, "critical", ""))
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.6:20880*33")
 }
 
 func TestWhatCannotBeReadInConsulHoldsUpNobody(t *testing.T) {
-	c := newInConsul(t)
+	s := consultest.New(t)
 	odd := inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing")
 	odd.Service.Meta["url"] = "nothing"
-	c.take(map[string][]*api.ServiceEntry{"com.acme.Demo": {odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")}})
-	require.Equal(t, []string{"com-acme-demo-1-0-0 com.acme.demo-1-0-0 10.0.0.5*100"}, c.holds("com.acme.Demo"))
-	_, _, warnings := c.m.Service("com.acme.Demo", nil)
-	require.Len(t, warnings, 1)
-	require.Contains(t, warnings[0], `consul service com.acme.Demo: instance "10.0.0.61.0.0" on node "n1": "nothing"`)
+	s.Put("com.acme.Demo", odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	b := startInConsul(t, s, patiently())
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100")
+	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
 }
 
-// TestNamesInConsulThatAreAlike has the nearer one of two names take a host, and the other one published again.
-func TestNamesInConsulThatAreAlike(t *testing.T) {
-	c := newInConsul(t)
-	require.Empty(t, c.take(map[string][]*api.ServiceEntry{"com.acme.DEMO": {inService("com.acme.DEMO", "10.0.0.5", "", "passing")}}))
-	require.Equal(t, []string{"com-acme-demo com.acme.demo 10.0.0.5*100"}, c.holds("com.acme.DEMO"))
-	again := c.take(map[string][]*api.ServiceEntry{"com.acme.demo": {inService("com.acme.demo", "10.0.0.6", "", "passing")}})
-	require.Equal(t, []string{"com.acme.DEMO"}, again)
-	require.Equal(t, []string{"com-acme-demo com.acme.demo 10.0.0.6*100"}, c.holds("com.acme.demo"))
-	rs, _, _ := c.m.Service("com.acme.DEMO", nil)
-	require.Len(t, rs, 1)
-	require.NotEqual(t, "com-acme-demo", rs[0].Key().Name)
+// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host, of which one fails and nothing is heard of the other.
+func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
+	on := func(port int, status, output string) *api.ServiceEntry {
+		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
+		e.Service.ID = fmt.Sprint(port)
+		e.Service.Meta["url"] = fmt.Sprintf("dubbo://10.0.0.5:%d/com.acme.Demo?application=a&interface=com.acme.Demo&version=1.0.0", port)
+		return checked(e, status, output)
+	}
+	s := consultest.New(t)
+	s.Put("com.acme.Demo", on(20880, "passing", ""), on(20881, "passing", ""))
+	b := startInConsul(t, s, patiently())
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100 10.0.0.5:20881*100")
+	s.Put("com.acme.Demo", on(20880, "critical", "TTL expired"), on(20881, "critical", ""))
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20881*100")
+}
+
+// TestApplicationsInConsul has instances that register as such only, with what the metadata report of Dubbo's extension writes.
+func TestApplicationsInConsul(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
+	s.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
+	b := startInConsul(t, s, patiently())
+	b.awaitSync()
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
+	require.Equal(t, "shop by the metadata report", b.status().Message)
+	require.Empty(t, s.Asked("/v1/health/service/plain"), "others are not read")
+
+	two := ofShop("77e9684e", "10.0.0.6", 50051, "r1", "passing", "")
+	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""), two)
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
+	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", ""), two)
+	b.await("one is silent", func() bool { return strings.Contains(b.status().Message, "1 endpoints are not listed and stay") })
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
+	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", "TTL expired"), two)
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100")
+	s.Remove("shop")
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri")
+}
+
+// TestBothLevelsInConsulAreOneEndpoint has a provider at both levels, by default, and a second one of the same host at one.
+func TestBothLevelsInConsulAreOneEndpoint(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
+	e.Service.Meta["url"] = "tri://10.0.0.5:50051/com.acme.Demo?application=shop&interface=com.acme.Demo&version=1.0.0&group=g1&weight=30"
+	s.Put("com.acme.Demo", e)
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", ""))
+	b := startInConsul(t, s, patiently())
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*30 10.0.0.6:50051*100")
+}
+
+// TestModesInConsul has one level left out, which is not read then.
+func TestModesInConsul(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	for mode, want := range map[string]string{modeInterface: "com-acme-other 10.0.0.7:20880*100", modeInstance: "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"} {
+		settings := patiently()
+		settings.RegisterMode = mode
+		b := startInConsul(t, s, settings)
+		b.awaitSync()
+		b.awaitAll(want)
+	}
+}
+
+// TestMappingInConsulSaysWhatIsServed has an instance that keeps its metadata itself and cannot be asked, and the mapping that Dubbo's extension writes.
+func TestMappingInConsulSaysWhatIsServed(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("dubbo:mapping:com.acme.Demo", "stock,shop")
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	b := startInConsul(t, s, patiently())
+	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
+	b.await("its status says so", func() bool {
+		return strings.Contains(b.status().Message, "shop by the interfaces mapped to them, without group and version")
+	})
+}
+
+// TestApplicationsInConsulThatCannotBeResolvedAreNamed has an instance of which nothing is known: that is not said to be healthy, and no other one waits for it.
+func TestApplicationsInConsulThatCannotBeResolvedAreNamed(t *testing.T) {
+	s := consultest.New(t)
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	b := startInConsul(t, s, patiently())
+	b.awaitSync()
+	b.awaitAll("com-acme-other 10.0.0.7:20880*100")
+	b.await("degraded", func() bool { return b.status().State == sources.Degraded })
+	require.Contains(t, b.status().Message, `application "shop": what it serves is not known, and nothing of it is served: metadata report: it is not there`)
+}
+
+// TestConsulThatLostItsData has a Consul that begins with nothing, and a source that starts meanwhile: what it knew stays at both levels.
+func TestConsulThatLostItsData(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	settings := patiently()
+	b := startInConsul(t, s, settings)
+	all := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
+	b.awaitSync()
+	b.awaitAll(all...)
+	s.Wipe()
+	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
+	require.Equal(t, all, b.show())
+	b.restartInConsul(s, settings)
+	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
+	require.Equal(t, all, b.show(), "over a restart")
+	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
+}
+
+// TestRestartInConsul has instances go while nobody looks: what is certain is believed at once, and what cannot be seen stays.
+func TestRestartInConsul(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	one, two := ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", "")
+	s.Put("shop", one, two)
+	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	settings := patiently()
+	b := startInConsul(t, s, settings)
+	b.awaitSync()
+	all := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
+	b.awaitAll(all...)
+	s.Misbehave(consultest.Hidden)
+	b.restartInConsul(s, settings)
+	b.await("denied", func() bool { return b.status().State == sources.Denied })
+	require.Equal(t, all, b.show())
+	s.Put("shop", two)
+	s.Misbehave(consultest.Fine)
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
+}
+
+// restartInConsul runs a new source on what the old one published and kept.
+func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
+	b.t.Helper()
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: idle{}, Partial: true, Guard: guard.Settings{Off: true}}))
+	b.source = inConsul(b.t, s, settings)
+	require.NoError(b.t, b.supervisor.Swap(sources.Spec{Name: "dubbo", Source: b.source, Partial: true, Guard: guard.Settings{Off: true}}))
+}
+
+// TestInstancesInConsulAreAsked has an instance that keeps its metadata itself, on the port and by the protocol that its tags name.
+func TestInstancesInConsulAreAsked(t *testing.T) {
+	s := consultest.New(t)
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	asked := make(chan provider.Instance, 1)
+	b := startInConsul(t, s, patiently(), func(s *Source) {
+		s.asker = asks(func(_ context.Context, i provider.Instance) (provider.Metadata, string, error) {
+			asked <- i
+			m, _, err := provider.ParseMetadata([]byte(metadataOfShop))
+			return m, "their own metadata (http)", err
+		})
+	})
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
+	require.Equal(t, &provider.MetadataService{Protocol: "tri", Port: 50051, Version: "2.0.0", V2: true}, (<-asked).Service)
+}
+
+// asks is an asker.
+type asks func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error)
+
+func (a asks) Ask(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
+	return a(ctx, i)
 }
 
 func TestAddressesOfConsul(t *testing.T) {
@@ -179,36 +288,15 @@ func TestAddressesOfConsul(t *testing.T) {
 	require.ErrorContains(t, err, "tokenFile")
 	require.NotContains(t, err.Error(), "verysecret")
 	for _, c := range []struct {
-		settings ConsulSettings
+		settings Settings
 		want     string
 	}{
-		{ConsulSettings{Reading: consul.Settings{Services: []string{""}}}, "interfaces: entry 1 is empty"},
-		{ConsulSettings{Reading: consul.Settings{Skip: []string{"a", "a"}}}, "skipInterfaces: a is there twice"},
-		{ConsulSettings{KeepEmpty: 48 * time.Hour}, "keepEmpty: want 1ms to 24h0m0s, got 48h0m0s"},
-		{ConsulSettings{Mapping: mapping.Options{HostTemplate: "x"}}, `hostTemplate: "x" does not contain {interface}`},
+		{Settings{Interfaces: []string{""}}, `interfaces: "" is no name or pattern`},
+		{Settings{KeepEmpty: -time.Hour}, "keepEmpty: want 1ms to 8760h0m0s, got -1h0m0s"},
+		{Settings{RegisterMode: "both"}, `registerMode: want all, interface or instance, got "both"`},
+		{Settings{Mapping: mapping.Options{HostTemplate: "x"}}, `hostTemplate: "x" does not contain {interface}`},
 	} {
-		_, err := NewConsul("consul://h:8500?kind=dubbo", c.settings)
+		_, err := NewConsul("consul://h:8500?kind=dubbo", consul.Settings{}, c.settings)
 		require.EqualError(t, err, c.want)
 	}
-}
-
-// TestSilenceInConsulSavesNoOtherPort has two providers of an application on one host, of which one fails and nothing is heard of the other.
-func TestSilenceInConsulSavesNoOtherPort(t *testing.T) {
-	c := newInConsul(t)
-	on := func(port int) *api.ServiceEntry {
-		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
-		e.Service.ID = fmt.Sprint(port)
-		e.Service.Meta["url"] = fmt.Sprintf("dubbo://10.0.0.5:%d/com.acme.Demo?application=a&interface=com.acme.Demo&version=1.0.0", port)
-		e.Checks[0].Type, e.Checks[0].ServiceID = "ttl", e.Service.ID
-		return e
-	}
-	one, two := on(20880), on(20881)
-	all := map[string][]*api.ServiceEntry{"com.acme.Demo": {one, two}}
-	c.take(all)
-	require.Equal(t, 2, c.m.state.endpoints())
-	one.Checks[0].Status, one.Checks[0].Output = "critical", "TTL expired"
-	two.Checks[0].Status = "critical"
-	c.take(all)
-	require.Equal(t, 1, c.m.state.endpoints())
-	require.EqualValues(t, 20881, c.m.state.records["com.acme.Demo"][provider.ID{Interface: "com.acme.Demo", Version: "1.0.0"}].endpoints[0].Of.Port)
 }

@@ -4,7 +4,7 @@
 // at two levels, interfaces and (since Dubbo 3) applications, mostly at both; they are merged. See README.md for what it does in which
 // situation.
 //
-// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper and nacos read a registry,
+// Package provider reads what providers write, and package mapping makes ServiceEntries of it; both are pure. Packages zookeeper, nacos and consul read a registry,
 // behind the interface of package registry. Here, state.go holds what the registry says, judge.go and unread.go decide what of it counts, run.go is told by
 // the registry, resolve.go finds out what instances of applications serve, and publish.go hands on what is believed.
 package dubbo
@@ -193,6 +193,11 @@ func (s *Settings) asks() bool { return s.AskProviders == nil || *s.AskProviders
 
 // serves reports whether an interface is to be served.
 func (s *Settings) serves(iface string) bool { return selects(iface, s.Interfaces, s.SkipInterfaces) }
+
+// reads reports whether the instances of an application are to be read.
+func (s *Settings) reads(application string) bool {
+	return selects(application, s.Applications, s.SkipApplications)
+}
 
 // selects reports whether a name is among what is wanted, and not among what is skipped.
 func selects(name string, wanted, skipped []string) bool {

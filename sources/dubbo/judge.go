@@ -97,11 +97,15 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			now[id] = &said{}
 		}
 		l := now[id]
-		l.protocols = append(l.protocols, p.Protocol)
+		if !p.Silent {
+			l.protocols = append(l.protocols, p.Protocol)
+		}
 		e, ok, problem := s.mapper.Endpoint(p)
 		switch {
 		case problem != "":
 			warnings = append(warnings, s.place+name+": "+problem)
+		case ok && p.Silent:
+			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Unreadable})
 		case ok:
 			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
 		default:

@@ -23,7 +23,7 @@ func (s *state) nothing() (all []string) {
 	if interfaces := len(s.interfaces) + s.left[ofInterfaces]; interfaces+applications > 0 {
 		return []string{fmt.Sprintf("nothing is served: there are %d interfaces and %d applications of Dubbo, and none has a provider that the settings select", interfaces, applications)}
 	}
-	text := "there is no provider of Dubbo in " + strings.TrimSpace(s.place)
+	text := "there is no provider of Dubbo in " + strings.TrimSuffix(strings.TrimSpace(s.place), " service")
 	if others > 0 {
 		text += fmt.Sprintf(", but %d other services", others)
 		if strings.HasPrefix(s.place, NacosScheme+" ") {

@@ -11,6 +11,7 @@ import (
 	"tributary/internal/publisher"
 	"tributary/sources"
 	"tributary/sources/absence"
+	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
 )
 
@@ -22,19 +23,27 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.Next = time.Hour
-	if !r.started {
-		if wait, ok := r.ready(now); !ok {
+	if !r.synced {
+		wait, ok := r.ready(now)
+		if !ok && !r.started {
 			g.Health, g.Next = r.health(now), wait
 			return g
 		}
-		r.started, g.Synced = true, true
-		for name := range r.state.restored {
-			r.state.dirty[name] = true
+		if !r.started {
+			r.started = true
+			for name := range r.state.restored {
+				r.state.dirty[name] = true
+			}
+		}
+		if g.Next = min(g.Next, wait); ok {
+			g.Next = time.Hour
+			g.Synced = !r.state.partial()
+			r.synced = g.Synced
 		}
 	}
 	g.Contents = r.contents(now)
 	g.Contents = append(g.Contents, r.sidecars(now, len(g.Contents) > 0)...)
-	g.Next = r.expire(now)
+	g.Next = min(g.Next, r.expire(now))
 	g.Health = r.health(now)
 	return g
 }
@@ -164,6 +173,9 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: stateOf(err), Message: err.Error()}
 	}
 	problems, denied := r.problems()
+	if r.trouble != "" {
+		problems = append([]string{r.trouble}, problems...)
+	}
 	problems = append(problems, s.held(now)...)
 	ways := r.ways()
 	switch {
@@ -267,7 +279,31 @@ func (r *run) problems() (all []string, denied bool) {
 		}
 	}
 	add(count, "of applications", first)
+	all = append(all, r.state.unresolved()...)
 	return all, denied
+}
+
+// unresolved names applications with instances of which nothing at all is known that they serve, at either level: the first, and why.
+func (s *state) unresolved() []string {
+	var names []string
+	why := ""
+	for _, name := range slices.Sorted(maps.Keys(s.applications)) {
+		for _, i := range s.applications[name].list() {
+			if n := i.needs; n != nil && n.failed >= someTries && n.metadata == nil && !i.Off && !s.knows(i) {
+				if names = append(names, provider.Shorten(name)); len(names) == 1 {
+					why = n.reason()
+				}
+				break
+			}
+		}
+	}
+	switch len(names) {
+	case 0:
+		return nil
+	case 1:
+		return []string{fmt.Sprintf("application %s: what it serves is not known, and nothing of it is served: %s", names[0], why)}
+	}
+	return []string{fmt.Sprintf("application %s and %d more: what they serve is not known, and nothing of them is served: %s", names[0], len(names)-1, why)}
 }
 
 // ways says how it is known what applications serve, and of each way that is none of the good ones why: one reason for all. The caller holds mu.
@@ -288,7 +324,7 @@ func (r *run) ways() []string {
 	for name, a := range r.state.applications {
 		for _, i := range a.instances {
 			switch n := i.needs; {
-			case n == nil || !n.tried:
+			case n == nil || !n.tried, n.metadata == nil && !r.state.knows(i):
 			case n.metadata != nil:
 				note(n.how, name)
 			case len(i.providers) > 0:

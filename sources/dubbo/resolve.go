@@ -51,6 +51,7 @@ type resolution struct {
 	ended bool // nobody needs it any more
 
 	tried    bool
+	failed   int                // tries that found nothing
 	metadata *provider.Metadata // nil while it is not known
 	how      string
 	err      error
@@ -65,6 +66,9 @@ const (
 	lastTry  = 10 * time.Second
 	perTry   = 8 * time.Second // for all that is done at one try
 )
+
+// someTries is after how many tries it is said that it is not known what instances serve: Java writes an instance before its metadata.
+const someTries = 3
 
 // The mapping is read again after a pause, which grows: at most to an hour while nothing is asked for that was not before. mappingShare is how many times as long
 // as it takes to read the pause is at least.
@@ -168,6 +172,8 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 			n.tried, n.how, n.err, n.warnings, n.guess = true, how, err, skipped, guess
 			if err == nil {
 				n.metadata = &m
+			} else {
+				n.failed++
 			}
 			for i := range n.users {
 				r.apply(i)
@@ -194,13 +200,15 @@ func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how
 			return m, "the metadata report", skipped, nil
 		}
 	}
-	reason := fmt.Errorf("metadata report: %w", err)
+	err = fmt.Errorf("metadata report: %w", err)
 	if r.asker != nil && r.settings.asks() {
-		if m, how, err = askAny(ctx, r.asker, r.thatAnswer(n)); err == nil {
+		m, how, unasked := askAny(ctx, r.asker, r.thatAnswer(n))
+		if unasked == nil {
 			return m, how, nil, nil
 		}
+		err = errors.Join(err, unasked)
 	}
-	return m, "", nil, errors.Join(reason, err)
+	return m, "", nil, err
 }
 
 // maxAsked is how many instances with a revision are asked for it at one try.

@@ -2,7 +2,9 @@ package dubbo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,10 +34,12 @@ type run struct {
 	mu      sync.Mutex
 	state   *state
 	down    string    // why the registry cannot be reached; empty if it can
+	trouble string    // what is the matter with it all the same
 	denied  bool      // it does not take us for who we say
 	up      bool      // it could be, at some time
 	asked   time.Time // since when all is read but what instances serve
 	started bool      // something was published
+	synced  bool      // that was all
 
 	begunSidecars bool // those of an earlier run were looked at
 }
@@ -62,6 +66,10 @@ func newRun(s *Source, sink sources.Sink) *run {
 }
 
 func (r *run) loop(ctx context.Context) error {
+	wanted := registry.Wanted{Consumers: r.consumers()}
+	if keeper, ok := r.sink.(sources.Keeper); ok {
+		wanted.Notes = keeper
+	}
 	recaller, _ := r.sink.(sources.Recaller)
 	for _, group := range r.sink.Groups() {
 		var published []*resource.Resource
@@ -69,19 +77,31 @@ func (r *run) loop(ctx context.Context) error {
 			published = recaller.Published(group)
 		}
 		if !r.state.restoreSidecar(group, published) {
-			r.state.restore(group, mapping.Restore(published))
+			all := mapping.Restore(published)
+			r.state.restore(group, all)
+			wanted.Before = append(wanted.Before, knownOf(all)...)
 		}
 	}
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
-	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, r.consumers())) }) // which ends all, though it only gave up
+	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, wanted)) }) // which ends all, though it only gave up
 	publisher.Run(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 
 // consumers reports whether it is wanted what applications consume.
 func (r *run) consumers() bool { return r.settings.Mapping.Sidecars != nil }
+
+// knownOf returns the providers of what an earlier run published.
+func knownOf(all []mapping.Restored) (known []registry.Known) {
+	for _, of := range all {
+		for _, e := range of.Endpoints {
+			known = append(known, registry.Known{Interface: of.ID.Interface, Application: e.Application, Address: e.Address, Port: int(e.Port)})
+		}
+	}
+	return known
+}
 
 // ring has what changed published and reported.
 func (r *run) ring() {
@@ -93,42 +113,36 @@ func (r *run) ring() {
 
 // Parts implements registry.Listener.
 func (r *run) Parts(all []registry.Part, err error) {
+	var incomplete *registry.Incomplete
 	r.change(func(s *state) {
 		switch {
 		case r.settings.RegisterMode == modeInstance: // whatever is there, and whether we may read it
 			s.listed[ofInterfaces].skipped = true
-		case err != nil:
+		case err != nil && !errors.As(err, &incomplete):
 			s.listed[ofInterfaces].trouble = err
 		default:
 			s.takeParts(all)
+			s.listed[ofInterfaces].incomplete(incomplete)
 		}
 	})
 }
 
 // Applications implements registry.Listener.
 func (r *run) Applications(names []string, err error) {
+	var incomplete *registry.Incomplete
 	r.change(func(s *state) {
 		switch {
 		case r.settings.RegisterMode == modeInterface:
 			s.listed[ofApplications].skipped = true
-		case err != nil:
+		case err != nil && !errors.As(err, &incomplete):
 			s.listed[ofApplications].trouble = err
 		default:
-			wanted := selected(names, r.settings.Applications, r.settings.SkipApplications)
+			wanted := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
 			s.left[ofApplications] = len(names) - len(wanted)
 			s.takeApplications(wanted)
+			s.listed[ofApplications].incomplete(incomplete)
 		}
 	})
-}
-
-// selected returns those of names that the settings select.
-func selected(names, wanted, skipped []string) (all []string) {
-	for _, name := range names {
-		if selects(name, wanted, skipped) {
-			all = append(all, name)
-		}
-	}
-	return all
 }
 
 // Registered implements registry.Listener.
@@ -138,14 +152,16 @@ func (r *run) Registered(of registry.Part, all []registry.Registered, err error)
 
 // Instances implements registry.Listener.
 func (r *run) Instances(name string, ids []string, err error) {
+	var incomplete *registry.Incomplete
 	r.change(func(s *state) {
 		a := s.applications[name]
 		switch {
 		case a == nil:
-		case err != nil:
+		case err != nil && !errors.As(err, &incomplete):
 			a.trouble = err
 		default:
 			s.takeInstances(name, ids)
+			a.more, a.trouble = incomplete != nil, incomplete.Unwrap()
 		}
 	})
 }
@@ -170,7 +186,8 @@ func (r *run) Connection(c registry.Connection) {
 			r.down = c.Message
 			return
 		}
-		if r.down != "" { // also the first time: then it is the restart that proves nothing
+		r.trouble = c.Message
+		if r.down != "" && !c.Certain { // also the first time: then it is the restart that proves nothing
 			now := time.Now()
 			s.suspicion = absence.Suspicion{From: now, Until: now.Add(r.settings.Hold)}
 		}

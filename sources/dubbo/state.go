@@ -52,8 +52,12 @@ const (
 type listing struct {
 	skipped bool // they are not wanted
 	read    bool
+	more    bool  // there may be others, which cannot be read
 	trouble error // with the last read
 }
+
+// incomplete notes whether there may be more than what was read, and why; nil if that is all.
+func (l *listing) incomplete(i *registry.Incomplete) { l.more, l.trouble = i != nil, i.Unwrap() }
 
 // settled reports whether the names were read, or cannot be.
 func (l listing) settled() bool { return l.skipped || l.read || l.trouble != nil }
@@ -72,6 +76,7 @@ type iface struct {
 // part is what is registered in a part of an interface.
 type part struct {
 	content content
+	more    bool  // there may be more than that, which cannot be read
 	trouble error // with the last read; the content stays
 
 	providers []provider.Provider
@@ -107,14 +112,15 @@ func (i *iface) removed() bool {
 	return i.had && !slices.ContainsFunc(i.of(registry.Providers), func(p *part) bool { return p.content != absent })
 }
 
-// unreadable reports whether some part of a category was never read.
+// unreadable reports whether some part of a category was never read, or not as a whole.
 func (i *iface) unreadable(c registry.Category) bool {
-	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.content == unknown })
+	return slices.ContainsFunc(i.of(c), func(p *part) bool { return p.content == unknown || p.more })
 }
 
 // application is what is known of one.
 type application struct {
 	read      bool  // its instances were listed, at some time
+	more      bool  // there may be others, which cannot be read
 	trouble   error // with the last read
 	instances map[string]*instance
 }
@@ -217,6 +223,7 @@ func (s *state) take(key registry.Part, all []registry.Registered, err error) {
 		return
 	}
 	p := i.parts[key]
+	var incomplete *registry.Incomplete
 	if key.Category == registry.Consumers {
 		s.consuming.dirty = true // which is published apart
 	} else {
@@ -227,12 +234,12 @@ func (s *state) take(key registry.Part, all []registry.Registered, err error) {
 		s.called.remove(p.spots())
 		*p = part{content: absent}
 		return
-	case err != nil:
+	case err != nil && !errors.As(err, &incomplete):
 		p.trouble = err // what was known of it stays
 		return
 	}
 	s.called.remove(p.spots())
-	*p = part{content: present}
+	*p = part{content: present, more: incomplete != nil, trouble: incomplete.Unwrap()}
 	switch key.Category {
 	case registry.Providers:
 		i.had = true
@@ -268,7 +275,7 @@ func (p *part) takeProviders(name, place string, all []registry.Registered) {
 		case err != nil:
 			p.warnings = append(p.warnings, place+name+": "+err.Error())
 		case ok:
-			of.Levels = provider.OfInterfaces
+			of.Levels, of.Silent = provider.OfInterfaces, one.Silent
 			p.providers = append(p.providers, of)
 		}
 	}
@@ -299,7 +306,7 @@ func (s *state) takeInstances(name string, ids []string) {
 	if a == nil {
 		return
 	}
-	a.read, a.trouble = true, nil
+	a.read, a.more, a.trouble = true, false, nil
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		there[id] = true
@@ -432,6 +439,11 @@ func (s *state) settled() bool {
 		}
 	}
 	return true
+}
+
+// partial reports whether some names were read, and there may be others.
+func (s *state) partial() bool {
+	return slices.ContainsFunc(s.listed[:], func(l listing) bool { return l.more })
 }
 
 // undecided reports whether it was not yet tried to find out what some instance serves.

@@ -13,9 +13,9 @@ import (
 // unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for what is switched off
 // as a whole.
 type unread struct {
-	levels       provider.Levels            // at which it was never read what there is
-	interfaces   map[string]bool            // with a part for providers that was never read
-	applications map[string]bool            // of which it was never read what instances they have
+	levels       provider.Levels            // at which it was never read what there is, or not all of it
+	interfaces   map[string]bool            // with a part for providers that was never read, or not as a whole
+	applications map[string]bool            // of which it was never read what instances they have, or not of all
 	instances    map[spot]absence.Judgement // that were never read, with port 0, and those of which is not known what they serve
 }
 
@@ -94,7 +94,7 @@ func (i *instance) opaque() bool {
 func (s *state) unreadNow() unread {
 	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]absence.Judgement{}}
 	for n, l := range s.listed {
-		if !l.skipped && !l.read {
+		if !l.skipped && (!l.read || l.more) {
 			u.levels |= levels[n]
 		}
 	}
@@ -104,7 +104,7 @@ func (s *state) unreadNow() unread {
 		}
 	}
 	for name, a := range s.applications {
-		if !a.read {
+		if !a.read || a.more {
 			u.applications[mapping.Application(name)] = true
 		}
 		for _, i := range a.instances {

@@ -1,5 +1,6 @@
 // Package consul reads what Dubbo's providers register in a Consul: a service for each interface, with the tag dubbo, the URL in its meta, and
-// the parameters of the URL as tags. It is pure: no I/O, no clock.
+// the parameters of the URL as tags; and one for each application of Dubbo 3, with the metadata of instances as tags, and neither that tag nor meta. consul.go says what
+// these are, and is pure: no I/O, no clock. registry.go follows Consul.
 //
 // Forms are those of Dubbo for Java 2.7.23, 3.2.19 and 3.3.6, as observed, and of dubbo-go 1.5.6, as in its code, which is the last one that registers in Consul.
 package consul
@@ -17,7 +18,7 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Tag is the one that all services of Dubbo have, and no others.
+// Tag is the one that all interfaces have, and nothing else.
 const Tag = "dubbo"
 
 // metaURL is the key of the URL in the meta of a service.
@@ -45,6 +46,16 @@ func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 		Protocol: strings.ToLower(cmp.Or(said["protocol"], "dubbo")), Host: names.Host(cmp.Or(e.Service.Address, e.Node.Address)), Port: e.Service.Port,
 		Path: cmp.Or(strings.TrimPrefix(said["path"], "/"), iface), Params: map[string]string{"interface": iface},
 	}, nil
+}
+
+// Instance returns the instance of an application that an instance of its service is; ok is false if it is not Dubbo's. Its metadata are tags.
+func Instance(application string, e *api.ServiceEntry) (i provider.Instance, ok bool, err error) {
+	host := cmp.Or(e.Service.Address, e.Node.Address)
+	i, ok, err = provider.NewInstance(application, host, e.Service.Port, params(e.Service.Tags))
+	if !ok {
+		i.Host, i.Port = names.Host(host), e.Service.Port
+	}
+	return i, ok, err
 }
 
 // params are the tags of the form key=value.

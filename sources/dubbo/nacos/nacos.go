@@ -47,13 +47,13 @@ func New(a Address, config client.TLS, interval, resync time.Duration) *Registry
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, consumers bool) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
 	l := newListener(to)
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
 			of := partOf(name)
-			return of.Category == "" || read(of.Category) && of.Interface != "" && (of.Category != registry.Consumers || consumers)
+			return of.Category == "" || read(of.Category) && of.Interface != "" && (of.Category != registry.Consumers || w.Consumers)
 		},
 	}, l)
 }

@@ -25,6 +25,7 @@ type Instance struct {
 	Metadata    map[string]string
 	Timestamp   int64 // in milliseconds
 	Off         bool  // somebody wants no calls to it
+	Silent      bool  // see Provider
 
 	// Service is how the instance's own metadata service is called; nil if it does not say so.
 	Service *MetadataService
@@ -51,6 +52,12 @@ const (
 	keyStorage   = "dubbo.metadata.storage-type"
 	keyService   = "dubbo.metadata-service.url-params"
 )
+
+// OfInstances reports whether a text of the form key=value is of the metadata that instances of Dubbo have, and no others.
+func OfInstances(text string) bool {
+	key, value, _ := strings.Cut(text, "=")
+	return (key == keyEndpoints || key == keyRevision) && value != ""
+}
 
 // ParseInstance reads the content of a node below an application: JSON as Curator writes it. ok is false for an instance that is
 // not Dubbo's; Spring Cloud has its own in the same place.
@@ -181,14 +188,15 @@ func (i Instance) Providers(m Metadata) []Provider {
 			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params,
 		}
 		if !internal(p.Interface) && p.check() == nil {
-			all = append(all, i.off(p))
+			all = append(all, i.as(p))
 		}
 	}
 	return all
 }
 
-// off switches a provider off that is of an instance that is.
-func (i Instance) off(p Provider) Provider {
+// as returns a provider that is switched off, or silent, if its instance is.
+func (i Instance) as(p Provider) Provider {
+	p.Silent = i.Silent
 	if i.Off {
 		p.Params = maps.Clone(p.Params)
 		if p.Params == nil {
@@ -214,7 +222,7 @@ func (i Instance) Guess(interfaces []string) []Provider {
 				Application: i.Application, Timestamp: i.Timestamp,
 			}
 			if !internal(name) && p.check() == nil {
-				all = append(all, i.off(p))
+				all = append(all, i.as(p))
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func Merge(all ...[]Provider) []Provider {
 		switch {
 		case same < 0:
 			newest[e] = append(newest[e], p)
-		case p.Timestamp > newest[e][same].Timestamp:
+		case p.counts(newest[e][same]):
 			newest[e][same] = p
 		}
 	}
@@ -46,6 +46,14 @@ func Merge(all ...[]Provider) []Provider {
 			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Path, b.Path))
 	})
 	return merged
+}
+
+// counts reports whether of two registrations at one level p counts, and not the other one.
+func (p Provider) counts(o Provider) bool {
+	if p.Silent != o.Silent {
+		return o.Silent
+	}
+	return p.Timestamp > o.Timestamp
 }
 
 // completed returns p with the parameters that only an older registration of it has, at another level.
@@ -68,6 +76,6 @@ func (p Provider) completed(older Provider) Provider {
 			params[key] = value
 		}
 	}
-	p.Params, p.Levels = params, p.Levels|older.Levels
+	p.Params, p.Levels, p.Silent = params, p.Levels|older.Levels, p.Silent && older.Silent
 	return p
 }

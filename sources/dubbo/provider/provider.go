@@ -21,6 +21,7 @@ type Provider struct {
 	Timestamp   int64 // when it was started, in milliseconds; 0 if unknown
 	Params      map[string]string
 	Levels      Levels
+	Silent      bool // nobody has heard of it since the registry began anew: who was known stays, and who was not is none
 }
 
 // Levels are those at which something is registered.

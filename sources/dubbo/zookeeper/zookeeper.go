@@ -62,9 +62,9 @@ type watch struct {
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, consumers bool) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
 	for ctx.Err() == nil {
-		if err := r.watch(ctx, to, consumers); err != nil {
+		if err := r.watch(ctx, to, w.Consumers); err != nil {
 			return err
 		}
 	}

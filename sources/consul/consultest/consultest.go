@@ -1,4 +1,6 @@
-package consul
+// Package consultest is a Consul of tests, with the part of its HTTP API that sources need: blocking queries, indexes, headers, keys that do not change, and the ways in
+// which it refuses.
+package consultest
 
 import (
 	"encoding/json"
@@ -15,21 +17,23 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// server answers as Consul does: indexes, blocking queries, headers, and the ways in which it refuses.
-type server struct {
-	http *httptest.Server
+// Server answers as Consul does. Its methods are safe for concurrent use; its fields are set before it is used, or by Change.
+type Server struct {
+	HTTP *httptest.Server
+
+	Index   uint64
+	Token   string // who does not send it sees nothing, and is not told so; empty without ACLs
+	Proxied bool   // something in front of it lets no POST through
+	Late    bool   // it has heard nothing of its leader for a minute; only the leader can do better
 
 	mu       sync.Mutex
-	index    uint64
 	services map[string]*entry
+	keys     map[string]string
 	changed  chan struct{} // closed at each change
-	trouble  misbehaviour
+	trouble  Misbehaviour
 	gone     map[string]uint64 // index at which a service went
 	requests []string          // path and query
-	token    string            // who does not send it sees nothing, and is not told so; empty without ACLs
 	refused  []string          // services that cannot be read
-	proxied  bool              // something in front of it lets no POST through
-	late     bool              // it has heard nothing of its leader for a minute; only the leader can do better
 }
 
 type entry struct {
@@ -37,75 +41,81 @@ type entry struct {
 	index     uint64
 }
 
-// misbehaviour is how the server misbehaves.
-type misbehaviour string
+// Misbehaviour is how the server misbehaves.
+type Misbehaviour string
 
+// The ways.
 const (
-	fine     misbehaviour = ""
-	noLeader misbehaviour = "500 No cluster leader"
-	noToken  misbehaviour = "403 ACL not found"
-	// hidden is what a token that lost its rights sees: nothing. Plain answers say so, those of the stream do not.
-	hidden misbehaviour = "hidden"
-	busy   misbehaviour = "429"
+	Fine     Misbehaviour = ""
+	NoLeader Misbehaviour = "500 No cluster leader"
+	NoToken  Misbehaviour = "403 ACL not found" //nolint:gosec // no token
+	// Hidden is what a token that lost its rights sees: nothing. Plain answers say so, those of the stream do not.
+	Hidden Misbehaviour = "hidden"
+	Busy   Misbehaviour = "429"
 )
 
-func newServer(t *testing.T) *server {
-	s := &server{index: 10, services: map[string]*entry{}, gone: map[string]uint64{}, changed: make(chan struct{})}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+// New starts a server that ends with the test.
+func New(t testing.TB) *Server {
+	s := &Server{Index: 10, services: map[string]*entry{}, keys: map[string]string{}, gone: map[string]uint64{}, changed: make(chan struct{})}
+	s.HTTP = httptest.NewServer(s)
 	t.Cleanup(func() {
 		if t.Failed() {
-			asked := s.asked()
+			asked := s.Asked()
 			t.Log("asked:\n" + strings.Join(asked[:min(60, len(asked))], "\n"))
 		}
-		s.http.CloseClientConnections()
-		s.http.Close()
+		s.HTTP.CloseClientConnections()
+		s.HTTP.Close()
 	})
 	return s
 }
 
-func (s *server) address() string { return strings.TrimPrefix(s.http.URL, "http://") }
+// Address is its host and port.
+func (s *Server) Address() string { return strings.TrimPrefix(s.HTTP.URL, "http://") }
 
-// change makes a change at a new index.
-func (s *server) change(f func(index uint64)) {
+// Change makes a change at a new index.
+func (s *Server) Change(f func(index uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.index++
-	f(s.index)
+	s.Index++
+	f(s.Index)
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-func (s *server) put(name string, instances ...*api.ServiceEntry) {
-	s.change(func(index uint64) {
+// Put makes instances all that there are of a service.
+func (s *Server) Put(name string, instances ...*api.ServiceEntry) {
+	s.Change(func(index uint64) {
 		delete(s.gone, name)
 		s.services[name] = &entry{instances, index}
 	})
 }
 
-func (s *server) remove(name string) {
-	s.change(func(index uint64) {
+// Remove removes a service.
+func (s *Server) Remove(name string) {
+	s.Change(func(index uint64) {
 		delete(s.services, name)
 		s.gone[name] = index
 	})
 }
 
-// refuse makes it refuse to answer about services, as it does if their names cannot be expressed.
-func (s *server) refuse(names ...string) { s.change(func(uint64) { s.refused = names }) }
+// Refuse makes it refuse to answer about services, as it does if their names cannot be expressed.
+func (s *Server) Refuse(names ...string) { s.Change(func(uint64) { s.refused = names }) }
 
-func (s *server) misbehave(how misbehaviour) { s.change(func(uint64) { s.trouble = how }) }
+// Misbehave makes it answer all like this.
+func (s *Server) Misbehave(how Misbehaviour) { s.Change(func(uint64) { s.trouble = how }) }
 
-// wipe makes the server one that was started anew, with nothing.
-func (s *server) wipe() {
-	s.change(func(uint64) {
-		s.index = 3
+// Wipe makes the server one that was started anew, with nothing.
+func (s *Server) Wipe() {
+	s.Change(func(uint64) {
+		s.Index = 3
 		clear(s.services)
 		clear(s.gone)
 	})
-	s.http.CloseClientConnections()
+	s.HTTP.CloseClientConnections()
 }
 
-// asked returns the requests whose path and query contain all of parts.
-func (s *server) asked(parts ...string) []string {
+// Asked returns the requests whose path and query contain all of parts.
+func (s *Server) Asked(parts ...string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []string
@@ -121,7 +131,8 @@ next:
 	return all
 }
 
-func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	index, _ := strconv.ParseUint(q.Get("index"), 10, 64)
 	wait, _ := time.ParseDuration(q.Get("wait"))
@@ -129,19 +140,23 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.URL.Path+"?"+r.URL.RawQuery)
 	s.mu.Unlock()
+	if key, ok := strings.CutPrefix(r.URL.Path, "/v1/kv/"); ok {
+		s.answerKeys(w, key, q.Has("recurse"))
+		return
+	}
 	if strings.HasPrefix(r.URL.Path, "/v1/acl/") || strings.HasPrefix(r.URL.Path, "/v1/internal/acl/") {
 		s.acl(w, r)
 		return
 	}
 	for {
 		s.mu.Lock()
-		stranger := s.token != "" && r.Header.Get("X-Consul-Token") != s.token
+		stranger := s.Token != "" && r.Header.Get("X-Consul-Token") != s.Token
 		how, changed := s.trouble, s.changed
 		body, at := s.answer(r.URL.Path)
-		refused, late := s.refused, s.late
+		refused, late := s.refused, s.Late
 		s.mu.Unlock()
-		if stranger && how == fine {
-			how = hidden
+		if stranger && how == Fine {
+			how = Hidden
 		}
 		switch {
 		case slices.Contains(refused, strings.TrimPrefix(r.URL.Path, "/v1/health/service/")):
@@ -151,23 +166,23 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 				http.Error(w, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
 			}
 			return
-		case how == busy:
+		case how == Busy:
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "Your IP is issuing too many concurrent connections, please rate limit your calls", http.StatusTooManyRequests)
 			return
-		case how != fine && how != hidden:
+		case how != Fine && how != Hidden:
 			code, text, _ := strings.Cut(string(how), " ")
 			n, _ := strconv.Atoi(code)
 			http.Error(w, text, n)
 			return
-		case how == hidden:
+		case how == Hidden:
 			body, at = json.RawMessage("[]"), max(at, 1)
 			if strings.HasSuffix(r.URL.Path, "/services") {
 				body = json.RawMessage("{}")
 			}
 		}
-		if index == 0 || at > index || how == hidden && index > 0 {
-			if how == hidden && index == 0 && !stranger {
+		if index == 0 || at > index || how == Hidden && index > 0 {
+			if how == Hidden && index == 0 && !stranger {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 			}
 			w.Header().Set("X-Consul-Index", fmt.Sprint(at))
@@ -189,17 +204,46 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Set sets a key.
+func (s *Server) Set(key, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys[key] = value
+}
+
+// answerKeys answers with a key, or with all of a prefix.
+func (s *Server) answerKeys(w http.ResponseWriter, prefix string, all bool) {
+	type pair struct {
+		Key   string
+		Value []byte
+	}
+	var pairs []pair
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, value := range s.keys {
+		if key == prefix || all && strings.HasPrefix(key, prefix) {
+			pairs = append(pairs, pair{key, []byte(value)})
+		}
+	}
+	w.Header().Set("X-Consul-Index", fmt.Sprint(s.Index))
+	if len(pairs) == 0 {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	_, _ = w.Write(Marshal(pairs))
+}
+
 // acl answers questions about rights, all of them of strangers.
-func (s *server) acl(w http.ResponseWriter, r *http.Request) {
+func (s *Server) acl(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var questions []struct{ Resource, Access, Segment string }
 	switch {
 	case r.Header.Get("X-Consul-Token") != "":
 		http.Error(w, "a token was sent", http.StatusTeapot)
-	case s.proxied && r.Method != http.MethodGet:
+	case s.Proxied && r.Method != http.MethodGet:
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
-	case s.token == "":
+	case s.Token == "":
 		http.Error(w, "ACL support disabled", http.StatusUnauthorized)
 	case r.URL.Path == "/v1/acl/token/self":
 		http.Error(w, "Permission denied", http.StatusForbidden)
@@ -207,12 +251,12 @@ func (s *server) acl(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Refusing to process more than 64 authorizations at once", http.StatusBadRequest)
 	default:
 		type answer struct{ Allow bool }
-		_, _ = w.Write(marshal(make([]answer, len(questions))))
+		_, _ = w.Write(Marshal(make([]answer, len(questions))))
 	}
 }
 
 // answer is what there is at path. The caller holds mu.
-func (s *server) answer(path string) (json.RawMessage, uint64) {
+func (s *Server) answer(path string) (json.RawMessage, uint64) {
 	names, all := map[string][]string{"consul": {}}, uint64(3)
 	for name, e := range s.services {
 		names[name] = []string{}
@@ -224,18 +268,19 @@ func (s *server) answer(path string) (json.RawMessage, uint64) {
 	for _, i := range s.gone {
 		all = max(all, i)
 	}
-	all = min(all, s.index)
+	all = min(all, s.Index)
 	name, one := strings.CutPrefix(path, "/v1/health/service/")
 	if !one {
-		return marshal(names), all
+		return Marshal(names), all
 	}
 	if e := s.services[name]; e != nil {
-		return marshal(e.instances), min(e.index, s.index)
+		return Marshal(e.instances), min(e.index, s.Index)
 	}
 	return json.RawMessage("[]"), all // of what it does not know it says the index of all services
 }
 
-func marshal(v any) json.RawMessage {
+// Marshal returns JSON, as it answers with.
+func Marshal(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -243,8 +288,8 @@ func marshal(v any) json.RawMessage {
 	return data
 }
 
-// instance is a healthy instance of a service.
-func instance(service, id, address string, port int) *api.ServiceEntry {
+// Instance is a healthy instance of a service.
+func Instance(service, id, address string, port int) *api.ServiceEntry {
 	return &api.ServiceEntry{
 		Node:    &api.Node{ID: "0", Node: "n1", Address: "10.0.0.1", Datacenter: "dc1"},
 		Service: &api.AgentService{ID: id, Service: service, Address: address, Port: port, Weights: api.AgentWeights{Passing: 1, Warning: 1}},

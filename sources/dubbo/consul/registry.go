@@ -1,0 +1,349 @@
+package consul
+
+import (
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/consul/api"
+
+	"tributary/internal/names"
+	"tributary/sources"
+	"tributary/sources/consul"
+	"tributary/sources/consul/mapping"
+	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
+)
+
+// Levels says which registrations are read.
+type Levels struct {
+	Interfaces, Applications func(name string) bool // nil for none
+}
+
+// Registry is a Consul in which Dubbo's providers register. What its answers prove is decided by Consul's own source, which it follows.
+type Registry struct {
+	source *consul.Source
+
+	mu     sync.Mutex
+	listed map[string]provider.Levels // of what a service is, by the tags of its instances
+}
+
+var _ registry.Registry = (*Registry)(nil)
+
+// New returns the registry in the Consul at address, which is read as settings say. An error begins with the key at fault.
+func New(address string, settings consul.Settings, levels Levels) (*Registry, error) {
+	r := &Registry{listed: map[string]provider.Levels{}}
+	settings.Selects = func(name string, tags []string) bool { return r.selects(levels, name, tags) }
+	source, err := consul.NewFollowed(address, settings)
+	if err != nil {
+		return nil, err
+	}
+	r.source = source
+	return r, nil
+}
+
+// selects says of a service whether it is read, and notes what it is.
+func (r *Registry) selects(levels Levels, name string, tags []string) bool {
+	of := levelsOf(tags)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of == 0 {
+		delete(r.listed, name)
+	} else {
+		r.listed[name] = of
+	}
+	return of&provider.OfInterfaces != 0 && levels.Interfaces != nil && levels.Interfaces(name) ||
+		of&provider.OfApplications != 0 && levels.Applications != nil && levels.Applications(name)
+}
+
+// levelsOf returns the levels at which something with these tags is registered; none if it is not Dubbo's.
+func levelsOf(tags []string) (of provider.Levels) {
+	for _, tag := range tags {
+		switch {
+		case tag == Tag:
+			of |= provider.OfInterfaces
+		case provider.OfInstances(tag):
+			of |= provider.OfApplications
+		}
+	}
+	return of
+}
+
+func (r *Registry) levelsOf(name string) provider.Levels {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listed[name]
+}
+
+// Watch implements registry.Registry. Nobody registers as a consumer in a Consul.
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
+	f := &follower{registry: r, to: to, notes: w.Notes, services: map[string]provider.Levels{}, before: map[string][]registry.Known{}}
+	for _, k := range w.Before {
+		f.before[k.Interface] = append(f.before[k.Interface], k)
+		if k.Application != "" && k.Application != k.Interface {
+			f.before[k.Application] = append(f.before[k.Application], k)
+		}
+	}
+	return r.source.Follow(ctx, f)
+}
+
+// Metadata implements registry.Registry: Dubbo's metadata report for Consul has that of a revision below application:revision.
+func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
+	content, err := r.source.Key(ctx, application+":"+revision)
+	if err == nil && len(content) == 0 {
+		err = registry.ErrAbsent
+	}
+	return content, err
+}
+
+// mapped is what keys begin with that say which applications serve an interface: the group of the metadata report, by default, and of the mapping.
+const mapped = "dubbo:mapping:"
+
+// Mapped implements registry.Registry.
+func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
+	keys, err := r.source.Keys(ctx, mapped)
+	if err != nil {
+		return nil, err
+	}
+	all := registry.Mapping{}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		all.Add(strings.TrimPrefix(key, mapped), string(keys[key]))
+	}
+	return all, nil
+}
+
+// follower makes what Consul's source tells of services what Dubbo's wants to know of interfaces and applications.
+type follower struct {
+	registry *Registry
+	to       registry.Listener
+	notes    registry.Notes
+	before   map[string][]registry.Known // by interface and by application
+
+	// owned by who calls Take
+	services   map[string]provider.Levels // those there are; 0 for one of which it is not known what it is
+	connection registry.Connection
+	synced     bool
+	listed     bool // it was told what there is
+}
+
+// Kept implements consul.Follower.
+func (f *follower) Kept() []byte {
+	if f.notes == nil {
+		return nil
+	}
+	return f.notes.Kept()
+}
+
+// Keep implements consul.Follower.
+func (f *follower) Keep(note []byte) {
+	if f.notes != nil {
+		f.notes.Keep(note)
+	}
+}
+
+// Groups implements consul.Follower.
+func (f *follower) Groups() []string { return slices.Sorted(maps.Keys(f.before)) }
+
+// Lost implements consul.Follower. What an application registers as such counts for it, and not for its interfaces.
+func (f *follower) Lost(name string, in []mapping.Service) (lost int) {
+	there := map[string]bool{}
+	for _, e := range entries(in) {
+		for _, at := range placesOf(name, e) {
+			there[at] = true
+		}
+	}
+	for _, k := range f.before[name] {
+		if k.Interface == name && k.Application != name && f.registry.levelsOf(k.Application)&provider.OfApplications != 0 {
+			continue
+		}
+		if !there[placeOf(k.Address, k.Port)] {
+			lost++
+		}
+	}
+	return lost
+}
+
+// placesOf are where an instance may serve something.
+func placesOf(name string, e *api.ServiceEntry) []string {
+	if levelsOf(e.Service.Tags)&provider.OfInterfaces != 0 {
+		u := Registered(name, e)
+		return []string{placeOf(u.Host, u.Port)}
+	}
+	i, _, _ := Instance(name, e)
+	all := []string{placeOf(i.Host, i.Port)}
+	for _, endpoint := range i.Endpoints {
+		all = append(all, placeOf(i.Host, endpoint.Port))
+	}
+	return all
+}
+
+func placeOf(host string, port int) string {
+	if address, err := names.Address(host); err == nil {
+		host = address
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+func entries(in []mapping.Service) (all []*api.ServiceEntry) {
+	for _, s := range in {
+		all = append(all, s.Entries...)
+	}
+	return all
+}
+
+// Take implements consul.Follower.
+func (f *follower) Take(now consul.Now) {
+	f.connect(now.Health)
+	changed := now.Synced && !f.synced || !f.listed && (len(now.Services) > 0 || now.Health.State == sources.Degraded)
+	f.synced = f.synced || now.Synced
+	for _, s := range now.Services {
+		of, there := f.services[s.Name]
+		if len(s.In) == 0 && s.Err == nil && !s.More {
+			delete(f.services, s.Name)
+			changed = changed || there
+			continue
+		}
+		levels := of | f.registry.levelsOf(s.Name)
+		for _, e := range entries(s.In) {
+			levels |= levelsOf(e.Service.Tags)
+		}
+		f.services[s.Name] = levels
+		changed = changed || !there || levels != of
+	}
+	if changed {
+		f.list()
+	}
+	for _, s := range now.Services {
+		if of, there := f.services[s.Name]; there {
+			f.tell(s, of)
+		}
+	}
+}
+
+// connect tells how Consul is, if that has changed.
+func (f *follower) connect(h sources.Health) {
+	c := registry.Connection{Certain: true, Message: h.Message}
+	switch h.State {
+	case sources.Denied:
+		c.Denied = true
+	case sources.Unreachable:
+	case sources.Degraded:
+		c.Up = true
+	default:
+		c.Up, c.Message = true, ""
+	}
+	if c != f.connection {
+		f.connection = c
+		f.to.Connection(c)
+	}
+}
+
+// list tells which interfaces and applications there are. One of which it is not known what it is may be either.
+func (f *follower) list() {
+	var parts []registry.Part
+	var applications []string
+	for _, name := range slices.Sorted(maps.Keys(f.services)) {
+		of := f.services[name]
+		if of != provider.OfApplications {
+			parts = append(parts, partsOf(name)...)
+		}
+		if of != provider.OfInterfaces {
+			applications = append(applications, name)
+		}
+	}
+	var err error
+	if !f.synced { // of some datacenter it was not yet read what it has
+		err = &registry.Incomplete{}
+	}
+	f.listed = true
+	f.to.Parts(parts, err)
+	f.to.Applications(applications, err)
+}
+
+// partsOf are the parts of an interface, which is one service with all that registers for it.
+func partsOf(name string) []registry.Part {
+	return []registry.Part{
+		{Interface: name, Category: registry.Providers, Node: name},
+		{Interface: name, Category: registry.Configurators, Node: name},
+	}
+}
+
+// tell tells of a service what is registered in it.
+func (f *follower) tell(s consul.Service, of provider.Levels) {
+	err := s.Err
+	if len(s.In) > 0 && (s.Err != nil || s.More) || s.Err == nil && s.More {
+		err = &registry.Incomplete{Err: s.Err}
+	}
+	var asInterface, asApplication []*api.ServiceEntry
+	for _, e := range entries(s.In) {
+		if levelsOf(e.Service.Tags)&provider.OfInterfaces != 0 {
+			asInterface = append(asInterface, e)
+		} else {
+			asApplication = append(asApplication, e)
+		}
+	}
+	if of != provider.OfApplications {
+		var urls []registry.Registered
+		for _, e := range asInterface {
+			if r, ok := registered(s.Name, e); ok {
+				urls = append(urls, r)
+			}
+		}
+		for _, p := range partsOf(s.Name) {
+			f.to.Registered(p, urls, err)
+		}
+	}
+	if of != provider.OfInterfaces {
+		f.instances(s.Name, asApplication, err)
+	}
+}
+
+// registered returns what an instance registers; ok is false if it counts for nothing.
+func registered(name string, e *api.ServiceEntry) (r registry.Registered, ok bool) {
+	r = Registered(name, e)
+	switch StateOf(e) {
+	case Serving:
+	case Silent:
+		_, rule := r.Configurator() // an administrator has nobody say that he lives
+		r.Silent = !rule
+		return r, r.Err == nil
+	default:
+		return r, false
+	}
+	return r, true
+}
+
+// instances tells of the instances of an application.
+func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
+	type one struct {
+		provider.Instance
+		dubbo bool
+		err   error
+	}
+	by := map[string]one{}
+	for _, e := range all {
+		state := StateOf(e)
+		if state == Failing {
+			continue
+		}
+		i, ok, err := Instance(name, e)
+		i.Silent = state == Silent
+		id := placeOf(i.Host, i.Port)
+		if other, there := by[id]; !there || other.Silent && !i.Silent || other.Silent == i.Silent && i.Timestamp > other.Timestamp {
+			by[id] = one{i, ok, err}
+		}
+	}
+	ids := slices.Sorted(maps.Keys(by))
+	f.to.Instances(name, ids, err)
+	for _, id := range ids {
+		if i := by[id]; i.dubbo || i.err != nil {
+			f.to.Instance(name, id, &i.Instance, i.err)
+		} else {
+			f.to.Instance(name, id, nil, nil)
+		}
+	}
+}
