@@ -24,6 +24,7 @@ type randomMesh struct {
 	*rand.Rand
 	spoken [3][]string // the protocols of each port
 	shared []string    // hosts that both namespaces have
+	split  []string    // these, if there are Sidecars
 	config string      // the MeshConfig, in JSON
 	ranged bool        // it has services whose addresses are ranges
 }
@@ -94,6 +95,7 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 		put("VirtualService", namespace(), fmt.Sprintf("v%d-%d", i, seed), nil, r.routes())
 	}
 	for i := range r.IntN(3) {
+		r.split = r.shared
 		put("Sidecar", r.pick("shop", "shop", "istio-system"), fmt.Sprintf("e%d-%d", i, seed), nil, r.sidecar(mark))
 	}
 	for i := range r.IntN(3) {

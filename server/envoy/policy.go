@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"slices"
-	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -22,14 +21,14 @@ type policy struct {
 }
 
 // policy returns what applies to a service when clients of a namespace ask for it: the rules of the clients' own namespace, else those of the
-// service's, else those of the root namespace; of these the ones of the narrowest host. Several of those that are exported alike are one: the
-// subsets of all, and the policy of the oldest one that has some. Of those exported differently, istiod takes the ones that begin last.
+// service's, else those of the root namespace; of these the ones of the narrowest host. One adds to the one before if it is exported alike: the
+// subsets of all, and the policy of the oldest one that has some. One that is exported otherwise begins anew, and as with istiod the last ones count.
 func (m *mesh) policy(s *service, namespace string) policy {
 	for _, of := range []string{namespace, s.namespace, rootNamespace} {
 		var p policy
 		var from digest
 		narrowest := ""
-		var alike []string // how the rules were exported of which there were several; the last is what counts
+		var to []string // to whom the rule is exported with which the last policy began
 		for host, r := range m.policies.of(s.host) {
 			if r.key.Namespace != of || !visibleTo(r.exportTo, of, namespace) || len(r.spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
 				continue
@@ -37,15 +36,11 @@ func (m *mesh) policy(s *service, namespace string) policy {
 			if narrowest != "" && host != narrowest {
 				break
 			}
-			narrowest = host
-			switch i := slices.Index(alike, exported(r.exportTo, of)); {
-			case i < 0:
-				alike = append(alike, exported(r.exportTo, of))
-				p = policy{namespace: r.key.Namespace, name: r.key.Name}
+			if narrowest == "" || !extends(r.exportTo, to) {
+				to, p = r.exportTo, policy{namespace: r.key.Namespace, name: r.key.Name}
 				from = nil
-			case i < len(alike)-1:
-				continue
 			}
+			narrowest = host
 			from.object(r.key)
 			from.text(r.version)
 			p.objects = append(p.objects, r.key)
@@ -66,19 +61,12 @@ func (m *mesh) policy(s *service, namespace string) policy {
 	return policy{}
 }
 
-// exported is to whom a rule of a namespace is exported, in one form.
-func exported(exportTo []string, of string) string {
-	if len(exportTo) == 0 {
-		return "*"
+// extends says whether what is exported to some adds to what was exported to others before: to the same, by the same names, or to more.
+func extends(to, before []string) bool {
+	if len(to) == 0 || len(before) == 0 {
+		return len(to) == len(before)
 	}
-	to := slices.Clone(exportTo)
-	for i := range to {
-		if to[i] == "." {
-			to[i] = of
-		}
-	}
-	slices.Sort(to)
-	return strings.Join(slices.Compact(to), " ")
+	return !slices.ContainsFunc(before, func(name string) bool { return !slices.Contains(to, name) })
 }
 
 // on returns the policy on a port, of a subset or, if it is nil, of the whole. What is said of a port is all that is said there: it does not

@@ -1,7 +1,9 @@
 package envoy
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -77,5 +79,36 @@ func TestRulesOfAHost(t *testing.T) {
 	require.Empty(t, rs.lengths)
 	for range rs.of("a-b.internal") {
 		t.Fatal("there is nothing")
+	}
+}
+
+// Of rules for one host in one namespace, one that is exported otherwise than the one before begins anew; one that is exported as that, or to more, adds to it.
+// What is exported to the namespace by name is exported otherwise than what is private, and to all by name otherwise than by default, as istiod has it.
+func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
+	for exports, want := range map[string][]string{
+		". .":           {"0", "1"},
+		". default":     {"1"},
+		"* -":           {"1"},
+		"- *":           {"1"},
+		"- -":           {"0", "1"},
+		". * .":         {"2"},
+		". .,*":         {"0", "1"},
+		"default * * .": {"3"},
+		". * *":         {"1", "2"},
+	} {
+		text := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: one, namespace: default}\n" +
+			"spec: {hosts: [one.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}\n"
+		for i, to := range strings.Fields(exports) {
+			text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: r%d, namespace: default, creationTimestamp: \"2020-01-0%dT00:00:00Z\"}\n"+
+				"spec: {host: one.internal, subsets: [{name: \"%d\"}], exportTo: [%s]}\n", i, i+1, i, strings.ReplaceAll(strings.Trim("'"+strings.ReplaceAll(to, ",", "','")+"'", "-"), "'-'", ""))
+		}
+		var subsets []string
+		for name := range toldOf(t, text, nodes[0]) {
+			if parts := strings.Split(name, "|"); strings.HasPrefix(name, xds.ClusterURL) && len(parts) == 4 && parts[2] != "" {
+				subsets = append(subsets, parts[2])
+			}
+		}
+		slices.Sort(subsets)
+		require.Equal(t, want, subsets, exports)
 	}
 }
