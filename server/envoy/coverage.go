@@ -231,6 +231,10 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 		if (m.GetDelay().GetFixedDelay() != nil || m.GetAbort().GetHttpStatus() != 0) && fault(m) == nil {
 			found(at, "Envoy would refuse it: nothing goes wrong on purpose")
 		}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HTTPCookie:
+		if shortened(m.GetTtl()) != m.GetTtl() {
+			found(at+".ttl", fmt.Sprintf("Envoy takes durations of %d seconds at most: it is that", int64(maxDuration.Seconds())))
+		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB:
 		if m.GetHashKey() != nil && hashPolicy(m) == nil {
 			found(at, "Envoy would refuse it: requests have no hash")

@@ -160,7 +160,7 @@ func hashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName}}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
 		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{
-			Name: key.HttpCookie.GetName(), Ttl: key.HttpCookie.GetTtl(), Path: key.HttpCookie.GetPath(),
+			Name: key.HttpCookie.GetName(), Ttl: shortened(key.HttpCookie.GetTtl()), Path: key.HttpCookie.GetPath(),
 		}}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp:
 		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp}}

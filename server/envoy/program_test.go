@@ -92,3 +92,13 @@ func routesFor(t *testing.T, c *Catalog, n *corev3.Node, host string) []*routev3
 	}
 	return nil
 }
+
+// Envoy's regular expressions know no characters, but bytes: what is escaped as more is refused, with all routes of the port.
+func TestEscapesBeyondBytes(t *testing.T) {
+	for _, re := range []string{`[\x{D800}-\x{DFFF}]|.*`, `\x{100}`, `\x{1F600}`, `a|\777`, `\Q\x{41}\E\x{E000}`, `\\\x{100}`} {
+		require.NotEmpty(t, whyNot(re, largeProgram), re)
+	}
+	for _, re := range []string{`\x{41}`, `\x{0FF}`, `[^\x{FF}]`, `\0777`, `\177`, `\xFF`, `[é-ö]|é`, `\Q\x{100}\E`, `\\x{100}`, `\pL`} {
+		require.Empty(t, whyNot(re, largeProgram), re)
+	}
+}

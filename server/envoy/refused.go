@@ -4,8 +4,10 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
@@ -31,6 +33,17 @@ func serverName(tls *networking.ClientTLSSettings) string {
 		return ""
 	}
 	return tls.GetSni()
+}
+
+// maxDuration is the longest that Envoy takes: what fits a number of nanoseconds, 292 years.
+const maxDuration = time.Duration(math.MaxInt64/int64(time.Second)) * time.Second
+
+// shortened returns a duration, or the longest one that Envoy takes.
+func shortened(d *durationpb.Duration) *durationpb.Duration {
+	if d.GetSeconds() > int64(maxDuration/time.Second) {
+		return durationpb.New(maxDuration)
+	}
+	return d
 }
 
 // placeOf is the place of the rule that a port's cluster is made by, or else of the port.

@@ -6,6 +6,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/resource"
@@ -30,7 +31,7 @@ func TestWhatEnvoyRefusesIsLeftOutAndNamed(t *testing.T) {
 		"status": "spec.http[0]", "abort": "spec.http[0].fault", "path": "spec.http[0]", "authority": "spec.http[0]", "redirect-path": "spec.http[0]",
 		"redirect-host": "spec.http[0]", "set": "spec.http[0]", "remove": "spec.http[0]", "query": "spec.http[0]",
 		"no-header": "spec.trafficPolicy.loadBalancer.consistentHash", "odd-header": "spec.trafficPolicy.loadBalancer.consistentHash",
-		"no-query": "spec.trafficPolicy.loadBalancer.consistentHash", "sni": "spec.trafficPolicy.tls.sni",
+		"no-query": "spec.trafficPolicy.loadBalancer.consistentHash", "cookie": "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl", "sni": "spec.trafficPolicy.tls.sni",
 	} {
 		require.NotEmpty(t, found[name], name)
 		require.Contains(t, found[name][0], field+" ", name)
@@ -75,4 +76,11 @@ func TestWeightsFit(t *testing.T) {
 	for i, w := range []uint32{1073741823, 1073741823, 1073741823, 1} {
 		require.Equal(t, w, all[i].GetWeight().GetValue())
 	}
+}
+
+func TestDurationsAreNoLongerThanEnvoyTakes(t *testing.T) {
+	for given, want := range map[int64]int64{1: 1, 9223372036: 9223372036, 9223372037: 9223372036, 315576000000: 9223372036} {
+		require.Equal(t, want, shortened(&durationpb.Duration{Seconds: given}).GetSeconds())
+	}
+	require.Nil(t, shortened(nil))
 }

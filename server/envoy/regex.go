@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -29,6 +31,9 @@ func whyNot(re string, most int) string {
 			return fmt.Sprintf("Envoy's regular expressions have no class of characters %q", name)
 		}
 	}
+	if escape := beyondBytes(re); escape != "" {
+		return fmt.Sprintf("Envoy's regular expressions are of bytes, and %s is none: characters beyond them are written as they are", escape)
+	}
 	if size(parsed) > maxProgram {
 		return "it is too large for Envoy's regular expressions"
 	}
@@ -37,6 +42,34 @@ func whyNot(re string, most int) string {
 	}
 	return ""
 }
+
+// beyondBytes returns the first escape of a regular expression, which is one to Go, that stands for a number of more than a byte, or nothing. Envoy 1.40
+// refuses it.
+func beyondBytes(re string) string {
+	for rest := re; ; {
+		i := strings.IndexByte(rest, '\\')
+		if i < 0 || i+1 == len(rest) {
+			return ""
+		}
+		rest = rest[i:]
+		if strings.HasPrefix(rest, `\Q`) {
+			_, rest, _ = strings.Cut(rest, `\E`)
+			continue
+		}
+		if m := numbered.FindStringSubmatch(rest); m != nil {
+			number, base := m[1], 16
+			if number == "" {
+				number, base = m[2], 8
+			}
+			if n, err := strconv.ParseUint(number, base, 32); err != nil || n > math.MaxUint8 {
+				return m[0]
+			}
+		}
+		rest = rest[2:]
+	}
+}
+
+var numbered = regexp.MustCompile(`^\\(?:x\{([0-9A-Fa-f]+)\}|([0-7]{1,3}))`)
 
 var unicodeClass = regexp.MustCompile(`\\[pP]\{\^?([^}]*)\}`)
 
