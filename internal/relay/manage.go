@@ -10,6 +10,7 @@ import (
 
 // managed has the service manager look after the relay.
 func (r *Relay) managed(ctx context.Context) error {
+	r.manager.Ready() // the ports are open
 	return r.manager.Run(ctx, r.inWords, map[string]func(context.Context) error{
 		"sources": func(context.Context) error { r.supervisor.Status(); return nil },
 		"view":    r.view.Alive,

@@ -183,7 +183,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		})
 	}
 	r.log.Info("listening", r.doors.addresses()...)
-	r.manager.Ready()
 
 	select {
 	case <-ctx.Done():
