@@ -4,9 +4,9 @@ GO      ?= go
 TOOLS   := .tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-MODULES := . bench e2e memstore/containerbench
+MODULES := . bench e2e memstore/containerbench packaging
 
-.PHONY: help build run test check lint format vet race soak fuzz e2e bench generate clean
+.PHONY: help build run test check lint format race vulnerabilities release-test package soak fuzz e2e bench generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ run: build ## serve testdata/quickstart on 127.0.0.1:16010
 test: ## run the unit, conformance and pipeline tests (needs only Go)
 	CGO_ENABLED=0 $(GO) test ./...
 
-check: lint race generate ## what CI runs: format, lint, race tests, generated files clean
+check: lint vulnerabilities race release-test generate ## what CI runs: format, lint, known vulnerabilities, race tests, two releases of one commit, generated files clean
 	@git diff --exit-code -- docs '*.golden' go.mod go.sum || { echo 'generated files differ: commit them'; exit 1; }
 
 lint: $(TOOLS)/golangci-lint ## format and lint all modules
@@ -31,6 +31,17 @@ format: $(TOOLS)/golangci-lint ## format the code
 
 race: ## run the tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...
+
+vulnerabilities: $(TOOLS)/govulncheck ## look for known vulnerabilities in what is called; says so if their database cannot be reached
+	@out=$$($(TOOLS)/govulncheck ./... 2>&1) && echo "$$out" | tail -n 1 || case "$$out" in \
+	  *'fetching vulnerabilities'*) echo "NOT CHECKED for known vulnerabilities: $${out##*: }";; \
+	  *) echo "$$out"; exit 1;; esac
+
+release-test: ## make a release twice, from two places, and compare it byte for byte (PACKAGING_NIGHTLY=1: also install it in a new Debian)
+	$(GO) -C packaging test ./...
+
+package: ## make archives, .deb, .rpm, an image, SBOMs and checksums in dist/
+	$(GO) -C packaging run .
 
 SOAK ?= 200
 SOAK_TORTURES ?= 5000
@@ -65,8 +76,12 @@ generate: ## write the files that are made from code
 	$(GO) generate ./...
 
 clean: ## remove what was built
-	rm -rf bin $(TOOLS)
+	rm -rf bin dist $(TOOLS)
 
 $(TOOLS)/golangci-lint: internal/tools/go.mod internal/tools/go.sum
 	$(GO) -C internal/tools build -o $(CURDIR)/$(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(TOOLS)/govulncheck: internal/tools/go.mod internal/tools/go.sum
+	$(GO) -C internal/tools build -o $(CURDIR)/$(TOOLS)/ golang.org/x/vuln/cmd/govulncheck
 	@touch $@

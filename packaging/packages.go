@@ -61,7 +61,7 @@ func (r *release) info(t target, program string, extras []file) *nfpm.Info {
 		Overridables: nfpm.Overridables{
 			Contents: contents, Recommends: []string{"ca-certificates"},
 			Scripts: nfpm.Scripts{PostInstall: own("postinstall.sh"), PreRemove: own("preremove.sh"), PostRemove: own("postremove.sh")},
-			Deb:     nfpm.Deb{Compression: "xz"}, RPM: nfpm.RPM{BuildHost: "localhost", Compression: "xz"},
+			Deb:     nfpm.Deb{Compression: "gzip"}, RPM: nfpm.RPM{BuildHost: "localhost", Compression: "zstd"},
 		},
 	}
 }

@@ -4,7 +4,10 @@ set -e
 case "$1" in
 remove | 0)
   if [ -d /run/systemd/system ]; then
-    systemctl disable --now tributary.socket tributary.service
+    systemctl stop tributary.socket tributary.service
+  fi
+  if command -v systemctl >/dev/null; then
+    systemctl --quiet disable tributary.socket tributary.service
   fi
   ;;
 esac
