@@ -24,14 +24,14 @@ func debian(t *testing.T) root {
 		t.Skip("for the night, and for root: PACKAGING_NIGHTLY=1")
 	}
 	tools := t.TempDir()
-	run(t, tools, "sh", "-ec", "apt-get -qq download debootstrap || { apt-get -qq update; apt-get -qq download debootstrap; }; dpkg-deb -x debootstrap_*.deb .")
+	execute(t, tools, "sh", "-ec", "apt-get -qq download debootstrap || { apt-get -qq update; apt-get -qq download debootstrap; }; dpkg-deb -x debootstrap_*.deb .")
 	r := root{t, t.TempDir()}
 	t.Setenv("DEBOOTSTRAP_DIR", filepath.Join(tools, "usr/share/debootstrap"))
-	run(t, tools, "usr/sbin/debootstrap", "--variant=minbase", "--include=systemd,procps", "bookworm", r.dir, "http://deb.debian.org/debian")
+	execute(t, tools, "usr/sbin/debootstrap", "--variant=minbase", "--include=systemd,procps", "bookworm", r.dir, "http://deb.debian.org/debian")
 	return r
 }
 
-func run(t *testing.T, dir, program string, args ...string) string {
+func execute(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = dir
@@ -44,13 +44,13 @@ func run(t *testing.T, dir, program string, args ...string) string {
 // run runs a program in the root.
 func (r root) run(args ...string) string {
 	r.t.Helper()
-	return run(r.t, r.dir, "chroot", append([]string{r.dir}, args...)...)
+	return execute(r.t, r.dir, "chroot", append([]string{r.dir}, args...)...)
 }
 
 // files are all but what dpkg and its helpers keep for themselves.
 func (r root) files() []string {
 	r.t.Helper()
-	list := run(r.t, r.dir, "find", ".", "-xdev", "-not", "-path", "./var/lib/dpkg/*", "-not", "-path", "./var/log/*", "-not", "-path", "./var/cache/*",
+	list := execute(r.t, r.dir, "find", ".", "-xdev", "-not", "-path", "./var/lib/dpkg/*", "-not", "-path", "./var/log/*", "-not", "-path", "./var/cache/*",
 		"-not", "-path", "./proc/*", "-not", "-path", "./etc/*shadow-", "-not", "-path", "./etc/*-")
 	return strings.Fields(list)
 }
@@ -70,8 +70,8 @@ func TestDebian(t *testing.T) {
 	require.Contains(t, r.run("tributary", "version"), "tributary v1.2.3")
 	require.Contains(t, r.run("tributary", "validate", "--offline", "/etc/tributary/tributary.yaml"), "0 errors")
 	require.Contains(t, r.run("getent", "passwd", "tributary"), "/usr/sbin/nologin")
-	run(t, r.dir, "systemd-analyze", "--root="+r.dir, "--man=no", "verify", "tributary.service", "tributary.socket")
-	run(t, r.dir, "systemd-analyze", "security", "--offline=yes", "--threshold=20", filepath.Join(r.dir, "usr/lib/systemd/system/tributary.service")) // 2.0
+	execute(t, r.dir, "systemd-analyze", "--root="+r.dir, "--man=no", "verify", "tributary.service", "tributary.socket")
+	execute(t, r.dir, "systemd-analyze", "security", "--offline=yes", "--threshold=20", filepath.Join(r.dir, "usr/lib/systemd/system/tributary.service")) // 2.0
 
 	r.run("systemctl", "enable", "tributary.service", "tributary.socket")
 	state := filepath.Join(r.dir, "var/lib/tributary")

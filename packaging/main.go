@@ -29,13 +29,13 @@ type target struct{ os, arch string }
 func (t target) String() string { return t.os + "/" + t.arch }
 
 func main() {
-	if err := runMain(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "packaging:", err)
 		os.Exit(1)
 	}
 }
 
-func runMain(args []string) error {
+func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	flags := flag.NewFlagSet("packaging", flag.ContinueOnError)

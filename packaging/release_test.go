@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -56,7 +57,7 @@ func imageIsGood(t *testing.T, content []byte) {
 	dir := t.TempDir()
 	for r := tar.NewReader(bytes.NewReader(content)); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
