@@ -142,7 +142,7 @@ func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: xds.ClusterURL}))
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNamesSubscribe: []string{"80"}}))
 	for _, url := range types {
-		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: url}))
+		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: url, ResourceNamesSubscribe: []string{"*"}}))
 	}
 	if wantsOnDemand(n.GetMetadata().GetFields()) {
 		require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.VHostURL, ResourceNamesSubscribe: []string{"80/vs0.internal", "80/vs1.internal"}}))

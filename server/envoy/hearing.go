@@ -169,6 +169,7 @@ func (h *hearing) blameless() map[resource.Key]bool {
 	all := make(map[resource.Key]bool)
 	for _, s := range h.scopesOfEnvoys() {
 		coll := s.collection(h.about.TypeURL)
+		ofNoHost := h.ofNoHost(s.profile)
 		for _, r := range h.rejected {
 			if coll == nil || coll == h.about.Collection {
 				continue // what is the same was looked at
@@ -176,10 +177,19 @@ func (h *hearing) blameless() map[resource.Key]bool {
 			e := coll.Get(r.Name)
 			if e != nil && h.accepted(xds.Resource{Name: e.Name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
 				s.objectsOf(h.about.TypeURL, r.Name, all)
+				for _, key := range ofNoHost {
+					all[key] = true
+				}
 			}
 		}
 	}
 	return all
+}
+
+func (h *hearing) ofNoHost(p profile) []resource.Key {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.mesh.ofNoHost(p)
 }
 
 // suspects returns the objects that changed lately and have a part in what was rejected, the one that changed last first, and whether there
@@ -204,22 +214,18 @@ func (h *hearing) suspects() (some []*trial, cleared bool) {
 	return some, cleared
 }
 
-// bearsOn says whether an object, as it is or as it was, bears on one of some hosts; h.mu is held.
-func (h *hearing) bearsOn(t *trial, hosts map[string]bool) bool {
-	if t.key.Kind == resource.Sidecar || t.key.Kind == resource.MeshConfig || t.key.Kind == resource.Telemetry {
-		return true // it bears on whoever it is for
-	}
+// bearsOn says whether an object, as it is or as it was, bears on one of some hosts to the client; h.mu is held.
+func (h *hearing) bearsOn(t *trial, hosts map[string]bool) (bears bool) {
 	touched := make(map[string]struct{})
 	for _, r := range append(slices.Clone(t.earlier), t.now) { // the last one is what there is
 		_ = h.mesh.set(t.key, r, touched) // that it cannot be decoded was said when it came
+		bears = bears || slices.Contains(h.mesh.ofNoHost(h.scope.profile), t.key)
 	}
 	h.mesh.touchOthers(touched)
 	for host := range touched {
-		if hosts[host] {
-			return true
-		}
+		bears = bears || hosts[host]
 	}
-	return false
+	return bears
 }
 
 func (h *hearing) names() map[string]bool {

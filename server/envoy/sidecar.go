@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -148,6 +149,19 @@ func (m *mesh) sidecarFor(p profile) (first *sidecarRule) {
 		}
 	}
 	return first
+}
+
+// ofNoHost returns the objects that bear on what clients of a profile are told whatever it is of: their Sidecar, Telemetries, and the
+// MeshConfig.
+func (m *mesh) ofNoHost(p profile) []resource.Key {
+	all := slices.Collect(maps.Keys(m.configs))
+	for _, t := range m.telemetriesOf(p) {
+		all = append(all, t.key)
+	}
+	if only := m.sidecarFor(p); only != nil {
+		all = append(all, only.key)
+	}
+	return all
 }
 
 // restricts says whether clients with a Sidecar, if there is one, are to reach nothing but the services that they know.
