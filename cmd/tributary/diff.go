@@ -13,6 +13,7 @@ import (
 
 	"tributary/cmd/internal/compare"
 	"tributary/cmd/internal/firstread"
+	"tributary/cmd/internal/words"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/resource"
@@ -86,8 +87,8 @@ It exits with 3 if there is a difference.`,
 			if err != nil {
 				return err
 			}
-			cmd.PrintErrf("%d objects differ, %d are only in %s, %d only in %s",
-				d.Changed, d.OnlyInFirst, sides[0].Name, d.OnlyInSecond, sides[1].Name)
+			cmd.PrintErrf("%s, %d are only in %s, %d only in %s",
+				words.Count(d.Changed, "object differs", "objects differ"), d.OnlyInFirst, sides[0].Name, d.OnlyInSecond, sides[1].Name)
 			if d.Quarantined > 0 {
 				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
 			}

@@ -22,7 +22,7 @@ func TestDiff(t *testing.T) {
 
 	got := command(t, "diff", dir+"/b", "--server", a.xds)
 	assert.Equal(t, 3, got.code)
-	assert.Equal(t, "1 objects differ, 0 are only in "+a.xds+", 0 only in "+dir+"/b\n", got.stderr)
+	assert.Equal(t, "1 object differs, 0 are only in "+a.xds+", 0 only in "+dir+"/b\n", got.stderr)
 	assert.Contains(t, got.stdout, "--- "+a.xds+" ServiceEntry shop/reviews\n+++ "+dir+"/b/all.yaml:1 ServiceEntry shop/reviews\n@@ ")
 	assert.Contains(t, got.stdout, "\n-    - number: 80\n+    - number: 81\n")
 	assert.Equal(t, 1, strings.Count(got.stdout, "+++"))

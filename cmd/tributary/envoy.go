@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -74,6 +75,13 @@ func getEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclient
 
 func printEnvoy(w io.Writer, format string, t xdsclient.EnvoyType, all []proto.Message, single bool) error {
 	switch format {
+	case "name":
+		for _, m := range all {
+			if _, err := fmt.Fprintln(w, xdsclient.NameOf(m)); err != nil {
+				return err
+			}
+		}
+		return nil
 	case "json":
 		list := make([]json.RawMessage, len(all))
 		for i, m := range all {
@@ -113,7 +121,9 @@ func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclie
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	err := flags.client(cmd).WatchEnvoy(ctx, t, func(e xdsclient.EnvoyEvent) error {
+	client := flags.client(cmd)
+	client.Again = again(cmd)
+	err := client.WatchEnvoy(ctx, t, func(e xdsclient.EnvoyEvent) error {
 		return printEnvoyEvent(cmd.OutOrStdout(), format, t, e)
 	})
 	if errors.Is(err, context.Canceled) {
@@ -130,9 +140,10 @@ func printEnvoyEvent(w io.Writer, format string, t xdsclient.EnvoyType, e xdscli
 			return err
 		}
 		line, err := json.Marshal(struct {
+			Time   string           `json:"time"`
 			Change xdsclient.Change `json:"change"`
 			Object json.RawMessage  `json:"object"`
-		}{e.Change, text})
+		}{time.Now().Format(time.RFC3339), e.Change, text})
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", line)
 		}
@@ -140,10 +151,10 @@ func printEnvoyEvent(w io.Writer, format string, t xdsclient.EnvoyType, e xdscli
 	case "yaml":
 		text, err := envoy.YAML(e.Resource.Message)
 		if err == nil {
-			_, err = fmt.Fprintf(w, "---\n# %s\n%s", e.Change, text)
+			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, time.Now().Format(time.RFC3339), text)
 		}
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%-7s  %s %s\n", e.Change, t.Name, cmp.Or(e.Resource.Name, "(no name)"))
+	_, err := fmt.Fprintf(w, "%s %-7s  %s %s\n", clock(), e.Change, t.Name, cmp.Or(e.Resource.Name, "(no name)"))
 	return err
 }

@@ -47,7 +47,7 @@ may have been meant.`,
   tributary explain virtualservice reviews -n shop -o json
   tributary explain reviews.shop.svc.cluster.local --admin mesh-1.example:16014`,
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: flags.completeObjects,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			asked, query, err := question(args, namespace)
 			if err != nil {

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
+	"errors"
 	"net/url"
 	"os"
 	"slices"
@@ -13,11 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"tributary/adsc"
 	"tributary/cmd/internal/adminclient"
-	"tributary/cmd/internal/manifest"
-	"tributary/cmd/internal/table"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/resource"
@@ -76,6 +72,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
 	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	// The flag exists and the function is valid, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces)
 	f.secure.add(cmd)
 	f.log.add(cmd)
 }
@@ -89,21 +87,6 @@ func (f *clientFlags) client(cmd *cobra.Command) *xdsclient.Client {
 // selects reports whether the flags ask for r. Objects without a namespace are in all of them.
 func (f *clientFlags) selects(r *resource.Resource) bool {
 	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
-}
-
-// narrow has the flags ask for one object, by NAME or NAMESPACE/NAME. It returns its name.
-func (f *clientFlags) narrow(object string) (name string, err error) {
-	namespace, name, ok := strings.Cut(object, "/")
-	switch {
-	case !ok && f.everywhere:
-		return "", usage("a NAME is of one namespace: give it with -n, not -A")
-	case !ok:
-		return object, nil
-	case namespace == "" || name == "":
-		return "", usage("want NAMESPACE/NAME, got %q", object)
-	}
-	f.namespace, f.everywhere = namespace, false
-	return name, nil
 }
 
 // schemaNamed returns the schema that a person means by name.
@@ -176,13 +159,16 @@ func newGet() *cobra.Command {
 	var flags clientFlags
 	var stored storeFlags
 	var ages ageFlags
-	output := outputs("table", "yaml", "json")
+	var labelled string
+	var noHeaders bool
+	output := outputs("table", "wide", "name", "yaml", "json")
 	cmd := &cobra.Command{
-		Use:   "get {KIND | TYPE} [[NAMESPACE/]NAME]",
+		Use:   "get {KIND[,KIND...] | all | TYPE} [[NAMESPACE/]NAME...]",
 		Short: "Show the objects that a server has",
-		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind. With -o yaml it prints what
-kubectl apply takes. AGE is since its creation if an object names a time, else since the server first saw it, if its admin
-server can be asked (--admin).
+		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, of several, or of all. Objects can also
+be given as KIND/[NAMESPACE/]NAME, which is what -o name prints. With -o yaml it prints what kubectl apply takes. AGE is since its
+creation if an object names a time, else since the server first saw it, if its admin server can be asked (--admin). It exits with 1
+if an object that is named is not there.
 
 With --store it reads a store to which tributary apply writes, such as Consul's key-value store, instead of asking a server;
 -o yaml then has the resourceVersion that apply takes.
@@ -192,174 +178,104 @@ routes the listeners. What they refer to and the server does not send is waited 
 
 Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		Example: `  tributary get se -A
-  tributary get se shop/reviews
+  tributary get vs,dr -A -l app=reviews -o wide
+  tributary get se shop/reviews shop/ratings
+  tributary get all -n shop -o name
   tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010
   tributary get vs -A --store consul-kv://127.0.0.1:8500/mesh
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completeType,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: flags.completeObjects,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok && stored == (storeFlags{}) {
+				if len(args) > 2 || labelled != "" {
+					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
+				}
 				return getEnvoy(cmd, &flags, output.value, t, strings.Join(args[1:], ""))
 			}
-			schema, err := schemaNamed(args[0])
+			selector, err := labels.Parse(labelled)
+			if err != nil {
+				return usage("--selector %s: %w", labelled, err)
+			}
+			all, err := whatIsWanted(args, &flags)
 			if err != nil {
 				return err
-			}
-			if len(args) == 2 {
-				if args[1], err = flags.narrow(args[1]); err != nil {
-					return err
-				}
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			if stored != (storeFlags{}) {
-				return getStored(ctx, cmd, &flags, &stored, output.value, schema, args[1:])
-			}
-			answer, err := flags.client(cmd).Get(ctx, schema)
+			read, done, err := flags.reader(ctx, cmd, &stored)
 			if err != nil {
 				return err
 			}
-			for _, err := range answer.Rejects {
-				cmd.PrintErrf("warning: %v\n", err)
+			defer done()
+			p := printing{format: output.value, noHeaders: noHeaders, version: flags.version}
+			p.list = len(all) != 1 || len(all[0].names) != 1
+			var there []found
+			var missing []error
+			others, some := 0, false
+			for _, w := range all {
+				objects, err := read(w.schema)
+				if err != nil {
+					return err
+				}
+				f, err := w.pick(&flags, selector, objects)
+				if err != nil {
+					missing = append(missing, err)
+				}
+				if output.value == "table" || output.value == "wide" {
+					ages.date(cmd, flags.secure.settings(), w.schema, f.objects)
+				}
+				there, others, some = append(there, f), others+f.others, some || len(f.objects) > 0
 			}
-			if output.value == "table" {
-				ages.date(cmd, flags.secure.settings(), schema, answer.Resources)
+			if some || output.value == "json" && p.list {
+				if err := p.print(cmd.OutOrStdout(), &flags, there); err != nil {
+					return err
+				}
+			} else if len(missing) == 0 {
+				what := "objects"
+				if len(all) == 1 {
+					what = all[0].schema.Plural
+				}
+				sayNothing(cmd, &flags, what, others)
 			}
-			if len(args) == 2 {
-				return printOne(cmd.OutOrStdout(), output.value, schema, &flags, args[1], answer.Resources)
-			}
-			return printList(cmd, output.value, schema, &flags, answer.Resources)
+			return errors.Join(missing...)
 		}),
 	}
 	flags.add(cmd, "default")
 	stored.add(cmd)
 	ages.add(cmd)
+	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in (v1,v2),!canary")
+	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.MarkFlagsMutuallyExclusive("server", "store")
 	cmd.MarkFlagsMutuallyExclusive("server", "config")
 	output.add(cmd)
 	return cmd
 }
 
-// getStored is get for a store.
-func getStored(ctx context.Context, cmd *cobra.Command, flags *clientFlags, stored *storeFlags, format string, schema *resource.Schema, names []string) error {
-	store, err := stored.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	for _, reject := range store.Rejects() {
-		cmd.PrintErrf("warning: %v\n", reject.Err)
-	}
-	flags.server, flags.version = store.String(), store.Version
-	all := store.List(schema.Kind, "")
-	if len(names) > 0 {
-		return printOne(cmd.OutOrStdout(), format, schema, flags, names[0], all)
-	}
-	return printList(cmd, format, schema, flags, all)
-}
-
-// printOne prints the object called name.
-func printOne(w io.Writer, format string, schema *resource.Schema, flags *clientFlags, name string, all []*resource.Resource) error {
-	var elsewhere []string
-	for _, r := range all {
-		switch {
-		case r.Key().Name != name:
-		case flags.selects(r):
-			if format == "table" {
-				return table.Write(w, schema.Kind, []*resource.Resource{r}, false, time.Now())
-			}
-			return printDocument(w, format, r, flags.version)
-		default:
-			elsewhere = append(elsewhere, r.Key().Namespace)
-		}
-	}
-	hint := ""
-	if len(elsewhere) > 0 {
-		hint = fmt.Sprintf("; there is one in namespace %s", strings.Join(elsewhere, ", "))
-	}
-	return fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, schema.Kind, name, flags.namespace, hint)
-}
-
-// printList prints the objects that the flags ask for.
-func printList(cmd *cobra.Command, format string, schema *resource.Schema, flags *clientFlags, all []*resource.Resource) error {
-	selected := slices.DeleteFunc(slices.Clone(all), func(r *resource.Resource) bool { return !flags.selects(r) })
-	w := cmd.OutOrStdout()
-	switch {
-	case format == "json":
-		return printJSONList(w, selected, flags.version)
-	case len(selected) == 0:
-		where, hint := "in namespace "+flags.namespace, ""
-		if flags.everywhere || flags.namespace == "" {
-			where = "at all"
-		} else if len(all) > 0 {
-			hint = fmt.Sprintf("; there are %d in other namespaces (-A)", len(all))
-		}
-		cmd.PrintErrf("no %s %s%s\n", schema.Plural, where, hint)
-		return nil
-	case format == "yaml":
-		for i, r := range selected {
-			if i > 0 {
-				if _, err := io.WriteString(w, "---\n"); err != nil {
-					return err
-				}
-			}
-			if err := printDocument(w, format, r, flags.version); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return table.Write(w, schema.Kind, selected, flags.everywhere, time.Now())
-}
-
-// printDocument prints one object as YAML or JSON, with its version if version tells one.
-func printDocument(w io.Writer, format string, r *resource.Resource, version func(resource.Key) string) error {
-	marshal := resource.MarshalYAML
-	if format == "json" {
-		marshal = resource.MarshalJSON
-	}
-	text, err := marshal(r)
-	if err != nil {
-		return err
-	}
-	if version != nil {
-		text = manifest.WithVersion(text, version(r.Key()))
-	}
-	if format == "json" {
-		if text, err = indented(text); err != nil {
-			return err
-		}
-	}
-	_, err = w.Write(text)
-	return err
-}
-
-// printJSONList prints objects as a list that kubectl apply takes.
-func printJSONList(w io.Writer, rs []*resource.Resource, version func(resource.Key) string) error {
-	list := struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Items      []json.RawMessage `json:"items"`
-	}{"v1", "List", []json.RawMessage{}}
-	for _, r := range rs {
-		text, err := resource.MarshalJSON(r)
+// reader returns who reads the objects of a kind, from a store or a server, and a function to call when that is done.
+func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
+	if *stored != (storeFlags{}) {
+		store, err := stored.open(ctx)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		if version != nil {
-			text = manifest.WithVersion(text, version(r.Key()))
+		for _, reject := range store.Rejects() {
+			cmd.PrintErrf("warning: %v\n", reject.Err)
 		}
-		list.Items = append(list.Items, text)
+		f.server, f.version = store.String(), store.Version
+		read = func(schema *resource.Schema) ([]*resource.Resource, error) { return store.List(schema.Kind, ""), nil }
+		return read, func() { store.Close() }, nil
 	}
-	return printJSON(w, list)
-}
-
-func indented(text []byte) ([]byte, error) {
-	var b bytes.Buffer
-	if err := json.Indent(&b, text, "", "  "); err != nil {
-		return nil, err
+	client := f.client(cmd)
+	read = func(schema *resource.Schema) ([]*resource.Resource, error) {
+		answer, err := client.Get(ctx, schema)
+		if err != nil {
+			return nil, err
+		}
+		for _, err := range answer.Rejects {
+			cmd.PrintErrf("warning: %v\n", err)
+		}
+		return answer.Resources, nil
 	}
-	b.WriteByte('\n')
-	return b.Bytes(), nil
+	return read, func() {}, nil
 }

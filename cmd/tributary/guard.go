@@ -64,7 +64,8 @@ func newGuardRelease() *cobra.Command {
 is released only if it is the one that you looked at. It exits with 1 if nothing is held. The server logs who released it.`,
 		Example: `  tributary guard release rules
   tributary guard release rules --hold mi9x2k1c`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: flags.completeHolds,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()

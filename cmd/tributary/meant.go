@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"tributary/cmd/internal/words"
 	"tributary/internal/nearest"
 )
 
@@ -38,4 +40,26 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return usage("%w%s", err, meant(name, names))
+}
+
+// sayArguments has cmd, and all below it, say in words which arguments they want.
+func sayArguments(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		sayArguments(c)
+	}
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if _, said := errors.AsType[*failure](err); said || err == nil {
+			return err
+		}
+		given := "no argument"
+		if len(args) > 0 {
+			given = words.Count(len(args), "argument", "arguments")
+		}
+		return usage("got %s; want: %s", given, cmd.UseLine())
+	}
 }

@@ -68,7 +68,7 @@ $`, got.stdout)
 	write(t, dir+"/ratings.yaml", entry("ratings", 80))
 	await("added    ServiceEntry shop/ratings")
 	write(t, dir+"/ratings.yaml", entry("ratings", 81))
-	await("updated  ServiceEntry shop/ratings")
+	await("updated  ServiceEntry shop/ratings  spec.ports")
 	write(t, dir+"/ratings.yaml", entry("ratings", 81000)) // stays as it is
 	eventually(t, func() error {
 		if _, body := s.page(t, "/debug/quarantine"); !strings.Contains(body, "81000") {
@@ -117,7 +117,7 @@ func TestGetFindsNothing(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{[]string{"se"}, 0, "no serviceentries in namespace default; there are 1 in other namespaces (-A)\n"},
+		{[]string{"se"}, 0, "no serviceentries in namespace default; there is 1 in other namespaces (-A)\n"},
 		{[]string{"vs", "-A"}, 0, "no virtualservices at all\n"},
 		{[]string{"se", "nope", "-n", "shop"}, 1, "error: " + s.xds + " has no ServiceEntry nope in namespace shop\n"},
 		{[]string{"se", "reviews"}, 1, "error: " + s.xds + " has no ServiceEntry reviews in namespace default; there is one in namespace shop\n"},

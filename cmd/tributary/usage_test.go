@@ -31,22 +31,22 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"version"}, 0, "tributary "},
 		{[]string{"version", "-o", "json"}, 0, `"version": `},
 		{[]string{"completion", "bash"}, 0, "bash completion"},
-		{[]string{"validate", dir + "/good", dir + "/tributary.yaml"}, 0, "1 objects valid, 0 errors, 0 warnings"},
-		{[]string{"validate", dir + "/tributary.yaml"}, 0, "1 objects valid, 0 errors, 0 warnings"},
+		{[]string{"validate", dir + "/good", dir + "/tributary.yaml"}, 0, "1 object valid, 0 errors, 0 warnings"},
+		{[]string{"validate", dir + "/tributary.yaml"}, 0, "1 object valid, 0 errors, 0 warnings"},
 
 		{[]string{"nonsense"}, 2, `unknown command "nonsense"`},
-		{[]string{"get"}, 2, "accepts between 1 and 2 arg(s)"},
+		{[]string{"get"}, 2, "got no argument; want: tributary get {KIND"},
 		{[]string{"get", "nonsense"}, 2, "serviceentries (se)"},
-		{[]string{"get", "se", "-o", "xml"}, 2, "want one of table, yaml, json"},
+		{[]string{"get", "se", "-o", "xml"}, 2, "want one of table, wide, name, yaml, json"},
 		{[]string{"get", "se", "x", "-A"}, 2, "-n, not -A"},
 		{[]string{"get", "se", "-n", "a", "-A"}, 2, "none of the others can be"},
 		{[]string{"get", "listeners", "-A"}, 2, "listeners have no namespaces: leave out --all-namespaces"},
 		{[]string{"serve", "--nonsense"}, 2, "unknown flag: --nonsense"},
 		{[]string{"serve", "-c", "x", "--config-source", "fs:///x"}, 2, "none of the others can be"},
 		{[]string{"serve", "--log-level", "loud"}, 2, "loud"},
-		{[]string{"validate"}, 2, "requires at least 1 arg"},
+		{[]string{"validate"}, 2, "got no argument; want: tributary validate PATH"},
 
-		{[]string{"explain"}, 2, "accepts between 1 and 2 arg(s)"},
+		{[]string{"explain", "a", "b", "c"}, 2, "got 3 arguments; want: tributary explain {KIND"},
 		{[]string{"explain", "se"}, 2, "tributary explain serviceentry shop/reviews"},
 		{[]string{"explain", "shop/reviews"}, 2, "want a kind and a name, or a host"},
 		{[]string{"explain", "cheese", "shop/reviews"}, 2, `unknown kind "cheese"`},
@@ -60,7 +60,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"load", "--mode", "x"}, 2, "want one of sotw, delta"},
 		{[]string{"bootstrap", "nginx"}, 2, "istiod, envoy, grpc, tributary"},
 		{[]string{"bootstrap", "envoy", "--server", "nowhere"}, 2, "want host:port"},
-		{[]string{"guard", "release"}, 2, "accepts 1 arg(s)"},
+		{[]string{"guard", "release"}, 2, "got no argument; want: tributary guard release SOURCE"},
 		{[]string{"guard"}, 0, "Available Commands"},
 
 		{[]string{"guard", "list", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
@@ -77,8 +77,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", "-o", "json", dir + "/bad.yaml"}, 3, `"name": "bad"`},
 		{[]string{"validate", "-o", "sarif", dir + "/bad.yaml"}, 3, `"ruleId": "invalid"`},
 		{[]string{"validate", dir + "/empty.yaml"}, 0, "warning: nothing is in it"},
-		{[]string{"validate", "--strict", dir + "/empty.yaml"}, 3, "0 errors, 1 warnings"},
-		{[]string{"validate", dir + "/none"}, 0, "0 objects valid, 0 errors, 1 warnings; 1 files not read by their names"},
+		{[]string{"validate", "--strict", dir + "/empty.yaml"}, 3, "0 errors, 1 warning"},
+		{[]string{"validate", dir + "/none"}, 0, "0 objects valid, 0 errors, 1 warning; 1 file not read by its name"},
 		{[]string{"validate", "--strict", "--verbose", dir + "/none"}, 3, "not read, as its name does not end in .yaml, .yml or .json: " + dir + "/none/a.txt"},
 		{[]string{"validate", "--strict", dir + "/foreign.yaml"}, 0, "0 objects valid, 0 errors, 0 warnings; 1 of other APIs passed over"},
 		{[]string{"validate", "-o", "json", dir + "/foreign.yaml"}, 0, `"severity": "note"`},
@@ -144,5 +144,5 @@ func TestDiffStdin(t *testing.T) {
 	root.SetArgs([]string{"diff", dir + "/a.yaml", "-"})
 	require.Error(t, root.ExecuteContext(t.Context()))
 	assert.Contains(t, out.String(), "+++ stdin:1 ServiceEntry shop/reviews\n")
-	assert.Contains(t, out.String(), "1 objects differ, 0 are only in "+dir+"/a.yaml, 0 only in stdin\n")
+	assert.Contains(t, out.String(), "1 object differs, 0 are only in "+dir+"/a.yaml, 0 only in stdin\n")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/lint"
+	"tributary/cmd/internal/words"
 	"tributary/server/envoy"
 )
 
@@ -127,12 +128,12 @@ func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
 			cmd.PrintErrf("not read, as its name does not end in .yaml, .yml or .json: %s\n", path)
 		}
 	}
-	cmd.PrintErrf("%d objects valid, %d errors, %d warnings", l.Objects, count[lint.Error], count[lint.Warning])
+	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[lint.Error], "error", "errors"), words.Count(count[lint.Warning], "warning", "warnings"))
 	if l.Foreign > 0 {
 		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)
 	}
 	if n := len(l.Skipped); n > 0 {
-		cmd.PrintErrf("; %d files not read by their names", n)
+		cmd.PrintErrf("; %s", words.Count(n, "file not read by its name", "files not read by their names"))
 	}
 	cmd.PrintErrf("\n")
 	if count[lint.Error] > 0 || f.strict && count[lint.Warning] > 0 {

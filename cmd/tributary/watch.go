@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/changed"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/resource"
 )
@@ -24,7 +28,8 @@ shows the objects of all namespaces.
 
 It also watches Envoy's ` + envoyTypeNames() + ` of any ADS server.
 
-With -o json each line is an object with the keys change and object; with -o yaml the change is a comment.`,
+Each change has its time, and an update the fields that it changed. With -o json each line is an object with the keys time, change,
+fields and object; with -o yaml the change is a comment. That it is connected again is said on standard error.`,
 		Example: `  tributary watch vs -n shop -o yaml
   tributary watch endpoints --server istiod.example:15010`,
 		Args:              cobra.ExactArgs(1),
@@ -39,7 +44,9 @@ With -o json each line is an object with the keys change and object; with -o yam
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			err = flags.client(cmd).Watch(ctx, schema, func(e xdsclient.Event) error {
+			client := flags.client(cmd)
+			client.Again = again(cmd)
+			err = client.Watch(ctx, schema, func(e xdsclient.Event) error {
 				if !flags.selects(e.Resource) {
 					return nil
 				}
@@ -56,21 +63,59 @@ With -o json each line is an object with the keys change and object; with -o yam
 	return cmd
 }
 
+// again says that what comes next may have happened while nobody looked.
+func again(cmd *cobra.Command) func(server string) {
+	return func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
+}
+
+// clock is the time at which something is printed.
+func clock() string { return time.Now().Format(time.TimeOnly) }
+
+// maxFields is how many of the fields that an update changes are named.
+const maxFields = 5
+
 func printEvent(w io.Writer, format string, e xdsclient.Event) error {
-	var err error
+	now := time.Now().Format(time.RFC3339)
 	switch format {
 	case "json":
-		var object []byte
-		if object, err = resource.MarshalJSON(e.Resource); err == nil {
-			_, err = fmt.Fprintf(w, "{\"change\":%q,\"object\":%s}\n", e.Change, object)
+		object, err := resource.MarshalJSON(e.Resource)
+		if err != nil {
+			return err
 		}
+		line, err := json.Marshal(struct {
+			Time   string           `json:"time"`
+			Change xdsclient.Change `json:"change"`
+			Fields []string         `json:"fields,omitempty"`
+			Object json.RawMessage  `json:"object"`
+		}{now, e.Change, fieldsOf(e), object})
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s\n", line)
+		}
+		return err
 	case "yaml":
-		var document []byte
-		if document, err = resource.MarshalYAML(e.Resource); err == nil {
-			_, err = fmt.Fprintf(w, "---\n# %s\n%s", e.Change, document)
+		document, err := resource.MarshalYAML(e.Resource)
+		if err == nil {
+			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, now, document)
 		}
-	default:
-		_, err = fmt.Fprintf(w, "%-7s  %s\n", e.Change, e.Resource.Key())
+		return err
 	}
+	fields := fieldsOf(e)
+	if more := len(fields) - maxFields; more > 0 {
+		fields = append(fields[:maxFields], fmt.Sprintf("and %d more", more))
+	}
+	line := fmt.Sprintf("%s %-7s  %s  %s", clock(), e.Change, e.Resource.Key(), strings.Join(fields, ", "))
+	_, err := fmt.Fprintln(w, strings.TrimRight(line, " "))
 	return err
+}
+
+// fieldsOf are the fields that an update changed; none where that cannot be told.
+func fieldsOf(e xdsclient.Event) []string {
+	if e.Was == nil {
+		return nil
+	}
+	fields, err := changed.Fields(e.Was, e.Resource)
+	if err != nil {
+		return nil
+	}
+	return fields
 }

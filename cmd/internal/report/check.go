@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"tributary/cmd/internal/words"
 	"tributary/server/admin"
 )
 
@@ -22,14 +23,14 @@ func troubles(st *admin.Status) (all []string) {
 			say("source %s is %s: %s", s.Name, s.State, s.Message)
 		}
 		if s.Hold != nil {
-			say("source %s lost %s and %s, which are held: %s", s.Name, count(s.Hold.Objects, "object", "objects"), count(s.Hold.Endpoints, "endpoint", "endpoints"), s.Hold.Why)
+			say("source %s lost %s and %s, which are held: %s", s.Name, words.Count(s.Hold.Objects, "object", "objects"), words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), s.Hold.Why)
 		}
 		if s.NotKept != "" {
 			say("source %s is not kept on disk: %s", s.Name, s.NotKept)
 		}
 	}
 	if st.Quarantined > 0 {
-		say("%s not valid, and quarantined", count(st.Quarantined, "object is", "objects are"))
+		say("%s not valid, and quarantined", words.Count(st.Quarantined, "object is", "objects are"))
 	}
 	for _, r := range st.Rejected {
 		say("Envoys reject %s: %s", r.Key(), r.Error)
@@ -53,7 +54,7 @@ func troubles(st *admin.Status) (all []string) {
 // Check writes in a few lines whether all is well, and reports it.
 func Check(w io.Writer, st *admin.Status) (well bool, err error) {
 	all := troubles(st)
-	text := fmt.Sprintf("ok: %s, %s, %s\n", count(len(st.Sources), "source", "sources"), count(st.Objects, "object", "objects"), count(len(st.Clients), "client", "clients"))
+	text := fmt.Sprintf("ok: %s, %s, %s\n", words.Count(len(st.Sources), "source", "sources"), words.Count(st.Objects, "object", "objects"), words.Count(len(st.Clients), "client", "clients"))
 	if len(all) > 0 {
 		text = strings.Join(all, "\n") + "\n"
 	}

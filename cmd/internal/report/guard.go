@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"tributary/cmd/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -20,7 +21,7 @@ func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
 			t.line("")
 		}
 		t.line("%s", h.Source)
-		t.section("held", []string{count(h.Objects, "object", "objects") + " and " + count(h.Endpoints, "endpoint", "endpoints")})
+		t.section("held", []string{words.Count(h.Objects, "object", "objects") + " and " + words.Count(h.Endpoints, "endpoint", "endpoints")})
 		t.section("hold", []string{h.ID})
 		t.section("since", []string{t.at(h.Since)})
 		if h.Until != nil {
@@ -33,7 +34,7 @@ func Guard(w io.Writer, all []admin.Guarded, now time.Time) error {
 			if l.Gone {
 				lost = append(lost, key.String())
 			} else {
-				lost = append(lost, fmt.Sprintf("%s: %s", key, count(l.Endpoints, "endpoint", "endpoints")))
+				lost = append(lost, fmt.Sprintf("%s: %s", key, words.Count(l.Endpoints, "endpoint", "endpoints")))
 			}
 		}
 		if h.More > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"tributary/cmd/internal/table"
 	"tributary/cmd/internal/terminal"
+	"tributary/cmd/internal/words"
 	"tributary/server/admin"
 	"tributary/server/transport"
 )
@@ -27,13 +28,13 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.section("conflicts", []string{conflictsOf(st.Conflicts)})
 	t.section("quarantine", quarantineOf(st))
 	if st.Unread > 0 {
-		t.section("not read", []string{"what " + count(st.Unread, "object is", "objects are") + " in cannot be read now; what was read before is served"})
+		t.section("not read", []string{"what " + words.Count(st.Unread, "object is", "objects are") + " in cannot be read now; what was read before is served"})
 	}
 	if st.Warnings > 0 {
 		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
 	}
 	if st.WithoutEffect > 0 {
-		t.section("for Envoys", []string{count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
+		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
 	}
 	t.section("REJECTED", rejectedOf(st.Rejected))
 	t.section("holds", t.holds(st.Sources))
@@ -102,7 +103,7 @@ func (t *text) message(s admin.SourceState) string {
 		said = append(said, fmt.Sprintf("restarted %d times, last because: %s", s.Restarts, oneLine(s.LastError)))
 	}
 	if s.Foreign > 0 {
-		said = append(said, count(s.Foreign, "object", "objects")+" of other APIs passed over")
+		said = append(said, words.Count(s.Foreign, "object", "objects")+" of other APIs passed over")
 	}
 	if s.NotKept != "" {
 		said = append(said, "NOT KEPT on disk: "+oneLine(s.NotKept))
@@ -157,16 +158,16 @@ func conflictsOf(c admin.ConflictCounts) string {
 		return "none"
 	}
 	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects",
-		count(c.Shadowed, "key", "keys"), count(c.Duplicates, "key", "keys"), count(c.Competing, "host", "hosts"))
+		words.Count(c.Shadowed, "key", "keys"), words.Count(c.Duplicates, "key", "keys"), words.Count(c.Competing, "host", "hosts"))
 }
 
 func quarantineOf(st *admin.Status) []string {
 	if st.Quarantined == 0 {
 		return []string{"empty"}
 	}
-	lines := []string{count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
+	lines := []string{words.Count(st.Quarantined, "object", "objects") + " not valid; see /debug/quarantine, or tributary explain"}
 	if st.Unsure > 0 {
-		lines = append(lines, count(st.Unsure, "object is", "objects are")+" served only because of those that cannot be read: they may be gone")
+		lines = append(lines, words.Count(st.Unsure, "object is", "objects are")+" served only because of those that cannot be read: they may be gone")
 	}
 	return lines
 }
@@ -176,8 +177,8 @@ func (t *text) holds(all []admin.SourceState) (lines []string) {
 		if s.Hold == nil {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s lost %s and %s, held since %s", s.Name, count(s.Hold.Objects, "object", "objects"),
-			count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)), "  why: "+oneLine(s.Hold.Why))
+		lines = append(lines, fmt.Sprintf("%s lost %s and %s, held since %s", s.Name, words.Count(s.Hold.Objects, "object", "objects"),
+			words.Count(s.Hold.Endpoints, "endpoint", "endpoints"), t.at(s.Hold.Since)), "  why: "+oneLine(s.Hold.Why))
 		if s.Hold.Until != nil {
 			lines = append(lines, "  until: "+s.Hold.Until.UTC().Format(time.RFC3339))
 		}

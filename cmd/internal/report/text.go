@@ -49,14 +49,6 @@ func (t *text) at(when time.Time) string {
 
 func (t *text) ago(when time.Time) string { return table.Brief(t.now.Sub(when)) + " ago" }
 
-// count is a number of things, in words.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // oneLine is s without what would break a line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 

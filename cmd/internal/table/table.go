@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,32 +33,52 @@ var columns = map[resource.Kind][]column{
 	resource.WorkloadEntry:       {{"ADDRESS", "address"}},
 }
 
-// Write prints rs, which are of one kind, with their age at now: since they were created, or else first seen. With namespaces, the first column is the namespace.
-func Write(w io.Writer, kind resource.Kind, rs []*resource.Resource, namespaces bool, now time.Time) error {
+// Options say how a table looks.
+type Options struct {
+	Namespaces bool // the first column is the namespace
+	Wide       bool // labels are shown, and all of what is long
+	NoHeaders  bool
+}
+
+// Write prints rs, which are of one kind, with their age at now: since they were created, or else first seen.
+func Write(w io.Writer, kind resource.Kind, rs []*resource.Resource, o Options, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(namespace, name string, cells []string, age string) {
-		line := append([]string{name}, cells...)
-		if namespaces {
+	row := func(namespace, name string, cells []string, age, labels string) {
+		line := append(append([]string{name}, cells...), age)
+		if o.Namespaces {
 			line = append([]string{namespace}, line...)
 		}
-		_, _ = fmt.Fprintln(t, strings.Join(append(line, age), "\t")) // Flush says if it failed
+		if o.Wide {
+			line = append(line, labels)
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(line, "\t")) // Flush says if it failed
 	}
 	var titles []string
 	for _, c := range columns[kind] {
 		titles = append(titles, c.title)
 	}
-	row("NAMESPACE", "NAME", titles, "AGE")
+	if !o.NoHeaders {
+		row("NAMESPACE", "NAME", titles, "AGE", "LABELS")
+	}
 	for _, r := range rs {
-		cells, err := cellsOf(r)
+		cells, err := cellsOf(r, o.Wide)
 		if err != nil {
 			return err
 		}
-		row(cmp.Or(r.Key().Namespace, "-"), r.Key().Name, cells, age(r, now))
+		row(cmp.Or(r.Key().Namespace, "-"), r.Key().Name, cells, age(r, now), labelsOf(r))
 	}
 	return t.Flush()
 }
 
-func cellsOf(r *resource.Resource) ([]string, error) {
+func labelsOf(r *resource.Resource) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(r.Labels())) {
+		all = append(all, key+"="+r.Labels()[key])
+	}
+	return cmp.Or(clean(strings.Join(all, ",")), "-")
+}
+
+func cellsOf(r *resource.Resource, wide bool) ([]string, error) {
 	if len(columns[r.Key().Kind]) == 0 {
 		return nil, nil
 	}
@@ -67,13 +88,13 @@ func cellsOf(r *resource.Resource) ([]string, error) {
 	}
 	var cells []string
 	for _, c := range columns[r.Key().Kind] {
-		cells = append(cells, cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."))), "-"))
+		cells = append(cells, cmp.Or(clean(show(spec.ProtoReflect(), strings.Split(c.path, "."), wide)), "-"))
 	}
 	return cells, nil
 }
 
 // show returns the field at path of m as text.
-func show(m protoreflect.Message, path []string) string {
+func show(m protoreflect.Message, path []string, wide bool) string {
 	field := m.Descriptor().Fields().ByName(protoreflect.Name(path[0]))
 	if field == nil || field.HasPresence() && !m.Has(field) {
 		return ""
@@ -81,13 +102,13 @@ func show(m protoreflect.Message, path []string) string {
 	value := m.Get(field)
 	switch {
 	case len(path) > 1:
-		return show(value.Message(), path[1:])
+		return show(value.Message(), path[1:], wide)
 	case field.IsList():
 		var items []string
 		for i := range value.List().Len() {
 			items = append(items, value.List().Get(i).String())
 		}
-		return shorten(items)
+		return join(items, wide)
 	case field.IsMap():
 		var items []string
 		value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
@@ -95,7 +116,7 @@ func show(m protoreflect.Message, path []string) string {
 			return true
 		})
 		slices.Sort(items)
-		return shorten(items)
+		return join(items, wide)
 	case field.Enum() != nil:
 		if e := field.Enum().Values().ByNumber(value.Enum()); e != nil {
 			return string(e.Name())
@@ -104,10 +125,10 @@ func show(m protoreflect.Message, path []string) string {
 	return value.String()
 }
 
-// shorten keeps a row within a screen.
-func shorten(items []string) string {
+// join keeps a row within a screen, unless it may be wide.
+func join(items []string, wide bool) string {
 	const most = 3
-	if len(items) <= most {
+	if len(items) <= most || wide {
 		return strings.Join(items, ",")
 	}
 	return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)

@@ -33,9 +33,11 @@ func TestWrite(t *testing.T) {
 				rs = append(rs, d.Resource)
 			}
 			var out bytes.Buffer
-			require.NoError(t, table.Write(&out, rs[0].Key().Kind, rs, true, now))
+			require.NoError(t, table.Write(&out, rs[0].Key().Kind, rs, table.Options{Namespaces: true}, now))
 			out.WriteString("\n")
-			require.NoError(t, table.Write(&out, rs[0].Key().Kind, rs, false, now))
+			require.NoError(t, table.Write(&out, rs[0].Key().Kind, rs, table.Options{}, now))
+			out.WriteString("\n")
+			require.NoError(t, table.Write(&out, rs[0].Key().Kind, rs, table.Options{Wide: true, NoHeaders: true}, now))
 
 			golden := input + ".golden"
 			if *update {

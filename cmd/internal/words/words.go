@@ -1,11 +1,20 @@
-// Package words says in words of its own what libraries say of connections that fail.
+// Package words says to people what is a number, or the text of a library, to a program.
 package words
 
 import (
+	"fmt"
 	"net"
 	"regexp"
 	"strings"
 )
+
+// Count is a number of things.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
 
 // Connection says what went wrong with a connection to address, given what a library says of it; empty if that is not known.
 func Connection(address, said string) string {

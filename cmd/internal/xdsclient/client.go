@@ -30,6 +30,8 @@ type Client struct {
 	NodeID   string            // by which the client introduces itself; there is a default
 	Metadata map[string]string // of its node
 	Log      *slog.Logger      // what goes wrong and is tried again
+	// Again is called when a watch is connected once more; nil for nobody.
+	Again func(server string)
 }
 
 // defaultNodeID is of the form that istiod wants.
@@ -147,6 +149,7 @@ func (c *Client) objects(subs ...adsc.Subscription) adsc.Config {
 }
 
 func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
+	connected := false
 	fields := make(map[string]*structpb.Value, len(c.Metadata)+1)
 	for k, v := range c.Metadata {
 		fields[k] = structpb.NewStringValue(v)
@@ -156,6 +159,12 @@ func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
 		TLS:           c.TLS,
 		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, defaultNodeID), Metadata: &structpb.Struct{Fields: fields}},
 		Subscriptions: subs,
-		Log:           c.Log,
+		Hooks: adsc.Hooks{Connected: func(server string) {
+			if connected && c.Again != nil {
+				c.Again(server)
+			}
+			connected = true
+		}},
+		Log: c.Log,
 	}
 }

@@ -271,3 +271,24 @@ func TestWatchEndsIfItsHandlerFails(t *testing.T) {
 	err := s.client().Watch(t.Context(), schema(t), func(xdsclient.Event) error { return full })
 	require.ErrorIs(t, err, full)
 }
+
+func TestWatchSaysThatItIsConnectedAgain(t *testing.T) {
+	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
+	c := s.client()
+	again := make(chan string, 8)
+	c.Again = func(server string) { again <- server }
+	events := make(chan xdsclient.Event, 8)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Watch(ctx, schema(t), func(e xdsclient.Event) error { events <- e; return nil }) }()
+	<-events
+	assert.Empty(t, again, "the first time is not again")
+	s.cutStreams()
+	assert.Equal(t, c.Server, <-again)
+	s.set(v1, entry(t, "shop/x", "other"))
+	e := <-events
+	assert.Equal(t, xdsclient.Updated, e.Change)
+	assert.NotNil(t, e.Was)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}

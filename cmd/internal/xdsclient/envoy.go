@@ -148,13 +148,13 @@ func (s *envoyState) take(r *adsc.Response) (rejects []error) {
 			rejects = append(rejects, fmt.Errorf("%s sent something invalid: resource %d of %s: %w", r.Server, i, r.TypeURL, err))
 			continue
 		}
-		s.have[nameOf(m)] = m
+		s.have[NameOf(m)] = m
 	}
 	return rejects
 }
 
-// nameOf returns the name of a resource.
-func nameOf(m proto.Message) string {
+// NameOf returns the name of a resource.
+func NameOf(m proto.Message) string {
 	fields := m.ProtoReflect().Descriptor().Fields()
 	for _, name := range []protoreflect.Name{"name", "cluster_name"} {
 		if f := fields.ByName(name); f != nil && f.Kind() == protoreflect.StringKind {

@@ -24,6 +24,7 @@ const (
 type Event struct {
 	Change   Change
 	Resource *resource.Resource
+	Was      *resource.Resource // before an update, else nil
 }
 
 // Watch calls handle with what the server has of a kind, as additions, and then with each change, in key order, until
@@ -93,14 +94,14 @@ func compare(from, to objects) []Event {
 	for key, r := range to {
 		switch old := from[key]; {
 		case old == nil:
-			events = append(events, Event{Added, r})
+			events = append(events, Event{Change: Added, Resource: r})
 		case !resource.Equal(old, r):
-			events = append(events, Event{Updated, r})
+			events = append(events, Event{Updated, r, old})
 		}
 	}
 	for key, r := range from {
 		if to[key] == nil {
-			events = append(events, Event{Deleted, r})
+			events = append(events, Event{Change: Deleted, Resource: r})
 		}
 	}
 	slices.SortFunc(events, func(a, b Event) int { return a.Resource.Key().Compare(b.Resource.Key()) })

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestGetOfSeveral(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.Replace(entry("ratings", 80), "namespace: shop", "namespace: shop, labels: {app: ratings}", 1)+`---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: shop}
+spec: {host: reviews.example}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: other, namespace: mall}
+spec: {host: other.example}
+`)
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	ages := regexp.MustCompile(`\d+s`)
+	for line, c := range map[string]struct {
+		says, complains string
+		code            int
+	}{
+		"se,dr -A -o name":                        {"serviceentry/shop/ratings\nserviceentry/shop/reviews\ndestinationrule/mall/other\ndestinationrule/shop/reviews\n", "", 0},
+		"all -n shop -o name":                     {"destinationrule/shop/reviews\nserviceentry/shop/ratings\nserviceentry/shop/reviews\n", "", 0},
+		"all":                                     {"", "no objects in namespace default; there are 4 in other namespaces (-A)\n", 0},
+		"dr":                                      {"", "no destinationrules in namespace default; there are 2 in other namespaces (-A)\n", 0},
+		"se shop/reviews shop/ratings -o name":    {"serviceentry/shop/reviews\nserviceentry/shop/ratings\n", "", 0},
+		"se reviews nothing -n shop -o name":      {"serviceentry/shop/reviews\n", "error: " + s.xds + " has no ServiceEntry nothing in namespace shop\n", 1},
+		"se/shop/reviews dr/mall/other -o name":   {"serviceentry/shop/reviews\ndestinationrule/mall/other\n", "", 0},
+		"se -A -l app=ratings -o name":            {"serviceentry/shop/ratings\n", "", 0},
+		"se -A -l app!=ratings -o name":           {"serviceentry/shop/reviews\n", "", 0},
+		"se -A -l app=nobody":                     {"", "no serviceentries at all\n", 0},
+		"dr -n shop --no-headers":                 {"reviews   reviews.example   Ns\n", "", 0},
+		"se,dr -n shop -l app=ratings -o wide":    {"NAME      HOSTS             LOCATION        RESOLUTION   AGE   LABELS\nratings   ratings.example   MESH_EXTERNAL   NONE         Ns    app=ratings\n", "", 0},
+		"se,dr -n shop --no-headers -l app!=none": {"ratings   ratings.example   MESH_EXTERNAL   NONE   Ns\nreviews   reviews.example   MESH_EXTERNAL   NONE   Ns\nreviews   reviews.example   Ns\n", "", 0},
+		"se -l x=y=z":                             {"", "error: --selector x=y=z: ", 2},
+		"all reviews":                             {"", "error: a NAME is of one kind, and not of all\n", 2},
+		"se/shop/reviews reviews":                 {"", "want KIND/[NAMESPACE/]NAME, as before it, got", 2},
+	} {
+		got := command(t, append([]string{"get", "--server", s.xds, "--admin", s.admin}, strings.Fields(line)...)...)
+		assert.Equal(t, c.code, got.code, line)
+		assert.Equal(t, c.says, ages.ReplaceAllString(got.stdout, "Ns"), line)
+		assert.Contains(t, got.stderr, c.complains, line)
+	}
+	var list struct{ Items []any }
+	require.NoError(t, json.Unmarshal([]byte(command(t, "get", "se,dr", "-A", "-o", "json", "--server", s.xds).stdout), &list))
+	assert.Len(t, list.Items, 4)
+	assert.Equal(t, 3, strings.Count(command(t, "get", "all", "-A", "-o", "yaml", "--server", s.xds).stdout, "---\n"))
+}
+
+func TestCompletionAsksTheServer(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	t.Setenv(envServer, s.xds)
+	t.Setenv(envAdmin, s.admin)
+	for line, want := range map[string]string{
+		"get se -n shop ":     "ratings\nreviews\n",
+		"get se -A ":          "shop/ratings\nshop/reviews\n",
+		"get se shop/":        "shop/ratings\nshop/reviews\n",
+		"explain se ":         "shop/ratings\nshop/reviews\n",
+		"get se --namespace ": "shop\n",
+		"guard release ":      "",
+	} {
+		args := strings.Split(line, " ")
+		got := command(t, append([]string{"__complete"}, args...)...)
+		assert.Equal(t, want, got.stdout[:strings.Index(got.stdout, ":")], line)
+	}
+	t.Setenv(envServer, "127.0.0.1:1")
+	got := command(t, "__complete", "get", "se", "")
+	assert.True(t, strings.HasPrefix(got.stdout, ":"), "nobody to ask is nothing to offer: %s", got.stdout)
+}
