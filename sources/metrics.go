@@ -21,6 +21,7 @@ var (
 	conflictsDesc   = desc("conflicts", "Resources of the source that are not served because it has their key more than once.")
 	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's that the source has, and that are passed over.")
 	warningsDesc    = desc("warnings", "Warnings about what the source read.")
+	leftOutDesc     = desc("left_out", "Instances that the source has and that are not served: those that are not to be called, and those that cannot be.")
 	publishesDesc   = desc("publishes_total", "Commits by the source.")
 	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
 	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")
@@ -37,7 +38,7 @@ func guardDesc(name, help string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc,
+		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc, leftOutDesc,
 		publishesDesc, publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
 	} {
 		ch <- d
@@ -72,6 +73,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(conflictsDesc, float64(conflicts))
 		gauge(foreignDesc, float64(st.Foreign))
 		gauge(warningsDesc, float64(warnings))
+		gauge(leftOutDesc, float64(st.LeftOutCount))
 		count(publishesDesc, st.Publishes)
 		if st.LastPublish != nil {
 			gauge(publishedDesc, float64(st.LastPublish.UnixMilli())/1000)

@@ -170,6 +170,7 @@ func (r *runner) loop(ctx context.Context) {
 
 // runOnce runs the source until it ends, be it by a panic, there or in one of its workers.
 func (r *runner) runOnce(ctx context.Context) error {
+	r.sink.forgetLeftOut()
 	err := worker.Do(func() error { return r.source.Run(ctx, r.sink) })
 	if err == nil {
 		return errors.New("the source ended though nobody asked it to")

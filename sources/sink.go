@@ -52,6 +52,8 @@ type sink struct {
 	note      []byte                               // of the source, for its next run
 	remember  func(note []byte)                    // keeps it on disk; nil if nothing does
 	setPrint  func(group string, p lastgood.Print) // the same of prints
+	left      map[string][]LeftOut                 // by group
+	leftOut   int                                  // all of them
 	publishes int
 }
 
@@ -67,7 +69,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	s := &sink{
 		source: source, guard: before, log: log, validate: opts.Validate,
 		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
-		partial: spec.Partial, changes: newChangeLog(),
+		partial: spec.Partial, changes: newChangeLog(), left: map[string][]LeftOut{},
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
@@ -288,6 +290,7 @@ func (s *sink) commit(contents []admitted) change {
 	defer s.mu.Unlock()
 	now := time.Now()
 	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
+	s.leave(contents)
 	if len(c.puts)+len(c.deletes) > 0 {
 		if changes, _ := s.guard.Apply(c.puts, c.deletes); len(changes) > 0 {
 			s.publishes++
@@ -370,10 +373,12 @@ func (s *sink) describe(st *Status, lists bool) {
 	st.Objects = maps.Clone(s.ledger.counts)
 	st.Foreign = s.ledger.foreign
 	st.Unsure = s.ledger.unsure
+	st.LeftOutCount = s.leftOut
 	if lists {
 		st.Quarantined = s.ledger.quarantineList()
 		st.Conflicts = s.ledger.conflictList()
 		st.Warnings = s.ledger.warningList()
+		st.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })
 		st.Unread = s.countUnread()
 	}
 }

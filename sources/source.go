@@ -54,6 +54,8 @@ type Content struct {
 	Resources []*resource.Resource
 	Rejects   []Reject
 	Warnings  []string // for people, each naming the place and reason; what they are about was published all the same
+	// LeftOut is what could be called and is not published. It says so to who asks, and is no reason to keep the group.
+	LeftOut []LeftOut
 	// Renamable says that the group may have what another had before, since it is that one by another name, or both were joined, as
 	// happens with files.
 	Renamable bool

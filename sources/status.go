@@ -41,6 +41,9 @@ type Status struct {
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
 	Conflicts   []Conflict            `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
+	// LeftOut is what could be called and is not published, the first of LeftOutCount.
+	LeftOut      []LeftOut `json:"leftOut,omitempty"`
+	LeftOutCount int       `json:"leftOutCount,omitempty"`
 }
 
 // Quarantined is something of a source that is not served because it is not valid. Kind, Namespace and Name are empty if

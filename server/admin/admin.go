@@ -47,6 +47,9 @@ type Sources interface {
 	Status() []sources.Status
 	// Excluding returns the objects of key that the transforms of their sources leave out.
 	Excluding(key resource.Key) []sources.Excluded
+	// LeavingOut returns what sources leave out of the groups in which they have any of keys, and what of it has the name or address that is asked for, if
+	// there is one.
+	LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut
 	// Serving returns what there is to know of key besides that sources have it, of those of which there is something.
 	Serving(key resource.Key) []sources.Serving
 	// Release lets go what is held of a source, on behalf of somebody; hold is the identity of what is meant, or empty. The

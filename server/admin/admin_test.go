@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -45,6 +46,8 @@ type world struct {
 	merged    *aggregate.Merged // of any key
 	// excluding is what is left out under any key.
 	excluding []sources.Excluded
+	// leavingOut is by what is asked for, and keys.
+	leavingOut map[string][]sources.LeftOut
 }
 
 func (w *world) Status() []sources.Status                   { return w.sources }
@@ -55,6 +58,11 @@ func (w *world) Served(stream uint64) []xds.Served          { return w.served[st
 func (w *world) Sources() []aggregate.SourceStatus          { return nil }
 func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }
 func (w *world) Conflicts() []conflicts.Conflict            { return w.competing }
+
+func (w *world) LeavingOut(asked string, keys ...resource.Key) []sources.LeftOut {
+	return w.leavingOut[fmt.Sprint(asked, keys)]
+}
+
 func (w *world) Explain(key resource.Key) aggregate.Explanation {
 	return aggregate.Explanation{Object: conflicts.Ref(key), Merged: w.merged}
 }

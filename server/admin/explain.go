@@ -20,6 +20,8 @@ type Explanation struct {
 	Excluded []sources.Excluded `json:"excluded,omitempty"`
 	// Unread is what might be what was asked for, and is too broken to tell. It is there if nothing was found.
 	Unread []Quarantined `json:"unread,omitempty"`
+	// LeftOut is what could be called and is not served, of what was found, or of the name or address that was asked for.
+	LeftOut []sources.LeftOut `json:"leftOut,omitempty"`
 	// Similar is there if nothing was found: objects that may have been meant.
 	Similar []Similar `json:"similar,omitempty"`
 }
@@ -113,6 +115,7 @@ func (s *Server) explainKey(key resource.Key) Explanation {
 	e := Explanation{Why: x.Why, Objects: []Explained{}}
 	if x.Winner != nil || len(x.Quarantined)+len(x.Unsure) > 0 {
 		e.Objects = append(e.Objects, x)
+		e.LeftOut = s.opts.Sources.LeavingOut("", keysOf(x.Explanation)...)
 		return e
 	}
 	e.Excluded = s.opts.Sources.Excluding(key)
@@ -144,7 +147,24 @@ func (s *Server) explainHost(host string) Explanation {
 	for _, o := range found.Objects {
 		e.Objects = append(e.Objects, s.explained(o))
 	}
-	if len(e.Objects) == 0 {
+	if keys, why := s.named(host); len(e.Objects) == 0 && len(keys) > 0 {
+		e.Why = why
+		for _, key := range keys[:min(len(keys), maxNamed)] {
+			e.Objects = append(e.Objects, s.explained(s.opts.View.Explain(key)))
+		}
+	}
+	var keys []resource.Key
+	for _, o := range e.Objects {
+		keys = append(keys, keysOf(o.Explanation)...)
+	}
+	if isAddress(host) { // of the services that have it others may be left out, which was not asked
+		keys = nil
+	}
+	e.LeftOut = s.opts.Sources.LeavingOut(host, keys...)
+	switch {
+	case len(e.Objects) > 0:
+	case isAddress(host): // no other address is like it, and what cannot be read has some as likely as any
+	default:
 		e.Similar = similarHosts(s.opts.View.Snapshot(), found.Host)
 		e.Unread = s.quarantinedIf(func(q Quarantined) bool { return !q.LastGoodServes })
 	}

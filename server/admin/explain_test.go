@@ -42,20 +42,10 @@ func golden(t *testing.T, name, got string) {
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// shop is a server of a merged view: two sources, of which one is in trouble, and three clients.
-func shop(t *testing.T) *admin.Server {
+// viewOf is a view of sources that are synced.
+func viewOf(t *testing.T, all ...aggregate.Source) *aggregate.View {
 	t.Helper()
-	rules, dc1 := &memstore.Table{}, &memstore.Table{}
-	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
-	rules.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "ratings.yaml:1")}, nil)
-	spec := &networking.ServiceEntry{Hosts: []string{"reviews.example"}, Ports: []*networking.ServicePort{{Number: 80}}}
-	other, err := resource.New(resource.Meta{Key: reviews.Key(), Origin: resource.Origin{Source: "dc1", Place: "dc1 service reviews"}}, spec)
-	require.NoError(t, err)
-	dc1.Apply([]*resource.Resource{other}, nil)
-	rules.MarkSynced()
-	dc1.MarkSynced()
-
-	view := aggregate.New(aggregate.Source{Name: "rules", Reader: rules}, aggregate.Source{Name: "dc1", Reader: dc1})
+	view := aggregate.New(all...)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -70,6 +60,23 @@ func shop(t *testing.T) *admin.Server {
 			require.FailNow(t, "the view is not synced")
 		}
 	}
+	return view
+}
+
+// shop is a server of a merged view: two sources, of which one is in trouble, and three clients.
+func shop(t *testing.T) *admin.Server {
+	t.Helper()
+	rules, dc1 := &memstore.Table{}, &memstore.Table{}
+	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
+	rules.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "ratings.yaml:1")}, nil)
+	spec := &networking.ServiceEntry{Hosts: []string{"reviews.example"}, Ports: []*networking.ServicePort{{Number: 80}}}
+	other, err := resource.New(resource.Meta{Key: reviews.Key(), Origin: resource.Origin{Source: "dc1", Place: "dc1 service reviews"}}, spec)
+	require.NoError(t, err)
+	dc1.Apply([]*resource.Resource{other}, nil)
+	rules.MarkSynced()
+	dc1.MarkSynced()
+
+	view := viewOf(t, aggregate.Source{Name: "rules", Reader: rules}, aggregate.Source{Name: "dc1", Reader: dc1})
 	published := noon.Add(-time.Minute)
 	w := &world{
 		config: fakeConfig{status: admin.ConfigStatus{File: "tributary.yaml", Loaded: noon}},

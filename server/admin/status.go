@@ -25,6 +25,7 @@ type Status struct {
 	Unsure      int                   `json:"unsure,omitempty"` // objects served only because something cannot be read
 	Unread      int                   `json:"unread,omitempty"` // objects in what cannot be read at present, served as they were read before
 	Warnings    int                   `json:"warnings,omitempty"`
+	LeftOut     int                   `json:"leftOut,omitempty"` // instances that sources have, and that are not served
 	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
 	WithoutEffect int `json:"without_effect,omitempty"`
 	// Rejected are the objects in whose place Envoys are served what they were before.
@@ -51,6 +52,7 @@ type SourceState struct {
 	Unsure      int       `json:"unsure,omitempty"` // objects that are served only because something cannot be read
 	Unread      int       `json:"unread,omitempty"` // objects in what cannot be read at present
 	Warnings    int       `json:"warnings,omitempty"`
+	LeftOut     int       `json:"leftOut,omitempty"` // instances that are not served: not to be called, or not to be reached
 	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	Hold        *Hold     `json:"hold,omitempty"`
 	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
@@ -118,6 +120,7 @@ func (s *Server) status() any {
 		st.Unsure += src.Unsure
 		st.Unread += src.Unread
 		st.Warnings += src.Warnings
+		st.LeftOut += src.LeftOut
 		if src.Hold != nil {
 			st.Holds++
 		}
@@ -156,7 +159,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			Name: src.Name, Address: src.Address, State: src.State.String(), Message: src.Message, Since: src.Since,
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
-			Unread: src.Unread, Warnings: len(src.Warnings),
+			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
 		}
 		if src.Kept != nil {
 			state.NotKept = src.Kept.Error

@@ -333,7 +333,10 @@ func (w *world) endpoints(name string) (all []string) {
 	return all
 }
 
-func (w *world) Names([]string) []string      { return nil }
+func (w *world) Names([]string) []string { return nil }
+
+func (w *world) LeftOut(string, []mapping.Service) []sources.LeftOut { return nil }
+
 func (w *world) Restore([]*resource.Resource) {}
 func (w *world) Groups() []string             { return w.old }
 func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.done = true }

@@ -19,6 +19,8 @@ import (
 type Mapper interface {
 	// Service makes the resources of a service of what is known of it in each part of Consul; of nothing, if it is withdrawn.
 	Service(name string, in []mapping.Service) (rs []*resource.Resource, rejects []sources.Reject, warnings []string)
+	// LeftOut says which instances are left out of that, and why.
+	LeftOut(name string, in []mapping.Service) []sources.LeftOut
 	// Names is told the names of all services, and returns those of which something else is to be made now.
 	Names(names []string) (again []string)
 	// Restore is told what an earlier run published of a service.
@@ -77,7 +79,9 @@ func (p published) take(now gathered) {
 		if len(w.in) > 0 {
 			rs = retain(rs, w.before, w.in)
 		}
-		contents = append(contents, sources.Content{Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings})
+		contents = append(contents, sources.Content{
+			Group: w.name, Resources: rs, Rejects: rejects, Warnings: warnings, LeftOut: p.mapper.LeftOut(w.name, w.in),
+		})
 	}
 	if len(contents) > 0 {
 		_ = p.sink.ReplaceAll(contents) // what is refused is shown by the status, and not ours to mend

@@ -2,10 +2,15 @@ package dubbo
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
@@ -88,9 +93,10 @@ func restored(all []mapping.Restored) record {
 }
 
 // believe decides what counts of an interface. unsaid judges an endpoint of a service that is not listed.
-func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) absence.Judgement, keep func(removed bool) time.Duration) (warnings []string) {
+func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) absence.Judgement, keep func(removed bool) time.Duration) (t told) {
 	s.settleRules(name, at)
 	now := map[provider.ID]*said{}
+	var unheard []provider.Provider
 	for _, p := range s.providersOf(name) {
 		id := s.mapper.ServiceOf(p.ID)
 		if now[id] == nil {
@@ -103,19 +109,25 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 		e, ok, problem := s.mapper.Endpoint(p)
 		switch {
 		case problem != "":
-			warnings = append(warnings, s.place+name+": "+problem)
+			t.warnings = append(t.warnings, fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, p.Host, p.ID, problem))
+			t.leave(p, problem)
 		case ok && p.Silent:
 			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Unreadable})
+			unheard = append(unheard, p)
 		case ok:
 			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
 		default:
 			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off})
+			t.leave(p, p.Off())
 		}
 	}
-	warnings = append(warnings, s.guesses(name)...)
+	t.warnings = append(t.warnings, s.guesses(name)...)
 	if i := s.interfaces[name]; i != nil {
 		for _, p := range i.of(registry.Providers) {
-			warnings = append(warnings, p.warnings...)
+			t.warnings = append(t.warnings, p.warnings...)
+			for _, w := range p.warnings {
+				t.left = append(t.left, sources.LeftOut{What: "a provider", Of: name, Why: strings.TrimPrefix(w, s.place+name+": ")})
+			}
 		}
 	}
 	before, after := s.records[name], map[provider.ID]record{}
@@ -132,7 +144,23 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 		}
 	}
 	s.remember(name, after)
-	return warnings
+	for _, p := range unheard {
+		e, _, _ := s.mapper.Endpoint(p)
+		if !slices.ContainsFunc(after[s.mapper.ServiceOf(p.ID)].endpoints, func(k known) bool { return k.Of.Compare(e) == 0 }) {
+			t.leave(p, "its check has not heard of it")
+		}
+	}
+	return t
+}
+
+// told is what there is to say of an interface to people.
+type told struct {
+	warnings []string
+	left     []sources.LeftOut
+}
+
+func (t *told) leave(p provider.Provider, why string) {
+	t.left = append(t.left, sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why})
 }
 
 // settleRules decides what rules of an interface count. One that is not listed after the registry was away is in doubt as providers are: without it they would

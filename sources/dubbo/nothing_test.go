@@ -36,3 +36,27 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 	s.Put("/services/orders/1", `{"name":"orders","address":"10.0.0.9","port":8080,"payload":{"metadata":{"instance_status":"UP"}}}`)
 	says(s, patiently(), "there is no provider of Dubbo in zookeeper /dubbo/, but 1 other services")
 }
+
+// TestWhatIsLeftOut has providers that are not to be called, and some that cannot be.
+func TestWhatIsLeftOut(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
+	s.Put(node("com.acme.Demo", "10.0.0.2:20880", "weight=0&version=1.0.0", 1), leaf)
+	s.Put(node("com.acme.Demo", "10.0.0.3:20880", "disabled=TRUE", 1), leaf)
+	s.Put(node("com.acme.Demo", "0.0.0.0:20880", "group=g", 1), leaf)
+	s.Put(node("com.acme.Demo", "10.0.0.4:99999", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitSync()
+	var left []string
+	b.await("they are named", func() bool {
+		left = nil
+		for _, l := range b.status().LeftOut {
+			left = append(left, l.String())
+		}
+		return len(left) == 4
+	})
+	require.ElementsMatch(t, []string{
+		"10.0.0.2:20880 of com.acme.Demo:1.0.0 (weight 0)", "10.0.0.3:20880 of com.acme.Demo (disabled)", "0.0.0.0:20880 of g/com.acme.Demo (no address that can be called)",
+		`a provider of com.acme.Demo ("dubbo://10.0.0.4:99999/com.acme.Demo?application=app&interface=com.acme.Demo&timestamp=1700000000001": "99999" is no port)`,
+	}, left)
+}

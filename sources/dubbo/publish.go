@@ -106,7 +106,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 		s.unread = u
 		s.reconsider()
 	}
-	done := map[string][]string{} // by interface: warnings
+	done := map[string]told{} // by interface
 	believe := func() {
 		for name := range s.dirty {
 			if _, again := done[name]; !again && s.certain(name) {

@@ -392,8 +392,8 @@ func (s *state) services(name string) []mapping.Service {
 }
 
 // content is what there is to publish of an interface.
-func (s *state) content(name string, warnings []string) sources.Content {
-	c := sources.Content{Group: name, Warnings: warnings}
+func (s *state) content(name string, t told) sources.Content {
+	c := sources.Content{Group: name, Warnings: t.warnings, LeftOut: t.left}
 	for _, service := range s.services(name) {
 		rs, warned, err := s.mapper.Entries(service)
 		if err == nil {

@@ -143,7 +143,7 @@ func (r *run) contents() (all []sources.Content) {
 
 // content returns what a host has.
 func (r *run) content(id mapping.ID, ports []port) sources.Content {
-	c := sources.Content{Group: id.String()}
+	c := sources.Content{Group: id.String(), LeftOut: r.state.leaves[id]}
 	taken := map[uint32]bool{}
 	for _, p := range ports {
 		of := r.state.services[p]

@@ -246,3 +246,39 @@ func TestNew(t *testing.T) {
 	_, err := New("eureka+https://h", Settings{})
 	require.NoError(t, err)
 }
+
+// TestWhatIsLeftOut has instances that are not to be called, or cannot be.
+func TestWhatIsLeftOut(t *testing.T) {
+	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	put(server, "orders", "10.0.0.1", "0.0.0.0")
+	for id, change := range map[string]func(map[string]any){
+		"10.0.0.2": func(i map[string]any) { i["status"] = "DOWN" },
+		"10.0.0.3": func(i map[string]any) { i["overriddenStatus"] = "OUT_OF_SERVICE" },
+		"10.0.0.4": func(i map[string]any) { i["port"] = map[string]any{"$": 0, "@enabled": "false"} },
+	} {
+		i := eurekatest.Instance(id, id, 80, nil)
+		change(i)
+		server.Put("orders", i)
+	}
+	stop := s.runs(t, server)
+	s.awaits(t, "one is served", func() bool { return slices.Equal(s.has(t)["orders"], []string{"10.0.0.1"}) })
+	left := func() (all []string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range s.groups {
+			for _, l := range c.LeftOut {
+				all = append(all, l.String())
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	require.Equal(t, []string{
+		`0.0.0.0 of ORDERS (address "0.0.0.0": no address that can be called)`, "10.0.0.2:80 of ORDERS (status DOWN)",
+		"10.0.0.3:80 of ORDERS (status UP, set to OUT_OF_SERVICE)", "10.0.0.4 of ORDERS (none of its ports is enabled)",
+	}, left())
+	server.Put("orders", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
+	server.Put("orders", eurekatest.Instance("10.0.0.3", "10.0.0.3", 80, nil))
+	s.awaits(t, "the others only", func() bool { return len(left()) == 2 })
+	stop()
+}

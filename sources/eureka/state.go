@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
@@ -34,7 +36,8 @@ type state struct {
 	left    int       // applications that are listed and left out, as the settings say
 	others  int       // instances that only another server lists than the one that is followed
 	lacking bool      // something is believed that is not listed
-	out     []string  // instances that are left out, and why
+	out     []string  // instances that cannot be read or called, and why
+	leaves  map[mapping.ID][]sources.LeftOut
 
 	reading reading                       // the last one that said anything new
 	vouched map[wire.Key]vouched          // who is not listed, and is there all the same
@@ -181,6 +184,8 @@ func (s *state) list(r reading) {
 		}
 	}
 	s.left = len(left)
+	before := s.leaves
+	s.leaves = map[mapping.ID][]sources.LeftOut{}
 	// Of several instances at one place, as of a process that was killed and came back with another name, the last one is there.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	apps := map[port]map[string]bool{}
@@ -188,6 +193,9 @@ func (s *state) list(r reading) {
 		offers, warnings, err := s.mapper.Offers(i)
 		if err != nil {
 			s.out = append(s.out, fmt.Sprintf("%s: %v", i.Key, err))
+			for _, id := range s.mapper.IDs(i) {
+				s.leave(id, i, i.ID, err.Error())
+			}
 		}
 		is := absence.Off
 		if s.mapper.Serves(i) {
@@ -215,6 +223,9 @@ func (s *state) list(r reading) {
 				of.warnings = append(of.warnings, i.String()+": "+w)
 			}
 			if !s.news.places[sp][p] {
+				if is == absence.Off {
+					s.leave(p.ID, i, net.JoinHostPort(sp.address, strconv.Itoa(int(sp.port))), offWhy(i))
+				}
 				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, key: i.Key, memory: memory}, Is: is})
 				s.news.places.add(sp, p)
 			}
@@ -226,13 +237,26 @@ func (s *state) list(r reading) {
 				e.beside = s.news.places[spotOf(e.Endpoint)]
 			}
 		}
-		if !slices.Equal(warned[p], of.warnings) {
+		if !slices.Equal(warned[p], of.warnings) || !slices.Equal(before[p.ID], s.leaves[p.ID]) {
 			s.dirty[p.ID] = true
 		}
 		if all := slices.Sorted(maps.Keys(apps[p])); len(all) > 0 && !slices.Equal(all, of.apps) {
 			of.apps, s.dirty[p.ID] = all, true
 		}
 	}
+}
+
+// leave notes that an instance of a host is not served.
+func (s *state) leave(id mapping.ID, i wire.Instance, what, why string) {
+	s.leaves[id] = append(s.leaves[id], sources.LeftOut{What: what, Of: i.App, Why: why})
+}
+
+// offWhy is why an instance is not to be called.
+func offWhy(i wire.Instance) string {
+	if i.Overridden != wire.Unknown && i.Overridden != i.Status {
+		return "status " + i.Status + ", set to " + i.Overridden
+	}
+	return "status " + i.Status
 }
 
 // settle decides what is believed, and when that has to be decided again.

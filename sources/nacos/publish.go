@@ -37,7 +37,7 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 // contents returns what changed, as the sink takes it. The caller holds mu.
 func (r *run) contents(now time.Time) (all []sources.Content) {
 	s := r.state
-	done := map[key][]string{} // warnings
+	done := map[key]told{}
 	believe := func() {
 		for k := range s.dirty {
 			if _, again := done[k]; !again && s.certain(k, now) {
@@ -56,8 +56,8 @@ func (r *run) contents(now time.Time) (all []sources.Content) {
 	return all
 }
 
-func (r *run) content(k key, warnings []string) sources.Content {
-	c := sources.Content{Group: k.String(), Warnings: warnings}
+func (r *run) content(k key, t told) sources.Content {
+	c := sources.Content{Group: k.String(), Warnings: t.warnings, LeftOut: t.left}
 	for _, service := range r.state.entries(k) {
 		one, warned, err := r.mapper.Entry(service)
 		c.Warnings = append(c.Warnings, warned...)

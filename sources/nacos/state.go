@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
@@ -156,10 +159,11 @@ func (s *state) takeInstances(k key, all []client.Instance, warnings []string, e
 }
 
 // believe decides what counts of a service.
-func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []string) {
+func (s *state) believe(k key, at time.Time, keep time.Duration) (t told) {
 	of := s.services[k]
 	for _, w := range of.warnings {
-		warnings = append(warnings, s.place(k.group, k.service)+": "+w)
+		t.warnings = append(t.warnings, s.place(k.group, k.service)+": "+w)
+		t.left = append(t.left, sources.LeftOut{What: "an instance", Of: k.service, Why: w})
 	}
 	now := map[mapping.ID]*listed{}
 	for id := range of.records {
@@ -174,16 +178,24 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []str
 		l.all = append(l.all, i)
 		e, err := s.mapper.Endpoint(i)
 		if err != nil {
-			warnings = append(warnings, s.place(k.group, k.service)+": "+err.Error())
+			t.warnings = append(t.warnings, s.place(k.group, k.service)+": "+err.Error())
+			t.leave(k, i, err.Error())
 			continue
 		}
 		l.endpoints = append(l.endpoints, e)
 		switch {
-		case !i.Enabled || e.Weight == 0: // somebody wants it not to be called
-			l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off})
+		case !i.Enabled:
+			t.leave(k, i, "disabled")
+		case e.Weight == 0:
+			t.leave(k, i, "weight 0")
 		case i.Healthy:
 			l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
+			continue
+		default:
+			t.leave(k, i, "not healthy")
+			continue
 		}
+		l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off}) // somebody wants it not to be called
 	}
 	after := make(map[mapping.ID]record, len(now))
 	for id, l := range now {
@@ -193,6 +205,7 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []str
 			Said: l.said, Unsaid: func(mapping.Endpoint) absence.Judgement { return absence.Missing },
 			InDoubt: func(one absence.Known[mapping.Endpoint]) bool { return s.suspicion.Covers(one.Since, at) },
 		}.Settle(l.place(before.endpoints), mapping.Endpoint.Compare, at)
+		t.stay(r.endpoints)
 		// While something that is not listed is in doubt, the port is what it was.
 		if r.port = before.port; r.held == 0 || r.port.Number == 0 {
 			r.port = s.mapper.PortOf(l.all, before.port)
@@ -204,7 +217,26 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (warnings []str
 		}
 	}
 	of.records = after
-	return warnings
+	return t
+}
+
+// told is what there is to say of a service to people.
+type told struct {
+	warnings []string
+	left     []sources.LeftOut
+}
+
+// stay takes back that endpoints are left out: in doubt they are served.
+func (t *told) stay(endpoints []absence.Known[mapping.Endpoint]) {
+	t.left = slices.DeleteFunc(t.left, func(l sources.LeftOut) bool {
+		return slices.ContainsFunc(endpoints, func(e absence.Known[mapping.Endpoint]) bool {
+			return l.What == net.JoinHostPort(e.Of.Address, strconv.Itoa(int(e.Of.Port)))
+		})
+	})
+}
+
+func (t *told) leave(k key, i client.Instance, why string) {
+	t.left = append(t.left, sources.LeftOut{What: net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), Of: k.service, Why: why})
 }
 
 // listed is what Nacos lists for one host.

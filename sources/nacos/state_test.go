@@ -3,12 +3,15 @@ package nacos
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/resource"
+	"tributary/sources"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
 )
@@ -273,4 +276,37 @@ func TestReplicasServeTheSamePort(t *testing.T) {
 	require.EqualValues(t, 9090, port(late, at(time.Hour), on(8080, 9090, 9090)))
 	early.connected(at(2*time.Hour), time.Minute)
 	require.EqualValues(t, 9090, port(early, at(2*time.Hour), on(8080)), "while others are in doubt it stays")
+}
+
+// TestWhatIsLeftOut is the table of what is said of an instance that is not served.
+func TestWhatIsLeftOut(t *testing.T) {
+	for why, change := range map[string]func(*client.Instance){
+		"":            func(*client.Instance) {},
+		"weight 0":    func(i *client.Instance) { i.Weight = 0 },
+		"disabled":    func(i *client.Instance) { i.Enabled = false },
+		"not healthy": func(i *client.Instance) { i.Healthy = false },
+		`instance "0.0.0.0": no address that can be called`: func(i *client.Instance) { i.IP = "0.0.0.0" },
+		"instance 10.0.0.2 has no port":                     func(i *client.Instance) { i.Port = 0 },
+	} {
+		b := newBook(t)
+		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+		all := has("10.0.0.1", "10.0.0.2")
+		change(&all[1])
+		b.takeInstances(orders, all, nil, nil)
+		var want []sources.LeftOut
+		if why != "" {
+			want = []sources.LeftOut{{What: net.JoinHostPort(all[1].IP, strconv.Itoa(all[1].Port)), Of: "orders", Why: why}}
+		}
+		require.Equal(t, want, b.believe(orders, at(time.Hour), time.Hour).left)
+	}
+	b := newBook(t)
+	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	b.takeInstances(orders, has("10.0.0.1"), nil, nil)
+	b.believe(orders, at(time.Second), time.Hour)
+	b.connected(at(time.Hour), time.Minute)
+	ill := has("10.0.0.1")
+	ill[0].Healthy = false
+	b.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
+	require.Equal(t, []sources.LeftOut{{What: "an instance", Of: "orders", Why: "it cannot be read"}}, b.believe(orders, at(time.Hour), time.Hour).left,
+		"in doubt it is served")
 }

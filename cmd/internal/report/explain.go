@@ -19,6 +19,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
 		t.section("left out by the transforms of its source", excluded(e.Excluded))
+		t.section("left out", leftOut(e.LeftOut))
 		t.section("similar", similar(e.Similar))
 		t.section("not readable", unread(e.Unread))
 		return t.writeTo(w)
@@ -31,6 +32,10 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 			t.line("")
 		}
 		t.object(o)
+	}
+	if len(e.LeftOut) > 0 {
+		t.line("")
+		t.section("left out", leftOut(e.LeftOut))
 	}
 	if slices.ContainsFunc(e.Objects, acknowledged) {
 		t.line("\nAn acknowledgement says that it arrived. istiod acknowledges also what it then ignores.")
@@ -138,6 +143,19 @@ func unsure(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
 		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
 			"  "+reason(q))
+	}
+	return lines
+}
+
+// maxLeftOut is how many of what is left out are named.
+const maxLeftOut = 50
+
+func leftOut(all []sources.LeftOut) (lines []string) {
+	for _, l := range all[:min(len(all), maxLeftOut)] {
+		lines = append(lines, l.Source+": "+oneLine(l.String()))
+	}
+	if more := len(all) - maxLeftOut; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more; see -o json", more))
 	}
 	return lines
 }

@@ -33,6 +33,9 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	if st.Warnings > 0 {
 		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
 	}
+	if st.LeftOut > 0 {
+		t.section("left out", []string{count(st.LeftOut, "instance is", "instances are") + " not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
+	}
 	if st.WithoutEffect > 0 {
 		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
 	}
@@ -67,7 +70,7 @@ func (t *text) head(address string, st *admin.Status) {
 }
 
 func (t *text) sources(all []admin.SourceState) {
-	columns := t.columns("SOURCE", "STATE", "OBJECTS", "HELD", "QUARANTINED", "LAST CHANGE", "MESSAGE")
+	columns := t.columns("SOURCE", "STATE", "OBJECTS", "HELD", "QUARANTINED", "WARNINGS", "LEFT OUT", "LAST CHANGE", "MESSAGE")
 	for _, s := range all {
 		state, held, change := s.State, 0, "-"
 		if s.Stale {
@@ -82,7 +85,7 @@ func (t *text) sources(all []admin.SourceState) {
 		if s.LastPublish != nil {
 			change = t.ago(*s.LastPublish)
 		}
-		columns.row(s.Name, state, s.Objects, held, s.Quarantined, change, t.message(s))
+		columns.row(s.Name, state, s.Objects, held, s.Quarantined, s.Warnings, s.LeftOut, change, t.message(s))
 	}
 	columns.flush()
 }

@@ -74,7 +74,7 @@ func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return er
 func (m *Mapper) Endpoint(p provider.Provider) (e Endpoint, ok bool, problem string) {
 	address, err := names.Address(p.Host)
 	if err != nil {
-		return Endpoint{}, false, fmt.Sprintf("provider %s of %s: %v", p.Host, p.ID, err)
+		return Endpoint{}, false, err.Error()
 	}
 	e = Endpoint{
 		Protocol: p.Protocol, Address: address, Port: uint32(p.Port), Weight: p.Weight(),

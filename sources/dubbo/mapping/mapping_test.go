@@ -67,7 +67,7 @@ func mapAll(t require.TestingT, m *mapping.Mapper, all []provider.Provider, rule
 		s.Protocols = append(s.Protocols, p.Protocol)
 		e, ok, problem := m.Endpoint(p)
 		if problem != "" {
-			warnings = append(warnings, problem)
+			warnings = append(warnings, fmt.Sprintf("provider %s of %s: %s", p.Host, p.ID, problem))
 		}
 		if ok {
 			s.Endpoints = append(s.Endpoints, e)

@@ -156,6 +156,17 @@ func (p Provider) Weight() uint32 {
 	return uint32(min(n, maxWeight))
 }
 
+// Off says why p is to have no calls; empty if it is to have some.
+func (p Provider) Off() string {
+	switch {
+	case p.disabled():
+		return "disabled"
+	case p.Weight() == 0:
+		return "weight " + strings.TrimSpace(p.Params["weight"])
+	}
+	return ""
+}
+
 // silentOnWeight reports whether a weight is none: dubbo-go writes 0 where nothing was set.
 func (p Provider) silentOnWeight() bool {
 	return strings.TrimSpace(p.Params["weight"]) == "0" && p.golang() && !p.configured()

@@ -100,6 +100,19 @@ func (m *Mapper) Offers(i wire.Instance) (offers []Offer, warnings []string, err
 	return slices.CompactFunc(offers, func(a, b Offer) bool { return compareOffers(a, b) == 0 }), warnings, nil
 }
 
+// IDs are what the hosts of an instance are told apart by, whether it can be called or not.
+func (m *Mapper) IDs(i wire.Instance) (all []ID) {
+	for _, list := range []string{i.VIP, i.SecureVIP} {
+		vips, _ := vipsOf(list, i.App)
+		for _, v := range vips {
+			if id := m.idOf(v.name, i.App); !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
+}
+
 func compareOffers(a, b Offer) int {
 	plainFirst := func(o Offer) string { return strconv.FormatBool(o.Secure) }
 	return cmp.Or(a.ID.Compare(b.ID), cmp.Compare(plainFirst(a), plainFirst(b)))

@@ -1,0 +1,84 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/admin"
+	"tributary/sources"
+)
+
+// TestWhoIsAskedForByAnotherName explains what has an address, or was made of what a registry knows by a name, and what of it is left out.
+func TestWhoIsAskedForByAnotherName(t *testing.T) {
+	table := &memstore.Table{}
+	made := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
+		r, err := resource.New(resource.Meta{Key: resource.Key{Kind: kind, Namespace: "dubbo", Name: name}, Annotations: annotations, Origin: resource.Origin{Source: "rpc"}}, spec)
+		require.NoError(t, err)
+		return r
+	}
+	table.Apply([]*resource.Resource{
+		made(resource.ServiceEntry, "demo", map[string]string{"tributary/dubbo-interface": "com.acme.Demo", "owner": "com.acme.Other"}, &networking.ServiceEntry{
+			Hosts: []string{"demo.rpc"}, Addresses: []string{"240.240.0.1"},
+			Endpoints: []*networking.WorkloadEntry{{Address: "10.2.0.2"}, {Address: "2001:db8::8"}},
+		}),
+		made(resource.WorkloadEntry, "vm", nil, &networking.WorkloadEntry{Address: "10.2.0.2"}),
+	}, nil)
+	table.MarkSynced()
+	out := func(what string) []sources.LeftOut {
+		return []sources.LeftOut{{Source: "rpc", Group: "com.acme.Demo", What: what, Of: "com.acme.Demo", Why: "weight 0"}}
+	}
+	demo := fmt.Sprint([]resource.Key{{Kind: resource.ServiceEntry, Namespace: "dubbo", Name: "demo"}})
+	w := &world{
+		leavingOut: map[string][]sources.LeftOut{
+			"demo.rpc" + demo: out("10.2.0.3:20880"), "com.acme.Demo" + demo: out("10.2.0.4:20880"), "10.2.0.5[]": out("10.2.0.5:20880"),
+		},
+		sources: []sources.Status{{Name: "rpc", Quarantined: []sources.Quarantined{{Group: "g", Place: "vip bothsame (secure)", Reason: "no"}}}},
+	}
+	s := admin.New(admin.Options{
+		Version: "v1.2.3", View: viewOf(t, aggregate.Source{Name: "rpc", Reader: table}), Sources: w, Clients: w, Config: &w.config,
+		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
+	})
+	for asked, want := range map[string]struct {
+		why     string
+		objects []string
+		left    string
+		unread  int
+	}{
+		"demo.rpc":       {"1 objects speak of demo.rpc", []string{"demo"}, "10.2.0.3:20880", 0},
+		"com.acme.Demo":  {"1 objects were made of what a registry calls com.acme.Demo", []string{"demo"}, "10.2.0.4:20880", 0},
+		"com.acme.Other": {"no object of any source speaks of com.acme.other", nil, "", 1},
+		"10.2.0.2":       {"2 objects have the address 10.2.0.2", []string{"demo", "vm"}, "", 0},
+		"10.2.0.2:20880": {"2 objects have the address 10.2.0.2:20880", []string{"demo", "vm"}, "", 0},
+		"2001:0db8:0::8": {"1 objects have the address 2001:0db8:0::8", []string{"demo"}, "", 0},
+		"240.240.0.1":    {"1 objects have the address 240.240.0.1", []string{"demo"}, "", 0},
+		"10.2.0.5":       {"no object of any source speaks of 10.2.0.5", nil, "10.2.0.5:20880", 0},
+		"10.2.0.20":      {"no object of any source speaks of 10.2.0.20", nil, "", 0},
+	} {
+		_, body := get(t, s, "/debug/explain?host="+url.QueryEscape(asked))
+		var e admin.Explanation
+		require.NoError(t, json.Unmarshal([]byte(body), &e))
+		assert.Equal(t, want.why, e.Why, asked)
+		var objects []string
+		for _, o := range e.Objects {
+			objects = append(objects, o.Object.Name)
+		}
+		assert.ElementsMatch(t, want.objects, objects, asked)
+		left := ""
+		for _, l := range e.LeftOut {
+			left += l.What
+		}
+		assert.Equal(t, want.left, left, asked)
+		assert.Len(t, e.Unread, want.unread, asked)
+	}
+}

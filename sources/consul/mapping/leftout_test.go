@@ -1,0 +1,29 @@
+package mapping_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/consul/mapping"
+)
+
+// TestLeftOut is the table of what is said of an instance that is not served.
+func TestLeftOut(t *testing.T) {
+	for why, change := range map[string]func(*api.ServiceEntry){
+		"":                    func(*api.ServiceEntry) {},
+		"checks are critical": func(e *api.ServiceEntry) { e.Checks = api.HealthChecks{{Status: api.HealthCritical}} },
+		"weight 0":            func(e *api.ServiceEntry) { e.Service.Weights = api.AgentWeights{Passing: 0, Warning: 1} },
+		`"0.0.0.0" is no address that can be called`: func(e *api.ServiceEntry) { e.Service.Address, e.Node = "0.0.0.0", nil },
+	} {
+		in := http("web", 80, 81)
+		change(in[0].Entries[1])
+		var want []sources.LeftOut
+		if why != "" {
+			want = []sources.LeftOut{{What: in[0].Entries[1].Service.Address + ":81", Of: "web", Why: why}}
+		}
+		require.Equal(t, want, newMapper(t, mapping.Options{}).LeftOut("web", in))
+	}
+}
