@@ -43,8 +43,11 @@ type state struct {
 	vouched map[wire.Key]vouched          // who is not listed, and is there all the same
 	unheard map[mapping.Instance]bool     // of whom the server was asked, and has not said anything yet
 	asked   time.Time                     // when it was asked last for what need not be decided
-	turn    wire.Key                      // who is asked for next
+	turn    wire.Key                      // who is asked for next of those that are in doubt
+	batch   int                           // how many of these at a time
 	keys    map[mapping.Instance]wire.Key // of what was in doubt in an earlier run
+
+	vouchedTurn wire.Key // who is asked for next of those that are vouched for
 
 	restored places // what an earlier run published at each place
 }

@@ -16,8 +16,10 @@ import (
 
 // Bounds of what is asked.
 const (
-	maxDoubts = 100         // instances in doubt of which nothing has to be decided yet, at a time
-	pause     = time.Second // before those are asked for of whom there was no time to ask
+	fewDoubts  = 100            // instances in doubt of which nothing has to be decided yet, at a time
+	manyDoubts = 16 * fewDoubts // the same while most of them turn out to be there
+	maxVouched = 100            // of those that it vouched for, at a time
+	pause      = time.Second    // before those are asked for of whom there was no time to ask
 )
 
 // vouched is an instance that its server lists when asked for it alone.
@@ -75,24 +77,31 @@ func (s *state) questions(at time.Time, again time.Duration, decide bool) []wire
 			}
 		}
 	}
+	here := map[wire.Key]bool{}
 	for key := range s.vouched {
-		first[key] = true
+		if _, gone := s.news.deleted[mapping.InstanceOf(key)]; gone {
+			first[key] = true
+		} else {
+			here[key] = true
+		}
 	}
 	keys := slices.SortedFunc(maps.Keys(first), wire.Key.Compare)
 	if usual {
 		s.asked = at
-		keys = append(keys, s.some(slices.SortedFunc(maps.Keys(rest), wire.Key.Compare))...)
+		keys = append(keys, some(here, &s.vouchedTurn, maxVouched)...)
+		keys = append(keys, some(rest, &s.turn, max(s.batch, fewDoubts))...)
 	}
 	return keys
 }
 
-// some are those of keys, which are in order, whose turn it is.
-func (s *state) some(keys []wire.Key) []wire.Key {
-	n, _ := slices.BinarySearchFunc(keys, s.turn, wire.Key.Compare)
+// some are at most so many of those whose turn it is.
+func some(of map[wire.Key]bool, turn *wire.Key, most int) []wire.Key {
+	keys := slices.SortedFunc(maps.Keys(of), wire.Key.Compare)
+	n, _ := slices.BinarySearchFunc(keys, *turn, wire.Key.Compare)
 	few := slices.Concat(keys[n:], keys[:n])
-	if len(few) > maxDoubts {
-		s.turn = few[maxDoubts]
-		few = few[:maxDoubts]
+	if len(few) > most {
+		*turn = few[most]
+		few = few[:most]
 	}
 	return few
 }
@@ -100,11 +109,18 @@ func (s *state) some(keys []wire.Key) []wire.Key {
 // hear notes what the server said of those of whom it was asked, and reports whether anything is to be decided because of it.
 func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
 	s.unheard = map[mapping.Instance]bool{}
+	doubts, there := 0, 0
 	for _, key := range keys {
-		i, there := said.found[key]
+		i, found := said.found[key]
 		was, vouches := s.vouched[key]
+		if !vouches {
+			doubts++
+		}
 		switch {
-		case there:
+		case found:
+			if !vouches {
+				there++
+			}
 			s.vouched[key] = vouched{i, s.memory, at}
 			news = true
 		case vouches && (said.noes[key] > 0 || at.Sub(was.heard) >= s.hold):
@@ -113,6 +129,10 @@ func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
 		case said.noes[key] == 0 && !said.refused: // there was no time for it, or its answer cannot be read
 			s.unheard[mapping.InstanceOf(key)] = true
 		}
+	}
+	// Where most are there, the listing is old, and the others are asked for without delay.
+	if s.batch = fewDoubts; 2*there > doubts {
+		s.batch, s.asked = min(2*doubts, manyDoubts), time.Time{}
 	}
 	if news {
 		s.list(s.reading)

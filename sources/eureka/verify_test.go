@@ -233,24 +233,35 @@ func TestWhoCouldNotBeAskedInTimeIsAskedTheNextTime(t *testing.T) {
 func TestFewAreAskedAtATime(t *testing.T) {
 	l, ips := newLedger(t), []string{}
 	var there []string
-	for n := range 2*maxDoubts + 5 {
+	for n := range 2*fewDoubts + 5 {
 		ips = append(ips, fmt.Sprintf("10.0.%d.%d", n/200, n%200+1))
-		there = append(there, told(ips[n], "UP", "ADDED", 1, 0))
 	}
 	slices.Sort(ips)
+	for _, ip := range ips {
+		there = append(there, told(ip, "UP", "ADDED", 1, 0))
+	}
 	l.server.all, l.server.changes = listed(fmt.Sprintf("UP_%d_", len(ips)), 1, there...), listed(fmt.Sprintf("UP_%d_", len(ips)), 7)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b string) int { return mapping.Endpoint{Address: a}.Compare(mapping.Endpoint{Address: b}) })
 	l.turns(10*time.Second, sorted...)
+	l.follower.again = time.Second
 	l.server.all, l.server.changes = listed("", 1), listed("", 0)
 	asked := map[string]bool{}
 	for n := range 3 {
 		l.turns(20*time.Second+time.Duration(n)*time.Second, sorted...)
-		require.Len(t, l.server.asked, maxDoubts)
+		require.Len(t, l.server.asked, fewDoubts)
 		for _, id := range l.server.asked {
 			asked[id] = true
 		}
 	}
 	require.Len(t, asked, len(ips))
+	for n, ip := range ips {
+		l.server.has[ip] = single(there[n])
+	}
+	for n, want := range []int{fewDoubts, fewDoubts + 5 + maxVouched, maxVouched} { // most are there, and the others are asked for without delay
+		l.turns(30*time.Second+time.Duration(n)*time.Second, sorted...)
+		require.Len(t, l.server.asked, want)
+	}
+	require.Len(t, l.vouched, len(ips))
 }
 
 // TestWhoIsAskedOutlivesARestart has a run know by what to ask for what an earlier one had in doubt.
