@@ -34,7 +34,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 		t.section("warnings", []string{strconv.Itoa(st.Warnings) + "; see /debug/sources, or tributary explain"})
 	}
 	if st.LeftOut > 0 {
-		t.section("left out", []string{count(st.LeftOut, "instance is", "instances are") + " not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
+		t.section("left out", []string{words.Count(st.LeftOut, "instance is", "instances are") + " not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
 	}
 	if st.WithoutEffect > 0 {
 		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
