@@ -12,6 +12,8 @@ import (
 func (d *decoder) check(c *Config, dir string) {
 	d.checkListen(&c.Listen, dir)
 	d.checkServing(c)
+	d.checkProofs(&c.Identity, dir)
+	d.checkAccess(c)
 	if c.StateDir != StateOff && strings.EqualFold(c.StateDir, StateOff) {
 		d.problem("stateDir", "want %s for none, or ./%s for a directory of that name", StateOff, c.StateDir)
 	}
@@ -40,6 +42,10 @@ func (d *decoder) check(c *Config, dir string) {
 	}
 	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
 		c.Warnings = d.alike(c.ConfigSources)
+	}
+	if len(d.problems) == 0 { // the command line says otherwise where to listen
+		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
+		c.Warnings = append(c.Warnings, d.exposed(c)...)
 	}
 }
 

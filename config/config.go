@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,16 +30,18 @@ const StateOff = "off"
 //
 // The tags named jsonschema are the descriptions in docs/config.schema.json.
 type Config struct {
-	Listen           Listen   `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
-	StateDir         string   `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state."`
-	Limits           Limits   `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
-	Debounce         Debounce `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
-	Pacing           Pacing   `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`
-	Compression      string   `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
-	VirtualAddresses string   `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
-	ConfigSources    []Source `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
+	Listen           Listen       `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
+	Identity         Proofs       `json:"identity,omitzero" jsonschema:"By what clients can prove who they are, besides certificates."`
+	Access           []AccessRule `json:"access,omitempty" jsonschema:"Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all see everything."`
+	StateDir         string       `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state."`
+	Limits           Limits       `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
+	Debounce         Debounce     `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
+	Pacing           Pacing       `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`
+	Compression      string       `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
+	VirtualAddresses string       `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
+	ConfigSources    []Source     `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 
-	Places   map[string]string `json:"-"` // of the keys of listen that a file says, as file:line:column
+	Places   map[string]string `json:"-"` // of the keys of listen that a file says, and of the rules of access, as file:line:column
 	Warnings []Problem         `json:"-"` // what is hardly meant, though it can be done
 }
 
@@ -107,7 +110,11 @@ func Parse(path string, data []byte) (*Config, error) {
 	d.decode(data, &c)
 	d.check(&c, filepath.Dir(path))
 	c.Places = make(map[string]string)
-	for _, key := range listenKeys {
+	keys := slices.Clone(listenKeys)
+	for i := range c.Access {
+		keys = append(keys, fmt.Sprintf("access[%d]", i))
+	}
+	for _, key := range keys {
 		if at, ok := d.places[key]; ok {
 			c.Places[key] = Problem{File: path, Line: at.line, Column: at.column}.Place()
 		}

@@ -87,6 +87,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		n = n.Alias
 	}
 	if isNull(n) {
+		if key == accessKey || strings.HasPrefix(key, accessKey+"[") {
+			d.problem(key, "%s", emptyAccess)
+		}
 		return // a key without a value says nothing
 	}
 	structured := v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode // of a type that has a short form as well
@@ -158,6 +161,9 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind != yaml.SequenceNode {
 		d.want(n, key, "a list")
 		return
+	}
+	if len(n.Content) == 0 && strings.HasPrefix(key, accessKey+"[") {
+		d.problem(key, "%s", emptyAccess)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {

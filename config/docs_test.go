@@ -27,7 +27,7 @@ func TestDocumentedDefaultsOfTheGuard(t *testing.T) {
 // TestDocumentedConfigurations checks that the configurations in the documentation are right.
 func TestDocumentedConfigurations(t *testing.T) {
 	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
-	for _, file := range []string{"../docs/failing-safely.md", "../docs/transforms.md", "../docs/limits.md"} {
+	for _, file := range []string{"../docs/failing-safely.md", "../docs/transforms.md", "../docs/limits.md", "../docs/security.md"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		blocks := block.FindAllSubmatch(text, -1)

@@ -3,10 +3,13 @@ package relay
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"tributary/aggregate/conflicts"
+	"tributary/resource"
+	"tributary/server/access"
 	"tributary/server/admin"
 	"tributary/server/debug"
 	"tributary/server/envoy"
@@ -15,11 +18,12 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. istioctl is told how they
-// all are.
+// catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. Who may not see all objects is
+// served Envoy's types of a world without them; of kinds, he has another family of collections. istioctl is told how they all are.
 type catalogs struct {
 	mcp       *mcp.Catalog
 	envoy     *envoy.Catalog
+	worlds    *worlds
 	questions *debug.Questions
 }
 
@@ -27,21 +31,84 @@ type catalogs struct {
 func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
 	switch {
 	case envoy.Serves(typeURL):
-		return c.envoy.Collection(ctx, node, typeURL)
+		return c.ofEnvoy(ctx, node, typeURL)
 	case debug.IsQuestion(typeURL):
+		if err := access.Service(ctx, access.Debug); err != nil {
+			return nil, nil, err
+		}
 		return c.questions.Collection(ctx, node, typeURL)
 	}
 	return c.mcp.Collection(ctx, node, typeURL)
 }
 
+// ofEnvoy returns the collection of one of Envoy's types.
+func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	allowed, err := access.Of(ctx, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !allowed.Type(typeURL) {
+		return nil, nil, xds.ErrNoAnswer
+	}
+	objects := allowed.Objects()
+	if objects == nil {
+		return c.envoy.Collection(ctx, node, typeURL)
+	}
+	w, leave, err := c.worlds.acquire(ctx, objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	coll, release, err := w.envoy.Collection(ctx, node, typeURL)
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return coll, func() {
+		if release != nil {
+			release()
+		}
+		leave()
+	}, nil
+}
+
+func (c catalogs) ofEnvoys() []*envoy.Catalog { return append(c.worlds.catalogs(), c.envoy) }
+
+// answered has all hear what a client says of what it was sent: each knows what is its own.
+func (c catalogs) answered(ctx context.Context, a *xds.AnswerInfo) {
+	for _, one := range c.ofEnvoys() {
+		one.Answered(ctx, a)
+	}
+}
+
+// withoutEffect returns what of an object has no effect on clients.
+func (c catalogs) withoutEffect(r *resource.Resource) (all []string) {
+	for _, one := range c.ofEnvoys() {
+		all = append(all, one.WithoutEffect(r)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// affected returns the objects of which something has no effect on clients, in order.
+func (c catalogs) affected() (all []resource.Key) {
+	for _, one := range c.ofEnvoys() {
+		all = append(all, one.Affected()...)
+	}
+	slices.SortFunc(all, resource.Key.Compare)
+	return slices.Compact(all)
+}
+
 // rejected returns what Envoys reject, as the admin server shows it.
 func (c catalogs) rejected() (all []admin.Rejected) {
-	for _, q := range c.envoy.Quarantined() {
-		all = append(all, admin.Rejected{
-			Ref: conflicts.Ref(q.Key), Origin: q.Origin.String(), Version: q.Version, Serves: q.Serves, Since: q.Since,
-			TypeURL: q.TypeURL, Resources: q.Resources, Error: q.Error, Node: q.Node, Peer: q.Peer,
-		})
+	for _, one := range c.ofEnvoys() {
+		for _, q := range one.Quarantined() {
+			all = append(all, admin.Rejected{
+				Ref: conflicts.Ref(q.Key), Origin: q.Origin.String(), Version: q.Version, Serves: q.Serves, Since: q.Since,
+				TypeURL: q.TypeURL, Resources: q.Resources, Error: q.Error, Node: q.Node, Peer: q.Peer,
+			})
+		}
 	}
+	slices.SortStableFunc(all, func(a, b admin.Rejected) int { return resource.Key(a.Ref).Compare(resource.Key(b.Ref)) })
 	return all
 }
 

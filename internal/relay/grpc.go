@@ -15,13 +15,14 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"tributary/server/access"
 	"tributary/server/debug"
 	"tributary/server/mcp"
 	"tributary/server/xds"
 )
 
 // newGRPC makes the gRPC server. Besides xDS it has what grpcurl, grpcdebug and load balancers look for.
-func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, hops *mcp.Hops, h *health.Server) *grpc.Server {
+func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops, h *health.Server) *grpc.Server {
 	s := grpc.NewServer(append(engine.ServerOptions(),
 		grpc.Creds(engine.Credentials(creds)),
 		grpc.ConnectionTimeout(10*time.Second), // for the handshakes
@@ -29,7 +30,8 @@ func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, hops *m
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.ChainStreamInterceptor(hops.Intercept),
+		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
+		grpc.ChainUnaryInterceptor(guard.Unary),
 	)...)
 	engine.Register(s)
 	healthpb.RegisterHealthServer(s, h)

@@ -18,6 +18,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/config"
+	"tributary/memstore"
 	"tributary/server/admin"
 	"tributary/server/debug"
 	"tributary/server/envoy"
@@ -51,7 +52,8 @@ type Relay struct {
 	started    func() // ends the start
 	manager    Manager
 
-	doors doors
+	doors  doors
+	porter *porter
 }
 
 // Options are what a relay needs besides its configuration.
@@ -127,24 +129,32 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 		return nil, &ConfigError{err}
 	}
 	warn(cfg, opts.Log)
-	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, opts.Log, registry)
-	r.catalogs = catalogs{
-		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		questions: debug.NewQuestions(),
-		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
-	}
-	r.engine = xds.NewServer(r.catalogs, xds.Options{
-		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
-		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Answer: r.catalogs.envoy.Answered},
-	})
-	r.catalogs.envoy.HearOf(r.engine)
 	if r.doors, err = newDoors(cfg, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	r.grpc = newGRPC(r.engine, r.doors.credentials(), hops, r.health)
+	if r.porter, err = newPorter(cfg, &r.doors, opts.Log, registry); err != nil {
+		return nil, err
+	}
+	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, r.porter, opts.Log, registry)
+	r.catalogs = catalogs{
+		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
+		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
+		questions: debug.NewQuestions(),
+		worlds: newWorlds(r.view, func(part memstore.Reader) *envoy.Catalog {
+			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log})
+			c.HearOf(r.engine)
+			return c
+		}),
+	}
+	r.engine = xds.NewServer(r.catalogs, xds.Options{
+		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
+		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Answer: r.catalogs.answered},
+	})
+	r.catalogs.envoy.HearOf(r.engine)
+	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.envoy.WithoutEffect, Affected: r.catalogs.envoy.Affected, Rejected: r.catalogs.rejected,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
 		Certificates: r.doors.status, GRPC: newAdminGRPC(r.feeds.upstreams, r.health), Registry: registry, Log: opts.Log,
 	})
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
@@ -165,6 +175,8 @@ func (r *Relay) Run(ctx context.Context) error {
 		"view":    r.view.Run,
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
+		"worlds":  r.catalogs.worlds.run,
+		"access":  r.porter.run,
 		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) },
 		"grpc":    func(context.Context) error { return r.doors.serve(r.grpc) },
 		"tls":     r.doors.run,

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"tributary/config"
 	"tributary/server/admin"
+	"tributary/server/identity"
 )
 
 // reloader puts what the configuration file says in force whenever it is told to, by SIGHUP or over HTTP. A file that is
@@ -26,6 +28,7 @@ type reloader struct {
 	Origin
 	manager Manager
 	feeds   *feeds
+	porter  *porter
 	log     *slog.Logger
 	asked   chan chan<- outcome
 	good    prometheus.Gauge
@@ -52,16 +55,16 @@ type outcome struct {
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, log *slog.Logger, metrics prometheus.Registerer) *reloader {
+func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger, metrics prometheus.Registerer) *reloader {
 	r := &reloader{
-		Origin: from, manager: manager, feeds: feeds, log: log, asked: make(chan chan<- outcome), inForce: cfg,
+		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, asked: make(chan chan<- outcome), inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
 		}),
 	}
 	r.good.Set(1)
-	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now()})
+	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
 	metrics.MustRegister(r.good)
 	return r
 }
@@ -111,6 +114,10 @@ func (r *reloader) reload() outcome {
 	defer r.manager.Ready()
 	next, err := r.Load()
 	var done changes
+	var proofs *identity.Authenticator
+	if err == nil {
+		proofs, err = authenticator(next, r.log)
+	}
 	if err == nil {
 		done, err = r.feeds.configure(next.ConfigSources)
 	}
@@ -123,9 +130,10 @@ func (r *reloader) reload() outcome {
 		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)}
 	}
 	warn(next, r.log)
-	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next)}
+	r.porter.set(next, proofs)
+	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}
 	inForce := *r.inForce
-	inForce.ConfigSources = next.ConfigSources
+	inForce.ConfigSources, inForce.Access, inForce.Identity = next.ConfigSources, next.Access, next.Identity
 	r.inForce = &inForce
 	r.status.Store(&status)
 	r.good.Set(1)
@@ -143,7 +151,15 @@ func warn(cfg *config.Config, log *slog.Logger) {
 	}
 }
 
-// needRestart names the settings that differ and cannot be changed while the program runs: all but the sources.
+// warnings are the same for the status.
+func warnings(cfg *config.Config) (all []string) {
+	for _, w := range cfg.Warnings {
+		all = append(all, w.String())
+	}
+	return all
+}
+
+// needRestart names the settings that differ and cannot be changed while the program runs: all but the sources, and who may see what.
 func needRestart(from, to *config.Config) (differ []string) {
 	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
 	for i := range a.NumField() {
@@ -153,7 +169,7 @@ func needRestart(from, to *config.Config) (differ []string) {
 		}
 		old, err := json.Marshal(a.Field(i).Interface())
 		now, err2 := json.Marshal(b.Field(i).Interface())
-		if key == "configSources" || err == nil && err2 == nil && bytes.Equal(old, now) {
+		if slices.Contains([]string{"configSources", "identity", "access"}, key) || err == nil && err2 == nil && bytes.Equal(old, now) {
 			continue
 		}
 		differ = append(differ, fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now))

@@ -28,6 +28,7 @@ import (
 	"tributary/aggregate"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/access"
 	"tributary/server/mcp"
 	"tributary/server/xds"
 	"tributary/sources"
@@ -154,7 +155,7 @@ func (r *replica) start() {
 	hops := mcp.NewHops("one of several")
 	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: log})
 	engine := xds.NewServer(catalog, xds.Options{Identifier: identifier("test"), Namespace: "tributary", Log: log})
-	server := newGRPC(engine, insecure.NewCredentials(), hops, health.NewServer())
+	server := newGRPC(engine, insecure.NewCredentials(), access.NewGuard(access.Policy{}, log, nil), hops, health.NewServer())
 	r.address = bufconn.Listen(1 << 20)
 
 	ctx, cancel := context.WithCancel(context.Background())

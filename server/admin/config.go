@@ -17,12 +17,13 @@ type Config interface {
 
 // ConfigStatus says which configuration is in force.
 type ConfigStatus struct {
-	File    string     `json:"file,omitempty"` // empty if it came from the command line
-	Loaded  time.Time  `json:"loaded"`
-	Failed  *time.Time `json:"failed,omitempty"`  // when the file was refused since
-	Error   string     `json:"error,omitempty"`   // why
-	Pending []string   `json:"pending,omitempty"` // sources that the last reload waits for; until they are read, what they may have is as it was
-	Restart []string   `json:"restart,omitempty"` // what of it needs a restart, one setting each
+	File     string     `json:"file,omitempty"` // empty if it came from the command line
+	Loaded   time.Time  `json:"loaded"`
+	Failed   *time.Time `json:"failed,omitempty"`   // when the file was refused since
+	Error    string     `json:"error,omitempty"`    // why
+	Pending  []string   `json:"pending,omitempty"`  // sources that the last reload waits for; until they are read, what they may have is as it was
+	Warnings []string   `json:"warnings,omitempty"` // what is hardly meant, one line each
+	Restart  []string   `json:"restart,omitempty"`  // what of it needs a restart, one setting each
 }
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {

@@ -18,6 +18,7 @@ import (
 	"tributary/internal/hops"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/access"
 	"tributary/server/families"
 	"tributary/server/xds"
 )
@@ -164,7 +165,11 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if !ok || schema.Group != parts[0] {
 		return c.none, nil, nil
 	}
-	fam, release, err := c.acquire(ctx, filterOf(node), xds.HostOf(ctx))
+	allowed, err := access.Of(ctx, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	fam, release, err := c.acquire(ctx, filterOf(node, allowed), xds.HostOf(ctx))
 	if err != nil {
 		return nil, nil, err
 	}

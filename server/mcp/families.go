@@ -89,8 +89,8 @@ func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, 
 	if key == c.all.key {
 		return c.all, func() {}, nil
 	}
-	if len(key) > maxFilter {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", len(key), maxFilter)
+	if n := len(f.own()); n > maxFilter {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
 	}
 	return c.families.Acquire(ctx, key, host, func() *family { return c.make(f) })
 }

@@ -10,6 +10,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/access"
 )
 
 // The keys of node metadata that narrow what a client is sent.
@@ -20,15 +21,16 @@ const (
 
 const revisionLabel = "istio.io/rev"
 
-// filter says which resources a client sees. Cluster-scoped ones are seen by all.
+// filter says which resources a client sees. Cluster-scoped ones are left out by nothing that it asks for itself.
 type filter struct {
 	revision   string   // if set, resources labelled with another revision are left out
 	namespaces []string // if any, resources of other namespaces are left out; sorted
+	allowed    *access.Allowed
 }
 
-func filterOf(node *corev3.Node) filter {
+func filterOf(node *corev3.Node, allowed *access.Allowed) filter {
 	fields := node.GetMetadata().GetFields()
-	f := filter{revision: fields[metadataRevision].GetStringValue()}
+	f := filter{revision: fields[metadataRevision].GetStringValue(), allowed: allowed.Objects()}
 	switch v := fields[metadataNamespaces].GetKind().(type) {
 	case *structpb.Value_StringValue:
 		f.add(strings.Split(v.StringValue, ",")...)
@@ -50,11 +52,14 @@ func (f *filter) add(namespaces ...string) {
 	}
 }
 
-// Visible says whether a client that introduces itself with node is sent r when it asks for its kind.
-func Visible(node *corev3.Node, r *resource.Resource) bool { return filterOf(node).matches(r) }
+// Visible says whether a client that introduces itself with node, and is allowed all, is sent r when it asks for its kind.
+func Visible(node *corev3.Node, r *resource.Resource) bool { return filterOf(node, nil).matches(r) }
 
-// key identifies the filter. Neither revisions nor namespaces contain blanks or slashes.
-func (f filter) key() string { return f.revision + "/" + strings.Join(f.namespaces, " ") }
+// key identifies the filter.
+func (f filter) key() string { return f.own() + f.allowed.Key() }
+
+// own is the part of the key that a client makes up. Neither revisions nor namespaces contain blanks or slashes.
+func (f filter) own() string { return f.revision + "/" + strings.Join(f.namespaces, " ") + "/" }
 
 // visible yields the resources of a kind that the filter leaves. Of namespaces that it does not name nothing is looked at.
 func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*resource.Resource] {
@@ -79,6 +84,9 @@ func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*re
 
 func (f filter) matches(r *resource.Resource) bool {
 	if rev := r.Labels()[revisionLabel]; f.revision != "" && rev != "" && rev != f.revision {
+		return false
+	}
+	if !f.allowed.Object(r) {
 		return false
 	}
 	ns := r.Key().Namespace

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -44,6 +45,7 @@ type Certificates struct {
 	files    Files
 	log      *slog.Logger
 	current  atomic.Pointer[pair]
+	changed  func() // is told of another clientCAs; or nil
 
 	mu      sync.Mutex
 	trouble string    // with what the files hold now; empty if it is in force
@@ -111,6 +113,23 @@ func (c *Certificates) read() (*pair, *texts, error) {
 	return p, &t, nil
 }
 
+// OnChange has changed called whenever other clientCAs are in force. It is called before Run.
+func (c *Certificates) OnChange(changed func()) { c.changed = changed }
+
+// Trusts returns an error if the certificate of a client, followed by those that it was signed by, is not one of whom clientCAs have signed now.
+func (c *Certificates) Trusts(chain []*x509.Certificate) error {
+	pool := c.current.Load().config.ClientCAs
+	if pool == nil || len(chain) == 0 {
+		return errors.New("certificates of clients are no longer taken")
+	}
+	between := x509.NewCertPool()
+	for _, one := range chain[1:] {
+		between.AddCert(one)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
 // Config returns what a listener needs that speaks protocols. Each handshake has what is in force then.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
@@ -128,7 +147,9 @@ func (c *Certificates) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		c.look(time.Now())
+		if c.look(time.Now()) && c.changed != nil {
+			c.changed()
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -138,8 +159,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 }
 
 // look takes up what has changed. What does not fit together is not complained about at first: a key may come before its
-// certificate.
-func (c *Certificates) look(now time.Time) {
+// certificate. It reports whether others are trusted to sign clients' certificates than before.
+func (c *Certificates) look(now time.Time) (others bool) {
 	p, t, err := c.read()
 	before := c.current.Load()
 	c.mu.Lock()
@@ -161,6 +182,7 @@ func (c *Certificates) look(now time.Time) {
 	}
 	if p != before {
 		c.current.Store(p)
+		others = !bytes.Equal(p.texts.clientCAs, before.texts.clientCAs)
 		c.warned = time.Time{}
 		c.log.Info("certificate: what the files hold is in force", "listener", c.listener, "of", nameOf(p.leaf), "until", p.leaf.NotAfter.UTC())
 	}
@@ -172,6 +194,7 @@ func (c *Certificates) look(now time.Time) {
 			c.log.Warn("certificate: it expires soon", "listener", c.listener, "file", c.files.Certificate, "at", p.leaf.NotAfter.UTC())
 		}
 	}
+	return others
 }
 
 // Status is what there is to say about the certificate of a listener.

@@ -350,7 +350,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		case err := <-s.ended:
 			return err
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return ended(ctx)
 		default:
 		}
 		if out != nil {
@@ -366,13 +366,21 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		case err := <-s.ended:
 			return err
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return ended(ctx)
 		case turns <- struct{}{}:
 			turn, begun = ramp.take(), true
 		case <-bell:
 		case <-retry.C:
 		}
 	}
+}
+
+// ended is the status with which a stream ends whose context has: an interceptor that ends it says why in the cause.
+func ended(ctx context.Context) error {
+	if _, ok := status.FromError(context.Cause(ctx)); ok {
+		return context.Cause(ctx)
+	}
+	return status.FromContextError(ctx.Err()).Err()
 }
 
 // due says whether the client is to be sent something, as far as can be seen without planning it.

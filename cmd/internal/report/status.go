@@ -67,6 +67,7 @@ func (t *text) head(address string, st *admin.Status) {
 		lines = append(lines, "until these are read, what they may have is served as it was before: "+strings.Join(st.Config.Pending, ", "))
 	}
 	t.section("config", append(lines, st.Config.Restart...))
+	t.section("WARNINGS", st.Config.Warnings)
 }
 
 func (t *text) sources(all []admin.SourceState) {

@@ -1,0 +1,264 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/internal/listen"
+	"tributary/resource"
+	"tributary/server/access"
+	"tributary/server/identity"
+)
+
+// Proofs says by what clients can prove who they are, besides certificates, which are for listen.xdsTLS.
+type Proofs struct {
+	Tokens string      `json:"tokens,omitempty" jsonschema:"File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to this file."`
+	JWT    []JWTIssuer `json:"jwt,omitempty" jsonschema:"Whose JSON Web Tokens are taken."`
+}
+
+// JWTIssuer is somebody whose JWTs are taken.
+type JWTIssuer struct {
+	Issuer    string    `json:"issuer" jsonschema:"Its name, as in the claim iss."`
+	Audiences []string  `json:"audiences" jsonschema:"Names of which the claim aud has one: those of this server."`
+	JWKS      string    `json:"jwks" jsonschema:"File with its public keys (RFC 7517); read again when it changes. Relative paths are relative to this file."`
+	ClockSkew *Duration `json:"clockSkew,omitempty" jsonschema:"By how much clocks may differ. Default: 30s."`
+}
+
+// AccessRule says what some clients may see. The first rule whose who matches a client decides, alone.
+type AccessRule struct {
+	Who   AccessWho   `json:"who,omitzero" jsonschema:"For whom the rule is: each key that is given has to match, by one of its texts. Without any it is for everybody."`
+	Allow AccessAllow `json:"allow,omitzero" jsonschema:"What these may see. Without any key it is everything. A key that is not given limits nothing, but for services."`
+}
+
+// AccessWho are the clients of a rule.
+type AccessWho struct {
+	SPIFFE  []string   `json:"spiffe,omitempty" jsonschema:"URIs of the client's certificate, such as spiffe://cluster.local/ns/prod/*; a * stands at the beginning or at the end, once, here and below."`
+	DNS     []string   `json:"dns,omitempty" jsonschema:"DNS names of the client's certificate."`
+	Subject []string   `json:"subject,omitempty" jsonschema:"Subjects of the client's certificate, as in RFC 2253, such as CN=istiod,O=Example."`
+	CIDR    []string   `json:"cidr,omitempty" jsonschema:"Networks, or IP addresses, that the connection comes from."`
+	Socket  bool       `json:"socket,omitempty" jsonschema:"The connection comes in by a unix socket."`
+	Token   []string   `json:"token,omitempty" jsonschema:"Names of tokens of identity.tokens."`
+	JWT     *AccessJWT `json:"jwt,omitempty" jsonschema:"The client has a JWT of identity.jwt; of these, those that say what follows."`
+	Node    []string   `json:"node,omitempty" jsonschema:"Ids of xDS nodes. Clients make them up: they narrow what another key says, and prove nothing."`
+}
+
+// AccessJWT are the JWTs of a rule.
+type AccessJWT struct {
+	Issuer   []string `json:"issuer,omitempty" jsonschema:"The claim iss."`
+	Subject  []string `json:"subject,omitempty" jsonschema:"The claim sub."`
+	Audience []string `json:"audience,omitempty" jsonschema:"One of the claim aud."`
+}
+
+// AccessAllow is what a rule allows.
+type AccessAllow struct {
+	Kinds      []string `json:"kinds,omitempty" jsonschema:"Kinds of objects, such as ServiceEntry or se; a * stands at the beginning or at the end, once, here and below. What Envoys are told is made of these alone."`
+	Namespaces []string `json:"namespaces,omitempty" jsonschema:"Namespaces of objects; an empty text stands for the objects that have none."`
+	Sources    []string `json:"sources,omitempty" jsonschema:"Names of the sources that objects are from."`
+	Types      []string `json:"types,omitempty" jsonschema:"Types of Envoy: clusters, endpoints, listeners, routes, virtualHosts, secrets."`
+	Services   []string `json:"services,omitempty" jsonschema:"What there is besides xDS: reflection and channelz of gRPC, csds and debug, which show what all clients are sent, and admin, to change something on the admin server from another machine. Nothing unless allow has no key at all."`
+}
+
+// accessKey is the key of the rules. What is empty there is a mistake, and not without a limit: it may be what a template left of a list.
+const (
+	accessKey   = "access"
+	emptyAccess = "empty; leave the key out if it is to say nothing"
+)
+
+const defaultClockSkew = Duration(30 * time.Second)
+
+// checkProofs completes the settings of tokens.
+func (d *decoder) checkProofs(p *Proofs, dir string) {
+	fileUnder(dir, &p.Tokens)
+	for i := range p.JWT {
+		is, key := &p.JWT[i], fmt.Sprintf("identity.jwt[%d]", i)
+		switch {
+		case is.Issuer == "":
+			d.problem(key+".issuer", "missing")
+		case len(is.Audiences) == 0 || slices.Contains(is.Audiences, ""):
+			d.problem(key+".audiences", "name what the issuer calls this server: without, a token for any other server would do here")
+		case is.JWKS == "":
+			d.problem(key+".jwks", "missing; name a file with the issuer's public keys")
+		case slices.ContainsFunc(p.JWT[:i], func(other JWTIssuer) bool { return other.Issuer == is.Issuer }):
+			d.problem(key+".issuer", "%q is there twice", is.Issuer)
+		}
+		if is.JWKS != "" && !filepath.IsAbs(is.JWKS) {
+			is.JWKS = filepath.Join(dir, is.JWKS)
+		}
+		if is.ClockSkew == nil {
+			is.ClockSkew = new(defaultClockSkew)
+		}
+		if skew := time.Duration(*is.ClockSkew); skew < 0 || skew > 10*time.Minute {
+			d.problem(key+".clockSkew", "want 0s to 10m, got %s", skew)
+		}
+	}
+}
+
+func (d *decoder) checkAccess(c *Config) {
+	for i := range c.Access {
+		rule, key := &c.Access[i], fmt.Sprintf("access[%d]", i)
+		w, a := &rule.Who, &rule.Allow
+		lists := map[string][]string{
+			"who.spiffe": w.SPIFFE, "who.dns": w.DNS, "who.subject": w.Subject, "who.token": w.Token, "who.node": w.Node,
+			"allow.kinds": a.Kinds, "allow.namespaces": a.Namespaces, "allow.sources": a.Sources, "allow.types": a.Types, "allow.services": a.Services,
+		}
+		if j := w.JWT; j != nil {
+			lists["who.jwt.issuer"], lists["who.jwt.subject"], lists["who.jwt.audience"] = j.Issuer, j.Subject, j.Audience
+		}
+		for _, name := range sortedKeys(lists) {
+			d.checkGlobs(key+"."+name, name, lists[name])
+		}
+		for n, one := range w.CIDR {
+			if _, err := prefixOf(one); err != nil {
+				d.problem(fmt.Sprintf("%s.who.cidr[%d]", key, n), "want a network such as 10.0.0.0/8, or an IP address, got %q", one)
+			}
+		}
+		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil && !w.Socket {
+			d.problem(key+".who.node", "clients make up the ids of their nodes: name something besides that they cannot make up, such as cidr")
+		}
+		d.checkNeeds(c, key+".who", w)
+	}
+}
+
+// checkGlobs notes what is wrong with a list of a rule.
+func (d *decoder) checkGlobs(key, list string, globs []string) {
+	names := map[string][]string{"allow.types": access.Types(), "allow.services": access.Services()}[list]
+	for i, one := range globs {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		_, known := resource.SchemaByName(one)
+		switch err := access.CheckGlob(one); {
+		case one == "" && list != "allow.namespaces":
+			d.problem(at, "want a text")
+		case err != nil:
+			d.problem(at, "%v", err)
+		case strings.Contains(one, "*"):
+		case list == "allow.kinds" && !known:
+			d.problem(at, "unknown kind %q", one)
+		case names != nil && !slices.Contains(names, one):
+			d.problem(at, "want %s, got %q", strings.Join(names, ", "), one)
+		}
+	}
+}
+
+// checkNeeds notes what a rule can never match.
+func (d *decoder) checkNeeds(c *Config, key string, w *AccessWho) {
+	certificates := c.Listen.XDSTLS != nil && c.Listen.XDSTLS.ClientCAs != ""
+	switch {
+	case len(w.SPIFFE)+len(w.DNS)+len(w.Subject) > 0 && !certificates:
+		d.problem(key, "nobody shows a certificate without listen.xdsTLS.clientCAs")
+	case len(w.Token) > 0 && c.Identity.Tokens == "":
+		d.problem(key+".token", "there are no tokens without identity.tokens")
+	case w.JWT != nil && len(c.Identity.JWT) == 0:
+		d.problem(key+".jwt", "no JWT is taken without identity.jwt")
+	}
+}
+
+func prefixOf(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err == nil && p.Addr().Is4In6() {
+		return p, errors.New("an IPv4 network in IPv6")
+	}
+	return p, err
+}
+
+// Rules returns the rules of who may see what; nil if there are none.
+func (c *Config) Rules() access.Rules {
+	if c.Access == nil {
+		return nil
+	}
+	rules := access.Rules{}
+	for i := range c.Access {
+		w, a := &c.Access[i].Who, &c.Access[i].Allow
+		key := fmt.Sprintf("access[%d]", i)
+		rule := access.Rule{
+			Who: access.Who{SPIFFE: w.SPIFFE, DNS: lower(w.DNS), Subject: w.Subject, Socket: w.Socket, Token: w.Token, Nodes: w.Node},
+			Allow: access.New(access.Allow{
+				Kinds: kindNames(a.Kinds), Namespaces: a.Namespaces, Sources: a.Sources, Types: a.Types, Services: a.Services,
+			}),
+			Place: key,
+		}
+		if at, ok := c.Places[key]; ok {
+			rule.Place = at + ": " + key
+		}
+		for _, one := range w.CIDR {
+			if p, err := prefixOf(one); err == nil { // as was checked
+				rule.Who.CIDR = append(rule.Who.CIDR, p)
+			}
+		}
+		if w.JWT != nil {
+			rule.Who.JWT = &access.JWT{Issuer: w.JWT.Issuer, Subject: w.JWT.Subject, Audience: w.JWT.Audience}
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+func lower(names []string) (all []string) {
+	for _, name := range names {
+		all = append(all, strings.ToLower(name))
+	}
+	return all
+}
+
+// kindNames returns the names of kinds that were given in one of several ways.
+func kindNames(given []string) (all []string) {
+	for _, name := range given {
+		if schema, ok := resource.SchemaByName(name); ok {
+			name = string(schema.Kind)
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// Settings are the proofs as they are taken; nil if there are none.
+func (p *Proofs) Settings() *identity.Settings {
+	if p.Tokens == "" && len(p.JWT) == 0 {
+		return nil
+	}
+	s := &identity.Settings{Tokens: p.Tokens}
+	for _, is := range p.JWT {
+		s.Issuers = append(s.Issuers, identity.Issuer{Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS, ClockSkew: time.Duration(*is.ClockSkew)})
+	}
+	return s
+}
+
+// exposed returns a warning for each listener by which others than this machine read everything, whoever they are.
+func (d *decoder) exposed(c *Config) (warnings []Problem) {
+	warning := func(key, message string) {
+		at := d.place(key)
+		warnings = append(warnings, Problem{File: d.file, Line: at.line, Column: at.column, Key: key, Message: message})
+	}
+	if c.Access != nil {
+		return nil
+	}
+	if l := c.Listen.XDS; l != ListenOff && reachable(l) {
+		warning("listen.xds", "whoever reaches "+l+" reads everything that is served, and so does who listens on the way: there is no TLS and no access (docs/security.md)")
+	}
+	if l := c.Listen.XDSTLS; l != nil && reachable(l.Address) && l.ClientAuth != ClientAuthRequire {
+		warning("listen.xdsTLS.address", "whoever reaches "+l.Address+" reads everything that is served: there is no access, and certificates of clients are not required (docs/security.md)")
+	}
+	return warnings
+}
+
+// reachable says whether others than this machine reach an address.
+func reachable(address string) bool {
+	if listen.Check(address) != nil || strings.HasPrefix(address, "unix:") {
+		return false
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || strings.EqualFold(host, "localhost") {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return ip == nil || !ip.IsLoopback()
+}

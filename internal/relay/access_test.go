@@ -1,0 +1,205 @@
+package relay
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"tributary/server/identity"
+)
+
+// restricted writes a configuration with rules.
+func restricted(t *testing.T, dir, rules string) {
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nidentity: {tokens: tokens}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n"+rules)
+}
+
+// subscriber is a stream of one type.
+type subscriber struct {
+	stream grpc.BidiStreamingClient[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
+}
+
+func subscribe(t *testing.T, r *rig, token, node string) *subscriber {
+	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, conn.Close())
+	})
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
+	s, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	require.NoError(t, err)
+	require.NoError(t, s.Send(&discovery.DiscoveryRequest{TypeUrl: typeURLs[0], Node: &corev3.Node{Id: node}}))
+	return &subscriber{s}
+}
+
+// gets waits for a response with n resources.
+func (s *subscriber) gets(t *testing.T, n int) {
+	t.Helper()
+	for {
+		resp, err := s.stream.Recv()
+		require.NoError(t, err)
+		require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(), VersionInfo: resp.GetVersionInfo()}))
+		if len(resp.GetResources()) == n {
+			return
+		}
+	}
+}
+
+// ends waits for the end of the stream.
+func (s *subscriber) ends(t *testing.T) (code codes.Code, message string) {
+	t.Helper()
+	for {
+		if _, err := s.stream.Recv(); err != nil {
+			return status.Code(err), status.Convert(err).Message()
+		}
+	}
+}
+
+func TestWhoLosesRightsLosesTheStream(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3))
+	var tokens, lines []string
+	for _, name := range []string{"prod", "all", "prod"} {
+		token, line, err := identity.NewToken(name)
+		require.NoError(t, err)
+		tokens, lines = append(tokens, token), append(lines, line)
+	}
+	write(t, dir+"/tokens", strings.Join(lines, ""))
+	const prod, all = "- {who: {token: [prod]}, allow: {namespaces: [prod]}}\n", "- {who: {token: [all]}}\n"
+	restricted(t, dir, "access:\n"+prod+all+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: [reflection]}}\n")
+	r := start(t, dir)
+	r.awaitReady(t)
+
+	one, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"), subscribe(t, r, "", "reader-1")
+	one.gets(t, 2)
+	two.gets(t, 5)
+	three.gets(t, 2)
+	reader.gets(t, 3)
+	for _, c := range []struct {
+		token, node string
+		code        codes.Code
+		message     string
+	}{
+		{"", "writer", codes.PermissionDenied, "nothing is allowed to a client without certificate or token"},
+		{tokens[0] + "x", "a", codes.Unauthenticated, "the token is not known, or revoked"},
+	} {
+		code, message := subscribe(t, r, c.token, c.node).ends(t)
+		require.Equal(t, c.code, code)
+		require.Equal(t, c.message, message)
+		require.Contains(t, r.log.String(), `msg="client refused" peer=127.0.0.1 identity="a client without certificate or token" err="`+c.message+`"`)
+	}
+
+	// A token is revoked: the streams that came with it end, and no others.
+	write(t, dir+"/tokens", lines[0]+lines[1])
+	code, message := three.ends(t)
+	require.Equal(t, codes.Unauthenticated, code)
+	require.Equal(t, "the token is not known, or revoked", message)
+	require.Equal(t, 1, strings.Count(r.log.String(), `msg="client refused" peer=127.0.0.1 identity=token:prod`))
+
+	// A reload that gives more disturbs nobody; one that takes away just who is concerned.
+	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+all+"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
+	_, err := r.Reload(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.reloader.Status().Restart)
+	restricted(t, dir, "access:\n"+prod+strings.Replace(all, "}}", "}, allow: {namespaces: [test]}}", 1))
+	_, err = r.Reload(t.Context())
+	require.NoError(t, err)
+	code, message = two.ends(t)
+	require.Equal(t, codes.Unavailable, code, "it may come again")
+	require.Equal(t, "what is allowed to this client has changed: connect again", message)
+	code, _ = reader.ends(t)
+	require.Equal(t, codes.PermissionDenied, code)
+	again := subscribe(t, r, tokens[1], "b")
+	again.gets(t, 3)
+	write(t, dir+"/rules/more.yaml", entries("prod", "q", 1))
+	one.gets(t, 3)
+
+	// A configuration with a file that is missing is refused.
+	restricted(t, dir, "access: []\n")
+	text := strings.Replace(mustRead(t, dir+"/tributary.yaml"), "tokens: tokens", "tokens: nowhere", 1)
+	write(t, dir+"/tributary.yaml", text)
+	_, err = r.Reload(t.Context())
+	require.ErrorContains(t, err, "nowhere: no such file or directory")
+	restricted(t, dir, "access: []\n")
+	_, err = r.Reload(t.Context())
+	require.NoError(t, err)
+	code, _ = one.ends(t)
+	require.Equal(t, codes.PermissionDenied, code)
+
+	// Nothing that people look at shows a token, or its hash.
+	for _, path := range []string{"/debug/status", "/debug/syncz", "/debug/sources", "/debug/configz", "/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/"} {
+		page := r.page(t, path)
+		for i := range tokens {
+			require.NotContains(t, page, tokens[i][10:], path)
+			require.NotContains(t, page, strings.Fields(lines[i])[1][7:], path)
+		}
+	}
+	for i := range tokens {
+		require.NotContains(t, r.log.String(), tokens[i][10:])
+		require.NotContains(t, r.log.String(), strings.Fields(lines[i])[1][7:])
+	}
+	require.Contains(t, r.page(t, "/metrics"), `tributary_access_refusals_total{reason="reduced"} 1`)
+}
+
+func TestServicesBesidesXDS(t *testing.T) {
+	dir := t.TempDir()
+	token, line, err := identity.NewToken("admin")
+	require.NoError(t, err)
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
+	write(t, dir+"/tokens", line)
+	restricted(t, dir, "access: [{who: {token: [admin]}, allow: {services: [reflection]}}, {who: {cidr: [127.0.0.1]}, allow: {kinds: [se]}}]\n")
+	r := start(t, dir)
+	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	reflect := func(ctx context.Context) codes.Code {
+		s, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+		require.NoError(t, err)
+		require.NoError(t, s.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}))
+		_, err = s.Recv()
+		require.NoError(t, s.CloseSend())
+		return status.Code(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.Equal(t, codes.PermissionDenied, reflect(ctx))
+	require.Equal(t, codes.OK, reflect(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)))
+}
+
+// page is what the admin server answers.
+func (r *rig) page(t *testing.T, path string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+path, nil)
+	require.NoError(t, err)
+	req.Close = true
+	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return string(text)
+}
+
+func mustRead(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}

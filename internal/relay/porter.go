@@ -1,0 +1,85 @@
+package relay
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/config"
+	"tributary/server/access"
+	"tributary/server/identity"
+)
+
+// porter keeps what the guard goes by in step with the configuration and with the files that it names.
+type porter struct {
+	guard *access.Guard
+	trust func(chain []*x509.Certificate) error // or nil
+	next  chan *identity.Authenticator          // the newest that run has not taken
+	first *identity.Authenticator               // owned by run
+}
+
+func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheus.Registerer) (*porter, error) {
+	proofs, err := authenticator(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	p := &porter{next: make(chan *identity.Authenticator, 1), first: proofs}
+	if d.xdsTLS != nil {
+		p.trust = d.xdsTLS.Trusts
+	}
+	p.guard = access.NewGuard(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust}, log, metrics)
+	if d.xdsTLS != nil {
+		d.xdsTLS.OnChange(p.guard.Recheck)
+	}
+	return p, nil
+}
+
+// authenticator reads the files of the proofs; it is nil if there are none.
+func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticator, error) {
+	settings := cfg.Identity.Settings()
+	if settings == nil {
+		return nil, nil //nolint:nilnil // nil takes no tokens
+	}
+	a, err := identity.NewAuthenticator(*settings, log)
+	if err != nil {
+		return nil, &ConfigError{err}
+	}
+	return a, nil
+}
+
+// set puts another configuration in force. It is not safe for concurrent use.
+func (p *porter) set(cfg *config.Config, proofs *identity.Authenticator) {
+	p.guard.Set(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust})
+	select {
+	case <-p.next: // nobody has taken it
+	default:
+	}
+	p.next <- proofs
+}
+
+// run follows the files of the proofs until ctx ends.
+func (p *porter) run(ctx context.Context) error {
+	for proofs := p.first; ; {
+		following, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if proofs != nil {
+				proofs.Run(following, p.guard.Recheck)
+			}
+		}()
+		over := false
+		select {
+		case <-ctx.Done():
+			over = true
+		case proofs = <-p.next:
+		}
+		stop()
+		<-ended
+		if over {
+			return nil
+		}
+	}
+}
