@@ -72,6 +72,7 @@ var different = []struct {
 	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`), "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends"},
 	{fewerServers{}, "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends"},
 	{regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`), "beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out"},
+	{regexp.MustCompile(`^listener 127.*_[0-9]+\.default_filter_chain: istiod has set$`), "without redirection, istiod has what no service of TLS is asked for pass through to where it came, which is the Envoy itself"},
 	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI"},
 }
 
@@ -333,6 +334,12 @@ func besideIstiod(t *testing.T, dir string) {
 func TestCornersBesideIstiod(t *testing.T) {
 	t.Parallel()
 	besideIstiod(t, "testdata/corners")
+}
+
+// So it is with several VirtualServices of one host, and with those that are bound to several Gateways which share a port.
+func TestSeveralOfOneHostBesideIstiod(t *testing.T) {
+	t.Parallel()
+	besideIstiod(t, "testdata/several")
 }
 
 // So it is with other meshes.

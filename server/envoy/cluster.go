@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
 )
 
 // Istio's defaults.
@@ -141,6 +143,13 @@ func (s *service) metadata(subset *networking.Subset, policy *policy) *corev3.Me
 		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + policy.namespace + "/destination-rule/" + policy.name)
 	}
 	return istioMetadata(fields)
+}
+
+// ofVirtualService says which VirtualService something is of.
+func ofVirtualService(key resource.Key) *corev3.Metadata {
+	return istioMetadata(map[string]*structpb.Value{
+		"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/virtual-service/" + key.Name),
+	})
 }
 
 func istioMetadata(fields map[string]*structpb.Value) *corev3.Metadata {

@@ -118,3 +118,19 @@ func TestWhoHasNoRoutesTakesNoHost(t *testing.T) {
 		}
 	}
 }
+
+// A VirtualService that is bound to two Gateways which share a port has the routes there that are for either.
+func TestTwoGatewaysOfOnePortHaveTheRoutesOfEither(t *testing.T) {
+	const (
+		server = `{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}`
+		routes = `http: [
+  {name: both, match: [{uri: {prefix: /both}}], directResponse: {status: 204}},
+  {name: first, match: [{uri: {prefix: /first}, gateways: [one]}], directResponse: {status: 204}},
+  {name: second, match: [{gateways: [two]}], directResponse: {status: 204}}]`
+	)
+	var table memstore.Table
+	table.Apply(decoded(t, gatewayOf("one", "2020-01-01T00:00:00Z", server)+gatewayOf("two", "2021-01-01T00:00:00Z", server)+answeringAt("v", "shop.internal", "one, two", routes)), nil)
+	c := New(&table, Options{})
+	c.update(nil, table.Snapshot(), false, true)
+	require.Equal(t, map[string]string{"shop.internal": "both first second"}, routesOf(t, c, "http.80"))
+}

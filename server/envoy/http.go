@@ -10,7 +10,6 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 )
@@ -45,13 +44,7 @@ func matchesAll(m *routev3.RouteMatch) bool {
 }
 
 func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at place) *routev3.Route {
-	key := w.rule.key
-	out := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(),
-		Metadata: istioMetadata(map[string]*structpb.Value{
-			"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/virtual-service/" + key.Name),
-		}),
-	}
+	out := &routev3.Route{Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(), Metadata: ofVirtualService(w.rule.key)}
 	if m.GetName() != "" {
 		out.Name += "." + m.GetName()
 	}

@@ -9,6 +9,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -27,7 +28,7 @@ func (t *told) addIngress(v *view, client profile) {
 		}
 		in := byRoute[s.route]
 		if in == nil {
-			in = &admission{host: &routev3.VirtualHost{Name: hostPort(v.host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}}
+			in = &admission{host: &routev3.VirtualHost{Name: hostPort(v.host, s.GetPort().GetNumber()), IncludeRequestAttemptCount: true}, by: make(map[*rule[*networking.VirtualService]][]*routev3.Route)}
 			byRoute[s.route] = in
 		}
 		in.add(v, &s, client, &t.findings)
@@ -44,8 +45,8 @@ func (t *told) addIngress(v *view, client profile) {
 
 // admission is what a domain is among the routes of one name, which servers of one port may share.
 type admission struct {
-	host  *routev3.VirtualHost
-	rules []*rule[*networking.VirtualService] // whose routes it has
+	host *routev3.VirtualHost
+	by   map[*rule[*networking.VirtualService]][]*routev3.Route // those that it has
 }
 
 // add adds what a server admits of the VirtualServices that are bound to it. One that has no routes there has no part in it.
@@ -57,14 +58,16 @@ func (in *admission) add(v *view, s *server, client profile, found *findings) {
 		if !s.bound(r, client) || !s.serves(r, v.host) {
 			continue
 		}
-		if !slices.Contains(in.rules, r) {
-			w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found}
-			routes := w.routes()
-			if len(routes) == 0 {
-				continue
-			}
-			in.rules, in.host.Routes = append(in.rules, r), append(in.host.Routes, routes...)
+		w := way{view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.gateway.key.FullName(), found: found}
+		routes := w.routes()
+		if len(routes) == 0 {
+			continue
 		}
+		// Another server of the port may have admitted the same ones, but for those that are for one of their Gateways.
+		routes = slices.DeleteFunc(routes, func(more *routev3.Route) bool {
+			return slices.ContainsFunc(in.by[r], func(had *routev3.Route) bool { return proto.Equal(had, more) })
+		})
+		in.by[r], in.host.Routes = append(in.by[r], routes...), append(in.host.Routes, routes...)
 		if s.GetTls().GetHttpsRedirect() {
 			in.host.RequireTls = routev3.VirtualHost_ALL
 		}

@@ -24,6 +24,7 @@ type chain struct {
 	stats   string
 	to      []share
 	conduct conduct
+	named   bool // the VirtualService that says so is named, as istiod does it at sidecars
 }
 
 // conduct is what a policy says of connections that are passed on as they are.
@@ -47,7 +48,7 @@ type share struct {
 }
 
 func (c chain) equal(o chain) bool {
-	return c.place == o.place && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
+	return c.place == o.place && c.named == o.named && c.stats == o.stats && c.conduct == o.conduct && slices.Equal(c.servers, o.servers) && slices.Equal(c.subnets, o.subnets) && slices.Equal(c.to, o.to)
 }
 
 func (c chain) proxy(seen *observation) *listenerv3.Filter {
@@ -137,6 +138,9 @@ func (c chain) filterChain(m matching, seen *observation, found *findings) *list
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
 		out.FilterChainMatch = match
 	}
+	if c.named {
+		out.Metadata = ofVirtualService(c.place.of)
+	}
 	return out
 }
 
@@ -202,10 +206,16 @@ func (v *view) chains(p *port, client profile, found *findings) (all []chain) {
 	cluster := clusterName(p.number, "", v.service.host)
 	otherwise := chain{place: p.place(), stats: cluster, to: []share{{cluster, 1}}, conduct: conductOf(v.policy.on(p.number, nil))}
 	w := way{view: v, rule: v.rules[p.part], client: client, port: p.number, found: found}
+	ofRule := func(chains []chain) []chain {
+		for i := range chains {
+			chains[i].named = true
+		}
+		return chains
+	}
 	switch {
 	case p.spoken == protocolTLS:
 		if w.rule != nil {
-			all = w.tlsChains()
+			all = ofRule(w.tlsChains())
 		}
 		if len(all) == 0 {
 			if !client.captures || !slices.ContainsFunc(v.service.addresses, isAddress) { // else the address tells which service is meant
@@ -216,7 +226,7 @@ func (v *view) chains(p *port, client profile, found *findings) (all []chain) {
 	case p.spoken.http():
 	default:
 		if w.rule != nil {
-			all = w.tcpChains()
+			all = ofRule(w.tcpChains())
 		}
 		if !slices.ContainsFunc(all, func(c chain) bool { return len(c.subnets) == 0 }) {
 			all = append(all, otherwise)
