@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+	"tributary/internal/certtest"
+)
+
+// A real Envoy as a gateway verifies its clients: by files and by a credential; all of them, or those that show a certificate; by who signed it, and by the
+// names in it. Files that are exchanged count without a restart.
+func TestGatewayVerifiesClientsOnTributary(t *testing.T) {
+	t.Parallel()
+	one := backend(t, "one")
+	credentials, mine := t.TempDir(), t.TempDir()
+	named := filepath.Join(credentials, "shop")
+	require.NoError(t, os.Mkdir(named, 0o700))
+	authority, foreign := certtest.New(t), certtest.New(t)
+	own := authority.Sign(&x509.Certificate{DNSNames: []string{"*.example.com"}})
+	cert, key := own.Files(mine)
+	ca := certtest.WriteFile(t, mine, "ca.pem", authority.PEM)
+	certtest.WriteFile(t, named, "tls.crt", own.Certificate)
+	certtest.WriteFile(t, named, "tls.key", own.Key)
+	certtest.WriteFile(t, named, "ca.crt", authority.PEM)
+	person := func(of *certtest.Authority, name string) []tls.Certificate {
+		return []tls.Certificate{of.Sign(&x509.Certificate{DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS()}
+	}
+	known, another, stranger := person(authority, "known.clients"), person(authority, "another.clients"), person(foreign, "known.clients")
+
+	dir, port := t.TempDir(), fixture.FreePort(t)
+	text := "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: front, namespace: default}\nspec:\n  selector: {istio: ingressgateway}\n  servers:\n"
+	for name, how := range map[string]string{
+		"files":    fmt.Sprintf("mode: MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s", cert, key, ca),
+		"name":     "mode: MUTUAL, credentialName: shop",
+		"optional": fmt.Sprintf("mode: OPTIONAL_MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s", cert, key, ca),
+		"some":     fmt.Sprintf("mode: MUTUAL, serverCertificate: %s, privateKey: %s, caCertificates: %s, subjectAltNames: [known.clients]", cert, key, ca),
+	} {
+		text += fmt.Sprintf("  - {port: {number: %d, name: %s, protocol: HTTPS}, hosts: [%[2]s.example.com], tls: {%s}}\n", port, name, how)
+	}
+	write(t, dir, "mesh.yaml", text+"---\n"+service("one", fmt.Sprintf("  ports: [{number: 80, name: main, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: {main: %d}}]\n", one))+`---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: all, namespace: default}
+spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination: {host: one.mesh.internal}}]}]}
+`)
+	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
+	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
+	with := func(host string, certificates []tls.Certificate) *tls.Config {
+		return &tls.Config{RootCAs: authority.Pool(), ServerName: host + ".example.com", Certificates: certificates, MinVersion: tls.VersionTLS12}
+	}
+	get := func(host string, certificates []tls.Certificate) (string, error) {
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: with(host, certificates),
+			DialContext:     (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true,
+		}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+fixture.Loopback(port), nil)
+		require.NoError(t, err)
+		req.Host = host + ".example.com"
+		res, err := client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = res.Body.Close() }()
+		b, err := io.ReadAll(res.Body)
+		return string(b), err
+	}
+	lets := func(host string, certificates []tls.Certificate) {
+		t.Helper()
+		envoy.WaitFor(t, 20*time.Second, func() error {
+			body, err := get(host, certificates)
+			if err == nil && body != "one" {
+				err = fmt.Errorf("%s answers %q", host, body)
+			}
+			return err
+		})
+	}
+	refuses := func(host string, certificates []tls.Certificate, why string) {
+		t.Helper()
+		raw, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(t.Context(), "tcp", fixture.Loopback(port))
+		require.NoError(t, err)
+		conn := tls.Client(raw, with(host, certificates))
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Read(make([]byte, 1)) // who writes might not get to know why
+		require.ErrorContains(t, err, why, host)
+	}
+	for _, host := range []string{"files", "name", "optional", "some"} {
+		lets(host, known)
+		refuses(host, stranger, "tls: unknown certificate authority")
+	}
+	for _, host := range []string{"files", "name", "optional"} {
+		lets(host, another)
+	}
+	refuses("some", another, "tls: ")
+	lets("optional", nil)
+	for _, host := range []string{"files", "name", "some"} {
+		refuses(host, nil, "tls: certificate required")
+	}
+
+	certtest.WriteFile(t, mine, "ca.pem", foreign.PEM)
+	lets("files", stranger)
+	refuses("files", known, "tls: unknown certificate authority")
+	lets("name", known)
+}
