@@ -345,6 +345,24 @@ func TestWhoseFirstReadCounts(t *testing.T) {
 	}
 }
 
+// TestASlipInAParameter has parameters that are let pass, as they may be for consumers and providers, and are like one that counts.
+func TestASlipInAParameter(t *testing.T) {
+	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
+- {name: a, address: "zookeeper://a?bakcup=b:2181&timeout=1000&application=x"}
+- {name: b, address: "nacos://a?kind=services&Namespace=dev"}
+- {name: c, address: "nacos://a?namespace=dev&grpcOffset=1000&check=false"}
+`))
+	require.NoError(t, err)
+	var all []string
+	for _, w := range c.Warnings {
+		all = append(all, w.String())
+	}
+	assert.Equal(t, []string{
+		"/etc/t.yaml:2:22: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
+		"/etc/t.yaml:3:22: configSources[1].address: the parameter Namespace is passed over; did you mean namespace?",
+	}, all)
+}
+
 func TestSourcesThatReadTheSame(t *testing.T) {
 	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
 - {name: a, address: "fs:///rules"}

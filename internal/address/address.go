@@ -77,6 +77,9 @@ func parse(hosts, query, port string) (a Address, err error) {
 		hosts = hosts[at+1:]
 	} else {
 		a.User, a.Password = a.Params.Get("username"), a.Params.Get("password")
+		if a.User != "" && !a.Params.Has("password") || a.User == "" && a.Password != "" {
+			return a, errors.New("want both parameters, username and password, or none")
+		}
 	}
 	for _, list := range append([]string{hosts}, a.Params["backup"]...) {
 		for server := range strings.SplitSeq(list, ",") {
@@ -93,7 +96,10 @@ func parse(hosts, query, port string) (a Address, err error) {
 
 // credentials reads user:password, as they stand in an address.
 func credentials(text string) (user, password string, err error) {
-	user, password, _ = strings.Cut(text, ":")
+	user, password, both := strings.Cut(text, ":")
+	if !both {
+		return "", "", errors.New("the user has no password: want user:password@")
+	}
 	if user, err = url.PathUnescape(user); err == nil {
 		password, err = url.PathUnescape(password)
 	}

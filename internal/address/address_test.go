@@ -39,6 +39,9 @@ func TestParse(t *testing.T) {
 		"zookeeper://bob:s3c?ret@a":         misplacedAt,
 		"zookeeper:///s3cret@a":             misplacedAt,
 		"zookeeper://a:1/x,http://b:1/y":    "address: a path has no comma; servers stand together before it: zookeeper://host:port,host:port/x",
+		"zookeeper://bob@a":                 "address: the user has no password: want user:password@",
+		"zookeeper://a?username=bob":        "address: want both parameters, username and password, or none",
+		"zookeeper://a?password=s3cret":     "address: want both parameters, username and password, or none",
 		"zookeeper://a/%zz":                 `address: its path: invalid URL escape "%zz"`,
 	} {
 		_, err := Parse("zookeeper", "host", "2181", text)

@@ -186,6 +186,19 @@ func (s *Settings) complete() error {
 	if s.Mapping.Sidecars != nil && s.RegisterMode == modeInstance {
 		return fmt.Errorf("sidecars: consumers register as such of interfaces, which registerMode %s leaves out", modeInstance)
 	}
+	if s.RegisterMode != modeInterface {
+		return nil
+	}
+	for _, of := range []struct {
+		key string
+		set bool
+	}{
+		{"applications", len(s.Applications) > 0}, {"skipApplications", len(s.SkipApplications) > 0}, {"askProviders", s.AskProviders != nil && *s.AskProviders},
+	} {
+		if of.set {
+			return fmt.Errorf("%s: it is about applications, which registerMode %s leaves out", of.key, modeInterface)
+		}
+	}
 	return nil
 }
 

@@ -102,7 +102,11 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, client: client.New(a, settings.CredentialsFile, secure), mapper: m, counts: newCounts()}, nil
+	s := &Source{settings: settings, client: client.New(a, settings.CredentialsFile, secure), mapper: m, counts: newCounts()}
+	if err := s.client.CheckCredentials(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // complete checks the settings and fills in the defaults.

@@ -145,12 +145,16 @@ func (s *Settings) complete(a client.Address) error {
 // dubbos are what the names of services begin with that Dubbo registers.
 var dubbos = []string{"providers:", "consumers:", "routers:", "configurators:"}
 
+func isDubbos(name string) bool {
+	return slices.ContainsFunc(dubbos, func(d string) bool { return strings.HasPrefix(name, d) })
+}
+
 // selects reports whether a service is to be read.
 func (s *Settings) selects(name string) bool {
 	any := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
 	}
-	if slices.ContainsFunc(dubbos, func(d string) bool { return strings.HasPrefix(name, d) }) {
+	if isDubbos(name) {
 		return false
 	}
 	return (len(s.Services) == 0 || any(s.Services)) && !any(s.Skip)

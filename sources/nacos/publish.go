@@ -132,12 +132,8 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: sources.Degraded, Message: strings.Join(problems, "; ")}
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
-	case len(s.services) == 0:
-		// Nacos answers the same for what does not exist.
-		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("there is no service in namespace %s, group %s",
-			r.address.NamespaceName(), strings.Join(r.settings.Groups, ", "))}
 	}
-	return sources.Health{State: sources.Healthy}
+	return sources.Health{State: sources.Healthy, Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(), strings.Join(r.settings.Groups, ", ")))}
 }
 
 func stateOf(err error) sources.State {

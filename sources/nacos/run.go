@@ -54,7 +54,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer workers.Stop()
 	workers.Go(func() {
 		workers.Fail(s.watcher.Watch(ctx, client.Watched{
-			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) },
+			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) }, Passed: r.passed,
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
 		}, r))
 	})
@@ -101,6 +101,25 @@ func (r *run) Services(group string, names []string, err error) {
 func (r *run) Instances(group, service string, all []client.Instance, warnings []string, err error) {
 	r.counts.told.Add(1)
 	r.change(func(s *state) { s.takeInstances(key{group, service}, all, warnings, err) })
+}
+
+// passed notes what names of a group are not selected.
+func (r *run) passed(group string, names []string) {
+	var now passed
+	for _, name := range names {
+		if isDubbos(name) {
+			now.dubbo++
+		} else {
+			now.others++
+		}
+	}
+	r.mu.Lock()
+	news := r.state.passed[group] != now
+	r.state.passed[group] = now
+	r.mu.Unlock()
+	if news {
+		r.ring()
+	}
 }
 
 // Healed implements client.Listener.

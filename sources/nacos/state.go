@@ -26,6 +26,13 @@ type state struct {
 	dirty     map[key]bool // services to publish
 	suspicion absence.Suspicion
 	session   int // of the connection, counted
+	passed    map[string]passed
+}
+
+// passed is how many services of a group are not read.
+type passed struct {
+	dubbo  int
+	others int // as the settings say
 }
 
 type key struct{ group, service string }
@@ -56,6 +63,7 @@ type service struct {
 	listed    bool
 	trouble   error
 	instances []client.Instance
+	dubbo     bool // some are of an application of Dubbo
 	warnings  []string
 	records   map[mapping.ID]record
 	opaque    bool // an earlier run published it, and what cannot be told
@@ -72,7 +80,7 @@ type record struct {
 
 func newState(m *mapping.Mapper, groups []string, place func(group, service string) string) *state {
 	s := &state{
-		mapper: m, place: place, groups: map[string]*group{}, services: map[key]*service{}, names: map[mapping.ID]mapping.Name{}, dirty: map[key]bool{},
+		mapper: m, place: place, groups: map[string]*group{}, services: map[key]*service{}, names: map[mapping.ID]mapping.Name{}, dirty: map[key]bool{}, passed: map[string]passed{},
 	}
 	for _, name := range groups {
 		s.groups[name] = &group{}
@@ -153,7 +161,8 @@ func (s *state) takeInstances(k key, all []client.Instance, warnings []string, e
 		return // what was known of it stays
 	}
 	of.read, of.opaque = true, false
-	of.instances = slices.DeleteFunc(all, ofDubbo)
+	of.instances = slices.DeleteFunc(slices.Clone(all), ofDubbo)
+	of.dubbo = len(of.instances) < len(all)
 	of.warnings = warnings
 	s.dirty[k] = true
 }
@@ -387,4 +396,39 @@ func (s *state) troubles() (texts []string, all bool, first error) {
 		texts = append(texts, fmt.Sprintf("and %d more services", services-1))
 	}
 	return texts, groups > 0 && groups == len(s.groups) || services > 0 && services == len(s.services), first
+}
+
+// nothing says that nothing is served of some place, and what there is instead; empty if something is. Nacos answers the same for what does not exist, and
+// for what is empty.
+func (s *state) nothing(place string) string {
+	var all passed
+	for _, p := range s.passed {
+		all.dubbo += p.dubbo
+		all.others += p.others
+	}
+	empty := 0
+	for _, of := range s.services {
+		switch {
+		case len(of.records) > 0 || of.opaque:
+			return ""
+		case of.dubbo:
+			all.dubbo++
+		default:
+			empty++
+		}
+	}
+	var instead []string
+	if all.dubbo > 0 {
+		instead = append(instead, fmt.Sprintf("%d of Dubbo, which an address without kind=services is for", all.dubbo))
+	}
+	if all.others > 0 {
+		instead = append(instead, fmt.Sprintf("%d that the settings do not select", all.others))
+	}
+	if empty > 0 {
+		instead = append(instead, fmt.Sprintf("%d without an instance", empty))
+	}
+	if len(instead) == 0 {
+		return "there is no service in " + place
+	}
+	return "nothing is served: the services in " + place + " are " + strings.Join(instead, ", ")
 }

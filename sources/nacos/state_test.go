@@ -310,3 +310,29 @@ func TestWhatIsLeftOut(t *testing.T) {
 	require.Equal(t, []sources.LeftOut{{What: "an instance", Of: "orders", Why: "it cannot be read"}}, b.believe(orders, at(time.Hour), time.Hour).left,
 		"in doubt it is served")
 }
+
+// TestNothingIsServedWithoutAWord is the table of what is said when nothing is served.
+func TestNothingIsServedWithoutAWord(t *testing.T) {
+	dubbo := has("10.0.0.1")
+	dubbo[0].Metadata = map[string]string{"dubbo.metadata.revision": "x"}
+	for want, c := range map[string]struct {
+		instances []client.Instance
+		passed    passed
+		names     []string
+	}{
+		"":                             {has("10.0.0.1"), passed{3, 4}, []string{"orders"}},
+		"there is no service in place": {nil, passed{}, nil},
+		"nothing is served: the services in place are 1 without an instance":                                                                        {nil, passed{}, []string{"orders"}},
+		"nothing is served: the services in place are 3 of Dubbo, which an address without kind=services is for":                                    {dubbo, passed{2, 0}, []string{"orders"}},
+		"nothing is served: the services in place are 2 of Dubbo, which an address without kind=services is for, 5 that the settings do not select": {nil, passed{2, 5}, nil},
+	} {
+		b := newBook(t)
+		b.takeNames("DEFAULT_GROUP", c.names, nil)
+		b.passed["DEFAULT_GROUP"] = c.passed
+		b.takeInstances(orders, c.instances, nil, nil)
+		if c.names != nil {
+			b.believe(orders, at(time.Hour), time.Hour)
+		}
+		require.Equal(t, want, b.nothing("place"))
+	}
+}

@@ -112,6 +112,9 @@ func (o Options) validate() error {
 	taken := map[int]string{}
 	for _, protocol := range slices.Sorted(maps.Keys(o.ServicePorts)) {
 		n := o.ServicePorts[protocol]
+		if lower := strings.ToLower(protocol); lower != protocol {
+			return fmt.Errorf("servicePorts: names of protocols are in lower case: want %s, got %s", lower, protocol)
+		}
 		if n < 1 || n > 65535 {
 			return fmt.Errorf("servicePorts: %s: want 1 to 65535, got %d", protocol, n)
 		}

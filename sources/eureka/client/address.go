@@ -45,6 +45,9 @@ func ParseAddress(text string) (Address, error) {
 			return Address{}, fmt.Errorf("address: unknown parameter %q; known: backup", name)
 		}
 	}
+	if below := strings.TrimRight(u.Path, "/"); strings.HasSuffix(below, "/apps") || strings.Contains(below, "/apps/") {
+		return Address{}, fmt.Errorf("address: the path is that of the API, such as %s; /apps, which is below it, is added", defaultPath)
+	}
 	path := (&url.URL{Path: cmp.Or(u.Path, defaultPath)}).EscapedPath()
 	return Address{
 		Servers: u.Servers, Path: strings.TrimRight(path, "/"), Secure: scheme == SecureScheme, User: u.User, Password: secret.New(u.Password),

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/internal/address"
 	"tributary/internal/secret"
 	"tributary/sources/eureka/wire"
 )
@@ -127,7 +128,7 @@ func (c *Client) ask(ctx context.Context, server, path string, decode func([]byt
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, err // which says what was asked
+		return nil, address.Hint(err, c.scheme == "https") // which says what was asked
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
 	received := time.Now()
@@ -170,6 +171,12 @@ func refusal(response *http.Response, ofChanges bool) error {
 		return fmt.Errorf("no answer of a Eureka: %s, to %q", response.Status, response.Header.Get("Location"))
 	}
 	return fmt.Errorf("no answer of a Eureka: %s", response.Status)
+}
+
+// CheckCredentials reads the file with the user and password, if there is one.
+func (c *Client) CheckCredentials() error {
+	_, _, err := c.credentials()
+	return err
 }
 
 func (c *Client) credentials() (user string, password secret.Text, err error) {

@@ -258,7 +258,7 @@ func TestAnotherServerIsTried(t *testing.T) {
 	other := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
 	_, l := follow(t, down.Address()+"&backup="+other, client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	require.Error(t, l.conn[0])
+	require.ErrorContains(t, l.conn[0], " (gRPC, 0 above the port of "+strings.TrimSuffix(strings.TrimPrefix(down.Address(), "nacos://"), "?grpcOffset=0")+"; grpcOffset in the address if it is another one): ")
 	require.NoError(t, l.conn[len(l.conn)-1])
 }
 
@@ -435,4 +435,23 @@ func TestConfigs(t *testing.T) {
 			require.ErrorIs(t, err, client.ErrDenied)
 		})
 	}
+}
+
+// TestWhatIsPassedOver has services that are not selected be named at each look.
+func TestWhatIsPassedOver(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	s.Put("DEFAULT_GROUP", "providers:com.acme.Demo::", "1", nacostest.Instance("10.0.0.2", 20880, nil))
+	passed := make(chan []string, 1)
+	_, l := follow(t, s.Address(), client.Watched{
+		Selects: func(_, name string) bool { return name == "orders" },
+		Passed: func(_ string, names []string) {
+			select {
+			case passed <- names:
+			default:
+			}
+		},
+	})
+	l.await(t, "the other one is read", func() bool { return len(l.instances[orders]) == 1 })
+	require.Equal(t, []string{"providers:com.acme.Demo::"}, <-passed)
 }

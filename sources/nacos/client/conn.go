@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/address"
 	"tributary/internal/worker"
 	"tributary/sources/nacos/wire"
 )
@@ -87,7 +88,8 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 	to.workers, to.ctx = worker.New(ctx)
 	if err := to.start(); err != nil {
 		to.close()
-		return nil, fmt.Errorf("connect to %s: %w", target, err)
+		err = address.Hint(err, c.config != nil)
+		return nil, fmt.Errorf("connect to %s (gRPC, %d above the port of %s; grpcOffset in the address if it is another one): %w", target, c.address.GRPCOffset, server, err)
 	}
 	return to, nil
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tributary/internal/address"
 )
 
 // web asks servers over HTTP what cannot be asked over gRPC.
@@ -61,7 +63,7 @@ func (w web) ask(ctx context.Context, server, method, path, token string, values
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, address.Hint(err, w.config != nil)
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
 	body, err = io.ReadAll(io.LimitReader(response.Body, maxPage))

@@ -55,8 +55,9 @@ type Listener interface {
 type Watched struct {
 	Groups   []string
 	Selects  func(group, service string) bool
-	Interval time.Duration // between looks at the names of services
-	Resync   time.Duration // between slow reads of each service, give or take a half
+	Passed   func(group string, names []string) // is told which names are not selected, each time they were looked at; nil if nobody wants to know
+	Interval time.Duration                      // between looks at the names of services
+	Resync   time.Duration                      // between slow reads of each service, give or take a half
 }
 
 // The pace at which servers are tried.
@@ -273,7 +274,17 @@ func (s *session) follow(ctx context.Context) error {
 			if broken(err) {
 				return err
 			}
-			all = slices.DeleteFunc(all, func(name string) bool { return !s.watched.Selects(group, name) })
+			var passed []string
+			all = slices.DeleteFunc(all, func(name string) bool {
+				selected := s.watched.Selects(group, name)
+				if !selected {
+					passed = append(passed, name)
+				}
+				return !selected
+			})
+			if s.watched.Passed != nil && err == nil {
+				s.watched.Passed(group, passed)
+			}
 			s.listed(group, known[group], listing{all, err})
 		}
 		if err := s.read(ctx); err != nil {
