@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,8 +44,9 @@ func (r *randomMesh) duration(of ...int) *durationpb.Duration {
 	return &durationpb.Duration{Seconds: int64(of[r.IntN(len(of))])}
 }
 
-// write puts a mesh into a folder, with a service that marks it.
-func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
+// texts returns a mesh with a service that marks it, and what it was before: workloads had other labels, services, rules and clients were selected by others, and the
+// mark had another name.
+func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 	t.Helper()
 	var text strings.Builder
 	groups := map[string]string{"Telemetry": "telemetry.istio.io/v1", "MeshConfig": "core/v1alpha1"}
@@ -108,11 +108,15 @@ func (r *randomMesh) write(t *testing.T, dir string, seed int) (mark string) {
 		put("Telemetry", r.pick("istio-system", "shop", "shop", "other"), fmt.Sprintf("t%d-%d", i, seed), nil, r.telemetry())
 	}
 	put("MeshConfig", "", "istio", nil, r.setConfig(t, mark))
-	temp := filepath.Join(t.TempDir(), "mesh.yaml")
-	require.NoError(t, os.WriteFile(temp, []byte(text.String()), 0o600))
-	require.NoError(t, os.Rename(temp, filepath.Join(dir, "mesh.yaml")))
-	return mark
+	now = text.String()
+	before = selected.ReplaceAllStringFunc(now, func(label string) string {
+		return strings.NewReplacer("one", "two", "two", "one").Replace(label)
+	})
+	return mark, now, strings.ReplaceAll(before, mark, "before-"+mark)
 }
+
+// selected are labels by which workloads are selected.
+var selected = regexp.MustCompile(`app"?: ?"?(one|two)`)
 
 var besideHosts = []string{"one.internal", "two.internal", "three.internal", "*.wild.internal"}
 
@@ -304,8 +308,8 @@ func (r *randomMesh) balancer() *networking.LoadBalancerSettings {
 		return &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_Simple{
 			Simple: []networking.LoadBalancerSettings_SimpleLB{
 				networking.LoadBalancerSettings_UNSPECIFIED, networking.LoadBalancerSettings_LEAST_REQUEST, networking.LoadBalancerSettings_RANDOM,
-				networking.LoadBalancerSettings_ROUND_ROBIN,
-			}[r.IntN(4)],
+				networking.LoadBalancerSettings_ROUND_ROBIN, networking.LoadBalancerSettings_PASSTHROUGH,
+			}[r.IntN(5)],
 		}}
 	}
 	h := &networking.LoadBalancerSettings_ConsistentHashLB{}

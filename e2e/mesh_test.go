@@ -40,7 +40,12 @@ func (m *mesh) rejectedNothing(t *testing.T) {
 
 // requestAs asks for a host through Envoy and returns who answered.
 func requestAs(t *testing.T, port int, host string, headers ...string) (string, error) {
-	res, err := response(t, port, host, headers...)
+	return requestAt(t, "http://"+fixture.Loopback(port), host, headers...)
+}
+
+// requestAt asks for a host at a URL and returns who answered.
+func requestAt(t *testing.T, url, host string, headers ...string) (string, error) {
+	res, err := responseAt(t, url, host, headers...)
 	if err != nil {
 		return "", err
 	}
@@ -53,7 +58,11 @@ func requestAs(t *testing.T, port int, host string, headers ...string) (string, 
 }
 
 func response(t *testing.T, port int, host string, headers ...string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
+	return responseAt(t, "http://"+fixture.Loopback(port), host, headers...)
+}
+
+func responseAt(t *testing.T, url, host string, headers ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}

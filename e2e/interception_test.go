@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"tributary/e2e/fixture"
+)
+
+// A program that knows nothing of an Envoy connects to the address of a service, and the kernel redirects it to the Envoy, which has the connection meant for
+// that address: by TCP, by a range of addresses, and by HTTP. All of it is in a network of its own, where addresses can be redirected.
+func TestInterceptionOnTributary(t *testing.T) {
+	if os.Getenv("E2E_INTERCEPTED") == "" {
+		t.Parallel()
+		inNetworkOfItsOwn(t)
+		return
+	}
+	redirect(t)
+	one, two := backend(t, "one"), backend(t, "two")
+	const service = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s, namespace: default}
+spec:
+  hosts: [%[1]s.mesh.internal]
+  addresses: [%s]
+  ports: [{number: %d, name: p, protocol: %s, targetPort: %d}]
+  resolution: STATIC
+  endpoints: [{address: 127.0.0.1}]
+---
+`
+	mesh := startMesh(t, "mesh.yaml", fmt.Sprintf(service, "tcp", "240.0.0.1", 9000, "TCP", one)+fmt.Sprintf(service, "range", "240.1.0.0/16", 9000, "TCP", two)+
+		fmt.Sprintf(service, "http", "240.0.0.2", 80, "HTTP", one)+fmt.Sprintf(service, "other", "240.0.0.3", 80, "HTTP", two))
+	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT"))
+	for _, want := range []struct{ url, host, by string }{
+		{"http://240.0.0.1:9000", "", "one"},
+		{"http://240.1.2.3:9000", "", "two"},
+		{"http://240.0.0.2", "http.mesh.internal", "one"},
+		{"http://240.0.0.2", "other.mesh.internal", "two"}, // HTTP goes by its host
+		{"http://240.0.0.3", "240.0.0.3", "two"},
+	} {
+		envoy.WaitFor(t, 10*time.Second, func() error {
+			by, err := requestAt(t, want.url, want.host)
+			if err == nil && by != want.by {
+				err = fmt.Errorf("%s, %s: answered by %q", want.url, want.host, by)
+			}
+			return err
+		})
+	}
+	mesh.rejectedNothing(t)
+}
+
+// inNetworkOfItsOwn runs the test once more in a network that has nothing but a loopback interface.
+func inNetworkOfItsOwn(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.count", "1", "-test.timeout", "1m") //nolint:gosec // this very program
+	cmd.Env = append(os.Environ(), "E2E_INTERCEPTED=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if os.IsPermission(err) {
+		t.Skip("this machine lets nobody have a network of his own: ", err)
+	}
+	require.NoError(t, err, "%s", out)
+}
+
+// redirect has what is connected to in 240.0.0.0/4 go to the port where an Envoy takes redirected connections.
+func redirect(t *testing.T) {
+	t.Helper()
+	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"route", "add", "240.0.0.0/4", "dev", "lo", "src", "127.0.0.1"}} {
+		out, err := exec.CommandContext(t.Context(), "ip", argv...).CombinedOutput() //nolint:gosec // of ours
+		require.NoError(t, err, "ip %v: %s", argv, out)
+	}
+	conn, err := nftables.New()
+	require.NoError(t, err)
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "redirect"})
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+	})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: net.IPv4len}, // where a packet says for whom it is
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: net.IPv4len, Mask: []byte{0xf0, 0, 0, 0}, Xor: make([]byte, net.IPv4len)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0xf0, 0, 0, 0}},
+		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15001)},
+		&expr.Redir{RegisterProtoMin: 1},
+	}})
+	require.NoError(t, conn.Flush())
+}
