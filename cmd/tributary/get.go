@@ -44,9 +44,14 @@ func (f *ageFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.admin, "admin", defaultAdmin(), "address of the server's admin server, host:port, https://host:port or unix:///PATH, which knows when objects were first seen; by default it is asked only if --server is not given")
 }
 
+// meant says whether somebody said which admin server is to be asked.
+func (f *ageFlags) meant(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
+}
+
 // date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
 func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
-	asked := cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
+	asked := f.meant(cmd)
 	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "") || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}

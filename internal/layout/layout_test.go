@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds"},
 	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug", "server/identity", "server/transport", "server/xds"},
 	"server/debug":        {"server/xds"},
+	"server/verify":       {"resource"},
 	"server/transport":    {},
 
 	"sources/consul/mapping": {"resource", "sources"},

@@ -280,7 +280,8 @@ func TestWatchSaysThatItIsConnectedAgain(t *testing.T) {
 	events := make(chan xdsclient.Event, 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Watch(ctx, schema(t), func(e xdsclient.Event) error { events <- e; return nil }) }()
+	kind := schema(t)
+	go func() { ended <- c.Watch(ctx, kind, func(e xdsclient.Event) error { events <- e; return nil }) }()
 	<-events
 	assert.Empty(t, again, "the first time is not again")
 	s.cutStreams()

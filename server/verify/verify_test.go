@@ -1,0 +1,122 @@
+package verify_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/server/verify"
+)
+
+func read(t *testing.T, text string) *resource.Resource {
+	t.Helper()
+	docs := resource.Decode("x.yaml", []byte(text), resource.Options{})
+	require.NoError(t, docs[0].Errors.Err())
+	return docs[0].Resource
+}
+
+func rule(t *testing.T, name, host string) *resource.Resource {
+	return read(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: "+name+", namespace: shop}\nspec: {host: "+host+"}\n")
+}
+
+// page is what an istiod shows that has objects under versions, which are theirs where none is given.
+func page(t *testing.T, versions map[string]string, all ...*resource.Resource) []byte {
+	t.Helper()
+	items := []map[string]any{}
+	for _, r := range all {
+		text, err := resource.MarshalJSON(r)
+		require.NoError(t, err)
+		var item map[string]any
+		require.NoError(t, json.Unmarshal(text, &item))
+		metadata := item["metadata"].(map[string]any)
+		metadata["resourceVersion"], metadata["creationTimestamp"] = r.Version(), "1970-01-01T00:00:00Z"
+		if v, ok := versions[r.Key().Name]; ok {
+			metadata["resourceVersion"] = v
+		}
+		items = append(items, item)
+	}
+	b, err := json.Marshal(items)
+	require.NoError(t, err)
+	return b
+}
+
+func compare(t *testing.T, served []*resource.Resource, configz []byte) (all []string) {
+	t.Helper()
+	stored, err := verify.Parse(configz)
+	require.NoError(t, err)
+	for _, f := range verify.Compare(verify.Served{Objects: served}, stored) {
+		all = append(all, string(f.Class)+" "+f.Key().String()+": "+f.Reason)
+	}
+	return all
+}
+
+func TestCompare(t *testing.T) {
+	a, b := rule(t, "a", "a.example"), rule(t, "b", "b.example")
+	older := rule(t, "a", "older.example")
+	canary := read(t, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: c, namespace: shop, labels: {istio.io/rev: canary}}\nspec: {host: c.example}\n")
+	sidecar := read(t, "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: shop}\nspec: {egress: [{hosts: ['./*']}]}\n")
+	mesh := read(t, "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: mesh}\nspec: {rootNamespace: mesh}\n")
+	for name, c := range map[string]struct {
+		served []*resource.Resource
+		page   []byte
+		want   []string
+	}{
+		"all is well":                      {[]*resource.Resource{a, b, mesh}, page(t, nil, b, a), nil},
+		"another rank is no other content": {[]*resource.Resource{a.Ranked(3)}, page(t, nil, a), nil},
+		"missing":                          {[]*resource.Resource{a, b}, page(t, nil, a), []string{"missing DestinationRule shop/b: it may be on its way; if it stays so, istiod or what is between has dropped it"}},
+		"missing with its kind":            {[]*resource.Resource{a, sidecar}, page(t, nil, a), []string{"missing Sidecar shop/s: istiod has nothing of this kind: it may not ask for it, or not have been answered yet"}},
+		"of another revision":              {[]*resource.Resource{a, canary}, page(t, nil, a), []string{"missing DestinationRule shop/c: it is labelled for the revision canary"}},
+		"stale":                            {[]*resource.Resource{a}, page(t, nil, older), []string{"stale DestinationRule shop/a: istiod has the earlier version " + older.Version()}},
+		"stale and gone":                   {[]*resource.Resource{a}, page(t, nil, a, b), []string{"stale DestinationRule shop/b: it is no longer served, and istiod has not dropped it"}},
+		"extra":                            {[]*resource.Resource{a}, page(t, map[string]string{"b": "12345"}, a, b), []string{"extra DestinationRule shop/b: another config source of this istiod has it"}},
+		"different, of another":            {[]*resource.Resource{a}, page(t, map[string]string{"a": "12345"}, older), []string{"different DestinationRule shop/a: another config source of this istiod has it, too"}},
+		"different, of our version":        {[]*resource.Resource{a}, page(t, map[string]string{"a": a.Version()}, older), []string{"different DestinationRule shop/a: istiod shows other content than it was sent"}},
+		"not readable":                     {[]*resource.Resource{a}, []byte(strings.Replace(string(page(t, nil, a)), `"host"`, `"hosst"`, 1)), []string{`different DestinationRule shop/a: what istiod has cannot be read: istiod.json:1:`}},
+		"of a kind that we do not know":    {nil, []byte(`[{"kind": "New", "metadata": {"name": "x"}}]`), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := compare(t, c.served, c.page)
+			require.Len(t, got, len(c.want), "%v", got)
+			for i := range got {
+				require.Contains(t, got[i], c.want[i])
+			}
+		})
+	}
+	stored, err := verify.Parse(page(t, nil, a))
+	require.NoError(t, err)
+	nobody := verify.Served{Objects: []*resource.Resource{a, sidecar}, Asked: func(k resource.Kind) bool { return k == resource.DestinationRule }}
+	require.Empty(t, verify.Compare(nobody, stored), "what nobody asks for is not missing")
+}
+
+func TestIstiodIsAsked(t *testing.T) {
+	a := rule(t, "a", "a.example")
+	answer, code := page(t, nil, a), http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/debug/configz" {
+			code = http.StatusNotFound
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write(answer)
+	}))
+	defer s.Close()
+	i := verify.Istiod{URL: s.URL + "/", Client: s.Client()}
+	require.NoError(t, i.Check())
+	stored, err := i.Stored(t.Context())
+	require.NoError(t, err)
+	require.Len(t, stored, 1)
+	require.Equal(t, a.Key(), stored[0].Key)
+	answer = []byte("<html>")
+	_, err = i.Stored(t.Context())
+	require.ErrorContains(t, err, "not what istiod answers")
+	code = http.StatusForbidden
+	_, err = i.Stored(t.Context())
+	require.ErrorContains(t, err, "403")
+	for _, wrong := range []string{"", "istiod:8080", "ftp://x", "http://u:p@x", "http://"} {
+		require.Error(t, (&verify.Istiod{URL: wrong}).Check(), wrong)
+	}
+}
