@@ -88,6 +88,7 @@ func TestAListenerThatOthersReachIsWarnedOf(t *testing.T) {
 		"listen: {xds: 'unix:///run/x'}":  "",
 		"listen: {xds: ':16010'}\naccess: [{who: {cidr: [10.0.0.0/8]}}]\n":    "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + "}}":                 "listen.xdsTLS.address: whoever reaches :16012 reads everything that is served: there is no access",
+		"listen: {xdsTLS: {" + pair + "}}":                                    "listen.xdsTLS.address: whoever reaches :16012 reads everything that is served",
 		"listen: {xdsTLS: {address: '127.0.0.1:16012', " + pair + "}}":        "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + ", clientCAs: ca}}":  "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + "}}\naccess: [{}]\n": "",

@@ -16,10 +16,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for.
+// Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for. Who gives the server a certificate asks for
+// others to come; a warning tells him if it asks nobody who he is.
 const (
 	DefaultXDS    = "127.0.0.1:16010"
-	DefaultXDSTLS = "127.0.0.1:16012"
+	DefaultXDSTLS = ":16012"
 	DefaultAdmin  = "127.0.0.1:16014"
 )
 
@@ -33,6 +34,7 @@ type Config struct {
 	Listen           Listen       `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
 	Identity         Proofs       `json:"identity,omitzero" jsonschema:"By what clients can prove who they are, besides certificates."`
 	Access           []AccessRule `json:"access,omitempty" jsonschema:"Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all see everything."`
+	Admin            Admin        `json:"admin,omitzero" jsonschema:"What the admin server has."`
 	StateDir         string       `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state."`
 	Limits           Limits       `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
 	Debounce         Debounce     `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`

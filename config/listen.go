@@ -23,7 +23,7 @@ type Listen struct {
 
 // SecureListen is a listener with TLS.
 type SecureListen struct {
-	Address string `json:"address,omitempty" jsonschema:"host:port. Default 127.0.0.1:16012."`
+	Address string `json:"address,omitempty" jsonschema:"host:port. Default :16012, which is all addresses of the machine."`
 	ServerTLS
 }
 
@@ -137,3 +137,12 @@ func everywhere(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
+
+// Admin says which pages the admin server has.
+type Admin struct {
+	Debug *bool `json:"debug,omitempty" jsonschema:"Whether there are the pages below /debug, which tributary status, explain and others ask, and gRPC. Default: true."`
+	Pprof *bool `json:"pprof,omitempty" jsonschema:"Whether there are the profiles among them. Default: true."`
+}
+
+// Off says whether a page that is there by default is to be left out.
+func Off(page *bool) bool { return page != nil && !*page }

@@ -21,7 +21,7 @@ configSources: [{address: "fs:///a"}]
 	require.NoError(t, err)
 	assert.Equal(t, config.Listen{
 		XDS: config.ListenOff,
-		XDSTLS: &config.SecureListen{Address: "127.0.0.1:16012", ServerTLS: config.ServerTLS{
+		XDSTLS: &config.SecureListen{Address: ":16012", ServerTLS: config.ServerTLS{
 			Certificate: "/etc/t/tls.crt", Key: "/run/tls.key", ClientCAs: "/etc/t/ca.crt", ClientAuth: "require", MinVersion: "1.2",
 		}},
 		Admin:    "unix:///run/tributary/admin.sock?mode=0660&group=ops",

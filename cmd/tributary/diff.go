@@ -69,7 +69,7 @@ It exits with 3 if there is a difference.`,
 				cmd.PrintErrf("warning: %v\n", err)
 			}
 			for _, address := range servers {
-				client := &xdsclient.Client{Server: address, TLS: flags.secure.settings(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
+				client := &xdsclient.Client{Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
 				side, err := flags.ask(ctx, client, warn)
 				if err != nil {
 					return err
@@ -106,6 +106,7 @@ It exits with 3 if there is a difference.`,
 		}),
 	}
 	flags.secure.add(cmd)
+	flags.secure.addToken(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")

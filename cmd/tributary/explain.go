@@ -26,10 +26,11 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.address, "admin", defaultAdmin(), "address of tributary's admin server: host:port, https://host:port or unix:///PATH (default: $"+envAdmin+", else "+config.DefaultAdmin+")")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
+	f.secure.addToken(cmd)
 }
 
 func (f *adminFlags) client() *adminclient.Client {
-	return &adminclient.Client{Address: f.address, TLS: f.secure.settings(), Timeout: f.timeout}
+	return &adminclient.Client{Address: f.address, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
 }
 
 func newExplain() *cobra.Command {

@@ -80,12 +80,13 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	// The flag exists and the function is valid, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.completeNamespaces)
 	f.secure.add(cmd)
+	f.secure.addToken(cmd)
 	f.log.add(cmd)
 }
 
 func (f *clientFlags) client(cmd *cobra.Command) *xdsclient.Client {
 	return &xdsclient.Client{
-		Server: f.server, TLS: f.secure.settings(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
+		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
 	}
 }
 

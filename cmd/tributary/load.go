@@ -43,7 +43,7 @@ or were not answered within --timeout.`,
 			if err := flags.check(); err != nil {
 				return err
 			}
-			flags.TLS = flags.secure.settings()
+			flags.TLS, flags.TokenFile = flags.secure.settings(), flags.secure.tokenFile()
 			flags.Progress = func(r load.Report) { cmd.PrintErrln(progress(r)) }
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -68,6 +68,7 @@ or were not answered within --timeout.`,
 	f.DurationVar(&flags.SyncWithin, "timeout", time.Minute, "how long the clients have to be synced")
 	f.DurationVar(&flags.Duration, "duration", 10*time.Second, "how long to go on after that")
 	flags.secure.add(cmd)
+	flags.secure.addToken(cmd)
 	output.add(cmd)
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 type secureFlags struct {
 	on                        bool
 	ca, cert, key, serverName string
+	token                     string
 }
 
 // The variables that stand for flags.
@@ -22,6 +23,7 @@ const (
 	envCert       = "TRIBUTARY_TLS_CERT"
 	envKey        = "TRIBUTARY_TLS_KEY"
 	envServerName = "TRIBUTARY_TLS_SERVER_NAME"
+	envToken      = "TRIBUTARY_TOKEN_FILE" //nolint:gosec // the name of a variable
 )
 
 func (f *secureFlags) add(cmd *cobra.Command) {
@@ -32,6 +34,13 @@ func (f *secureFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "", "name that the server's certificate must have, in place of the host of its address (default: $"+envServerName+")")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 }
+
+// addToken adds the flag of a token to those of a command that can show one.
+func (f *secureFlags) addToken(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.token, "token-file", "", "file with a token to show, over TLS (default: $"+envToken+")")
+}
+
+func (f *secureFlags) tokenFile() string { return cmp.Or(f.token, os.Getenv(envToken)) }
 
 // settings are how to secure connections; nil for plaintext. What does not go together is for who connects to say.
 func (f *secureFlags) settings() *adsc.TLS {

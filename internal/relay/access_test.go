@@ -203,3 +203,48 @@ func mustRead(t *testing.T, file string) string {
 	require.NoError(t, err)
 	return string(text)
 }
+
+// Secrets of every sort that the configuration has, of sources that all fail, are on no page and in no line of the log.
+func TestPlantedSecretsAreNowhere(t *testing.T) {
+	dir := t.TempDir()
+	const planted = "pl4nted"
+	token, line, err := identity.NewToken("ci")
+	require.NoError(t, err)
+	write(t, dir+"/tokens", line)
+	write(t, dir+"/consul", planted+"consul")
+	write(t, dir+"/bad-tokens", "ci "+planted+"\n")
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	nowhere := down(t)
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nidentity: {tokens: tokens}\nconfigSources:\n" +
+		"- {address: 'fs://" + dir + "/rules'}\n" +
+		"- {name: e, address: 'eureka://me:" + planted + "eureka@" + nowhere + "/eureka'}\n" +
+		"- {name: n, address: 'consul://" + nowhere + "', tokenFile: consul}\n" +
+		"- {name: x, address: 'xds://" + nowhere + "', tokenFile: consul, tlsSettings: {mode: SIMPLE}}\n"
+	write(t, dir+"/tributary.yaml", text)
+	r := start(t, dir)
+	eventually(t, func() error {
+		for _, s := range r.supervisor.Status() {
+			if s.Name != "rules" && s.Message == "" && s.LastError == "" {
+				return errNot
+			}
+		}
+		return nil
+	})
+	code, message := subscribe(t, r, token+planted, "a").ends(t)
+	require.Equal(t, codes.Unauthenticated, code)
+	// A file with a token in place of its hash, and a configuration that is refused for it.
+	write(t, dir+"/tributary.yaml", strings.Replace(text, "tokens: tokens", "tokens: bad-tokens", 1))
+	_, err = r.Reload(t.Context())
+	require.Error(t, err)
+	seen := message + err.Error()
+	for _, path := range []string{
+		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine", "/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
+		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/",
+	} {
+		seen += r.page(t, path)
+	}
+	seen += r.log.String()
+	require.NotContains(t, seen, planted)
+	require.NotContains(t, seen, token[10:])
+	require.NotContains(t, seen, strings.Fields(line)[1][7:])
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -152,10 +153,15 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	})
 	r.catalogs.envoy.HearOf(r.engine)
 	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)
+	var adminGRPC http.Handler
+	if !config.Off(cfg.Admin.Debug) {
+		adminGRPC = newAdminGRPC(r.feeds.upstreams, r.health)
+	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
-		Certificates: r.doors.status, GRPC: newAdminGRPC(r.feeds.upstreams, r.health), Registry: registry, Log: opts.Log,
+		Certificates: r.doors.status, GRPC: adminGRPC, MayChange: r.porter.guard.Change,
+		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
 	return r, nil

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -338,25 +337,29 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return handler(ctx, req)
 }
 
-// ErrNoProof refuses who has to prove who he is.
-var ErrNoProof = errors.New("a token or a client certificate is needed")
-
-// Change says whether somebody may change something on the admin server: he needs a proof of who he is, and, if there are rules, one that allows it.
-// The headers are those named Authorization.
+// Change returns an error, which carries a gRPC status, if somebody may not change something on the admin server: he needs a proof of who he is, and,
+// if there are rules, one that allows it. The headers are those named Authorization.
 func (g *Guard) Change(i *identity.Identity, headers []string) error {
+	reason, err := g.mayChange(i, headers)
+	if err != nil {
+		g.refuse(i, reason, err)
+	}
+	return err
+}
+
+func (g *Guard) mayChange(i *identity.Identity, headers []string) (reason string, err error) {
 	p := g.policy.Load()
 	who, err := p.Authenticator.Authenticate(i, headers)
-	if err != nil {
-		return err
-	}
-	if !who.Proven() {
-		return ErrNoProof
-	}
-	if !who.Expires.IsZero() && !time.Now().Before(who.Expires) {
-		return errors.New("the certificate or token has expired")
+	switch {
+	case err != nil:
+		return reasonIdentity, unauthenticated(err)
+	case !who.Proven():
+		return reasonIdentity, status.Error(codes.Unauthenticated, "a token or a client certificate is needed")
+	case !who.Expires.IsZero() && !time.Now().Before(who.Expires):
+		return reasonIdentity, errExpired
 	}
 	if rule, _ := p.Rules.Of(who, nil); p.Rules != nil && (rule == nil || !rule.Allow.Service(Admin)) {
-		return errors.New("changes are not allowed to " + who.String())
+		return reasonAccess, status.Errorf(codes.PermissionDenied, "changes are not allowed to %s", who)
 	}
-	return nil
+	return "", nil
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/debug"
+	"tributary/server/identity"
 	"tributary/server/transport"
 	"tributary/sources"
 )
@@ -75,6 +77,11 @@ type Options struct {
 	Rejected func() []Rejected
 	// Certificates are those of our own listeners; none if nil.
 	Certificates func() []transport.Status
+	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which carries a
+	// gRPC status, says why not. All may if nil.
+	MayChange func(who *identity.Identity, authorization []string) error
+	// NoDebug leaves out the pages below /debug, and NoProfiles just those of profiles.
+	NoDebug, NoProfiles bool
 	// GRPC answers the requests of gRPC on the same port; none are if nil.
 	GRPC     http.Handler
 	Registry *prometheus.Registry
@@ -107,7 +114,16 @@ type page struct {
 	handler     http.Handler
 }
 
+// pages are those that there are.
 func (s *Server) pages() []page {
+	return slices.DeleteFunc(s.allPages(), func(p page) bool { return s.leftOut(p.Path) })
+}
+
+func (s *Server) leftOut(path string) bool {
+	return s.opts.NoDebug && strings.HasPrefix(path, "/debug/") || s.opts.NoProfiles && strings.HasPrefix(path, "/debug/pprof/")
+}
+
+func (s *Server) allPages() []page {
 	return []page{
 		{"/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy)},
 		{"/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready)},
@@ -134,7 +150,7 @@ func (s *Server) pages() []page {
 
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
-	return ownHosts(http.NewCrossOriginProtection().Handler(s.withGRPC(s.mux())))
+	return ownHosts(http.NewCrossOriginProtection().Handler(s.withGRPC(s.changers(s.mux()))))
 }
 
 // withGRPC leaves requests of gRPC to who answers those.
@@ -156,10 +172,13 @@ func (s *Server) mux() *http.ServeMux {
 	}
 	mux.HandleFunc("POST /-/reload", s.reload)
 	mux.HandleFunc("POST /-/guard/release", s.release)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	for path, handler := range map[string]http.HandlerFunc{
+		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+	} {
+		if !s.leftOut(path) {
+			mux.HandleFunc("GET "+path, handler)
+		}
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		err := index.Execute(w, map[string]any{

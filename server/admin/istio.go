@@ -20,7 +20,7 @@ var toolPages = []string{"config_dump", "configz", "connections", "list", "syncz
 // ToolPages returns a handler of those pages alone, for a program in this process that asks in the name of a tool.
 func (s *Server) ToolPages() http.Handler {
 	mux := http.NewServeMux()
-	for _, p := range s.pages() {
+	for _, p := range s.allPages() {
 		if slices.Contains(toolPages, strings.TrimPrefix(p.Path, "/debug/")) {
 			mux.Handle("GET "+p.Path, p.handler)
 		}

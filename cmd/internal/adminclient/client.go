@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -21,9 +22,11 @@ import (
 
 // Client asks one server.
 type Client struct {
-	Address string        // host:port, https://host:port or unix:///PATH
-	TLS     *adsc.TLS     // for https; nil for the defaults
-	Timeout time.Duration // of one request
+	Address string    // host:port, https://host:port or unix:///PATH
+	TLS     *adsc.TLS // for https; nil for the defaults
+	// TokenFile has a token, which is shown over https alone; empty for none.
+	TokenFile string
+	Timeout   time.Duration // of one request
 }
 
 // maxAnswer bounds what is read of an answer, in bytes.
@@ -70,6 +73,13 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("admin server %q: want host:port, https://host:port or unix:///PATH", c.Address)
+	}
+	if c.TokenFile != "" && target.Scheme == "https" {
+		token, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("token: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

@@ -5,13 +5,17 @@ package load
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/adsc"
@@ -21,6 +25,7 @@ import (
 type Config struct {
 	Server        string    // host:port
 	TLS           *adsc.TLS // nil for plaintext
+	TokenFile     string    // with a token to show, for which it needs TLS; empty for none
 	Clients       int
 	PerConnection int // clients that share a connection
 	Delta         bool
@@ -38,6 +43,16 @@ type Config struct {
 // Run opens the streams, and keeps them until the time is over, ctx ends, or all have failed. It then says what they were
 // sent. The error says that not all of them came to have what they asked for; the report is good all the same.
 func Run(ctx context.Context, cfg Config) (Report, error) {
+	if cfg.TokenFile != "" {
+		if cfg.TLS == nil || !cfg.TLS.Secure() {
+			return Report{}, errors.New("token: it must not be sent in plaintext")
+		}
+		token, err := os.ReadFile(cfg.TokenFile)
+		if err != nil {
+			return Report{}, fmt.Errorf("token: %w", err)
+		}
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
 	conns, err := dial(cfg)
 	defer func() {
 		for _, c := range conns {

@@ -24,12 +24,14 @@ import (
 
 // Client asks one server.
 type Client struct {
-	Server   string            // host:port
-	TLS      *adsc.TLS         // nil for plaintext
-	Timeout  time.Duration     // how long Get waits for an answer
-	NodeID   string            // by which the client introduces itself; there is a default
-	Metadata map[string]string // of its node
-	Log      *slog.Logger      // what goes wrong and is tried again
+	Server string    // host:port
+	TLS    *adsc.TLS // nil for plaintext
+	// TokenFile has a token to show, for which it needs TLS; empty for none.
+	TokenFile string
+	Timeout   time.Duration     // how long Get waits for an answer
+	NodeID    string            // by which the client introduces itself; there is a default
+	Metadata  map[string]string // of its node
+	Log       *slog.Logger      // what goes wrong and is tried again
 	// Again is called when a watch is connected once more; nil for nobody.
 	Again func(server string)
 }
@@ -157,6 +159,7 @@ func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
 	return adsc.Config{
 		Addresses:     []string{c.Server},
 		TLS:           c.TLS,
+		TokenFile:     c.TokenFile,
 		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, defaultNodeID), Metadata: &structpb.Struct{Fields: fields}},
 		Subscriptions: subs,
 		Hooks: adsc.Hooks{Connected: func(server string) {

@@ -1,0 +1,55 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tributary/server/identity"
+)
+
+// changers refuses those who would change something from another machine, unless they may: who is on this one is let in by its own rules, such as the
+// mode of a socket.
+func (s *Server) changers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.opts.MayChange == nil || comesFromHere(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		who := identity.Of(peerOf(r), r.TLS)
+		err := s.opts.MayChange(who, r.Header.Values("Authorization"))
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		code := http.StatusUnauthorized
+		if status.Code(err) == codes.PermissionDenied {
+			code = http.StatusForbidden
+		} else {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		http.Error(w, r.Method+" "+r.URL.Path+" from another machine: "+status.Convert(err).Message(), code)
+	})
+}
+
+// comesFromHere says whether a request came in on loopback or by a unix socket.
+func comesFromHere(r *http.Request) bool {
+	switch local := r.Context().Value(http.LocalAddrContextKey).(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		return local.IP.IsLoopback()
+	}
+	return false
+}
+
+// peerOf returns where a request came from; nil if that cannot be told.
+func peerOf(r *http.Request) net.Addr {
+	if addr, err := net.ResolveTCPAddr("tcp", r.RemoteAddr); err == nil && !strings.HasPrefix(r.RemoteAddr, ":") {
+		return addr
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tributary/server/identity"
+)
+
+// reloads is a configuration that counts its reloads.
+type reloads int
+
+func (r *reloads) Reload(context.Context) (string, error) { *r++; return "", nil }
+func (r *reloads) Status() ConfigStatus                   { return ConfigStatus{} }
+
+func TestWhoMayChangeSomething(t *testing.T) {
+	var n reloads
+	var shown []string
+	var mind error
+	h := New(Options{Config: &n, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), MayChange: func(who *identity.Identity, headers []string) error {
+		shown = append([]string{who.Address.String()}, headers...)
+		return mind
+	}}).Handler()
+	ask := func(method string, local net.Addr) (code int, challenge string) {
+		r := httptest.NewRequest(method, "/-/reload", nil)
+		r.Host, r.RemoteAddr = "localhost", "10.1.2.3:4"
+		r.Header.Set("Authorization", "Bearer x")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
+		return w.Code, w.Header().Get("WWW-Authenticate")
+	}
+	here, socket, there := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.UnixAddr{Net: "unix"}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+	for _, c := range []struct {
+		local     net.Addr
+		mind      error
+		code      int
+		challenge string
+	}{
+		{here, status.Error(codes.Unauthenticated, "no"), 200, ""},
+		{socket, status.Error(codes.Unauthenticated, "no"), 200, ""},
+		{there, nil, 200, ""},
+		{there, status.Error(codes.Unauthenticated, "no"), 401, "Bearer"},
+		{there, status.Error(codes.PermissionDenied, "no"), 403, ""},
+		{nil, status.Error(codes.Unauthenticated, "no"), 401, "Bearer"},
+	} {
+		before := n
+		mind = c.mind
+		code, challenge := ask(http.MethodPost, c.local)
+		require.Equal(t, c.code, code)
+		require.Equal(t, c.challenge, challenge)
+		require.Equal(t, code == 200, n > before)
+	}
+	require.Equal(t, []string{"10.1.2.3", "Bearer x"}, shown)
+	code, _ := ask(http.MethodGet, there)
+	require.Equal(t, http.StatusMethodNotAllowed, code, "there is nothing to read there, which is said to all")
+}
+
+func TestPagesThatAreLeftOut(t *testing.T) {
+	get := func(opts Options, path string) int {
+		opts.Log, opts.Registry = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+		w := httptest.NewRecorder()
+		New(opts).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
+		require.Equal(t, 200, get(Options{}, path))
+		require.Equal(t, 404, get(Options{NoProfiles: true}, path))
+		require.Equal(t, 404, get(Options{NoDebug: true}, path))
+	}
+	require.Equal(t, 200, get(Options{NoProfiles: true}, "/debug/list"))
+	for _, p := range New(Options{Registry: prometheus.NewRegistry()}).allPages() {
+		if len(p.Path) > 7 && p.Path[:7] == "/debug/" {
+			require.Equal(t, 404, get(Options{NoDebug: true}, p.Path), p.Path)
+		}
+	}
+	require.Equal(t, 200, get(Options{NoDebug: true}, "/-/healthy"))
+	require.Equal(t, 200, get(Options{NoDebug: true}, "/metrics"))
+}
