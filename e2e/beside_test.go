@@ -41,12 +41,12 @@ func besideNode(t *testing.T, interception string) *core.Node {
 	return &core.Node{Id: "sidecar~127.0.0.1~vm1.shop~shop.svc.cluster.local", Metadata: metadata}
 }
 
-// besideNodes are those whose inventories are compared: sidecars with redirection and without, and a gateway.
+// besideNodes are those whose inventories are compared: sidecars with redirection of both kinds and without, and a gateway.
 func besideNodes(t *testing.T) map[string]*core.Node {
 	t.Helper()
 	gateway := besideNode(t, "REDIRECT")
 	gateway.Id = "router~127.0.0.1~vm1.shop~shop.svc.cluster.local"
-	return map[string]*core.Node{"NONE": besideNode(t, "NONE"), "REDIRECT": besideNode(t, "REDIRECT"), "gateway": gateway}
+	return map[string]*core.Node{"NONE": besideNode(t, "NONE"), "REDIRECT": besideNode(t, "REDIRECT"), "TPROXY": besideNode(t, "TPROXY"), "gateway": gateway}
 }
 
 // different is where tributary tells an Envoy something else than istiod does, and why. docs/envoy.md has the same list.

@@ -201,7 +201,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more boo
 		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
-	return false, manner{s.profile.captures, s.restricted, s.seen}, c.synced
+	return false, manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
 }
 
 // translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.

@@ -93,7 +93,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 	} {
 		different(view{client: p}, of)
 	}
-	require.Equal(t, 9, reflect.TypeFor[profile]().NumField())
+	require.Equal(t, 10, reflect.TypeFor[profile]().NumField())
 	r := &rule[*networking.VirtualService]{version: "1"}
 	different(view{host: "a"}, "host")
 	different(view{seen: &observation{}}, "what is logged")

@@ -158,12 +158,13 @@ func tcpProxy(cluster string, seen *observation) *listenerv3.Filter {
 // manner is how listeners of a scope are, whatever they are for.
 type manner struct {
 	captures   bool         // connections are redirected to them
+	intact     bool         // with the address that they were meant for
 	restricted bool         // what nobody claims goes nowhere
 	seen       *observation // what they log and trace
 }
 
 func (by manner) equal(o manner) bool {
-	return by.captures == o.captures && by.restricted == o.restricted && by.seen.equal(o.seen)
+	return by.captures == o.captures && by.intact == o.intact && by.restricted == o.restricted && by.seen.equal(o.seen)
 }
 
 // passOn sends on what nobody claims, or, if clients are restricted to what they know, nowhere.
@@ -229,6 +230,9 @@ func (by manner) virtualOutbound() *listenerv3.Listener {
 			},
 			{Name: name + "-catchall-tcp", Filters: []*listenerv3.Filter{tcpProxy(otherwise(by.restricted), by.seen)}},
 		},
+	}
+	if by.intact {
+		l.Transparent = wrapperspb.Bool(true)
 	}
 	by.seen.ofStrays(l)
 	return l

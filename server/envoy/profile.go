@@ -23,6 +23,7 @@ type profile struct {
 	role      role
 	namespace string
 	captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
+	intact    bool   // they come with the address that they were meant for
 	labels    string // of the client's workload, as far as objects look at them; see labelMap
 	labelled  bool   // it has some, and objects look at labels
 
@@ -111,6 +112,7 @@ func profileOf(node *corev3.Node) profile {
 	switch fields[metadataInterception].GetStringValue() {
 	case "REDIRECT", "TPROXY":
 		p.captures = p.role == sidecar
+		p.intact = p.captures && fields[metadataInterception].GetStringValue() == "TPROXY"
 	}
 	labels := fields[metadataLabels].GetStructValue().GetFields()
 	said := make(map[string]string, len(labels))

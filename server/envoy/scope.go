@@ -53,7 +53,7 @@ func newScope(p profile, debounce xds.Debounce) *scope {
 	for _, c := range common() {
 		put(first, s.clusters, entryOf(c))
 	}
-	if s.manner.captures = p.captures; p.captures {
+	if s.manner.captures, s.manner.intact = p.captures, p.intact; p.captures {
 		put(first, s.listeners, entryOf(s.manner.virtualOutbound()))
 	}
 	s.group.Apply(first)

@@ -116,3 +116,11 @@ spec:
 	clusters, _ := knownTo(t, catalogOf(t, mesh+text.String()), node("default", "", ""))
 	require.Equal(t, []string{"80||a.internal", "80||c.internal", "80||d.internal"}, clusters)
 }
+
+// A sidecar to which the kernel hands connections as they are, and does not redirect them, takes them so.
+func TestTransparentSidecars(t *testing.T) {
+	for mode, transparent := range map[string]bool{"REDIRECT": false, "TPROXY": true} {
+		all := toldOf(t, observed, node("default", mode, ""))
+		require.Equal(t, transparent, all[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener).GetTransparent().GetValue(), mode)
+	}
+}
