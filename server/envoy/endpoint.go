@@ -30,8 +30,9 @@ func (p *port) assignment(cluster string, subset *networking.Subset, kind cluste
 		priority int
 	}
 	byPlace := make(map[place][]*endpointv3.LbEndpoint)
-	for i := range p.endpoints {
-		e := &p.endpoints[i]
+	endpoints := p.endpoints()
+	for i := range endpoints {
+		e := &endpoints[i]
 		if !has(subset, e) {
 			continue
 		}
@@ -91,7 +92,7 @@ func (e *endpoint) fits(kind clusterv3.Cluster_DiscoveryType) bool {
 
 // hasNames says whether some endpoint of the port, or of a subset of it, has to be resolved.
 func (p *port) hasNames(subset *networking.Subset) bool {
-	return slices.ContainsFunc(p.endpoints, func(e endpoint) bool {
+	return slices.ContainsFunc(p.endpoints(), func(e endpoint) bool {
 		return has(subset, &e) && e.fits(clusterv3.Cluster_LOGICAL_DNS) && !e.fits(clusterv3.Cluster_EDS)
 	})
 }

@@ -12,10 +12,11 @@ import (
 // placed returns the priority and weight of each locality to a client in eu/a/1, or nothing of those that are left out.
 func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, labels string, outliers bool) map[string][2]uint32 {
 	t.Helper()
-	p := &port{number: 80}
+	var endpoints []endpoint
 	for _, l := range []string{"eu/a/1", "eu/a/2", "eu/b", "us/c", "as/d"} {
-		p.endpoints = append(p.endpoints, endpoint{spec: &networking.WorkloadEntry{Address: "10.0.0.1", Locality: l}, labels: map[string]string{"version": l[:2]}})
+		endpoints = append(endpoints, endpoint{spec: &networking.WorkloadEntry{Address: "10.0.0.1", Locality: l}, labels: map[string]string{"version": l[:2]}})
 	}
+	p := &port{number: 80, endpoints: func() []endpoint { return endpoints }}
 	policy := &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{LocalityLbSetting: setting}}
 	if outliers {
 		policy.OutlierDetection = &networking.OutlierDetection{}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
@@ -46,8 +45,9 @@ type entry struct {
 	key      resource.Key
 	created  time.Time
 	version  string
-	spec     *networking.ServiceEntry
-	selected map[string]*workload // by its workloadSelector, by name; nil if it has none
+	object   *resource.Resource
+	spec     *networking.ServiceEntry // without endpoints, which are most of it: they are decoded when they are translated
+	selected map[string]*workload     // by its workloadSelector, by name; nil if it has none
 }
 
 // workload is a WorkloadEntry.
@@ -194,8 +194,11 @@ func specOf[T any](r *resource.Resource) (spec T, err error) {
 }
 
 func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
+	if spec != nil {
+		spec.Endpoints = nil
+	}
 	if old := m.entries[key]; old != nil {
-		if spec != nil && old.created.Equal(r.Created()) && differInEndpoints(old.spec, spec) {
+		if spec != nil && old.created.Equal(r.Created()) && proto.Equal(old.spec, spec) {
 			touched = m.moved
 		}
 		old.touch(touched)
@@ -211,7 +214,7 @@ func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking
 	if spec == nil {
 		return
 	}
-	e := &entry{key: key, created: r.Created(), version: r.Version(), spec: spec}
+	e := &entry{key: key, created: r.Created(), version: r.Version(), object: r, spec: spec}
 	m.entries[key] = e
 	e.touch(touched)
 	for _, host := range e.hosts() {
@@ -232,21 +235,6 @@ func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking
 			}
 		}
 	})
-}
-
-// differInEndpoints says whether two ServiceEntries are the same but for their endpoints.
-func differInEndpoints(a, b *networking.ServiceEntry) bool {
-	without := func(s *networking.ServiceEntry) proto.Message {
-		rest := new(networking.ServiceEntry).ProtoReflect()
-		s.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			if f.JSONName() != "endpoints" {
-				rest.Set(f, v)
-			}
-			return true
-		})
-		return rest.Interface()
-	}
-	return proto.Equal(without(a), without(b))
 }
 
 func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
@@ -319,7 +307,8 @@ func (e *entry) selects(w *workload) bool {
 func (e *entry) endpoints() []endpoint {
 	var list []endpoint
 	if e.selected == nil {
-		for i, spec := range e.spec.GetEndpoints() {
+		whole, _ := specOf[*networking.ServiceEntry](e.object) // it could be decoded when it came
+		for i, spec := range whole.GetEndpoints() {
 			list = append(list, endpoint{spec: spec, labels: spec.GetLabels(), entry: e, index: i})
 		}
 		return list

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -31,7 +32,7 @@ type port struct {
 	name      string
 	target    uint32 // where it is not the endpoint that says
 	protocol  protocol
-	endpoints []endpoint
+	endpoints func() []endpoint
 
 	entry *entry // that has it
 	index int    // there
@@ -145,17 +146,17 @@ func (m *mesh) firstOf(host, namespace string) (first []*entry) {
 
 // add adds the ports of e that the service does not have.
 func (s *service) add(e *entry) {
-	var endpoints []endpoint
+	endpoints := sync.OnceValue(func() []endpoint {
+		list := e.endpoints()
+		if len(list) == 0 && e.selected == nil && isDNS(s.resolution) {
+			list = []endpoint{{spec: &networking.WorkloadEntry{Address: s.host}, entry: e}}
+		}
+		return list
+	})
 	for i, p := range e.spec.GetPorts() {
 		protocol, ok := protocolOf(p.GetProtocol())
 		if !ok || slices.ContainsFunc(s.ports, func(known port) bool { return known.number == p.GetNumber() }) {
 			continue
-		}
-		if endpoints == nil {
-			endpoints = e.endpoints()
-			if len(endpoints) == 0 && e.selected == nil && isDNS(s.resolution) {
-				endpoints = []endpoint{{spec: &networking.WorkloadEntry{Address: s.host}, entry: e}}
-			}
 		}
 		s.ports = append(s.ports, port{
 			number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, spoken: protocol, endpoints: endpoints, entry: e, index: i,
