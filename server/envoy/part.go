@@ -44,8 +44,8 @@ func (t *told) hasPart(typeURL string, is func(name string) bool) bool {
 		own = t.endpoints
 	case xds.ListenerURL:
 		own = t.listeners
-		for b := range t.claims {
-			if is(listenerName(b.address, b.port)) {
+		for _, c := range t.claims {
+			if is(listenerName(c.address, c.port)) {
 				return true
 			}
 		}

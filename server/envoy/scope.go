@@ -186,14 +186,15 @@ func (c *change) replace(host string, t *told) {
 			c.host(route, host, v)
 		}
 	}
-	for b := range old.claims {
-		if now, still := t.claims[b]; !still || old.compare(t.seniority) != 0 || !now.equal(old.claims[b]) {
+	claimed, claims := old.claimsByBinding(), t.claimsByBinding()
+	for b, was := range claimed {
+		if now, still := claims[b]; !still || old.compare(t.seniority) != 0 || !now.equal(was) {
 			c.bindings[b] = true
-			c.scope.bindings[b].remove(old.rankOf(old.claims[b]), host)
+			c.scope.bindings[b].remove(old.rankOf(was), host)
 		}
 	}
-	for b, now := range t.claims {
-		if was, had := old.claims[b]; had && old.compare(t.seniority) == 0 && now.equal(was) {
+	for b, now := range claims {
+		if was, had := claimed[b]; had && old.compare(t.seniority) == 0 && now.equal(was) {
 			continue
 		}
 		c.bindings[b] = true

@@ -26,13 +26,27 @@ type told struct {
 
 	// Several hosts share the routes of a port, and a sidecar's listeners.
 	hosts  map[string]*virtualHost // by the name of the routes
-	claims map[binding]claim
+	claims []claimed
 
 	objects  []resource.Key // of which it was made
 	findings findings       // in them
 
 	key   key // of the view that it was made of
 	users int // scopes that have it; guarded by units.mu
+}
+
+// claimed is a claim of a binding. Most hosts have one, for which a map would be large.
+type claimed struct {
+	binding
+	claim
+}
+
+func (t *told) claimsByBinding() map[binding]claim {
+	all := make(map[binding]claim, len(t.claims))
+	for _, c := range t.claims {
+		all[c.binding] = c.claim
+	}
+	return all
 }
 
 // rankOf is that of a claim of the host: what is late comes after all that is not.
@@ -49,7 +63,7 @@ const lateReach = 10
 
 // translate says what the clients of a view are told of its host. It is a pure function.
 func translate(v *view) *told {
-	t := &told{host: v.host, hosts: make(map[string]*virtualHost), claims: make(map[binding]claim), objects: v.objects, findings: slices.Clone(v.findings)}
+	t := &told{host: v.host, hosts: make(map[string]*virtualHost), objects: v.objects, findings: slices.Clone(v.findings)}
 	t.add(v, v.client)
 	t.findings = t.findings.sorted()
 	return t
@@ -69,6 +83,7 @@ func (t *told) add(v *view, client profile) {
 	}
 	s := v.service
 	t.seniority = s.seniority
+	claims := make(map[binding]claim)
 	for i := range s.ports {
 		p := &s.ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.policy.subsets...) {
@@ -95,9 +110,13 @@ func (t *told) add(v *view, client profile) {
 			case p.spoken.http() && t.hosts[name] == nil: // the listener may be there for it, and needs its routes
 				t.hosts[name] = newVirtualHost(place{}, nil, &routev3.VirtualHost{})
 			}
-			maps.Copy(t.claims, v.claims(p, client, &t.findings))
+			maps.Copy(claims, v.claims(p, client, &t.findings))
 		}
 	}
+	for b, c := range claims {
+		t.claims = append(t.claims, claimed{b, c})
+	}
+	t.claims = slices.Clip(t.claims)
 }
 
 // addProxyless adds what a client asks for that dials the service by the port, or, if it is the one that is meant without, by name alone.
