@@ -94,6 +94,8 @@ type Source struct {
 	asker    asker
 	place    string // of interfaces, for people
 	counters *counts
+
+	maxMetadata int // see the constant
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -136,7 +138,7 @@ func newSource(r registry.Registry, place string, settings Settings) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts()}, nil
+	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), maxMetadata: maxMetadata}, nil
 }
 
 // complete checks the settings and fills in the defaults.

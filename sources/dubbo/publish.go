@@ -273,8 +273,11 @@ func (r *run) problems() (all []string, denied bool) {
 			note(a.trouble.Error())
 		}
 		for _, id := range slices.Sorted(maps.Keys(a.instances)) {
-			if p := a.instances[id].problem; p != "" {
-				note(p)
+			i := a.instances[id]
+			if i.problem != "" {
+				note(i.problem)
+			} else if i.needs != nil && i.needs.excess != "" {
+				note(i.needs.excess)
 			}
 		}
 	}
@@ -289,7 +292,7 @@ func (s *state) unresolved() []string {
 	why := ""
 	for _, name := range slices.Sorted(maps.Keys(s.applications)) {
 		for _, i := range s.applications[name].list() {
-			if n := i.needs; n != nil && n.failed >= someTries && n.metadata == nil && !i.Off && !s.knows(i) {
+			if n := i.needs; n != nil && n.failed >= someTries && n.metadata == nil && n.excess == "" && !i.Off && !s.knows(i) {
 				if names = append(names, provider.Shorten(name)); len(names) == 1 {
 					why = n.reason()
 				}

@@ -28,7 +28,11 @@ type resolver struct {
 	ctx context.Context
 
 	workers *worker.Group
-	all     map[revision]*resolution // guarded by the mu of run
+	maxKept int
+
+	// guarded by the mu of run
+	all  map[revision]*resolution
+	kept int // bytes of all metadata
 
 	mapping mappings
 }
@@ -53,6 +57,7 @@ type resolution struct {
 	tried    bool
 	failed   int                // tries that found nothing
 	metadata *provider.Metadata // nil while it is not known
+	excess   string             // that its metadata has no room, in those words; empty if that is not so
 	how      string
 	err      error
 	guess    []string // the interfaces that the application is said to serve, if nothing better is known
@@ -145,6 +150,7 @@ func (r *run) begin(n *resolution) {
 		r.resolve(ctx, n)
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.resolver.drop(n)
 		if r.resolver.all[n.of] == n {
 			delete(r.resolver.all, n.of)
 		}
@@ -170,9 +176,12 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		}
 		r.change(func(*state) {
 			n.tried, n.how, n.err, n.warnings, n.guess = true, how, err, skipped, guess
-			if err == nil {
-				n.metadata = &m
-			} else {
+			if n.excess = ""; err == nil {
+				if err = r.resolver.keep(n, &m); err != nil {
+					n.excess, n.err = err.Error(), err
+				}
+			}
+			if err != nil {
 				n.failed++
 			}
 			for i := range n.users {
@@ -184,6 +193,29 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 			return
 		}
 		publisher.Sleep(ctx, retry.NextBackOff())
+	}
+}
+
+// maxMetadata is how many bytes the metadata of all revisions may take, which anybody can make up who may register: each is bounded by itself, and instances may name any
+// number.
+const maxMetadata = 256 << 20
+
+// keep notes the metadata of a revision, unless all would be too much with it. The caller holds mu of run.
+func (r *resolver) keep(n *resolution, m *provider.Metadata) error {
+	size := m.Size()
+	if r.kept+size > r.maxKept {
+		return fmt.Errorf("application %s revision %s: with its %d bytes the metadata of all would be more than the %d that are taken",
+			provider.Shorten(n.of.application), provider.Shorten(n.of.revision), size, r.maxKept)
+	}
+	r.kept += size
+	n.metadata = m
+	return nil
+}
+
+// drop notes that the metadata of a revision is not needed any more. The caller holds mu of run.
+func (r *resolver) drop(n *resolution) {
+	if n.metadata != nil {
+		r.kept -= n.metadata.Size()
 	}
 }
 

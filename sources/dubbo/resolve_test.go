@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
@@ -98,4 +100,42 @@ func TestAnInstanceThatSaysNothingHoldsUpNoOther(t *testing.T) {
 		_, _, err = askAny(t.Context(), a, nil)
 		require.Error(t, err)
 	})
+}
+
+// TestMoreMetadataThanIsTakenIsRefused has two applications, of whose metadata only one's has room, until the other one goes.
+func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	r := newRun(sourceOf(t, s, patiently()), nil)
+	m := func(service string) *provider.Metadata {
+		return &provider.Metadata{Services: []provider.Service{{Name: service, Protocol: "dubbo", Params: map[string]string{"k": "v"}}}}
+	}
+	size := m("a").Size()
+	require.Greater(t, size, 7)
+	r.resolver.maxKept = size
+	one, two := &resolution{of: revision{"one", "r"}}, &resolution{of: revision{"two", "r"}}
+	require.NoError(t, r.resolver.keep(one, m("a")))
+	require.EqualError(t, r.resolver.keep(two, m("b")), fmt.Sprintf(
+		"application \"two\" revision \"r\": with its %d bytes the metadata of all would be more than the %d that are taken", size, size))
+	require.Nil(t, two.metadata)
+	r.resolver.drop(one)
+	require.NoError(t, r.resolver.keep(two, m("b")))
+	r.resolver.drop(two)
+	require.Zero(t, r.resolver.kept)
+}
+
+// TestMetadataThatHasNoRoomIsSaid has an application whose metadata is more than is taken, and one that serves nothing.
+func TestMetadataThatHasNoRoomIsSaid(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	report(s, "/dubbo/metadata", "app", "r1", "a")
+	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	b := start(t, s, patiently(), func(s *Source) { s.maxMetadata = 10 })
+	b.awaitAll("c 10.0.0.2:20880*100")
+	b.await("it is said", func() bool {
+		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": with its `)
+	})
+	s.Delete("/services/app/10.0.0.1:20880")
+	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
 }

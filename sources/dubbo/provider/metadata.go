@@ -17,6 +17,19 @@ type Metadata struct {
 	Services    []Service
 }
 
+// Size is about how many bytes it takes in memory.
+func (m Metadata) Size() int {
+	const perService, perParam = 200, 64 // besides their texts
+	n := len(m.Application) + len(m.Revision)
+	for _, s := range m.Services {
+		n += perService + len(s.Name) + len(s.Group) + len(s.Version) + len(s.Protocol) + len(s.Path)
+		for key, value := range s.Params {
+			n += perParam + len(key) + len(value)
+		}
+	}
+	return n
+}
+
 // Service is one of an instance's.
 type Service struct {
 	Name     string            `json:"name"`
