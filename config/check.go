@@ -41,12 +41,34 @@ func (d *decoder) check(c *Config, dir string) {
 		names[s.Name] = key
 	}
 	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
-		c.Warnings = append(d.alike(c.ConfigSources), d.slips(c.ConfigSources)...)
+		c.Warnings = slices.Concat(d.alike(c.ConfigSources), d.slips(c.ConfigSources), d.doubts(c.ConfigSources))
 	}
 	if len(d.problems) == 0 { // the command line says otherwise where to listen
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
 		c.Warnings = append(c.Warnings, d.exposed(c)...)
 	}
+}
+
+// doubtful are settings of which something is hardly meant, though it can be done.
+type doubtful interface {
+	// doubts returns what that is: each begins with the key at fault.
+	doubts() []string
+}
+
+// doubts returns a warning for all that is hardly meant of sources.
+func (d *decoder) doubts(all []Source) (warnings []Problem) {
+	for i := range all {
+		of, ok := all[i].Settings.(doubtful)
+		if !ok {
+			continue
+		}
+		for _, doubt := range of.doubts() {
+			at, message, _ := strings.Cut(doubt, ": ")
+			key := fmt.Sprintf("configSources[%d].%s", i, at)
+			warnings = append(warnings, Problem{File: d.file, Line: d.place(key).line, Column: d.place(key).column, Key: key, Message: message})
+		}
+	}
+	return warnings
 }
 
 // alike returns a warning for each source that reads the same as one before it, and makes the same of it.

@@ -120,6 +120,8 @@ func (s *Dubbo) check(address string) error {
 	return err
 }
 
+func (s *Dubbo) doubts() []string { return dubbo.Doubts(s.options()) }
+
 func (s *Dubbo) reading() any { return nil }
 
 func (s *Dubbo) where(address string) where {
@@ -159,6 +161,8 @@ func (s *DubboConsul) check(address string) error {
 	_, err := dubbo.NewConsul(address, reading, settings)
 	return err
 }
+
+func (s *DubboConsul) doubts() []string { return dubbo.Doubts(s.options()) }
 
 func (s *DubboConsul) reading() any { return nil }
 

@@ -45,3 +45,22 @@ func TestDubbo(t *testing.T) {
 		require.ErrorContains(t, err, want, text)
 	}
 }
+
+// TestDoubtsAreWarnings has slips of the pen that are let pass, with their places.
+func TestDoubtsAreWarnings(t *testing.T) {
+	c, err := config.Parse("t.yaml", []byte(`configSources:
+- address: zookeeper://zk1:2181?bakcup=zk2:2181&version=1.0.0
+  servicePorts: {dubo: 20000}
+- address: consul://c:8500?kind=dubbo&partion=p
+`))
+	require.NoError(t, err)
+	var got []string
+	for _, w := range c.Warnings {
+		got = append(got, w.Place()+": "+w.Text())
+	}
+	require.Equal(t, []string{
+		"t.yaml:2:12: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
+		"t.yaml:4:12: configSources[1].address: the parameter partion is passed over; did you mean partition?",
+		"t.yaml:3:17: configSources[0].servicePorts: dubo is no protocol of Dubbo's; did you mean dubbo?",
+	}, got)
+}

@@ -16,6 +16,9 @@ import (
 var parameters = map[string][]string{
 	dubbo.Scheme:      {"backup", "group", "timeout", "session", "username", "password"},
 	dubbo.NacosScheme: {"backup", "namespace", "group", "contextPath", "grpcOffset", "username", "password", "kind"},
+
+	dubbo.ConsulScheme:       {"dc", "ns", "partition", "kind"},
+	dubbo.ConsulSecureScheme: {"dc", "ns", "partition", "kind"},
 }
 
 // slips returns a warning for each parameter that is let pass, and was probably meant to be one that counts.
@@ -27,7 +30,7 @@ func (d *decoder) slips(all []Source) (warnings []Problem) {
 		values, _ := url.ParseQuery(query) // what is wrong with it was said
 		for _, one := range slices.Sorted(maps.Keys(values)) {
 			guess := nearest.Name(one, known)
-			if len(known) == 0 || slices.Contains(known, one) || guess == "" {
+			if len(known) == 0 || slices.Contains(known, one) || guess == "" || one == "version" { // which is Dubbo's, and near to session
 				continue
 			}
 			key := fmt.Sprintf("configSources[%d].address", i)

@@ -166,6 +166,8 @@ func (r *run) health(now time.Time) sources.Health {
 	switch {
 	case r.denied:
 		return sources.Health{State: sources.Denied, Message: r.down}
+	case r.down == notYet:
+		return sources.Health{State: sources.Starting, Message: r.down}
 	case r.down != "":
 		return sources.Health{State: sources.Unreachable, Message: r.down}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
+	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -138,4 +139,29 @@ func TestMetadataThatHasNoRoomIsSaid(t *testing.T) {
 	})
 	s.Delete("/services/app/10.0.0.1:20880")
 	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
+}
+
+// TestWhatIsWrongWithAnInstanceIsSaidOnce has one without a revision whose endpoints cannot be read.
+func TestWhatIsWrongWithAnInstanceIsSaidOnce(t *testing.T) {
+	s := zktest.New()
+	s.Put("/services/app/10.0.0.1:20880", `{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
+	b := start(t, s, patiently())
+	b.await("it is said", func() bool { return b.status().State == sources.Degraded })
+	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`, b.status().Message)
+}
+
+// silentRegistry is one that cannot say anything yet.
+type silentRegistry struct{ registry.Registry }
+
+func (silentRegistry) Watch(ctx context.Context, _ registry.Listener, _ registry.Wanted) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestAStartIsNoAlarm shows that a registry that was not tried yet is not said to be unreachable.
+func TestAStartIsNoAlarm(t *testing.T) {
+	b := start(t, zktest.New(), patiently(), func(s *Source) { s.registry = silentRegistry{} })
+	b.await("it is said", func() bool { return b.status().Message != "" })
+	require.Equal(t, sources.Starting, b.status().State)
+	require.Equal(t, "not connected yet", b.status().Message)
 }

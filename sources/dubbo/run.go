@@ -55,10 +55,13 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	return r.loop(ctx)
 }
 
+// notYet is why a registry cannot be reached before anything was told of it.
+const notYet = "not connected yet"
+
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
 		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place, s.settings.serves), down: "not connected yet",
+		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
 	}
 	r.resolver.maxKept = s.maxMetadata
 	r.resolver.all = make(map[revision]*resolution)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"istio.io/istio/pkg/config/protocol"
@@ -42,6 +43,9 @@ var known = map[string]struct {
 	"redis":      {protocol.TCP, 6379},
 	"memcached":  {protocol.TCP, 11211},
 }
+
+// Protocols are the names of those that are known.
+func Protocols() []string { return slices.Sorted(maps.Keys(known)) }
 
 // Protocols that are not known are TCP, on a port that their name gives, in a range where nothing else is.
 const (

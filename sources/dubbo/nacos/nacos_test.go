@@ -222,7 +222,7 @@ func TestOthersAreNotDubbos(t *testing.T) {
 	told := h.since()
 	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", told[0])
 	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", told[1])
-	require.Contains(t, told[4], "instance orders 10.0.0.5:20880 true instance 10.0.0.5:20880 of orders: dubbo.endpoints")
+	require.Contains(t, told[4], "instance orders 10.0.0.5:20880 true dubbo.endpoints")
 	for name, want := range map[string][2]string{
 		"providers:a.B:1.0:g": {"providers", "a.B"}, "providers:a.B": {"providers", "a.B"}, "providers:": {"providers", ""},
 		"configurators:a.B::": {"configurators", "a.B"}, "consumers:a.B::": {"consumers", "a.B"}, "routers:x": {"routers", "x"}, "orders": {},

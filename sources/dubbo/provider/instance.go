@@ -3,6 +3,7 @@ package provider
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -93,11 +94,11 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 		Metadata: metadata, Timestamp: milliseconds(metadata["timestamp"]),
 	}
 	if host == "" {
-		return i, true, fmt.Errorf("instance of %s: it has no address", application)
+		return i, true, errors.New("it has no address")
 	}
 	// What cannot be read here and below leaves other ways to ports and metadata, if there is a revision.
 	if i.Endpoints, err = parseEndpoints(metadata[keyEndpoints]); err != nil && i.Revision == "" {
-		return i, true, fmt.Errorf("instance %s:%d of %s: %s: %w", host, port, application, keyEndpoints, err)
+		return i, true, fmt.Errorf("%s: want a list in JSON of protocols and ports, got %s", keyEndpoints, Shorten(metadata[keyEndpoints]))
 	}
 	if s := metadata[keyService]; s != "" {
 		i.Service = parseService(s)

@@ -8,10 +8,13 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -90,6 +93,9 @@ func (s *session) event(e zk.Event) {
 	case zk.StateExpired:
 		s.expired = true
 	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
+		if e.State == zk.StateConnecting && !s.had && s.failed == nil {
+			return // nothing was tried yet
+		}
 		why := "no connection to " + s.servers
 		if s.failed != nil {
 			why += ": " + s.failed.Error()
@@ -136,7 +142,11 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) { // as a server does that cannot make sense of it
+		return nil, fmt.Errorf("TLS with %s: %w: does it have TLS?", address, err)
+	}
+	return conn, err
 }
 
 // first is a connection that looks at the first answer, which the library takes as it comes: it would wait ten times as long for it as for others from a server
@@ -177,10 +187,9 @@ func (c *first) Read(p []byte) (n int, err error) {
 	n, err = c.Conn.Read(p)
 	if missing := 4 - len(c.length); missing > 0 {
 		c.length = append(c.length, p[:min(n, missing)]...)
-		if len(c.length) == 4 && binary.BigEndian.Uint32(c.length) > maxFirst {
-			err = fmt.Errorf("%s is no ZooKeeper: it answers with %q", c.address, c.length)
-			c.fail(err)
-			return 0, err
+		if why := c.odd(err); why != nil {
+			c.fail(why)
+			return 0, why
 		}
 	}
 	if bad := c.answers.come(p[:n]); bad != nil {
@@ -189,6 +198,22 @@ func (c *first) Read(p []byte) (n int, err error) {
 		return 0, bad
 	}
 	return n, err
+}
+
+// alert is what begins an answer of a server that wants TLS.
+const alert = "\x15\x03"
+
+// odd says what is the matter with the first answer, of which the beginning is there, or err instead.
+func (c *first) odd(err error) error {
+	switch {
+	case len(c.length) == 4 && string(c.length[:2]) == alert:
+		return fmt.Errorf("%s is no ZooKeeper without TLS: it answers with TLS", c.address)
+	case len(c.length) == 4 && binary.BigEndian.Uint32(c.length) > maxFirst:
+		return fmt.Errorf("%s is no ZooKeeper: it answers with %q", c.address, c.length)
+	case len(c.length) == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Errorf("%s ended the connection without an answer: it does not serve yet, or wants TLS", c.address)
+	}
+	return nil
 }
 
 // Write implements net.Conn. The library writes one request at a time.

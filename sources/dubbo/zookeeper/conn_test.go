@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"strings"
@@ -91,4 +92,56 @@ func TestAPortOfAnotherKindIsNamed(t *testing.T) {
 	conn.Close()
 	require.NoError(t, l.Close())
 	<-accepted
+}
+
+// said has the library connect to a server that does f with each connection, and waits until the state of the connection says what is wanted; it returns the first one.
+func said(t *testing.T, config TLS, f func(net.Conn), want string) (first registry.Connection) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f(c)
+			_ = c.Close()
+		}
+	}()
+	a, err := ParseAddress("zookeeper://" + l.Addr().String())
+	require.NoError(t, err)
+	told := make(chan registry.Connection, 1000)
+	conn, err := dialer(a, config)(func(c registry.Connection) { told <- c })
+	require.NoError(t, err)
+	first = <-told
+	for c := first; !strings.Contains(c.Message, want); {
+		select {
+		case c = <-told:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("waited in vain for %q, was told %q", want, c.Message)
+		}
+	}
+	conn.Close()
+	require.NoError(t, l.Close())
+	<-accepted
+	return first
+}
+
+// TestWhoHasTLSIsNamed has servers with TLS and clients without it, and the other way round: each says no more than that it ends the connection.
+func TestWhoHasTLSIsNamed(t *testing.T) {
+	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }
+	said(t, nil, read, "ended the connection without an answer: it does not serve yet, or wants TLS")
+	said(t, nil, func(c net.Conn) { read(c); _, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16")) }, "is no ZooKeeper without TLS: it answers with TLS")
+	said(t, func(string) (*tls.Config, error) {
+		return &tls.Config{ServerName: "a", MinVersion: tls.VersionTLS12}, nil
+	}, read, ": does it have TLS?")
+}
+
+// TestConnectingIsNoFailure shows that what is told first is what has failed, and not that nothing has been tried.
+func TestConnectingIsNoFailure(t *testing.T) {
+	first := said(t, nil, func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }, "ended the connection")
+	require.Contains(t, first.Message, "ended the connection")
 }
