@@ -66,16 +66,28 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		if r.initial != nil {
 			r.initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
 		}
+		if r.tooMany() {
+			r.whole = &versions{parts: [][]byte{bytes.Clone(buf.ReadOnlyData())}}
+		}
 		return err
 	case size/len(data) < leastPart:
-		return r.decode(data.Materialize())
+		whole := data.Materialize()
+		err := r.decode(whole)
+		if r.tooMany() {
+			r.whole = &versions{parts: [][]byte{whole}}
+		}
+		return err
 	}
 	parts := make([][]byte, len(data))
 	for i, b := range data {
 		parts[i] = b.ReadOnlyData()
 	}
 	err := r.decode(parts...)
-	if r.initial != nil {
+	switch {
+	case r.tooMany():
+		data.Ref()
+		r.whole = &versions{parts: parts, memory: data}
+	case r.initial != nil:
 		data.Ref()
 		r.initial.memory = data
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -22,7 +23,8 @@ type Limits struct {
 	StartingStreams int // streams served their first responses at once, while others wait; 16 per processor
 	TypesPerStream  int // type URLs that one stream asks for; 256
 	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the versions that one request brings
-	// along; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000.
+	// along; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000, of
+	// which one IP address has half.
 	NamesPerStream, Names int
 	// RequestBytes is the size of one request; 16 MiB, and no more than 1 GiB. One that resumes a subscription to 100,000
 	// resources has their names and versions, some 8 MB.
@@ -67,6 +69,7 @@ const (
 	refusedTypes          = "types_per_stream"
 	refusedNamesPerStream = "names_per_stream"
 	refusedNames          = "names"
+	refusedNamesPerPeer   = "names_per_peer"
 	refusedRequestBytes   = "request_bytes"
 	refusedRequestMemory  = "request_memory"
 	refusedStalled        = "request_stalled"
@@ -140,8 +143,10 @@ func (l *Limits) limiter() *rate.Limiter {
 // checkRequest refuses a request that has too much in it or comes too soon.
 func (s *stream) checkRequest(req *request) error {
 	l := &s.server.opts.Limits
-	if req.tooMany() {
-		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit", l.NamesPerStream)
+	if !s.delta || req.typeURL == "" { // else it may be of a type that has names of others' making
+		if err := s.checkNames(req); err != nil {
+			return err
+		}
 	}
 	if s.limiter != nil && !s.limiter.Allow() {
 		return s.server.refuse(refusedRequestRate, codes.ResourceExhausted, "too many requests: the limit is %g a second", l.RequestsPerSecond)
@@ -149,6 +154,14 @@ func (s *stream) checkRequest(req *request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.charge(req.nodeCost)
+}
+
+// checkNames refuses a request with too many names.
+func (s *stream) checkNames(req *request) error {
+	if !req.tooMany() {
+		return nil
+	}
+	return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "request for more than %d names, which is the limit", s.server.opts.Limits.NamesPerStream)
 }
 
 // checkTypes refuses a stream that asks for another type, if it has as many as it may.
@@ -167,16 +180,55 @@ func (s *stream) charge(more int) error {
 	}
 	l := &s.server.opts.Limits
 	s.cost += more
-	all := s.server.names.Add(int64(more))
+	all, ofHost := s.server.names.add(s.host, more)
 	switch {
 	case more < 0:
 		return nil
 	case exceeded(s.cost, l.NamesPerStream):
 		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d", s.cost, l.NamesPerStream)
-	case exceeded(int(all), l.Names):
+	case exceeded(ofHost, l.namesPerPeer()):
+		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted, "subscriptions from %s to %d names: the limit is %d", s.host, ofHost, l.namesPerPeer())
+	case exceeded(all, l.Names):
 		return s.server.refuse(refusedNames, codes.ResourceExhausted, "subscriptions of all streams to %d names: the limit is %d", all, l.Names)
 	}
 	return nil
+}
+
+// namesPerPeer is what the names may cost of all streams from one IP address: half of what those of all may, so that others come in beside it, but what
+// one stream may.
+func (l *Limits) namesPerPeer() int {
+	if l.Names < 0 || l.NamesPerStream < 0 {
+		return l.Names
+	}
+	return max(l.Names/2, min(l.NamesPerStream, l.Names))
+}
+
+// nameCosts are what the names cost of all streams.
+type nameCosts struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int // by IP address
+}
+
+// add counts more names of a host, or fewer, and returns what those of all hosts cost, and those of this one.
+func (n *nameCosts) add(host string, more int) (all, ofHost int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of == nil {
+		n.of = make(map[string]int)
+	}
+	n.all += more
+	if n.of[host] += more; n.of[host] <= 0 {
+		delete(n.of, host)
+	}
+	return n.all, n.of[host]
+}
+
+// inAll returns what the names of all hosts cost.
+func (n *nameCosts) inAll() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.all
 }
 
 // HostOf returns the IP address of the client whose stream has ctx, by which limits count, or all of an address that has none. It is

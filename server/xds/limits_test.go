@@ -43,7 +43,15 @@ func TestLimits(t *testing.T) {
 		}},
 		refusedNames: {Limits{Names: 3}, func(w *world, c *client) *client {
 			c.ask("second", "a", "b")
-			eventually(w.t, func() bool { return w.server.names.Load() == 2 })
+			eventually(w.t, func() bool { return w.server.names.inAll() == 2 })
+			w.server.names.add("another host", 1)
+			d := w.delta("third")
+			d.ask("third", "c")
+			return d
+		}},
+		refusedNamesPerPeer: {Limits{Names: 7, NamesPerStream: 2}, func(w *world, c *client) *client {
+			c.ask("second", "a", "b")
+			eventually(w.t, func() bool { return w.server.names.inAll() == 2 })
 			d := w.delta("third")
 			d.ask("third", "c", "d")
 			return d
@@ -164,9 +172,9 @@ func TestDecodingEndsWhereThereAreTooManyNames(t *testing.T) {
 
 func TestNamesAreGivenBack(t *testing.T) {
 	w := newWorld(t, Options{})
-	names := func(n int64) {
+	names := func(n int) {
 		t.Helper()
-		eventually(t, func() bool { return w.server.names.Load() == n })
+		eventually(t, func() bool { return w.server.names.inAll() == n })
 	}
 	delta, sotw := w.delta(testType), w.sotw(testType)
 	delta.ask(testType, "a", "b", "b", strings.Repeat("n", 128))
@@ -308,5 +316,5 @@ func TestALargeNodeCountsAsNames(t *testing.T) {
 	d := w.sotw(testType)
 	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
 	require.ErrorContains(t, d.ended(), "the limit is 1000")
-	eventually(t, func() bool { return w.server.names.Load() == 0 })
+	eventually(t, func() bool { return w.server.names.inAll() == 0 })
 }

@@ -35,6 +35,9 @@ type request struct {
 	initial   *versions      // initial_resource_versions
 	err       *status.Status // error_detail: a NACK
 
+	whole *versions              // what it was decoded from, if there are too many names
+	keeps func(name []byte) bool // of names that are subscribed to; all if nil
+
 	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
 }
 
@@ -60,7 +63,7 @@ var (
 
 // clear forgets the request, so that nothing of it is kept until the next one.
 func (r *request) clear() {
-	*r = request{delta: r.delta, maxCost: r.maxCost, node: r.node, interned: r.interned}
+	*r = request{delta: r.delta, maxCost: r.maxCost, node: r.node, interned: r.interned, keeps: r.keeps}
 }
 
 // nameCost is what a name counts against a limit on names. One that is very long counts as several.
@@ -135,6 +138,20 @@ func (r *request) decode(parts ...[]byte) error {
 	return nil
 }
 
+// decodeKept decodes a request once more that has too many names, without those to which it subscribes that are not kept.
+func (r *request) decodeKept(keeps func(name []byte) bool) error {
+	whole := r.whole
+	r.keeps = keeps
+	err := r.decode(whole.parts...)
+	r.keeps = nil
+	if r.initial == nil {
+		whole.free()
+	} else {
+		r.initial.memory = whole.memory
+	}
+	return err
+}
+
 // lacking returns how many bytes a field that is not whole lacks, or one if that cannot be told yet.
 func lacking(b []byte) int {
 	_, typ, tag := protowire.ConsumeTag(b)
@@ -168,8 +185,8 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 	}
 	for len(b) > 0 && !r.tooMany() {
 		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 {
+			r.bring(b[2:end])
 			b = b[end:]
-			r.versions++
 			continue
 		}
 		num, typ, tag := protowire.ConsumeTag(b)
@@ -244,15 +261,28 @@ func (r *request) set(f field, v []byte) error {
 		r.err, err = rejection(v)
 		return err
 	case fieldSubscribe:
-		r.subscribe = append(r.subscribe, r.name(v))
+		if r.keeps == nil || r.keeps(v) {
+			r.subscribe = append(r.subscribe, r.name(v))
+		}
 	case fieldUnsubscribe:
 		r.unsub = append(r.unsub, r.name(v))
 	case fieldInitial:
-		r.versions++
-		_, _, err := mapEntry(v)
-		return err
+		if _, _, err := mapEntry(v); err != nil {
+			return err
+		}
+		r.bring(v)
 	}
 	return nil
+}
+
+// bring counts an entry of initial_resource_versions. Envoy has the empty version of what it was told is not there.
+func (r *request) bring(entry []byte) {
+	if r.keeps != nil {
+		if _, version, _ := mapEntry(entry); len(version) == 0 {
+			return
+		}
+	}
+	r.versions++
 }
 
 func (r *request) name(v []byte) string {

@@ -57,9 +57,9 @@ type Server struct {
 
 	ramp      ramp
 	gate      *gate
-	conns     sync.Map      // net.Addr → *conn: see ownAddr
-	gateOff   sync.Once     // says that streams do not go through the gate
-	names     atomic.Int64  // what the names of all streams cost
+	conns     sync.Map  // net.Addr → *conn: see ownAddr
+	gateOff   sync.Once // says that streams do not go through the gate
+	names     nameCosts
 	stalled   atomic.Int64  // streams that were refused and are kept waiting
 	logged    *rate.Limiter // lines in the log that clients cause
 	visits    *rate.Limiter

@@ -73,7 +73,7 @@ func (s *stream) close() {
 	s.mu.Lock()
 	s.closed = true
 	subs := s.subs
-	s.server.names.Add(-int64(s.cost))
+	s.server.names.add(s.host, -s.cost)
 	for _, sub := range subs {
 		sub.kept.give(s)
 	}
@@ -173,7 +173,11 @@ func (s *stream) take(req *request, now time.Time) error {
 			return err
 		}
 	}
-	if err := sub.question(req, first); err != nil {
+	err := s.reduce(sub, req)
+	if err == nil {
+		err = sub.question(req, first)
+	}
+	if err != nil {
 		if first {
 			s.giveBack(sub)
 		}
@@ -187,7 +191,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 	nacks, acked, rejected, cost := sub.status.Nacks, sub.status.AckedNonce, sub.rejected, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
-	err := s.charge(sub.cost + sub.owed - cost)
+	err = s.chargeFor(sub, sub.cost+sub.owed-cost)
 	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
 	var answer *AnswerInfo
@@ -289,13 +293,17 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	}
 	s.server.remind(coll)
 	coll.subscribe(s.bell)
+	var m *missing
+	if s.delta && coll.typ.ByName {
+		m = newMissing(&s.server.opts.Limits)
+	}
 	return &subscription{
 		typeURL: typeURL, coll: coll, release: release,
 		variant: variant{
 			delta: s.delta, partial: !s.delta && coll.typ.Partial, alone: s.delta && coll.typ.Alone,
 			byName: coll.typ.ByName, aliases: s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.of(coll.typ.URL), has: holding{at: nothing}, goal: nothing, verdict: verdict{accepted: nothing}, status: TypeStatus{TypeURL: typeURL},
+		metrics: s.server.metrics.of(coll.typ.URL), missing: m, has: holding{at: nothing}, goal: nothing, verdict: verdict{accepted: nothing}, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 
@@ -460,6 +468,7 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	sub.beating = false
 	sub.verdict.retell(p)
 	sub.arrive(p)
+	s.forgetMissing(sub)
 	sub.introduce(p.via, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
 	if sub.beat.IsZero() {

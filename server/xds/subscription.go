@@ -22,7 +22,8 @@ type subscription struct {
 	cost  int  // of the names that are wanted: see nameCost
 	// questions are those that were asked last, of a type that has them; used by receive
 	questions []string
-	owed      int // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed
+	missing   *missing // delta: of a type that is handed out by name only, else nil
+	owed      int      // delta: of those that were unsubscribed from while everything is wanted, since nothing was owed
 
 	goal   *state  // what the client is being brought to
 	chunks []*body // of a response of which the first ones are sent already; the client is taken to have all of it
@@ -200,6 +201,9 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.cost += nameCost(len(name))
 		}
 		s.wants.add(name)
+		if s.missing != nil && !s.there(name) {
+			s.missing.add(name)
+		}
 		if !first || s.has.brought == nil { // else it may have it
 			s.has.owe(name)
 		}
@@ -213,6 +217,9 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 			s.cost -= nameCost(len(name))
 		}
 		delete(s.wants.names, name)
+		if s.missing != nil {
+			s.missing.drop(name)
+		}
 		if s.wants.all {
 			s.has.owe(name) // the client dropped the resource, but still wants it
 			s.owed += nameCost(len(name))

@@ -1,0 +1,70 @@
+package xds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// Whoever sends requests to an Envoy makes it ask for hosts that are not there, as many as he likes, and Envoy goes on to ask for them. It is told of each, and
+// is not cut off: not by their number, nor by their length, nor when it comes back with all of them.
+func TestNamesThatAreNotThereAreForgotten(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100, RefusalDelay: -1}})
+	w.set(VHostURL, "80/a", "80/z")
+	c := w.delta(VHostURL)
+	c.ask(VHostURL)
+	c.expectAck(VHostURL, nil)
+	c.ask(VHostURL, "80/a")
+	c.expectAck(VHostURL, nil, "80/a@1")
+	names, versions := []string{"80/a", "80/z"}, map[string]string{"80/a": "1"}
+	for i := range 300 {
+		name := fmt.Sprintf("80/no-%d", i)
+		if i%50 == 0 {
+			name += strings.Repeat("x", 128*60)
+		}
+		names = append(names, name)
+		versions[name] = ""
+		c.ask(VHostURL, name)
+		answer := c.next()
+		require.Equal(t, []string{name}, answer.unknown)
+		c.ack(answer)
+	}
+	eventually(t, func() bool { return w.server.names.inAll() <= 51 })
+	w.set(VHostURL, "80/a@2", "80/no-299") // the last ones are remembered
+	c.expectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
+	w.set(VHostURL, "80/no-1")
+	c.silence()
+	c.ask(VHostURL, "80/no-1") // another request for the host
+	c.expectAck(VHostURL, nil, "80/no-1@1")
+
+	back := w.delta(VHostURL)
+	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: VHostURL, ResourceNamesSubscribe: names, InitialResourceVersions: versions}))
+	answer := back.next()
+	require.Equal(t, []string{"80/a@2", "80/no-1@1", "80/no-299@1", "80/z@1"}, answer.puts)
+	back.ack(answer)
+	w.set(VHostURL, "80/z@2")
+	back.expectAck(VHostURL, nil, "80/z@2")
+}
+
+// What others think of is not asked for with types of which a client is told everything: there the limit holds.
+func TestNamesThatAreNotThereCountElsewhere(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{NamesPerStream: 100, RefusalDelay: -1}})
+	w.set(EndpointURL, "a")
+	var names []string
+	for i := range 101 {
+		names = append(names, fmt.Sprintf("no-%d", i))
+	}
+	for _, at := range []int{101, 51} { // at once, and one after the other
+		c := w.delta(EndpointURL)
+		c.ask(EndpointURL, names[:at]...)
+		if at < 101 {
+			c.ask(EndpointURL, names[at:]...)
+		}
+		require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
+	}
+}
