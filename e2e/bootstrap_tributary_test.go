@@ -43,6 +43,18 @@ spec:
 	fixture.ValidateEnvoy(t, text)
 	sidecar := fixture.StartEnvoyWith(t, text)
 	sidecar.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	_, metrics, err := fixture.Get(t.Context(), sidecar.URL("/stats/prometheus"))
+	require.NoError(t, err)
+	for _, line := range []string{
+		fmt.Sprintf(`envoy_cluster_upstream_rq_total{cluster_name="outbound|%d||echo.mesh.internal"} `, port),
+		fmt.Sprintf(`envoy_cluster_upstream_rq{response_code="200",cluster_name="outbound|%d||echo.mesh.internal"} `, port),
+		`envoy_cluster_upstream_cx_total{cluster_name="xds"} `,
+		fmt.Sprintf(`envoy_http_downstream_rq_total{http_conn_manager_prefix="outbound_127.0.0.1_%d"} `, port),
+		fmt.Sprintf(`envoy_listener_downstream_cx_total{listener_address="127.0.0.1_%d"} `, port),
+	} {
+		require.Contains(t, metrics, line)
+	}
+	require.NotContains(t, metrics, "mesh_internal", "the name of a metric is that of what is measured")
 
 	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS,
 		"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local", "--label", "istio=ingressgateway"))
