@@ -37,7 +37,11 @@ func (t *told) cluster(s *service, p *port, subset *networking.Subset, policies 
 		Name: name, AltStatName: statName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
 		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: s.metadata(subset, policies),
 	}
-	s.discover(c, p, subset, placed, &t.findings)
+	kind := s.discovery(p, subset, role)
+	if role != proxyless && subset != nil && (passesOn(subset.GetTrafficPolicy()) || passesOn(policies.on(p.number, nil))) {
+		kind = clusterv3.Cluster_ORIGINAL_DST
+	}
+	s.discover(c, kind, p, subset, placed, &t.findings)
 	if role == proxyless {
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
@@ -72,10 +76,15 @@ func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
 	return u
 }
 
-// discover says how the endpoints of a cluster are found.
-func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Subset, placed placement, found *findings) {
+// passesOn says whether a policy has connections go where they were meant to go.
+func passesOn(p *networking.TrafficPolicy) bool {
+	return p.GetLoadBalancer().GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH
+}
+
+// discover says how the endpoints of a cluster are found, which is of a kind.
+func (s *service) discover(c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *port, subset *networking.Subset, placed placement, found *findings) {
 	role := placed.client.role
-	switch kind := s.discovery(p, subset, role); kind {
+	switch kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		c.LoadAssignment = p.assignment(c.GetName(), subset, kind, placed, found)
@@ -95,7 +104,7 @@ func (s *service) discover(c *clusterv3.Cluster, p *port, subset *networking.Sub
 	case clusterv3.Cluster_ORIGINAL_DST:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		if p.target != 0 {
+		if p.target != 0 && s.resolution == networking.ServiceEntry_NONE { // what passes on for a rule keeps the port that was asked for
 			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
 				UpstreamPortOverride: wrapperspb.UInt32(p.target),
 			}}

@@ -112,3 +112,38 @@ func TestRulesThatAreExportedAlikeAreOne(t *testing.T) {
 		require.Equal(t, want, subsets, exports)
 	}
 }
+
+// A subset of a service whose connections go where they were meant to go is of that kind, too, whatever balances its load; so is one that says so itself.
+func TestSubsetsOfWhatPassesOn(t *testing.T) {
+	all := toldOf(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: one, namespace: default}
+spec: {hosts: [one.internal], ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}], resolution: DNS}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: one, namespace: default}
+spec:
+  host: one.internal
+  trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}
+  subsets: [{name: a}, {name: b, trafficPolicy: {loadBalancer: {consistentHash: {useSourceIp: true}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: two, namespace: default}
+spec: {hosts: [two.internal], ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: two, namespace: default}
+spec: {host: two.internal, subsets: [{name: a, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}}]}
+`, nodes[0])
+	for _, name := range []string{"outbound|80|a|one.internal", "outbound|80|b|one.internal", "outbound|80|a|two.internal"} {
+		c := all[xds.ClusterURL+"/"+name].(*clusterv3.Cluster)
+		require.Equal(t, clusterv3.Cluster_ORIGINAL_DST, c.GetType(), name)
+		require.Equal(t, clusterv3.Cluster_CLUSTER_PROVIDED, c.GetLbPolicy(), name)
+		require.Nil(t, c.GetOriginalDstLbConfig(), name)
+		require.Nil(t, c.GetDnsRefreshRate(), name) //nolint:staticcheck // as istiod does
+	}
+}
