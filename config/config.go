@@ -41,6 +41,7 @@ type Config struct {
 	Pacing           Pacing       `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`
 	Compression      string       `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
 	VirtualAddresses string       `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
+	Verify           []Verify     `json:"verify,omitempty" jsonschema:"istiods that are compared again and again with what is served; read at the start."`
 	ConfigSources    []Source     `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 
 	Places   map[string]string `json:"-"` // of the keys of listen that a file says, and of the rules of access, as file:line:column

@@ -24,6 +24,7 @@ import (
 	"tributary/server/debug"
 	"tributary/server/envoy"
 	"tributary/server/mcp"
+	"tributary/server/verify"
 	"tributary/server/xds"
 	"tributary/sources"
 	"tributary/sources/lastgood"
@@ -50,6 +51,7 @@ type Relay struct {
 	health     *health.Server
 	admin      *admin.Server
 	vips       vips
+	verified   verify.Watches
 	started    func() // ends the start
 	manager    Manager
 
@@ -157,10 +159,13 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(r.feeds.upstreams, r.health)
 	}
+	if r.verified, err = newWatches(cfg.Verify, r.view, r.engine, opts.Log, registry); err != nil {
+		return nil, err
+	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
-		Certificates: r.doors.status, GRPC: adminGRPC, MayChange: r.porter.guard.Change,
+		Certificates: r.doors.status, Verified: r.verified.Reports, GRPC: adminGRPC, MayChange: r.porter.guard.Change,
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
@@ -191,6 +196,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"reload":  r.reloader.run,
 		"sweep":   r.feeds.sweep,
 		"vips":    r.vips.run,
+		"verify":  r.verified.Run,
 		"manager": r.managed,
 	} {
 		parts.Go(func() error {

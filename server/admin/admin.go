@@ -29,6 +29,7 @@ import (
 	"tributary/server/debug"
 	"tributary/server/identity"
 	"tributary/server/transport"
+	"tributary/server/verify"
 	"tributary/sources"
 )
 
@@ -82,6 +83,8 @@ type Options struct {
 	MayChange func(who *identity.Identity, authorization []string) error
 	// NoDebug leaves out the pages below /debug, and NoProfiles just those of profiles.
 	NoDebug, NoProfiles bool
+	// Verified says what was found of istiods. None are watched if nil.
+	Verified func() []verify.Report
 	// GRPC answers the requests of gRPC on the same port; none are if nil.
 	GRPC     http.Handler
 	Registry *prometheus.Registry
@@ -144,6 +147,7 @@ func (s *Server) allPages() []page {
 		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(s.guard)},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
+		{"/debug/verify", "what the istiods of the configuration do not have as it is served", s.json(s.verified)},
 		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
 	}
 }

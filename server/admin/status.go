@@ -34,6 +34,8 @@ type Status struct {
 
 	Certificates []transport.Status `json:"certificates,omitempty"` // of our own listeners
 
+	Verified []Verified `json:"verified,omitempty"` // the istiods that are compared with what is served
+
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
 
@@ -108,6 +110,9 @@ func (s *Server) status() any {
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
 		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all), Rejected: s.rejected(),
 		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
+	}
+	for _, r := range s.reports() {
+		st.Verified = append(st.Verified, verifiedOf(&r))
 	}
 	if s.opts.Certificates != nil {
 		st.Certificates = s.opts.Certificates()

@@ -43,6 +43,14 @@ func troubles(st *admin.Status) (all []string) {
 			say("the certificate of %s is not in force: %s", c.Listener, c.Trouble)
 		}
 	}
+	for _, v := range st.Verified {
+		if v.Wrong() > 0 {
+			say("istiod %s does not have %s as served", v.Istiod, words.Count(v.Wrong(), "object", "objects"))
+		}
+		if v.Error != "" {
+			say("istiod %s cannot be verified: %s", v.Istiod, v.Error)
+		}
+	}
 	for _, c := range st.Clients {
 		for _, r := range c.Rejects {
 			say("%s rejects %s: %s", client(c.Node, c.Peer), r.TypeURL, r.Error)

@@ -81,6 +81,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"the configuration file is refused: line 1":                    func(st *admin.Status) { st.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"} },
 		"source a is unreachable: gone away":                           func(st *admin.Status) { st.Sources[0].State, st.Sources[0].Message = "unreachable", "gone\naway" },
 		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) { st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"} },
+		"istiod i does not have 3 objects as served":                   func(st *admin.Status) { st.Verified = []admin.Verified{{Istiod: "i", Missing: 1, Stale: 2}} },
 		"1 object is not valid, and quarantined":                       func(st *admin.Status) { st.Quarantined = 1 },
 		"n at p rejects t: no": func(st *admin.Status) {
 			st.Clients = []admin.ClientState{{Node: "n", Peer: "p", Rejects: []admin.Reject{{TypeURL: "t", Error: "no"}}}}

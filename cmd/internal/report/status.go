@@ -42,6 +42,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.section("REJECTED", rejectedOf(st.Rejected))
 	t.section("holds", t.holds(st.Sources))
 	t.section("certificates", t.certificates(st.Certificates))
+	t.section("verified", t.verified(st.Verified))
 	t.line("")
 	t.clients(st.Clients)
 	return t.writeTo(w)
@@ -142,6 +143,24 @@ func (t *text) certificates(all []transport.Status) (lines []string) {
 		if c.Trouble != "" {
 			lines = append(lines, "NOT IN FORCE, what was read before stays: "+oneLine(c.Trouble))
 		}
+	}
+	return lines
+}
+
+// verified says of each istiod how it has what is served.
+func (t *text) verified(all []admin.Verified) (lines []string) {
+	for _, v := range all {
+		said := "not yet"
+		if v.At != nil {
+			said = "has everything, " + t.ago(*v.At)
+		}
+		if v.Wrong() > 0 {
+			said = fmt.Sprintf("NOT AS SERVED: %d missing, %d stale, %d different, %s; see /debug/verify", v.Missing, v.Stale, v.Different, t.ago(*v.At))
+		}
+		if v.Error != "" {
+			said += "; cannot be asked: " + oneLine(v.Error)
+		}
+		lines = append(lines, v.Istiod+": "+said)
 	}
 	return lines
 }

@@ -30,7 +30,7 @@ func Of(w io.Writer) Screen {
 }
 
 // alarming and calming are what a look at a screen is to find.
-var alarming = []string{"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "unreachable", "denied", "degraded"}
+var alarming = []string{"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied", "degraded"}
 
 const red, green, plain = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
 
