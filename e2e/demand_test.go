@@ -82,6 +82,14 @@ func TestEnvoyOnDemand(t *testing.T) {
 	mesh.write(t, "many.yaml", many(0, one))
 	soon(func() error { return answeredAs(t, port, host(0), "one") })
 
+	mesh.write(t, "route.yaml", echoRoute("none")) // a route to nothing: no request waits for a cluster that does not come
+	soon(func() error { return answeredWith(t, other, "echo.mesh.internal", http.StatusServiceUnavailable) })
+	for range 2 {
+		require.Equal(t, "503 Service Unavailable: no healthy upstream", fmt.Sprint(answeredBy(t, other, "two")))
+	}
+	mesh.write(t, "route.yaml", echoRoute("two"))
+	soon(func() error { return answeredBy(t, other, "two") })
+
 	mesh.Kill()
 	require.NoError(t, answeredAs(t, port, host(0), "one"), "without tributary")
 	mesh.Restart(t)

@@ -118,6 +118,7 @@ func (v *view) narrow(p profile) {
 	readsLabels := reads.policy(&v.policy)
 	for _, r := range v.allRules() {
 		v.client.large = p.large
+		v.client.onDemand = p.onDemand // routes that lead nowhere
 		reads.routes(r.spec)
 		if tellsApart(r.spec) {
 			v.client.namespace = p.namespace

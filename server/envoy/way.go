@@ -57,7 +57,8 @@ func (w way) hostOf(d *networking.Destination) string {
 }
 
 // cluster returns the name of the cluster of a destination, which stands at a place. As with istiod, one that does not exist has a cluster that
-// does not either: requests get 503, and connections are closed.
+// does not either: requests get 503, and connections are closed. Who asks for clusters on demand would wait for one that does not exist, with each request: he is led to
+// one that has no endpoints, for as long.
 func (w way) cluster(d *networking.Destination, at place) string {
 	host, port := w.hostOf(d), w.portOf(d)
 	t, known := w.view.targets[host]
@@ -68,6 +69,11 @@ func (w way) cluster(d *networking.Destination, at place) string {
 		w.found.note(at, "%s has no port %d: requests get 503, connections are closed", host, port)
 	case d.GetSubset() != "" && !slices.ContainsFunc(t.policy.subsets, func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
 		w.found.note(at, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host, d.GetSubset())
+	default:
+		return clusterName(port, d.GetSubset(), host)
+	}
+	if w.client.onDemand {
+		return blackHole
 	}
 	return clusterName(port, d.GetSubset(), host)
 }
