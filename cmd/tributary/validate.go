@@ -11,6 +11,7 @@ import (
 
 	"tributary/cmd/internal/lint"
 	"tributary/cmd/internal/words"
+	"tributary/internal/relay"
 	"tributary/server/envoy"
 )
 
@@ -19,6 +20,7 @@ type validateFlags struct {
 	offline bool
 	strict  bool
 	verbose bool
+	connect bool
 	client  string
 	output  *choice
 }
@@ -33,6 +35,9 @@ files together with the files that they name as sources, each with the settings 
 at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
 one host, with what istiod makes of them. The path - is standard input.
 
+Registries and servers that are sources are not asked, unless --connect says so. Then each has half a minute to tell what it
+has, which is counted; one that cannot be read, or refuses us, is an error.
+
 Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. Files
 whose names do not end in .yaml, .yml or .json are counted, and named with --verbose.
 
@@ -40,6 +45,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml
   tributary validate --offline --strict -o sarif tributary.yaml > findings.sarif
   tributary validate --for envoy rules/
+  tributary validate --connect tributary.yaml
   helm template . | tributary validate -`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -49,6 +55,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if flags.client != "" && flags.client != "envoy" {
 				return usage("--for %s: want envoy", flags.client)
 			}
+			if flags.connect {
+				l.Connect = relay.Reader
+			}
 			for _, path := range args {
 				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
 				if err != nil {
@@ -57,6 +66,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 				for _, s := range skipped {
 					cmd.PrintErrf("not checked: %s\n", s)
 				}
+			}
+			for _, line := range l.Connected {
+				cmd.PrintErrln(line)
 			}
 			if err := l.Compete(ctx); err != nil {
 				return err
@@ -71,6 +83,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 	}
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "sources of files that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
+	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
 	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
 	flags.output.add(cmd)

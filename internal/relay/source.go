@@ -18,6 +18,11 @@ import (
 	upstream "tributary/sources/xds"
 )
 
+// Reader makes a source of its configuration that reads what there is, for who does not serve that: services get no virtual addresses.
+func Reader(s config.Source) (sources.Source, error) {
+	return newSource(s, mcp.NewHops("validate"), prometheus.NewRegistry(), nil)
+}
+
 // newSource makes a source of its configuration. hops are told through which instances it reads, metrics takes those of the source, and
 // addresses gives services addresses, or is nil.
 func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {

@@ -2,6 +2,7 @@ package dubbo
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,4 +60,12 @@ func TestWhatIsLeftOut(t *testing.T) {
 		"10.0.0.2:20880 of com.acme.Demo:1.0.0 (weight 0)", "10.0.0.3:20880 of com.acme.Demo (disabled)", "0.0.0.0:20880 of g/com.acme.Demo (no address that can be called)",
 		`a provider of com.acme.Demo ("dubbo://10.0.0.4:99999/com.acme.Demo?application=app&interface=com.acme.Demo&timestamp=1700000000001": "99999" is no port)`,
 	}, left)
+}
+
+// TestAStartIsNoFailure has nobody alarmed by what is said before the registry was asked.
+func TestAStartIsNoFailure(t *testing.T) {
+	r := &run{down: notYet}
+	require.Equal(t, sources.Health{State: sources.Starting, Message: "not connected yet"}, r.health(time.Now()))
+	r.down = "connection refused"
+	require.Equal(t, sources.Unreachable, r.health(time.Now()).State)
 }

@@ -51,6 +51,12 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 	}
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
+		if !isFile && l.Connect != nil {
+			if err := l.connect(ctx, name, s); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if !isFile {
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Shown()))
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/cmd/internal/firstread"
+	"tributary/config"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
@@ -78,6 +79,10 @@ type Linter struct {
 	Objects  int      // looked at and found right, but for warnings
 	Foreign  int      // objects of other APIs, which were passed over
 	Skipped  []string // files that are not read, as their names do not end in what is
+
+	// Connect makes a source that is no file, which is read then; nil has such sources not looked at. Connected says what each has.
+	Connect   func(config.Source) (sources.Source, error)
+	Connected []string
 
 	looks  []*look
 	merged memstore.Reader         // all of them, as the server merges them

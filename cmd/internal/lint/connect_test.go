@@ -1,0 +1,44 @@
+package lint
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/config"
+	"tributary/sources"
+	"tributary/sources/eureka"
+	"tributary/sources/eureka/eurekatest"
+)
+
+// TestConnect reads a registry, and one that cannot be read.
+func TestConnect(t *testing.T) {
+	server, away := eurekatest.Start(t), eurekatest.Start(t)
+	away.Stop()
+	server.Put("orders", eurekatest.Instance("1", "10.0.0.1", 80, nil))
+	down := eurekatest.Instance("2", "10.0.0.2", 80, nil)
+	down["status"] = "DOWN"
+	server.Put("orders", down)
+	text := "configSources:\n- {name: shop, address: \"" + server.Address() + "\"}\n- {name: away, address: \"" + away.Address() + "\"}\n"
+	var l Linter
+	skipped, err := l.Text(t.Context(), "t.yaml", []byte(text), false)
+	require.NoError(t, err)
+	require.Len(t, skipped, 2, "nobody is asked")
+
+	l = Linter{Connect: func(s config.Source) (sources.Source, error) {
+		return eureka.New(s.Address, s.Settings.(*config.Eureka).Source())
+	}}
+	skipped, err = l.Text(t.Context(), "t.yaml", []byte(text), false)
+	require.NoError(t, err)
+	require.Empty(t, skipped)
+	require.Equal(t, []string{"source shop (" + server.Address() + "): 1 object with 1 endpoint would be served, 1 instance is left out"}, l.Connected)
+	require.Len(t, l.Findings, 1)
+	require.Equal(t, Error, l.Findings[0].Severity)
+	require.Contains(t, l.Findings[0].Message, "source away ("+away.Address()+"): no server answers: ")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.Text(ctx, "t.yaml", []byte(text), false)
+	require.ErrorIs(t, err, context.Canceled)
+}
