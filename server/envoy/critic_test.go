@@ -43,23 +43,17 @@ type served struct {
 
 func serve(t *testing.T, first ...*resource.Resource) *served {
 	t.Helper()
-	return serveWith(t, Options{}, first...)
+	return serveKept(t, "", first...)
 }
 
 // serveKept is serve with what is in quarantine kept in a file.
 func serveKept(t *testing.T, file string, first ...*resource.Resource) *served {
 	t.Helper()
-	return serveWith(t, Options{File: file}, first...)
-}
-
-func serveWith(t *testing.T, opts Options, first ...*resource.Resource) *served {
-	t.Helper()
 	s := &served{T: t}
 	s.table.Apply(first, nil)
 	s.table.MarkSynced()
 	quiet := slog.New(slog.DiscardHandler)
-	opts.Log, opts.Hearing = quiet, 20*time.Millisecond
-	s.catalog = New(&s.table, opts)
+	s.catalog = New(&s.table, Options{Log: quiet, Hearing: 20 * time.Millisecond, File: file})
 	engine := xds.NewServer(s.catalog, xds.Options{Log: quiet, Hooks: xds.Hooks{Answer: s.catalog.Answered}})
 	s.catalog.HearOf(engine)
 	g := grpc.NewServer(engine.ServerOptions()...)
@@ -119,7 +113,6 @@ type critic struct {
 	has   map[string][]byte // by type and name
 	nacks int
 	lost  []string // what it had and was told to remove
-	leave func()   // hangs up
 	// dislikes says why a resource is rejected, or nothing
 	dislikes func(typeURL, name string, body []byte) string
 }
@@ -136,23 +129,16 @@ func disliking(_, _ string, body []byte) string {
 
 func (s *served) critic(n *corev3.Node, dislikes func(typeURL, name string, body []byte) string, types ...string) *critic {
 	s.Helper()
-	return s.slowCritic(n, dislikes, func(string) {}, types...)
-}
-
-// slowCritic is one that calls thinks with the type of a response before it answers.
-func (s *served) slowCritic(n *corev3.Node, dislikes func(typeURL, name string, body []byte) string, thinks func(typeURL string), types ...string) *critic {
-	s.Helper()
 	c := &critic{has: make(map[string][]byte), dislikes: dislikes}
 	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(s, err)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(context.Background())
 	require.NoError(s, err)
 	var all sync.WaitGroup
-	c.leave = func() {
+	s.Cleanup(func() {
 		_ = conn.Close()
 		all.Wait()
-	}
-	s.Cleanup(c.leave)
+	})
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: xds.ClusterURL}))
 	require.NoError(s, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xds.RouteURL, ResourceNamesSubscribe: []string{"80"}}))
 	for _, url := range types {
@@ -167,7 +153,6 @@ func (s *served) slowCritic(n *corev3.Node, dislikes func(typeURL, name string, 
 			if err != nil {
 				return
 			}
-			thinks(r.GetTypeUrl())
 			req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
 			if why := c.take(r); why != "" {
 				req.ErrorDetail = &rpcstatus.Status{Message: why}

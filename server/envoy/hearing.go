@@ -18,11 +18,9 @@ type hearing struct {
 	scope    *scope
 	about    *xds.AnswerInfo
 	rejected []xds.Resource // that nobody else accepted
-	matters  []xds.Resource // of these, what is otherwise with some objects set aside
 	named    bool           // by the client
 	begun    uint64         // after which change
 	limited  bool           // there was no room for one more in quarantine
-	booth    *booth         // where it is held
 }
 
 // How complaints end, as they label the metric.
@@ -81,7 +79,7 @@ func (c *Catalog) hear(ctx context.Context) {
 // hold holds the hearing and returns how it ended; nothing for a complaint that is none of the catalog's.
 func (h *hearing) hold(ctx context.Context) (end string, err error) {
 	now := time.Now()
-	if h.look(); h.scope == nil {
+	if h.scope = h.scopeOf(h.about.Collection); h.scope == nil || h.scope.profile.role == proxyless || h.witnesses() == nil {
 		return "", nil
 	}
 	switch {
@@ -100,7 +98,6 @@ func (h *hearing) hold(ctx context.Context) (end string, err error) {
 	if h.rejected = h.uncontradicted(); len(h.rejected) == 0 {
 		return endedContradicted, nil
 	}
-	h.begun = h.turn()
 	suspects, cleared := h.suspects()
 	switch {
 	case len(suspects) == 0 && cleared:
@@ -110,9 +107,11 @@ func (h *hearing) hold(ctx context.Context) (end string, err error) {
 	}
 	done := h.judge.ask(h.about)
 	guilty, err := h.find(ctx, suspects)
-	changed := errors.Is(err, errChanged) || h.turn() > h.begun
-	done(changed) // it may be something else that the client rejects by now
-	again := errors.Is(err, errChanged) || err == nil && len(guilty) == 0 && !h.limited && changed
+	if err != nil {
+		h.putBack(suspects) // but for those in quarantine
+	}
+	again := errors.Is(err, errChanged) || err == nil && len(guilty) == 0 && !h.limited && h.turn() > h.begun
+	done(again)
 	switch {
 	case len(guilty) > 0:
 		return endedQuarantined, err
@@ -120,33 +119,22 @@ func (h *hearing) hold(ctx context.Context) (end string, err error) {
 		return endedAgain, nil
 	case h.limited:
 		return endedLimit, nil
-	case errors.Is(err, errNotContent) || errors.Is(err, errNoAnswer) || time.Since(now) > h.judge.patience/patient:
+	case errors.Is(err, errNotContent) || errors.Is(err, errNoAnswer):
 		h.judge.disbelieve(h.about.Host, now)
 	}
 	return endedUnexplained, err
 }
 
-// look finds the scope and the collection that the client sees by now, which may have been led elsewhere since it complained.
-func (h *hearing) look() {
-	w := h.witnesses()
-	if w == nil {
-		return
-	}
-	of := make(map[*xds.Collection]*scope)
-	for _, s := range h.scopesOfEnvoys() {
-		if coll := s.collection(h.about.TypeURL); coll != nil {
-			of[coll] = s
+// scopeOf returns the scope whose collection it is, or nil.
+func (c *Catalog) scopeOf(coll *xds.Collection) *scope {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for s := range c.following {
+		if slices.Contains(s.all(), coll) {
+			return s
 		}
 	}
-	w.Sees(func(stream uint64, c *xds.Collection, _ func(string) bool) bool {
-		if stream != h.about.StreamID || of[c] == nil {
-			return false
-		}
-		about := *h.about
-		about.Collection = c
-		h.about, h.scope = &about, of[c]
-		return true
-	})
+	return nil
 }
 
 // uncontradicted returns what was rejected and no other Envoy accepted as it is.
@@ -176,13 +164,46 @@ func (h *hearing) scopesOfEnvoys() (some []*scope) {
 	return some
 }
 
+// blameless returns the objects that have a part in what another Envoy accepted of what it is told under a name that was rejected.
+func (h *hearing) blameless() map[resource.Key]bool {
+	all := make(map[resource.Key]bool)
+	for _, s := range h.scopesOfEnvoys() {
+		coll := s.collection(h.about.TypeURL)
+		ofNoHost := h.ofNoHost(s.profile)
+		for _, r := range h.rejected {
+			if coll == nil || coll == h.about.Collection {
+				continue // what is the same was looked at
+			}
+			e := coll.Get(r.Name)
+			if e != nil && h.accepted(xds.Resource{Name: e.Name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
+				s.objectsOf(h.about.TypeURL, r.Name, all)
+				for _, key := range ofNoHost {
+					all[key] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (h *hearing) ofNoHost(p profile) []resource.Key {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.mesh.ofNoHost(p)
+}
+
 // suspects returns the objects that changed lately and have a part in what was rejected, the one that changed last first, and whether there
-// would be others, or any, if no other Envoy had accepted what is made of them.
+// would be others, or any, if nobody else had accepted what is made of them.
 func (h *hearing) suspects() (some []*trial, cleared bool) {
-	all, hosts := h.bearing()
-	others := h.otherScopes()
-	for i, t := range all {
-		if h.isWitnessed(t, hosts[i], others) {
+	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
+	blameless := h.blameless()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.quarantine.suspects() {
+		if !h.bearsOn(t, hosts) {
+			continue
+		}
+		if blameless[t.key] {
 			cleared = true
 			continue
 		}
@@ -193,72 +214,18 @@ func (h *hearing) suspects() (some []*trial, cleared bool) {
 	return some, cleared
 }
 
-// bearing returns the objects on trial that bear on what was rejected, and on which hosts each bears.
-func (h *hearing) bearing() (all []*trial, on []map[string]struct{}) {
-	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.quarantine.suspects(h.scope.reach) {
-		if h.bearsOn(t, hosts) {
-			all, on = append(all, t), append(on, h.bears(t))
-		}
-	}
-	return all, on
-}
-
-// otherScopes are those of Envoys but for that of the hearing.
-func (h *hearing) otherScopes() []*scope {
-	return slices.DeleteFunc(h.scopesOfEnvoys(), func(s *scope) bool { return s == h.scope })
-}
-
-// isWitnessed says whether another Envoy has accepted something of the same sort that is made of an object as it is, under whatever name, and by whomever
-// else it was told. So nobody can speak against what all others have.
-func (h *hearing) isWitnessed(t *trial, hosts map[string]struct{}, others []*scope) bool {
-	for _, s := range append(slices.Clip(others), h.scope) {
-		for _, typeURL := range alike(h.about.TypeURL) {
-			coll := s.collection(typeURL)
-			if coll == nil {
-				continue
-			}
-			if h.acceptedWide(t.key, s, coll) {
-				return true
-			}
-			for _, name := range h.madeOf(s, t.key, hosts, typeURL) {
-				if e := coll.Get(name); e != nil && h.accepted(xds.Resource{Name: name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// alike are the types that say the same in other forms.
-func alike(typeURL string) []string {
-	if typeURL == xds.RouteURL || typeURL == xds.VHostURL {
-		return []string{xds.RouteURL, xds.VHostURL}
-	}
-	return []string{typeURL}
-}
-
 // bearsOn says whether an object, as it is or as it was, bears on one of some hosts to the client; h.mu is held.
-func (h *hearing) bearsOn(t *trial, hosts map[string]struct{}) bool {
-	return slices.ContainsFunc(t.versions(), func(r *resource.Resource) bool {
-		wide := false
-		touched := h.under(map[resource.Key]*resource.Resource{t.key: r}, func() { wide = slices.Contains(h.mesh.ofNoHost(h.scope.profile), t.key) })
-		return wide || meet(touched, hosts)
-	})
-}
-
-// acceptedWide says whether clients of a scope have accepted something that was rejected, as they are told of it, and an object is for them that has no hosts.
-func (h *hearing) acceptedWide(key resource.Key, s *scope, coll *xds.Collection) bool {
-	h.mu.RLock()
-	is := slices.Contains(h.mesh.ofNoHost(s.profile), key)
-	h.mu.RUnlock()
-	return is && coll != h.about.Collection && slices.ContainsFunc(h.rejected, func(r xds.Resource) bool {
-		e := coll.Get(r.Name)
-		return e != nil && h.accepted(xds.Resource{Name: e.Name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll })
-	})
+func (h *hearing) bearsOn(t *trial, hosts map[string]bool) (bears bool) {
+	touched := make(map[string]struct{})
+	for _, r := range append(slices.Clone(t.earlier), t.now) { // the last one is what there is
+		_ = h.mesh.set(t.key, r, touched) // that it cannot be decoded was said when it came
+		bears = bears || slices.Contains(h.mesh.ofNoHost(h.scope.profile), t.key)
+	}
+	h.mesh.touchOthers(touched)
+	for host := range touched {
+		bears = bears || hosts[host]
+	}
+	return bears
 }
 
 func (h *hearing) names() map[string]bool {
@@ -269,54 +236,73 @@ func (h *hearing) names() map[string]bool {
 	return names
 }
 
-// find sets those of the suspects aside whom the client rejects, and returns them. An error is why it cannot be told, or not of all.
-func (h *hearing) find(ctx context.Context, suspects []*trial) (guilty []*aside, err error) {
-	ctx, stop := context.WithTimeoutCause(ctx, h.judge.patience, errNoAnswer)
-	defer stop()
-	come := h.foresee(versions(suspects))
-	defer come()
-	slices.SortFunc(suspects, before)
-	s := search{hearing: h, suspects: suspects}
-	was := versionsOf(h.rejected, h.about.Collection)
-	err = h.apart(s.asidesFrom(0), func() error {
-		// What is the same in any case was only sent with what is rejected, and may not be sent again soon.
-		h.matters = slices.DeleteFunc(versionsOf(h.rejected, h.heard()), func(r xds.Resource) bool { return slices.Contains(was, r) })
-		if len(h.matters) == 0 {
-			return h.doubt(errNoEffect)
-		}
-		switch content, err := h.content(ctx); {
-		case err != nil:
-			return err
-		case !content:
-			return h.doubt(errNotContent)
-		}
-		if err := s.run(ctx, maxOfComplainer); err != nil && !errors.Is(err, errChanged) || len(s.guilty) == 0 {
-			return err
-		}
-		guilty, err = h.convict(s.guilty) // before the client sees again what all see
-		return err
-	})
-	return guilty, err
+// find sets aside the suspects that the client rejects, and returns them. An error is why it cannot be told.
+func (h *hearing) find(ctx context.Context, suspects []*trial) (guilty []*trial, err error) {
+	h.begun = h.turn()
+	was := h.versions()
+	h.setAside(suspects)
+	if slices.Equal(was, h.versions()) {
+		return nil, h.doubt(errNoEffect)
+	}
+	content, err := h.content(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !content {
+		return nil, h.doubt(errNotContent)
+	}
+	return h.isolate(ctx, suspects)
 }
 
-// heard is the collection that the client sees while it is heard.
-func (h *hearing) heard() *xds.Collection { return h.booth.scope.collection(h.about.TypeURL) }
+// setAside sets suspects aside for what they were when they were certainly good.
+func (h *hearing) setAside(suspects []*trial) {
+	h.redo(suspects, func() { h.quarantine.set(suspects, maxEarlier) })
+}
 
-// try has objects be set aside for the client, and reports whether it takes that.
-func (h *hearing) try(ctx context.Context, tried []*aside) (bool, error) {
-	s := h.booth.scope
-	h.mu.Lock()
-	s.tried = tried
-	h.follow(s, nil)
-	h.mu.Unlock()
-	h.catchUp(s)
-	return h.content(ctx)
+// isolate finds those whom the client rejects among suspects of whom there is at least one. All are set aside; the innocent are put back.
+func (h *hearing) isolate(ctx context.Context, suspects []*trial) (guilty []*trial, err error) {
+	if len(suspects) == 1 {
+		return h.convict(ctx, suspects[0])
+	}
+	first, rest := suspects[:len(suspects)/2], suspects[len(suspects)/2:]
+	innocent, err := h.innocent(ctx, first)
+	switch {
+	case err != nil:
+		return nil, err
+	case innocent:
+		return h.isolate(ctx, rest)
+	}
+	if guilty, err = h.isolate(ctx, first); err != nil {
+		return guilty, err
+	}
+	if innocent, err = h.innocent(ctx, rest); err != nil || innocent {
+		return guilty, err
+	}
+	more, err := h.isolate(ctx, rest)
+	return append(guilty, more...), err
+}
+
+// innocent puts suspects back, and reports whether the client is content with that; else they are set aside again.
+func (h *hearing) innocent(ctx context.Context, suspects []*trial) (bool, error) {
+	h.putBack(suspects)
+	content, err := h.content(ctx)
+	if err != nil || content {
+		return content, err
+	}
+	h.setAside(suspects)
+	content, err = h.content(ctx)
+	if err == nil && !content {
+		err = h.doubt(errNotContent)
+	}
+	return false, err
 }
 
 // content waits until the client has said what it thinks of that about which it complained, as it is now, and reports whether it takes that.
 func (h *hearing) content(ctx context.Context) (bool, error) {
+	patience := time.NewTimer(answerPatience)
+	defer patience.Stop()
 	for {
-		switch h.witnesses().Opinion(h.about.StreamID, h.heard(), versionsOf(h.matters, h.heard())) {
+		switch h.witnesses().Opinion(h.about.StreamID, h.about.Collection, h.versions()) {
 		case xds.Accepts:
 			return true, nil
 		case xds.Rejects:
@@ -326,17 +312,19 @@ func (h *hearing) content(ctx context.Context) (bool, error) {
 		}
 		select {
 		case <-h.judge.answered:
+		case <-patience.C:
+			return false, errNoAnswer
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, ctx.Err()
 		}
 	}
 }
 
-// versionsOf returns resources in the versions that a collection has.
-func versionsOf(some []xds.Resource, in *xds.Collection) (all []xds.Resource) {
-	for _, r := range some {
+// versions are those that there are now of what was rejected.
+func (h *hearing) versions() (all []xds.Resource) {
+	for _, r := range h.rejected {
 		r.Version = ""
-		if e := in.Get(r.Name); e != nil {
+		if e := h.about.Collection.Get(r.Name); e != nil {
 			r.Version = e.Version
 		}
 		all = append(all, r)
@@ -356,12 +344,32 @@ func (h *hearing) turn() uint64 {
 	return h.quarantine.turn
 }
 
-// doubt returns err, or, if objects have changed since the hearing began, that nothing can be said for that.
+// doubt returns err, or, if objects have changed since the hearing began that bear on what was rejected, that nothing can be said for that.
 func (h *hearing) doubt(err error) error {
-	if h.turn() > h.begun {
-		return errChanged
+	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.quarantine.suspects() {
+		if t.turn > h.begun && h.bearsOn(t, hosts) {
+			return errChanged
+		}
 	}
 	return err
+}
+
+// redo translates objects anew of which with changes whether they are set aside.
+func (c *Catalog) redo(objects []*trial, with func()) {
+	come := c.foresee(versions(objects))
+	defer come()
+	c.mu.Lock()
+	with()
+	keys := make([]resource.Key, len(objects))
+	for i, t := range objects {
+		keys[i] = t.key
+	}
+	following := c.set(keys, c.last)
+	c.mu.Unlock()
+	c.catchUpAll(following)
 }
 
 // versions yields all that objects are, and were, as far as they may come again.
@@ -377,67 +385,67 @@ func versions(objects []*trial) iter.Seq[*resource.Resource] {
 	}
 }
 
-// convict sets those aside who are guilty, for as long as they do not change, unless there are too many, and returns them.
-func (h *hearing) convict(guilty []*aside) (set []*aside, err error) {
+func (h *hearing) putBack(objects []*trial) {
+	h.redo(objects, func() { h.quarantine.acquit(objects) })
+}
+
+// isGuilty says whether the client rejects what there is with an object that is set aside, and nothing else changed meanwhile.
+func (h *hearing) isGuilty(ctx context.Context, one []*trial) (bool, error) {
+	const tries = 5 // while other objects change
+	for range tries {
+		before, turn := h.versions(), h.turn()
+		innocent, err := h.innocent(ctx, one)
+		if err != nil || innocent {
+			return false, err
+		}
+		if h.turn() == turn && slices.Equal(before, h.versions()) {
+			return true, nil
+		}
+	}
+	return false, errChanged
+}
+
+// convict leaves an object in quarantine if it is guilty, for the newest version of before that the client takes, unless there are too many.
+func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err error) {
+	one := []*trial{t}
+	if is, err := h.isGuilty(ctx, one); err != nil || !is {
+		return nil, err
+	}
+	for newer := range len(t.earlier) {
+		h.redo(one, func() { h.quarantine.set(one, newer) })
+		content, err := h.content(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if content {
+			break
+		}
+	}
 	why := Quarantined{Since: time.Now(), TypeURL: h.about.TypeURL, Error: h.about.Error, Node: h.about.Node, Peer: h.about.Peer, host: h.about.Host}
 	why.Resources = slices.Sorted(maps.Keys(h.names()))
-	if !h.isToldToOthers() {
-		why.of, why.Only = h.scope.reach, h.scope.profile.String()
-	}
-	come := h.foresee(versions(trials(guilty)))
-	defer come()
 	h.mu.Lock()
-	keys := make([]resource.Key, 0, len(guilty))
-	for _, a := range guilty {
-		switch {
-		case !h.quarantine.hasRoom(why.host):
-			h.limited = true
-		case !h.quarantine.convict(a, why):
-			err = errChanged
-		default:
-			set, keys = append(set, a), append(keys, a.key)
+	all := h.quarantine.list()
+	ofHost := 0
+	for _, q := range all {
+		if q.host == h.about.Host {
+			ofHost++
 		}
 	}
-	following := h.set(keys, h.last)
+	may := len(all) < maxQuarantined && ofHost < maxOfComplainer
+	convicted := may && h.quarantine.convict(t, why)
 	h.mu.Unlock()
-	h.catchUpAll(following)
 	h.keep()
-	for _, a := range set {
-		h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", a.key.String(), "origin", a.now.Origin().String(),
-			"node_id", why.Node, "peer", why.Peer, "only", why.Only, "type_url", why.TypeURL, "reject", why.Error)
+	switch {
+	case !may:
+		h.limited = true
+		h.putBack(one)
+		return nil, nil
+	case !convicted:
+		return nil, errChanged
 	}
-	return set, err
-}
-
-func trials(all []*aside) (of []*trial) {
-	for _, a := range all {
-		of = append(of, a.trial)
-	}
-	return of
-}
-
-// isToldToOthers says whether clients of other profiles ask for something that was rejected, which is the same to them; or whether there are none to whom
-// it could be otherwise.
-func (h *hearing) isToldToOthers() bool {
-	of := make(map[*xds.Collection]bool) // of other profiles
-	for _, s := range h.otherScopes() {
-		if s.reach == h.scope.reach {
-			continue
-		}
-		for _, typeURL := range alike(h.about.TypeURL) {
-			if coll := s.collection(typeURL); coll != nil {
-				of[coll] = true
-			}
-		}
-	}
-	others := false
-	return h.witnesses().Sees(func(_ uint64, c *xds.Collection, wants func(string) bool) bool {
-		others = others || of[c]
-		return of[c] && slices.ContainsFunc(h.rejected, func(r xds.Resource) bool {
-			e := c.Get(r.Name)
-			return e != nil && e.Version == r.Version && wants(r.Name)
-		})
-	}) || !others
+	h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", t.key.String(), "origin", t.now.Origin().String(),
+		"node_id", why.Node, "peer", why.Peer, "type_url", why.TypeURL, "reject", why.Error)
+	return one, nil
 }
 
 // Quarantined returns what is in quarantine since Envoys reject it, in order of key.

@@ -11,23 +11,21 @@ import (
 	"tributary/server/xds"
 )
 
-// What a client rejects is traced back to the object that causes it. Of the objects that changed lately and have a part in what was rejected, all are set
-// aside in a scope that just this client sees; when it is content with that, they are put back in order, and who comes last to what the client takes and
-// makes it reject the whole is set aside for all. The word of a client is believed as far as nobody contradicts it:
+// What a client rejects is traced back to the object that causes it. Of the objects that changed lately and have a part in what was rejected, all
+// are set aside; when the client is content with that, half of them are put back, and so on, until it is known which it rejects: those stay in
+// quarantine. The word of a client is believed as far as nobody contradicts it:
 //
 //   - What another client accepted as it is, is no fault of an object; nor is it that of an object of which another one accepted something of the
-//     same sort, made of it as it is.
-//   - What nobody else is told counts for clients of the same profile only.
+//     same name, as it is told of it.
 //   - What a machine lacks (a port that is taken, a file that is missing) is no fault of an object either.
-//   - A client that is not content with what was there before, or takes too long, is not heard for a while, nor is anybody at its address.
+//   - A client that is not content with what was there before, or does not answer, is not heard for a while, nor is anybody at its address.
 //   - Who is at one address can bring no more than a few objects into quarantine.
 //
 // gRPC clients are not heard: what they reject, Envoys may well accept.
 
 const (
 	defaultHearing  = time.Second      // see Options.Hearing
-	hearingPatience = 30 * time.Second // for a whole hearing: longer than pacing and the acknowledgement timeout
-	patient         = 6                // a client that is gone after more than such a part of that is not believed either
+	answerPatience  = 30 * time.Second // for a client that is asked what it thinks: longer than pacing and the acknowledgement timeout
 	disbelief       = 10 * time.Minute
 	maxComplaints   = 1000 // that wait to be heard
 	maxRejected     = 100  // resources of one complaint: who rejects more and does not say which has nothing to say
@@ -42,9 +40,7 @@ type Witnesses interface {
 	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
 	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) xds.Opinion
 	Rejected(streamID uint64, c *xds.Collection) []xds.Resource
-	Sees(by func(streamID uint64, c *xds.Collection, wants func(name string) bool) bool) bool
 	Review()
-	ReviewOf(streamID uint64)
 }
 
 // complainant is one type on one stream.
@@ -62,7 +58,6 @@ type complaint struct {
 // judge gathers what clients say. It is safe for concurrent use.
 type judge struct {
 	hearing  time.Duration
-	patience time.Duration
 	quiet    atomic.Bool   // nobody's consent is of interest
 	bell     chan struct{} // rung when there is a complaint to be heard
 	answered chan struct{} // rung when the client answers that is heard
@@ -75,9 +70,9 @@ type judge struct {
 	disbelieved map[string]time.Time // by address, until when; owned by the one who hears
 }
 
-func newJudge(hearing, patience time.Duration) *judge {
+func newJudge(hearing time.Duration) *judge {
 	j := &judge{
-		hearing: hearing, patience: patience, bell: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		hearing: hearing, bell: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 		complaints: make(map[complainant]complaint), disbelieved: make(map[string]time.Time),
 	}
 	j.quiet.Store(true)
@@ -117,20 +112,15 @@ func (j *judge) take(a *xds.AnswerInfo) {
 	switch {
 	case j.asked != nil && who == complainant{j.asked.StreamID, j.asked.TypeURL}:
 		j.asked = a
-		j.ring()
+		select {
+		case j.answered <- struct{}{}:
+		default:
+		}
 		return
 	case a.Error != "":
 		j.file(a)
 	} // what is accepted may be something else: when a complaint is heard, it is asked what is still rejected
 	j.quiet.Store(len(j.complaints) == 0 && j.asked == nil)
-}
-
-// ring says that the client has answered that is heard, or is gone.
-func (j *judge) ring() {
-	select {
-	case j.answered <- struct{}{}:
-	default:
-	}
 }
 
 // file puts a complaint among those that are to be heard; j.mu is held.

@@ -110,11 +110,9 @@ func versionsIn(c *xds.Collection) map[string]string {
 	return all
 }
 
-func (s *sight) Accepted(xds.Resource, func(uint64, *xds.Collection) bool) bool  { return false }
-func (s *sight) Opinion(uint64, *xds.Collection, []xds.Resource) xds.Opinion     { return xds.Gone }
-func (s *sight) ReviewOf(uint64)                                                 {}
-func (s *sight) Sees(func(uint64, *xds.Collection, func(string) bool) bool) bool { return false }
-func (s *sight) Rejected(uint64, *xds.Collection) []xds.Resource                 { return nil }
+func (s *sight) Accepted(xds.Resource, func(uint64, *xds.Collection) bool) bool { return false }
+func (s *sight) Opinion(uint64, *xds.Collection, []xds.Resource) xds.Opinion    { return xds.Gone }
+func (s *sight) Rejected(uint64, *xds.Collection) []xds.Resource                { return nil }
 
 const gatewayFor = `
 apiVersion: networking.istio.io/v1

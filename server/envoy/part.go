@@ -8,33 +8,30 @@ import (
 )
 
 // hostsOf returns the hosts that have a part in resources of a type.
-func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]struct{} {
+func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]bool {
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	hosts := make(map[string]struct{})
+	hosts := make(map[string]bool)
 	for host, t := range s.told {
 		if t.hasPart(typeURL, func(name string) bool { return names[name] }) {
-			hosts[host] = struct{}{}
+			hosts[host] = true
 		}
 	}
 	return hosts
 }
 
-// madeOf returns the names of the resources of a type that are made of an object as it is, which bears on some hosts.
-func (c *Catalog) madeOf(s *scope, key resource.Key, hosts map[string]struct{}, typeURL string) (names []string) {
+// objectsOf adds the objects of which a resource of a type is made.
+func (s *scope) objectsOf(typeURL, name string, all map[resource.Key]bool) {
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for host := range hosts {
-		if _, stale := s.stale[host]; stale {
-			continue // it may be made of what the object was
+	for _, t := range s.told {
+		if !t.hasPart(typeURL, func(n string) bool { return n == name }) {
+			continue
 		}
-		if t := s.told[host]; t != nil && slices.Contains(t.objects, key) {
-			t.hasPart(typeURL, func(name string) bool { names = append(names, name); return false })
+		for _, key := range t.objects {
+			all[key] = true
 		}
 	}
-	return names
 }
 
 // hasPart says whether a host has a part in one of some resources of a type.

@@ -20,19 +20,6 @@ func (s *Server) Review() {
 	}
 }
 
-// ReviewOf is Review for one stream, unless that has ended.
-func (s *Server) ReviewOf(streamID uint64) {
-	s.reviews.Add(1)
-	for _, st := range s.open() {
-		if st.id != streamID {
-			continue
-		}
-		if err := st.review(); err != nil {
-			st.end(err)
-		}
-	}
-}
-
 // seen is what the catalog says of a subscription.
 type seen struct {
 	sub     *subscription
@@ -63,7 +50,7 @@ func (s *stream) review() error {
 func (s *stream) look() (all []seen, err error) {
 	node, subs := s.asked()
 	for _, sub := range subs {
-		coll, release, err := s.server.catalog.Collection(s.context(), node, sub.typeURL)
+		coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, sub.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
 			err = status.Errorf(codes.Unavailable, "type %s is no longer served here", sub.typeURL)
 		}

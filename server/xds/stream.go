@@ -60,19 +60,6 @@ type stream struct {
 	again time.Duration // after what time to look for something to send, if the bell does not ring; zero for never
 }
 
-type streamKey struct{}
-
-// context is the context of the stream, for the catalog.
-func (s *stream) context() context.Context {
-	return context.WithValue(s.grpc.Context(), streamKey{}, s.id)
-}
-
-// StreamOf returns the ID of the stream for which a Catalog is asked with ctx, as in ClientStatus; or zero, which is that of none.
-func StreamOf(ctx context.Context) uint64 {
-	id, _ := ctx.Value(streamKey{}).(uint64)
-	return id
-}
-
 // run serves the stream until it ends.
 func (s *stream) run(ctx context.Context) error {
 	defer s.close()
@@ -297,7 +284,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if first {
 		s.cameIn()
 	}
-	coll, release, err := s.server.catalog.Collection(s.context(), node, typeURL)
+	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func (s *Server) ask(streamID uint64, c *Collection, f func(*subscription)) {
 		}
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		if i := slices.IndexFunc(st.subs, func(sub *subscription) bool { return sub.coll == c }); i >= 0 && !st.closed {
+		if i := slices.IndexFunc(st.subs, func(sub *subscription) bool { return sub.coll == c }); i >= 0 {
 			f(st.subs[i])
 		}
 		return
@@ -102,16 +102,6 @@ func (s *stream) answerTo(sub *subscription, r *request) *AnswerInfo {
 		a.Error = cmp.Or(r.err.GetMessage(), "it does not say why")
 	}
 	return a
-}
-
-// Sees says whether by is true of a stream and of a collection that it sees. wants says whether it asks for a resource of that; by must not wait, nor call
-// the server.
-func (s *Server) Sees(by func(streamID uint64, c *Collection, wants func(name string) bool) bool) bool {
-	return slices.ContainsFunc(s.open(), func(st *stream) bool {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		return slices.ContainsFunc(st.subs, func(sub *subscription) bool { return by(st.id, sub.coll, sub.wants.cover) })
-	})
 }
 
 // Accepted says whether a client has accepted a response with the resource, or goes on having it from one before. Only the streams count for
