@@ -35,8 +35,8 @@ func serverName(tls *networking.ClientTLSSettings) string {
 	return tls.GetSni()
 }
 
-// maxDuration is the longest that Envoy takes: what fits a number of nanoseconds, 292 years.
-const maxDuration = time.Duration(math.MaxInt64/int64(time.Second)) * time.Second
+// maxDuration is the longest that Envoy takes: a second less than what fits a number of nanoseconds, 292 years.
+const maxDuration = time.Duration(math.MaxInt64/int64(time.Second)-1) * time.Second
 
 // shortened returns a duration, or the longest one that Envoy takes.
 func shortened(d *durationpb.Duration) *durationpb.Duration {

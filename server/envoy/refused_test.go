@@ -79,7 +79,7 @@ func TestWeightsFit(t *testing.T) {
 }
 
 func TestDurationsAreNoLongerThanEnvoyTakes(t *testing.T) {
-	for given, want := range map[int64]int64{1: 1, 9223372036: 9223372036, 9223372037: 9223372036, 315576000000: 9223372036} {
+	for given, want := range map[int64]int64{1: 1, 9223372035: 9223372035, 9223372036: 9223372035, 315576000000: 9223372035} {
 		require.Equal(t, want, shortened(&durationpb.Duration{Seconds: given}).GetSeconds())
 	}
 	require.Nil(t, shortened(nil))
