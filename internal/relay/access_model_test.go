@@ -131,11 +131,17 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	require.NoError(t, err)
 	s.guard = access.NewGuard(access.Policy{Rules: rules, Authenticator: proofs}, log, nil)
 	hops := mcp.NewHops("test")
+	var engine *xds.Server
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
-		worlds: newWorlds(s.store, func(part memstore.Reader) *envoy.Catalog { return envoy.New(part, envoy.Options{Log: log}) }),
+		worlds: newWorlds(s.store, func(part memstore.Reader) *envoy.Catalog {
+			one := envoy.New(part, envoy.Options{Log: log})
+			one.HearOf(engine) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
+			return one
+		}),
 	}
-	engine := xds.NewServer(c, xds.Options{Log: log, Namespace: "tributary"})
+	engine = xds.NewServer(c, xds.Options{Log: log, Namespace: "tributary"})
+	c.envoy.HearOf(engine)
 	server := newGRPC(engine, insecure.NewCredentials(), s.guard, hops, health.NewServer())
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
 	require.NoError(t, err)
@@ -436,12 +442,19 @@ func toldOf(t require.TestingT, node *corev3.Node, typeURL string, objects []*re
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = c.Run(ctx) })
-	coll, release, err := c.Collection(ctx, node, typeURL)
-	require.NoError(t, err)
-	defer release()
+	ask := func() (*xds.Collection, func()) {
+		coll, release, err := c.Collection(ctx, node, typeURL)
+		require.NoError(t, err)
+		return coll, release
+	}
+	coll, release := ask()
 	for deadline := time.Now().Add(patience); !coll.Synced(); time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline))
 	}
+	release()
+	coll, release = ask() // now that it is known which labels tell clients apart
+	defer release()
+	require.True(t, coll.Synced())
 	told := make(map[string]string)
 	for e := range coll.All() {
 		told[e.Name] = e.Version

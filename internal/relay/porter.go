@@ -64,12 +64,12 @@ func (p *porter) run(ctx context.Context) error {
 	for proofs := p.first; ; {
 		following, stop := context.WithCancel(ctx)
 		ended := make(chan struct{})
-		go func() {
+		go func(proofs *identity.Authenticator) { // its own: the next are known before it has ended
 			defer close(ended)
 			if proofs != nil {
 				proofs.Run(following, p.guard.Recheck)
 			}
-		}()
+		}(proofs)
 		over := false
 		select {
 		case <-ctx.Done():
