@@ -103,8 +103,8 @@ func (s *stream) chargeFor(sub *subscription, more int) error {
 // reduce makes of a request with more names than a stream may have one that has what is there of them, and of the others half as many as a stream may
 // have, if the type is one of which others think of the names. A client that comes back asks for all at once.
 func (s *stream) reduce(sub *subscription, req *request) error {
-	if req.tooMany() && sub.missing != nil && sub.coll.Synced() {
-		there, cost := sub.coll.shown.Load(), 0
+	if coll := s.collection(sub); req.tooMany() && sub.missing != nil && coll.Synced() {
+		there, cost := coll.shown.Load(), 0
 		if err := req.decodeKept(func(name []byte) bool {
 			if there.get(string(name)) != nil {
 				return true

@@ -4,8 +4,7 @@ import "slices"
 
 // question has a type of questions put what it answers into its collection, unless the request only answers a response. Its names are
 // questions, and not those of resources: of such a collection a client is sent everything.
-func (s *subscription) question(r *request, first bool) error {
-	ask := s.coll.typ.Ask
+func (s *subscription) question(ask func([]string) error, r *request, first bool) error {
 	if ask == nil {
 		return nil
 	}

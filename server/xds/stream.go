@@ -83,6 +83,13 @@ func (s *stream) close() {
 	}
 }
 
+// collection returns what a subscription sees, which a review may replace at any time.
+func (s *stream) collection(sub *subscription) *Collection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sub.coll
+}
+
 func (s *stream) giveBack(sub *subscription) {
 	sub.coll.unsubscribe(s.bell)
 	if sub.release != nil {
@@ -175,7 +182,7 @@ func (s *stream) take(req *request, now time.Time) error {
 	}
 	err := s.reduce(sub, req)
 	if err == nil {
-		err = sub.question(req, first)
+		err = sub.question(s.collection(sub).typ.Ask, req, first)
 	}
 	if err != nil {
 		if first {
