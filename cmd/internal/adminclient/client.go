@@ -139,11 +139,16 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
-	if strings.Contains(err.Error(), "malformed HTTP response") { // of net/http, to the frames of HTTP/2
+	if speaksOtherwise(err) {
 		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin", c.Address)
 	}
 	if means := words.Connection(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
 		return fmt.Errorf("admin server %s: %s", c.Address, means)
 	}
 	return fmt.Errorf("admin server %s: %w", c.Address, err)
+}
+
+// speaksOtherwise says whether err is what package net/http makes of frames of HTTP/2: those that come after the request, or before it.
+func speaksOtherwise(err error) bool {
+	return strings.Contains(err.Error(), "malformed HTTP response") || strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)")
 }
