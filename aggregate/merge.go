@@ -3,7 +3,9 @@ package aggregate
 import (
 	"slices"
 	"sync"
+	"time"
 
+	"tributary/internal/recent"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -21,11 +23,13 @@ func (s *followed) read() bool { return s.synced || s.Optional }
 // the channels that announce the next changes. It is called by the loop.
 func (v *View) merge() (news []<-chan struct{}) {
 	dirty := v.reconcile()
+	since := time.Time{}
 	for i, s := range v.sources {
 		news = append(news, s.Reader.Changed()) // before the read, so that no commit slips between
 		synced := s.Reader.Synced()             // before the read too: all of the first content is then part of it
 		before := s.snapshot
 		keys := s.pull()
+		since = recent.Earlier(since, s.snapshot.Since(before.Revision()))
 		v.pool.take(s.said, keys)
 		v.followUp(before, s, v.place(i), keys)
 		dirty = append(dirty, keys...)
@@ -40,7 +44,7 @@ func (v *View) merge() (news []<-chan struct{}) {
 	}
 	dirty = append(dirty, v.pool.commit()...)
 	v.layers = v.stack()
-	v.commit(dirty)
+	v.commit(dirty, recent.Earlier(since, time.Now()))
 	if complete {
 		v.table.MarkSynced()
 		v.alone.Do(func() { close(v.configured.alone) })
@@ -183,8 +187,8 @@ func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 }
 
 // commit decides the winner of each key anew, publishes what it did so from, and commits the outcome: in this order, so
-// that who is woken by the commit is never told less than what it says.
-func (v *View) commit(dirty []resource.Key) {
+// that who is woken by the commit is never told less than what it says. It is for something that came about at since.
+func (v *View) commit(dirty []resource.Key, since time.Time) {
 	slices.SortFunc(dirty, resource.Key.Compare)
 	var merged, shadowed batch
 	for _, key := range slices.Compact(dirty) {
@@ -195,7 +199,7 @@ func (v *View) commit(dirty []resource.Key) {
 	next := &state{layers: v.layers, sources: v.status()}
 	_, next.shadowed = v.shadowed.Apply(shadowed.puts, shadowed.deletes)
 	v.published.Store(next)
-	v.table.Apply(merged.puts, merged.deletes)
+	v.table.ApplySince(since, merged.puts, merged.deletes)
 }
 
 // resolve returns what the first layer that has key says of it, as it is served, and what the second does that could have won.

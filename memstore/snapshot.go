@@ -2,7 +2,9 @@ package memstore
 
 import (
 	"iter"
+	"time"
 
+	"tributary/internal/recent"
 	"tributary/resource"
 )
 
@@ -10,11 +12,16 @@ import (
 // safe for concurrent use; it keeps the resources of its moment alive for as long as it is held.
 type Snapshot struct {
 	revision Revision
+	times    recent.Log // of the latest revisions
 	kinds    []kindTree // ordered by kind; neither the slice nor the trees change
 }
 
 // Revision is the commit that made this state.
 func (s Snapshot) Revision() Revision { return s.revision }
+
+// Since returns when the first of the commits after a revision came about, or zero if that is not known any more. For what is made
+// of other stores it is the time of the first commit to one of those.
+func (s Snapshot) Since(since Revision) time.Time { return s.times.After(uint64(since)) }
 
 // Get returns the resource of key, or nil.
 func (s Snapshot) Get(key resource.Key) *resource.Resource {

@@ -3,6 +3,7 @@ package memstore
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"tributary/resource"
 )
@@ -32,8 +33,13 @@ type tableState struct {
 // event for handlers. A put without a creation time takes over that of the resource that it replaces. Of several puts of
 // one key the last counts.
 func (t *Table) Apply(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
+	return t.ApplySince(time.Now(), puts, deletes)
+}
+
+// ApplySince is Apply for what came about earlier, in the stores that it is made of: see Snapshot.Since.
+func (t *Table) ApplySince(since time.Time, puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
 	t.mu.Lock()
-	changes, now := t.commit(puts, deletes)
+	changes, now := t.commit(since, puts, deletes)
 	t.mu.Unlock()
 	if len(changes) > 0 {
 		t.signal.raise()
@@ -52,9 +58,9 @@ func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bo
 	var changes []Change
 	switch {
 	case new != nil:
-		changes, _ = t.commit([]*resource.Resource{new}, nil)
+		changes, _ = t.commit(time.Now(), []*resource.Resource{new}, nil)
 	case old != nil:
-		changes, _ = t.commit(nil, []resource.Key{key})
+		changes, _ = t.commit(time.Now(), nil, []resource.Key{key})
 	}
 	t.mu.Unlock()
 	if len(changes) > 0 {
@@ -97,7 +103,7 @@ func (t *Table) load() tableState {
 }
 
 // commit applies and publishes. The caller holds mu, and raises the signal after letting go of it.
-func (t *Table) commit(puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
+func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes []resource.Key) ([]Change, Snapshot) {
 	state := t.load()
 	t.draft.begin(state.snapshot, len(puts)+len(deletes))
 	for _, key := range deletes {
@@ -110,7 +116,8 @@ func (t *Table) commit(puts []*resource.Resource, deletes []resource.Key) ([]Cha
 	if len(changes) == 0 {
 		return nil, state.snapshot
 	}
-	state.snapshot = Snapshot{revision: state.snapshot.revision + 1, kinds: kinds}
+	next := state.snapshot.revision + 1
+	state.snapshot = Snapshot{next, state.snapshot.times.With(uint64(next), since), kinds}
 	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
 	t.published.Store(&state)
 	return changes, state.snapshot

@@ -1,6 +1,10 @@
 package sources
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // collector makes metrics of the status when it is asked, so that a source's series go with it.
 type collector struct {
@@ -22,6 +26,7 @@ var (
 	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's that the source has, and that are passed over.")
 	warningsDesc    = desc("warnings", "Warnings about what the source read.")
 	leftOutDesc     = desc("left_out", "Instances that the source has and that are not served: those that are not to be called, and those that cannot be.")
+	ageDesc         = desc("age_seconds", "For how long it has not been known that the source still has what is served of it; 0 while reads succeed.")
 	publishesDesc   = desc("publishes_total", "Commits by the source.")
 	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
 	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")
@@ -38,7 +43,7 @@ func guardDesc(name, help string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc, leftOutDesc,
+		upDesc, syncedDesc, staleDesc, storedDesc, objectsDesc, quarantinedDesc, conflictsDesc, foreignDesc, warningsDesc, leftOutDesc, ageDesc,
 		publishesDesc, publishedDesc, restartsDesc, heldObjectsDesc, heldEndpointsDesc, holdsDesc,
 	} {
 		ch <- d
@@ -74,12 +79,24 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(foreignDesc, float64(st.Foreign))
 		gauge(warningsDesc, float64(warnings))
 		gauge(leftOutDesc, float64(st.LeftOutCount))
+		gauge(ageDesc, st.age(time.Now()).Seconds())
 		count(publishesDesc, st.Publishes)
 		if st.LastPublish != nil {
 			gauge(publishedDesc, float64(st.LastPublish.UnixMilli())/1000)
 		}
 		count(restartsDesc, st.Restarts)
 	}
+}
+
+// age is for how long it has not been known that the source has what is served of it. Before it was read that is the age of what was restored.
+func (st *Status) age(now time.Time) time.Duration {
+	switch {
+	case st.Synced && (st.State == Healthy || st.State == Degraded):
+		return 0
+	case !st.Synced && st.Restored != nil:
+		return max(now.Sub(st.Restored.Stored), 0)
+	}
+	return max(now.Sub(st.Since), 0)
 }
 
 func truth(b bool) float64 {

@@ -438,7 +438,7 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 		require.Equal(t, map[string]float64{
 			"tributary_source_up": 1, "tributary_source_synced": 1, "tributary_source_objects ServiceEntry": 1,
 			"tributary_source_quarantined": 0, "tributary_source_foreign_objects": 0, "tributary_source_conflicts": 1, "tributary_source_warnings": 0, "tributary_source_left_out": 0,
-			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0, "tributary_source_stale": 0,
+			"tributary_source_publishes_total": 1, "tributary_source_restarts_total": 0, "tributary_source_stale": 0, "tributary_source_age_seconds": 0,
 			"tributary_guard_held_objects": 0, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 0,
 			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),
 		}, gather(t, registry))
@@ -473,6 +473,7 @@ func TestMetricsSayWhatIsWrong(t *testing.T) {
 		for name, want := range map[string]float64{
 			"tributary_source_up": 0, "tributary_source_stale": 1, "tributary_source_synced": 1, "tributary_source_restarts_total": 1,
 			"tributary_source_quarantined": 2, "tributary_source_foreign_objects": 3, "tributary_source_warnings": 1, "tributary_source_left_out": 0,
+			"tributary_source_age_seconds": time.Since(s.Status()[0].Since).Seconds(),
 			"tributary_guard_held_objects": 30, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 1,
 		} {
 			require.InDelta(t, want, values[name], 0, name)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -37,7 +38,7 @@ func (t *tributary) Publish(items []Item) error {
 	for i, it := range items {
 		entries[i] = &xds.Entry{Name: it.Name, Version: it.Version, Any: it.Any}
 	}
-	t.collection.Apply(xds.Commit{Put: entries})
+	t.collection.Apply(xds.Commit{Put: entries, Since: time.Now()})
 	t.collection.MarkSynced()
 	return nil
 }

@@ -26,12 +26,12 @@ import (
 type reloader struct {
 	// read-only
 	Origin
-	manager Manager
-	feeds   *feeds
-	porter  *porter
-	log     *slog.Logger
-	asked   chan chan<- outcome
-	good    prometheus.Gauge
+	manager      Manager
+	feeds        *feeds
+	porter       *porter
+	log          *slog.Logger
+	asked        chan chan<- outcome
+	good, loaded prometheus.Gauge
 
 	inForce *config.Config // owned by run
 	status  atomic.Pointer[admin.ConfigStatus]
@@ -62,10 +62,15 @@ func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds,
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
 		}),
+		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "tributary_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration that is in force was read, in seconds since 1970.",
+		}),
 	}
 	r.good.Set(1)
+	r.loaded.SetToCurrentTime()
 	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
-	metrics.MustRegister(r.good)
+	metrics.MustRegister(r.good, r.loaded)
 	return r
 }
 
@@ -137,6 +142,7 @@ func (r *reloader) reload() outcome {
 	r.inForce = &inForce
 	r.status.Store(&status)
 	r.good.Set(1)
+	r.loaded.SetToCurrentTime()
 	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed, "reordered", done.reordered)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)

@@ -5,7 +5,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	"tributary/internal/recent"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/access"
@@ -74,6 +76,7 @@ func (w *worlds) begin(allowed *access.Allowed) *world {
 
 // follow has the part be what is allowed of the view.
 func (one *world) follow(ctx context.Context, view memstore.Reader, allowed *access.Allowed) error {
+	var seen memstore.Revision
 	return memstore.Follow(ctx, view, nil, func(keys []resource.Key, now memstore.Snapshot, incremental, synced bool) {
 		var puts []*resource.Resource
 		var gone []resource.Key
@@ -97,7 +100,8 @@ func (one *world) follow(ctx context.Context, view memstore.Reader, allowed *acc
 				}
 			}
 		}
-		one.part.Apply(puts, gone)
+		one.part.ApplySince(recent.Earlier(now.Since(seen), time.Now()), puts, gone)
+		seen = now.Revision()
 		if synced {
 			one.part.MarkSynced()
 		}

@@ -105,6 +105,9 @@ func New(opts Options) *Server {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if opts.Registry != nil {
+		opts.Registry.MustRegister(viewMetrics{opts.View})
+	}
 	return s
 }
 

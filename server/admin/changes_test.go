@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"tributary/aggregate"
 	"tributary/server/identity"
 )
 
@@ -66,7 +67,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 
 func TestPagesThatAreLeftOut(t *testing.T) {
 	get := func(opts Options, path string) int {
-		opts.Log, opts.Registry = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+		opts.Log, opts.Registry, opts.View = slog.New(slog.DiscardHandler), prometheus.NewRegistry(), aggregate.New()
 		w := httptest.NewRecorder()
 		New(opts).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code

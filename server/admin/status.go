@@ -130,20 +130,13 @@ func (s *Server) status() any {
 			st.Holds++
 		}
 	}
-	for range s.opts.View.Shadows() {
-		st.Conflicts.Shadowed++
-	}
+	st.Conflicts.Shadowed, st.Conflicts.Competing = shadowed(s.opts.View), competing(s.opts.View)
 	for _, src := range all {
 		st.Conflicts.Duplicates += len(src.Conflicts)
 	}
 	if s.opts.Affected != nil {
 		st.WithoutEffect = len(s.opts.Affected())
 	}
-	hosts := make(map[string]bool) // of some there are several findings
-	for _, c := range s.opts.View.Conflicts() {
-		hosts[c.Host] = true
-	}
-	st.Conflicts.Competing = len(hosts)
 	return st
 }
 

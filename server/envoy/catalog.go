@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/recent"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/families"
@@ -141,6 +142,9 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 		keys = c.mesh.differing(snap)
 	}
 	scopes := c.set(keys, snap)
+	for _, s := range scopes {
+		s.since = recent.Earlier(s.since, snap.Since(c.last.Revision()))
+	}
 	c.last = snap
 	c.synced = c.synced || synced
 	return scopes
@@ -201,6 +205,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more boo
 		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
+	s.begun, s.since = s.since, time.Time{}
 	return false, manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
 }
 

@@ -3,6 +3,7 @@ package envoy
 import (
 	"maps"
 	"sync"
+	"time"
 
 	"tributary/server/xds"
 )
@@ -17,6 +18,7 @@ type scope struct {
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
 	stale      map[string]struct{}
+	since      time.Time    // the first change came about for which they are stale, or zero
 	only       *sidecarRule // by which it has them
 	restricted bool         // to what it knows
 	seen       *observation // what it logs and traces
@@ -28,6 +30,7 @@ type scope struct {
 	bindings map[binding]*claimants
 	needs    map[string]int // how many hosts need a secret
 	manner   manner         // of the listeners of which it was told
+	begun    time.Time      // what it is brought up to date with, or zero
 	dropped  bool
 
 	notes notebook // safe for concurrent use
@@ -143,6 +146,9 @@ func (s *scope) update(translated map[string]*told, by manner, release func(*tol
 		c.conduct(by)
 	}
 	c.share()
+	for _, commit := range c.commits {
+		commit.Since = s.begun
+	}
 	s.group.Apply(c.commits)
 }
 

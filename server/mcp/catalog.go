@@ -122,7 +122,11 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 			put(r)
 		}
 	}
+	since := snap.Since(c.snap.Revision())
 	for fam, commits := range commits {
+		for _, commit := range commits {
+			commit.Since = since
+		}
 		fam.group.Apply(commits)
 	}
 	c.snap = snap

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync/atomic"
+	"time"
 )
 
 // Collection is the set of resources of one type, as a group of clients sees it. It is safe for concurrent use.
@@ -116,6 +117,8 @@ type Commit struct {
 	// must never be used for two contents, not even before and after a restart: a client that has the one would be taken to
 	// have the other. Versions derived from the content cannot be.
 	Version string
+	// Since is when what it says came about at its source, for metrics; unknown if zero.
+	Since time.Time
 }
 
 // Apply makes a commit and reports whether it changed anything.
@@ -148,6 +151,9 @@ func (c *Collection) after(commit *Commit) *state {
 			next = &state{revision: old.revision + 1, sum: old.sum, len: old.len, pages: old.pages, minTTL: old.minTTL}
 		}
 		next.version, next.given = commit.Version, true
+	}
+	if next != old {
+		next.times = old.times.With(next.revision, commit.Since)
 	}
 	return next
 }

@@ -11,6 +11,7 @@ type metrics struct {
 	resources *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
 	refusals  *prometheus.CounterVec
+	delay     *prometheus.HistogramVec
 }
 
 func newMetrics(r prometheus.Registerer, namespace string) *metrics {
@@ -29,11 +30,16 @@ func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "xds", Name: "refusals_total", Help: "Streams refused or ended because of a limit, by the limit.",
 		}, []string{"reason"}),
+		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: "xds", Name: "propagation_seconds",
+			Help:    "From when a source had what is new until a response with it was sent to a client that follows, or acknowledged by it.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"type_url", "stage"}),
 	}
 	m.streams.WithLabelValues("sotw")
 	m.streams.WithLabelValues("delta")
 	if r != nil {
-		r.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes, m.refusals)
+		r.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes, m.refusals, m.delay)
 	}
 	return m
 }
@@ -49,6 +55,7 @@ func (m *metrics) stream(delta bool, n float64) {
 // typeMetrics are the counters of one type. A subscription holds them, so that counting looks nothing up.
 type typeMetrics struct {
 	requests, nacks, responses, resources, bytes prometheus.Counter
+	toSent, toAcknowledged                       prometheus.Observer
 }
 
 func (m *metrics) of(typeURL string) typeMetrics {
@@ -58,6 +65,9 @@ func (m *metrics) of(typeURL string) typeMetrics {
 		responses: m.responses.WithLabelValues(typeURL),
 		resources: m.resources.WithLabelValues(typeURL),
 		bytes:     m.bytes.WithLabelValues(typeURL),
+
+		toSent:         m.delay.WithLabelValues(typeURL, "sent"),
+		toAcknowledged: m.delay.WithLabelValues(typeURL, "acknowledged"),
 	}
 }
 

@@ -157,8 +157,11 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 	return true
 }
 
-// aim makes the goal of sub what the last cut has of it, which is made if there is none.
-func (s *stream) aim(sub *subscription) {
+// aim makes the goal of sub what the last cut has of it.
+func (s *stream) aim(sub *subscription) { sub.head(s.ofCut(sub)) }
+
+// ofCut returns what the last cut has of sub; it is made if there is none.
+func (s *stream) ofCut(sub *subscription) *state {
 	g := sub.coll.group
 	if s.cuts == nil {
 		s.cuts = make(map[*Group]cut)
@@ -166,15 +169,15 @@ func (s *stream) aim(sub *subscription) {
 	if s.cuts[g] == nil {
 		s.cuts[g] = *g.shown.Load()
 	}
-	sub.goal = cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
+	return cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
 }
 
 // aimAhead makes the goal of sub, a type of children, the newest there is, and what the last cut has besides: that is still
 // in use.
 func (s *stream) aimAhead(sub *subscription) {
-	s.aim(sub)
 	shown := sub.coll.shown.Load()
-	sub.goal, _ = shown.since(sub.goal).before(shown)
+	goal, _ := shown.since(s.ofCut(sub)).before(shown)
+	sub.head(goal)
 }
 
 // parent returns the subscription of the type of which sub has the children, or nil.

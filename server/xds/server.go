@@ -93,6 +93,9 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		gate:         newGate(&opts.Limits), logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
 		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
 	}
+	if opts.Registerer != nil {
+		opts.Registerer.MustRegister(newLag(s, opts.Namespace))
+	}
 	if opts.Identifier != "" {
 		cp, err := proto.Marshal(&corev3.ControlPlane{Identifier: opts.Identifier})
 		if err == nil { // else the identifier is not UTF-8, and is left out
@@ -240,18 +243,24 @@ func (s *Server) Streams() int {
 
 // Clients returns the status of every stream, in order of arrival.
 func (s *Server) Clients() []ClientStatus {
-	s.mu.Lock()
-	streams := make([]*stream, 0, len(s.streams))
-	for st := range s.streams {
-		streams = append(streams, st)
-	}
-	s.mu.Unlock()
+	streams := s.all()
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
 	clients := make([]ClientStatus, len(streams))
 	for i, st := range streams {
 		clients[i] = st.status()
 	}
 	return clients
+}
+
+// all returns the streams that there are.
+func (s *Server) all() []*stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	streams := make([]*stream, 0, len(s.streams))
+	for st := range s.streams {
+		streams = append(streams, st)
+	}
+	return streams
 }
 
 func (s *stream) status() ClientStatus {

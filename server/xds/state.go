@@ -7,6 +7,8 @@ import (
 	"sort"
 	"sync"
 	"time"
+
+	"tributary/internal/recent"
 )
 
 // Entries live in pages of at most maxPage, in order of name. A commit copies the pages that it changes and the list of
@@ -25,6 +27,7 @@ type state struct {
 	len      int
 	pages    []*page
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
+	times    recent.Log    // of the latest commits
 
 	byName       weakly[index]
 	sinceNothing weakly[diff]

@@ -475,6 +475,7 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	sub.beating = false
 	sub.verdict.retell(p)
 	sub.arrive(p)
+	sub.news.tell(sub.has.at == sub.goal)
 	s.forgetMissing(sub)
 	sub.introduce(p.via, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
@@ -520,6 +521,9 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	}
 	out := f(h, b)
 	sub.metrics.response(out.size(), b.count)
+	if len(sub.chunks) == 0 && !sub.beating {
+		sub.metrics.sent(&sub.news, now)
+	}
 	if s.server.opts.Hooks.Response != nil {
 		out.info = &ResponseInfo{s.id, sub.typeURL, st.SentVersion, st.SentNonce, b.count, out.data.Len()}
 	}

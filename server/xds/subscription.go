@@ -51,6 +51,7 @@ type subscription struct {
 
 	verdict verdict
 	again   again
+	news    news
 
 	status TypeStatus
 }
@@ -75,6 +76,7 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
 		if !s.rejected {
 			s.again.took(s.verdict.accept(s.has.at, s.inFull(&s.wants)))
+			s.metrics.acknowledged(&s.news, now)
 		}
 	}
 	if current {
@@ -239,7 +241,7 @@ func (s *subscription) aim(now time.Time, pacing Pacing) (wait time.Duration) {
 		return 0
 	}
 	if wait = s.paced(now, pacing); wait == 0 {
-		s.goal = shown
+		s.head(shown)
 	}
 	return wait
 }
@@ -268,6 +270,9 @@ func (s *subscription) plan(keep bool) step {
 func (s *subscription) rest(p *step) {
 	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
 		s.arrive(p)
+		if p.to == s.goal {
+			s.news.due = time.Time{}
+		}
 	}
 }
 

@@ -1,0 +1,139 @@
+package relay
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md anew")
+
+// everySource has one of each.
+func everySource(dir string) []string {
+	all := []string{"address: 'fs://" + dir + "/rules'", "name: v, address: 'xds://127.0.0.1:1'", "name: k, address: 'consul-kv://127.0.0.1:1/b'"}
+	for i, address := range []string{"consul://127.0.0.1:1", "zookeeper://127.0.0.1:1", "nacos://127.0.0.1:1?kind=services", "eureka://127.0.0.1:1/eureka"} {
+		all = append(all, fmt.Sprintf("name: s%d, address: '%s'", i, address))
+	}
+	return all
+}
+
+// metric is a line of the page: a metric of ours.
+type metric struct{ name, kind, labels, help string }
+
+// A Desc has no other way to tell what it says.
+var descForm = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: ("(?:[^"\\]|\\.)*"), unit: "[^"]*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+
+// metricsOf returns the metrics of ours that a registry has to tell.
+func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {
+	kinds := make(map[string]string)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		kinds[f.GetName()] = strings.ToLower(f.GetType().String())
+	}
+	descs := make(chan *prometheus.Desc, 10_000)
+	registry.Describe(descs)
+	close(descs)
+	all := make(map[string]metric)
+	for d := range descs {
+		parts := descForm.FindStringSubmatch(d.String())
+		require.NotNil(t, parts, d.String())
+		name := parts[1]
+		if !strings.HasPrefix(name, "tributary_") {
+			continue
+		}
+		kind, ok := kinds[name]
+		switch {
+		case ok:
+		case strings.HasSuffix(name, "_total"):
+			kind = "counter"
+		default:
+			kind = "gauge"
+		}
+		labels := strings.FieldsFunc(regexp.MustCompile(`="[^"]*"`).ReplaceAllString(parts[3]+","+parts[4], ""), func(r rune) bool { return r == ',' })
+		for i := range labels {
+			labels[i] = "`" + labels[i] + "`"
+		}
+		all[name] = metric{name, kind, strings.Join(labels, " "), strings.ReplaceAll(strings.Trim(parts[2], `"`), `|`, `\|`)}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b metric) int { return strings.Compare(a.name, b.name) })
+}
+
+// What docs/metrics.md lists is what a tributary with all that there is tells.
+func TestMetricsPage(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
+	configured(t, dir, everySource(dir)...)
+	text := mustRead(t, dir+"/tributary.yaml")
+	write(t, dir+"/tributary.yaml", text+"verify: [{istiod: 'http://127.0.0.1:1'}]\n")
+	r := start(t, dir)
+	registry, ok := r.feeds.metrics.(*prometheus.Registry)
+	require.True(t, ok)
+
+	// What has labels is told of once there is something to tell.
+	eventually(t, func() error {
+		if !strings.Contains(r.page(t, "/metrics"), `tributary_eureka_`) {
+			return errors.New("not all sources run")
+		}
+		return nil
+	})
+	subscribe(t, r, "", "metrics")
+	eventually(t, func() error {
+		if !strings.Contains(r.page(t, "/metrics"), "tributary_xds_propagation_seconds") {
+			return errors.New("nobody has asked")
+		}
+		return nil
+	})
+
+	var table strings.Builder
+	table.WriteString("| metric | type | labels | what it says |\n| --- | --- | --- | --- |\n")
+	for _, m := range metricsOf(t, registry) {
+		require.NotEmpty(t, m.help, m.name)
+		_, _ = fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", m.name, m.kind, m.labels, m.help)
+	}
+	const file, begin, end = "../../docs/metrics.md", "<!-- metrics: begin -->\n", "<!-- metrics: end -->"
+	was := mustRead(t, file)
+	before, rest, ok := strings.Cut(was, begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	want := before + begin + table.String() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644)) //nolint:gosec // for everybody to read
+		return
+	}
+	require.Equal(t, want, was, "go test ./internal/relay -run TestMetricsPage -update")
+}
+
+// How long a change is on its way is counted from when the file was read to when the client has acknowledged it.
+func TestPropagationIsMeasured(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
+	configured(t, dir, "address: 'fs://"+dir+"/rules'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	c := look(t, r.XDS().String(), adsc.Delta, nil)
+	c.sees(t, "ServiceEntry default/a")
+	require.NotContains(t, r.page(t, "/metrics"), `tributary_xds_propagation_seconds_count{stage="sent",type_url="networking.istio.io/v1/ServiceEntry"} 1`)
+	write(t, dir+"/rules/b.yaml", entry("default", "b", 80))
+	eventually(t, func() error {
+		page := r.page(t, "/metrics")
+		for _, stage := range []string{"sent", "acknowledged"} {
+			if !strings.Contains(page, `tributary_xds_propagation_seconds_count{stage="`+stage+`",type_url="networking.istio.io/v1/ServiceEntry"} 1`) {
+				return errors.New("no " + stage)
+			}
+		}
+		return nil
+	})
+}
