@@ -1,0 +1,72 @@
+package layout
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// TestMonitoring holds rules, their tests, what to do about them, and the dashboard together: all metrics are there, and each alert has both.
+func TestMonitoring(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile("../../docs/" + file)
+		require.NoError(t, err)
+		return string(text)
+	}
+	metrics, runbooks, tests := read("metrics.md"), read("monitoring.md"), read("monitoring/rules_test.yaml")
+	known := func(text, where string) {
+		for _, name := range regexp.MustCompile(`\btributary_[a-z_]+\b`).FindAllString(text, -1) {
+			require.Contains(t, metrics, "`"+regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, "")+"`", where)
+		}
+	}
+	known(runbooks, "monitoring.md")
+	known(tests, "rules_test.yaml")
+
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations struct{ Runbook string }
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read("monitoring/rules.yaml")), &rules))
+	alerts := 0
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			alerts++
+			known(r.Expr, r.Alert)
+			require.Equal(t, "docs/monitoring.md#"+strings.ToLower(r.Alert), r.Annotations.Runbook)
+			require.Contains(t, runbooks, "\n## "+r.Alert+"\n")
+			require.Contains(t, tests, "- name: "+r.Alert+" fires\n")
+			require.Contains(t, tests, "- name: "+r.Alert+" does not\n")
+		}
+	}
+	require.Equal(t, alerts, strings.Count(runbooks, "\n## "), "what to do about an alert that there is not")
+
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Type    string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(read("monitoring/dashboard.json")), &dashboard))
+	ids := make(map[int]bool)
+	for _, p := range dashboard.Panels {
+		require.False(t, ids[p.ID], "two panels of one id: %s", p.Title)
+		ids[p.ID] = true
+		require.Equal(t, p.Type != "row", len(p.Targets) > 0, p.Title)
+		for _, target := range p.Targets {
+			known(target.Expr, p.Title)
+		}
+	}
+	require.Greater(t, alerts, 10)
+	require.Greater(t, len(ids), 10)
+}
