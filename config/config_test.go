@@ -24,7 +24,7 @@ func TestParseFillsInDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &config.Config{
 		Listen:      config.Listen{XDS: "127.0.0.1:16010", Admin: "127.0.0.1:16014"},
-		Compression: config.CompressionGzip,
+		Compression: config.CompressionGzip, History: config.History{Bytes: 64 << 20},
 		ConfigSources: []config.Source{{
 			Name: "rules", Address: "fs:///srv/rules", Settings: &config.File{},
 		}},

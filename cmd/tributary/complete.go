@@ -101,3 +101,17 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 	}
 	return names, noFiles
 }
+
+// completeSources offers the sources.
+func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	f.timeout = completionTimeout
+	var st admin.Status
+	if _, err := f.client().Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
+		return nil, noFiles
+	}
+	var names []cobra.Completion
+	for _, s := range st.Sources {
+		names = append(names, s.Name)
+	}
+	return names, noFiles
+}

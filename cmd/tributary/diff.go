@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/compare"
 	"tributary/cmd/internal/firstread"
 	"tributary/cmd/internal/words"
@@ -25,6 +27,8 @@ import (
 type diffFlags struct {
 	secure    secureFlags
 	servers   []string
+	at        moment
+	admin     string
 	kinds     []string
 	namespace string
 	timeout   time.Duration
@@ -45,6 +49,9 @@ so that files are shown as what they would change. The path - is standard input.
 What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
 from what would be deleted: while an object is quarantined, its last good version is served.
 
+With --at the first side is what the server served at a time, such as 1h (ago), as its admin server remembers it; alone, it is
+compared with what it serves now.
+
 Times of creation are compared, since istiod lets the older of two objects win that compete; not with files that name none. Of
 objects without one, the order of their sources counts, if both servers are tributaries.
 
@@ -53,6 +60,8 @@ It exits with 3 if there is a difference.`,
   tributary diff rules/ --server istiod.example:15010 --kind vs --kind dr -n shop
   tributary diff --server replica-1:16010 --server replica-2:16010
   tributary diff rules.old/ rules/
+  tributary diff --at 1h
+  tributary diff --at "2026-05-04 03:00" --kind se -n shop rules/
   helm template . | tributary diff -`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -67,6 +76,12 @@ It exits with 3 if there is a difference.`,
 			warn := func(err error) {
 				left++
 				cmd.PrintErrf("warning: %v\n", err)
+			}
+			if !flags.at.IsZero() {
+				both := len(servers)+len(args) == 0
+				if sides, err = flags.remembered(ctx, both, warn); err != nil {
+					return err
+				}
 			}
 			for _, address := range servers {
 				client := &xdsclient.Client{Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
@@ -109,6 +124,8 @@ It exits with 3 if there is a difference.`,
 	flags.secure.addToken(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
+	f.Var(&flags.at, "at", "one side is what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
+	f.StringVar(&flags.admin, "admin", defaultAdmin(), "address of the admin server that is asked for --at: host:port, https://host:port or unix:///PATH")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
 	f.DurationVar(&flags.timeout, "timeout", 10*time.Second, "how long to wait for the first answer of a server")
@@ -125,14 +142,17 @@ func (f *diffFlags) check(paths []string) (servers []string, err error) {
 		}
 		servers = append(servers, address)
 	}
-	if len(paths) == 1 && len(servers) == 0 {
+	if len(paths) == 1 && len(servers) == 0 && f.at.IsZero() {
 		servers = []string{defaultServer()}
 	}
 	if len(paths) == 2 && paths[0] == "-" && paths[1] == "-" {
 		return nil, usage("standard input can be one side only")
 	}
-	if n := len(paths) + len(servers); n != 2 {
+	switch n := len(paths) + len(servers); {
+	case f.at.IsZero() && n != 2:
 		return nil, usage("want two sides to compare, got %d", n)
+	case !f.at.IsZero() && n > 1:
+		return nil, usage("want one side at most to compare with that of --at, got %d", n)
 	}
 	f.schemas = resource.Schemas()
 	if len(f.kinds) > 0 {
@@ -182,6 +202,32 @@ func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func
 		}
 	}
 	return side, nil
+}
+
+// remembered returns what was served at the time that is asked for, and what is served now, if that is the other side.
+func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error)) (sides []*compare.Side, err error) {
+	client := &adminclient.Client{Address: f.admin, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	times := []moment{f.at}
+	if both {
+		times = append(times, moment{text: "now"})
+	}
+	for _, at := range times {
+		side := &compare.Side{Name: f.admin + " at " + at.text}
+		rs, unknown, err := servedAt(ctx, client, &at, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range unknown {
+			warn(errors.New(text))
+		}
+		for _, r := range rs {
+			if f.selects(r.Key()) {
+				side.Add(r.WithOrigin(resource.Origin{}))
+			}
+		}
+		sides = append(sides, side)
+	}
+	return sides, nil
 }
 
 // read returns what a file or directory has, or standard input.

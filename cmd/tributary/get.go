@@ -165,6 +165,7 @@ func newGet() *cobra.Command {
 	var flags clientFlags
 	var stored storeFlags
 	var ages ageFlags
+	var at moment
 	var labelled string
 	var noHeaders bool
 	output := outputs("table", "wide", "name", "yaml", "json")
@@ -179,6 +180,8 @@ if an object that is named is not there.
 With --store it reads a store to which tributary apply writes, such as Consul's key-value store, instead of asking a server;
 -o yaml then has the resourceVersion that apply takes.
 
+With --at it shows what the server served at a time, such as 1h (ago) or 2026-05-04T03:00:00Z, as its admin server remembers it.
+
 It also asks any ADS server for Envoy's ` + envoyTypeNames() + `: for endpoints it follows the clusters, for
 routes the listeners. What they refer to and the server does not send is waited for until --timeout, and then named.
 
@@ -188,12 +191,13 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
   tributary get se shop/reviews shop/ratings
   tributary get all -n shop -o name
   tributary get virtualservice reviews -n shop -o yaml --server istiod.example:15010
+  tributary get se shop/reviews -o yaml --at 1h
   tributary get vs -A --store consul-kv://127.0.0.1:8500/mesh
   tributary get endpoints --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: flags.completeObjects,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			if t, ok := envoyType(args[0]); ok && stored == (storeFlags{}) {
+			if t, ok := envoyType(args[0]); ok && stored == (storeFlags{}) && at.IsZero() {
 				if len(args) > 2 || labelled != "" {
 					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
 				}
@@ -209,11 +213,17 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			read, done, err := flags.reader(ctx, cmd, &stored)
-			if err != nil {
-				return err
+			var read func(*resource.Schema) ([]*resource.Resource, error)
+			if at.IsZero() {
+				of, done, err := flags.reader(ctx, cmd, &stored)
+				if err != nil {
+					return err
+				}
+				defer done()
+				read = of
+			} else {
+				read = flags.before(ctx, cmd, &ages, &at)
 			}
-			defer done()
 			p := printing{format: output.value, noHeaders: noHeaders, version: flags.version}
 			p.list = len(all) != 1 || len(all[0].names) != 1
 			var there []found
@@ -228,7 +238,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				if err != nil {
 					missing = append(missing, err)
 				}
-				if output.value == "table" || output.value == "wide" {
+				if at.IsZero() && (output.value == "table" || output.value == "wide") {
 					ages.date(cmd, flags.secure.settings(), w.schema, f.objects)
 				}
 				there, others, some = append(there, f), others+f.others, some || len(f.objects) > 0
@@ -252,6 +262,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	ages.add(cmd)
 	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in (v1,v2),!canary")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
+	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
+	cmd.MarkFlagsMutuallyExclusive("server", "at")
+	cmd.MarkFlagsMutuallyExclusive("store", "at")
 	cmd.MarkFlagsMutuallyExclusive("server", "store")
 	cmd.MarkFlagsMutuallyExclusive("server", "config")
 	output.add(cmd)
@@ -284,4 +297,17 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 		return answer.Resources, nil
 	}
 	return read, func() {}, nil
+}
+
+// before returns who reads what was served of a kind at a time.
+func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags, at *moment) func(*resource.Schema) ([]*resource.Resource, error) {
+	client := &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	f.server = ages.admin + " at " + at.text
+	return func(schema *resource.Schema) ([]*resource.Resource, error) {
+		rs, unknown, err := servedAt(ctx, client, at, schema.Kind)
+		for _, text := range unknown {
+			cmd.PrintErrf("warning: %s\n", text)
+		}
+		return rs, err
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +222,7 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	write(t, dir+"/bad-tokens", "ci "+planted+"\n")
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	nowhere := down(t)
-	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nidentity: {tokens: tokens}\nconfigSources:\n" +
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nidentity: {tokens: tokens}\nconfigSources:\n" +
 		"- {address: 'fs://" + dir + "/rules'}\n" +
 		"- {name: e, address: 'eureka://me:" + planted + "eureka@" + nowhere + "/eureka'}\n" +
 		"- {name: n, address: 'consul://" + nowhere + "', tokenFile: consul}\n" +
@@ -244,12 +246,24 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	seen := message + err.Error()
 	for _, path := range []string{
 		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine", "/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
-		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/",
+		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
 	} {
 		seen += r.page(t, path)
 	}
 	seen += r.log.String()
+	for _, file := range slices.Concat(glob(t, dir+"/state/*"), glob(t, dir+"/state/*/*")) {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			seen += mustRead(t, file)
+		}
+	}
 	require.NotContains(t, seen, planted)
 	require.NotContains(t, seen, token[10:])
 	require.NotContains(t, seen, strings.Fields(line)[1][7:])
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	return files
 }

@@ -19,6 +19,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/config"
+	"tributary/internal/history"
 	"tributary/memstore"
 	"tributary/server/admin"
 	"tributary/server/debug"
@@ -52,7 +53,8 @@ type Relay struct {
 	admin      *admin.Server
 	vips       vips
 	verified   verify.Watches
-	started    func() // ends the start
+	history    *history.History // or nil
+	started    func()           // ends the start
 	manager    Manager
 
 	doors  doors
@@ -162,10 +164,13 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 	if r.verified, err = newWatches(cfg.Verify, r.view, r.engine, opts.Log, registry); err != nil {
 		return nil, err
 	}
+	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
+		return nil, err
+	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
-		Certificates: r.doors.status, Verified: r.verified.Reports, GRPC: adminGRPC, MayChange: r.porter.guard.Change,
+		Certificates: r.doors.status, Verified: r.verified.Reports, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change,
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
@@ -197,6 +202,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"sweep":   r.feeds.sweep,
 		"vips":    r.vips.run,
 		"verify":  r.verified.Run,
+		"history": r.remember,
 		"manager": r.managed,
 	} {
 		parts.Go(func() error {

@@ -85,6 +85,8 @@ type Options struct {
 	NoDebug, NoProfiles bool
 	// Verified says what was found of istiods. None are watched if nil.
 	Verified func() []verify.Report
+	// History has what was served before. There is none if nil.
+	History History
 	// GRPC answers the requests of gRPC on the same port; none are if nil.
 	GRPC     http.Handler
 	Registry *prometheus.Registry
@@ -151,6 +153,8 @@ func (s *Server) allPages() []page {
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
 		{"/debug/verify", "what the istiods of the configuration do not have as it is served", s.json(s.verified)},
+		{"/debug/history", "what changed: ?kind=&namespace=&name=&source=&since=&limit=&details=true, all of them optional", http.HandlerFunc(s.history)},
+		{"/debug/history/at", "the objects of ?kind= that were served at ?time=, by default now", http.HandlerFunc(s.historyAt)},
 		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
 	}
 }

@@ -254,7 +254,7 @@ func TestIndexListsPagesThatExist(t *testing.T) {
 		assert.NotEqual(t, "404 page not found\n", body, "%s: %d", path, status)
 		n++
 	}
-	assert.Equal(t, 21, n)
+	assert.Equal(t, 23, n)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

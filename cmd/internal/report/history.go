@@ -1,0 +1,68 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"tributary/cmd/internal/compare"
+	"tributary/cmd/internal/terminal"
+	"tributary/cmd/internal/words"
+	"tributary/internal/history"
+)
+
+// History writes changes, a line each, and below it from what to what it changed, if that is wanted.
+func History(w io.Writer, a *history.Answer, details bool, screen terminal.Screen) error {
+	t := &text{screen: screen}
+	name, source := 0, 0
+	for _, e := range a.Entries {
+		name, source = max(name, len(e.Key().String())), max(source, len(e.Source))
+	}
+	for _, e := range a.Entries {
+		event := e.Event
+		if e.Unwatched {
+			event += "*"
+		}
+		t.line("%s  %-8s  %-*s  %-*s  %s", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), event, name, e.Key(), source, e.Source, oneLine(e.Place))
+		if !details {
+			continue
+		}
+		var changed strings.Builder
+		switch {
+		case e.Unknown:
+			changed.WriteString("what it was before is not known: it changed while no server was running\n")
+		case e.Event == history.Moved && e.Old != nil:
+			fmt.Fprintf(&changed, "it came from %s\n", oneLine(e.Old.Source+" "+e.Old.Place))
+		default:
+			before, after := &compare.Side{Name: "before"}, &compare.Side{Name: "after"}
+			if e.Old != nil {
+				before.Add(e.Old.Resource())
+			}
+			if e.New != nil {
+				after.Add(e.New.Resource())
+			}
+			if _, err := compare.Write(&changed, before, after); err != nil {
+				return err
+			}
+		}
+		for line := range strings.Lines(changed.String()) {
+			t.line("    %s", strings.TrimRight(line, "\n"))
+		}
+	}
+	return t.writeTo(w)
+}
+
+// HistoryNote says what is not shown, since the history does not have it or too much of it.
+func HistoryNote(w io.Writer, a *history.Answer, since time.Time) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // whom to tell if it fails?
+	if len(a.Entries) == 0 {
+		say("no changes")
+	}
+	if a.Earlier > 0 {
+		say("%s not shown (--limit)", words.Count(a.Earlier, "earlier change is", "earlier changes are"))
+	}
+	if a.From.After(since) && (len(a.Entries) == 0 || !since.IsZero()) {
+		say("the history is whole since %s", a.From.UTC().Format(time.RFC3339))
+	}
+}

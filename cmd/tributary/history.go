@@ -1,0 +1,106 @@
+package main
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/report"
+	"tributary/cmd/internal/terminal"
+	"tributary/internal/history"
+)
+
+func newHistory() *cobra.Command {
+	var flags adminFlags
+	var since moment
+	var namespace, source string
+	var limit int
+	var details bool
+	output := outputs("text", "json")
+	cmd := &cobra.Command{
+		Use:   "history [KIND [[NAMESPACE/]NAME]]",
+		Short: "Show what changed, when, and by which source",
+		Long: `History shows what changed of what is served: when, which source did it and where, and of an object that is named also from what
+to what. What changed while the server was not running stands with the time at which it was seen, and a *.
+
+The server keeps it in its state directory, up to a size (history.bytes of its configuration). See also get --at and diff --at.`,
+		Example: `  tributary history --since 1h
+  tributary history se shop/reviews
+  tributary history --source dc1 --since 2026-05-04T03:00:00Z --diff
+  tributary history vs -n shop -o json`,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: flags.completeObjects,
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			query := url.Values{"namespace": {namespace}, "source": {source}, "limit": {strconv.Itoa(limit)}}
+			named := len(args) == 2
+			if err := about(query, args); err != nil {
+				return err
+			}
+			if !since.IsZero() {
+				query.Set("since", since.query())
+			}
+			if details || named || output.value == "json" {
+				query.Set("details", "true")
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			var answer history.Answer
+			page, err := flags.client().Get(ctx, "/debug/history", query, &answer)
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			if output.value == "json" {
+				_, err = w.Write(page)
+				return err
+			}
+			if err := report.History(w, &answer, details || named, terminal.Of(w)); err != nil {
+				return err
+			}
+			report.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
+			return nil
+		}),
+	}
+	flags.add(cmd)
+	cmd.Flags().Var(&since, "since", "only what changed since a time, or within so long, such as 1h")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects of this namespace")
+	cmd.Flags().StringVar(&source, "source", "", "only what this source did")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
+	cmd.Flags().BoolVar(&details, "diff", false, "show from what to what; that is done for an object that is named")
+	output.add(cmd)
+	// The flag exists and the function is valid, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("source", flags.completeSources)
+	return cmd
+}
+
+// about adds to query which objects are meant.
+func about(query url.Values, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	kind, object := args[0], strings.Join(args[1:], "")
+	if before, after, ok := strings.Cut(kind, "/"); ok && object == "" {
+		kind, object = before, after
+	}
+	schema, err := schemaNamed(kind)
+	if err != nil {
+		return err
+	}
+	query.Set("kind", string(schema.Kind))
+	namespace, name, ok := strings.Cut(object, "/")
+	switch {
+	case !ok && object != "" && !schema.Bare && query.Get("namespace") == "":
+		query.Set("namespace", "default")
+		query.Set("name", object)
+	case !ok:
+		query.Set("name", object)
+	case namespace == "" || name == "":
+		return usage("want NAMESPACE/NAME, got %q", object)
+	default:
+		query.Set("namespace", namespace)
+		query.Set("name", name)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package history
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+const (
+	// crashing is the environment variable that makes the test binary write to the directory it names, until it is killed.
+	crashing = "TRIBUTARY_TEST_CRASHING"
+	// rounds is the environment variable that says how often; `make soak` sets it.
+	rounds = "TRIBUTARY_TEST_CRASHES"
+	// crashObjects are the objects that are written in turn.
+	crashObjects = 10
+)
+
+// changeForever writes the number i into object i%crashObjects with the i-th change, and prints what is in the history. What an earlier one said last
+// is what it begins with, as a source that is read again does.
+func changeForever(dir string) {
+	table := new(memstore.Table)
+	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		panic(err)
+	}
+	next := 1
+	for r, err := range read(dir, h.files.all) {
+		if err != nil {
+			panic(err)
+		}
+		if e, err := r.entry(); err == nil && r.Mark == "" && e.New != nil {
+			next = max(next, number(e.New.Body)+1)
+		}
+	}
+	for i := max(1, next-crashObjects); i < next; i++ {
+		table.Apply([]*resource.Resource{made(i%crashObjects, fmt.Sprint(i))}, nil)
+	}
+	table.MarkSynced()
+	go func() { panic(h.Run(context.Background())) }()
+	go func() {
+		for told := 0; ; time.Sleep(time.Millisecond) {
+			for r := range h.state.Load().now.All() {
+				if n := number(r.Body()); n > told {
+					told = n
+				}
+			}
+			fmt.Println(told)
+		}
+	}()
+	for len(h.state.Load().segments) == 0 || h.state.Load().now.Revision() != table.Snapshot().Revision() {
+		time.Sleep(time.Millisecond) // what is there at the start is no change
+	}
+	for ; ; next++ {
+		table.Apply([]*resource.Resource{made(next%crashObjects, fmt.Sprint(next))}, nil)
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	}
+}
+
+func number(body []byte) int {
+	n, err := strconv.Atoi(string(body))
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// TestKilledAtAnyMoment kills the writer again and again. What it said was written is there, each change leads from what the one
+// before it led to, and what was served last is known.
+func TestKilledAtAnyMoment(t *testing.T) {
+	n := 5
+	if s := os.Getenv(rounds); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	dir, written := t.TempDir(), 0
+	for range n {
+		written = max(written, killOnce(t, dir))
+		h := opened(t, dir, LeastSize, new(memstore.Table))
+		newest := 0
+		was := make(map[string]int)
+		for r, err := range read(dir, h.files.all) {
+			require.NoError(t, err)
+			require.NotEqual(t, markGap, r.Mark)
+			if r.Mark != "" {
+				continue
+			}
+			e, err := r.entry()
+			require.NoError(t, err)
+			if last, told := was[e.Name]; told {
+				require.NotNil(t, e.Old)
+				require.Equal(t, last, number(e.Old.Body), "%s", e.Name)
+			}
+			was[e.Name] = number(e.New.Body)
+			newest = max(newest, was[e.Name])
+		}
+		require.GreaterOrEqual(t, newest, written)
+		served, err := h.files.served()
+		require.NoError(t, err)
+		for key, k := range served {
+			if last, told := was[key.Name]; told {
+				require.Equal(t, made(last%crashObjects, fmt.Sprint(last)).Version(), k.version)
+			}
+		}
+		require.NoError(t, h.files.close())
+	}
+	t.Logf("killed %d times, %d changes", n, written)
+	require.NotZero(t, written)
+}
+
+// killOnce runs a writer for a while, and returns the last change that it said was written.
+func killOnce(t *testing.T, dir string) (written int) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), crashing+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	kill := time.AfterFunc(time.Hour, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		n, err := strconv.Atoi(lines.Text())
+		require.NoError(t, err)
+		if n > 0 && written == 0 {
+			kill.Reset(rand.N(400 * time.Millisecond))
+		}
+		written = max(written, n)
+	}
+	require.ErrorContains(t, cmd.Wait(), "killed")
+	return written
+}

@@ -1,0 +1,112 @@
+// Package history remembers on disk what was served: each change with its time, its source and place, and what the object
+// was before and after. It follows the view as any client does, on a goroutine of its own: a commit neither waits for it nor
+// knows of it, and a history that cannot keep up sees several commits as one change, which it counts.
+//
+// The directory has numbered segments, to which records are only ever appended, each with its length and a checksum; and the
+// base, which has the version of each object that was served when a segment was begun. A process that is killed leaves at
+// most a record that is not whole at the end, which is passed over: the next process begins a segment of its own. Base and records together tell what was served
+// last, so that the next process notices also what changed while none was running.
+package history
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"tributary/resource"
+)
+
+// The events of entries.
+const (
+	Added   = "added"
+	Updated = "updated"
+	Deleted = "deleted"
+	Moved   = "moved" // the content is the same, and comes from another source or place
+)
+
+// Entry is one change of one object. Without Details, Old and New are nil.
+type Entry struct {
+	At        time.Time     `json:"at"` // when it was seen; with Unwatched, it was earlier
+	Event     string        `json:"event"`
+	Kind      resource.Kind `json:"kind"`
+	Namespace string        `json:"namespace,omitempty"`
+	Name      string        `json:"name"`
+	Source    string        `json:"source,omitempty"` // of what it is now, or of what was deleted
+	Place     string        `json:"place,omitempty"`
+	Unwatched bool          `json:"unwatched,omitempty"` // it changed while no process wrote the history
+	Unknown   bool          `json:"unknown,omitempty"`   // what it was before is not known
+
+	Old *Object `json:"old,omitempty"`
+	New *Object `json:"new,omitempty"`
+}
+
+// Key is the object that changed.
+func (e *Entry) Key() resource.Key {
+	return resource.Key{Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
+}
+
+// Object is what an object was.
+type Object struct {
+	Kind        resource.Kind     `json:"kind"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Created     time.Time         `json:"created,omitzero"`
+	Body        []byte            `json:"body,omitempty"` // the encoded spec
+	Source      string            `json:"source,omitempty"`
+	Place       string            `json:"place,omitempty"`
+	Version     string            `json:"version"`
+}
+
+// ObjectOf is r as the history keeps it; nil of nil.
+func ObjectOf(r *resource.Resource) *Object {
+	if r == nil {
+		return nil
+	}
+	m := r.Meta()
+	return &Object{
+		Kind: m.Key.Kind, Namespace: m.Key.Namespace, Name: m.Key.Name, Labels: m.Labels, Annotations: m.Annotations, Created: m.Created,
+		Body: r.Body(), Source: m.Origin.Source, Place: m.Origin.Place, Version: r.Version(),
+	}
+}
+
+// Resource is the object again; nil of nil.
+func (o *Object) Resource() *resource.Resource {
+	if o == nil {
+		return nil
+	}
+	return resource.FromBody(resource.Meta{
+		Key:    resource.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name},
+		Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations), Created: o.Created,
+		Origin: resource.Origin{Source: o.Source, Place: o.Place},
+	}, o.Body)
+}
+
+// entryOf is the change from before to now, one of which may be nil.
+func entryOf(at time.Time, before, now *resource.Resource) *Entry {
+	e := &Entry{At: at, Event: Updated, Old: ObjectOf(before), New: ObjectOf(now)}
+	of := now
+	switch {
+	case before == nil:
+		e.Event = Added
+	case now == nil:
+		e.Event, of = Deleted, before
+	case resource.Equal(before, now):
+		e.Event = Moved
+	}
+	e.about(of.Key(), of.Origin())
+	return e
+}
+
+func (e *Entry) about(key resource.Key, from resource.Origin) {
+	e.Kind, e.Namespace, e.Name = key.Kind, key.Namespace, key.Name
+	e.Source, e.Place = from.Source, from.Place
+}
+
+// EarlierError says that the history does not reach back to a time.
+type EarlierError struct{ Asked, From time.Time }
+
+func (e *EarlierError) Error() string {
+	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.Format(time.RFC3339), e.From.Format(time.RFC3339))
+}

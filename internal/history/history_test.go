@@ -1,0 +1,327 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashing); dir != "" {
+		changeForever(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func key(i int) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprintf("s%d", i)}
+}
+
+func made(i int, body string) *resource.Resource {
+	return resource.FromBody(resource.Meta{Key: key(i), Origin: resource.Origin{Source: "rules", Place: fmt.Sprintf("rules/s%d.yaml:1", i)}}, []byte(body))
+}
+
+// opened is a history of a table, which the test updates itself.
+func opened(t testing.TB, dir string, size int64, table *memstore.Table) *History {
+	h, err := Open(dir, size, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = h.files.close() })
+	return h
+}
+
+// round has h take up what the table is.
+func (h *History) round(table *memstore.Table) {
+	keys, now, ok := table.Changes(h.last.Revision())
+	h.update(keys, now, ok, true)
+}
+
+func bodies(t testing.TB, h *History, at time.Time) map[string]string {
+	s, err := h.At(at, resource.ServiceEntry)
+	require.NoError(t, err)
+	require.Empty(t, s.Unknown)
+	return bodiesOf(s)
+}
+
+func bodiesOf(s *State) map[string]string {
+	all := make(map[string]string)
+	for _, o := range s.Objects {
+		all[o.Name] = string(o.Body)
+	}
+	return all
+}
+
+// TestAnyMomentIsKnown makes random commits, with restarts between some of them and changes while nobody looks, and compares what the
+// history says of each moment with what was there.
+func TestAnyMomentIsKnown(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
+	h := opened(t, dir, DefaultSize, table)
+	h.round(table)
+	type moment struct {
+		at  time.Time
+		was map[string]string
+	}
+	var moments []moment
+	changes := 0
+	for i := range 300 {
+		var puts []*resource.Resource
+		var deletes []resource.Key
+		for range 1 + draw.IntN(3) {
+			if n := draw.IntN(8); draw.IntN(3) == 0 {
+				deletes = append(deletes, key(n))
+			} else {
+				puts = append(puts, made(n, fmt.Sprint("body ", i)))
+			}
+		}
+		changed, _ := table.Apply(puts, deletes)
+		changes += len(changed)
+		if draw.IntN(20) == 0 { // the change is seen by the next process
+			require.NoError(t, h.files.close())
+			h = opened(t, dir, DefaultSize, table)
+		}
+		h.round(table)
+		was := make(map[string]string)
+		for r := range table.Snapshot().All() {
+			was[r.Key().Name] = string(r.Body())
+		}
+		moments = append(moments, moment{time.Now(), was})
+	}
+	for _, m := range moments {
+		require.Equal(t, m.was, bodies(t, h, m.at))
+	}
+	found, err := h.Find(Query{Details: true})
+	require.NoError(t, err)
+	require.Len(t, found.Entries, changes)
+
+	_, err = h.At(found.From.Add(-time.Second), "")
+	var earlier *EarlierError
+	require.ErrorAs(t, err, &earlier)
+}
+
+func TestChangesAreFound(t *testing.T) {
+	table := new(memstore.Table)
+	h := opened(t, t.TempDir(), DefaultSize, table)
+	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	h.round(table)
+	table.Apply([]*resource.Resource{made(1, "two"), made(2, "one")}, nil)
+	h.round(table)
+	table.Apply([]*resource.Resource{made(1, "two").WithOrigin(resource.Origin{Source: "other"})}, []resource.Key{key(2)})
+	h.round(table)
+
+	told := func(q Query) (lines []string) {
+		a, err := h.Find(q)
+		require.NoError(t, err)
+		for _, e := range a.Entries {
+			lines = append(lines, fmt.Sprintf("%s %s %s %s", e.Event, e.Name, e.Source, e.Place))
+		}
+		return lines
+	}
+	all := []string{"updated s1 rules rules/s1.yaml:1", "added s2 rules rules/s2.yaml:1", "moved s1 other ", "deleted s2 rules rules/s2.yaml:1"}
+	require.ElementsMatch(t, all, told(Query{}), "what was there at first is no change")
+	require.Len(t, told(Query{Source: "other"}), 1)
+	require.Len(t, told(Query{Name: "s2"}), 2)
+	require.Empty(t, told(Query{Since: time.Now().Add(time.Hour)}))
+
+	a, err := h.Find(Query{Name: "s1", Limit: 1, Details: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, a.Earlier)
+	require.Equal(t, "two", string(a.Entries[0].Old.Body))
+	require.Equal(t, "rules", a.Entries[0].Old.Source)
+}
+
+// TestTornTail cuts the last segment at each byte of its last record: all before it is there, and what it said is found again.
+func TestTornTail(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	h := opened(t, dir, DefaultSize, table)
+	h.round(table)
+	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	h.round(table)
+	whole := h.files.all[0].size
+	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	h.round(table)
+	path := h.files.path(h.files.all[0].number, segmentSuffix)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for size := whole; size < int64(len(text)); size++ {
+		again := t.TempDir()
+		require.NoError(t, os.CopyFS(again, os.DirFS(dir)))
+		cut := bytes.Clone(text[:size])
+		if size%2 == 1 { // of some the end is garbage
+			cut = append(cut, make([]byte, int64(len(text))-size)...)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(again, filepath.Base(path)), cut, 0o600))
+		h := opened(t, again, DefaultSize, table)
+		require.Equal(t, whole, h.files.all[0].size)
+		h.round(table)
+		a, err := h.Find(Query{Details: true})
+		require.NoError(t, err)
+		require.Len(t, a.Entries, 2)
+		last := a.Entries[1]
+		require.True(t, last.Unwatched)
+		require.Equal(t, "one", string(last.Old.Body))
+		require.Equal(t, "two", string(last.New.Body))
+		require.NoError(t, h.files.close())
+	}
+}
+
+// TestWhatChangedUnwatched has objects change between two processes of which the history has no record.
+func TestWhatChangedUnwatched(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	table.Apply([]*resource.Resource{made(1, "one"), made(2, "one"), made(3, "one")}, nil)
+	h := opened(t, dir, DefaultSize, table)
+	h.round(table)
+	before := time.Now()
+	require.NoError(t, h.files.close())
+	table.Apply([]*resource.Resource{made(1, "two"), made(4, "one")}, []resource.Key{key(2)})
+	h = opened(t, dir, DefaultSize, table)
+	h.round(table)
+	a, err := h.Find(Query{})
+	require.NoError(t, err)
+	events := make(map[string]string)
+	for _, e := range a.Entries {
+		require.True(t, e.Unwatched)
+		events[e.Name] = fmt.Sprint(e.Event, " ", e.Unknown)
+	}
+	require.Equal(t, map[string]string{"s1": "updated true", "s2": "deleted true", "s4": "added false"}, events)
+	s, err := h.At(before, "")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"s3": "one"}, bodiesOf(s))
+	require.Equal(t, []string{key(1).String(), key(2).String()}, s.Unknown)
+}
+
+// TestSizeIsKept writes several times the size that there is.
+func TestSizeIsKept(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	const limit = 64 << 10
+	h := opened(t, dir, limit, table)
+	h.round(table)
+	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
+	for i := range 2000 {
+		noise := make([]byte, 200)
+		for k := range noise {
+			noise[k] = byte(draw.Uint32())
+		}
+		table.Apply([]*resource.Resource{made(i%10, string(noise))}, nil)
+		h.round(table)
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		var total int64
+		for _, f := range files {
+			info, err := f.Info()
+			require.NoError(t, err)
+			total += info.Size()
+		}
+		require.LessOrEqual(t, total, int64(limit+2000))
+	}
+	a, err := h.Find(Query{})
+	require.NoError(t, err)
+	require.Greater(t, len(a.Entries), 50)
+	require.Len(t, bodies(t, h, time.Now()), 10)
+}
+
+// TestWhatCannotBeWrittenIsCounted takes the file away from under the history, and gives it another.
+func TestWhatCannotBeWrittenIsCounted(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	var said bytes.Buffer
+	registry := prometheus.NewRegistry()
+	h, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&said, nil)), registry)
+	require.NoError(t, err)
+	h.round(table)
+	require.NoError(t, h.files.last.Close())
+	for i := range 3 {
+		table.Apply([]*resource.Resource{made(1, fmt.Sprint(i)), made(2, fmt.Sprint(i))}, nil)
+		if i == 1 {
+			h.files.last, err = os.OpenFile(h.files.path(h.files.all[0].number, segmentSuffix), os.O_WRONLY|os.O_APPEND, 0)
+			require.NoError(t, err)
+		}
+		h.round(table)
+	}
+	require.NoError(t, h.files.close())
+	require.Equal(t, 1, strings.Count(said.String(), "cannot be written"), "once")
+	require.Contains(t, said.String(), "written to the history again")
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	lost := 0.0
+	for _, f := range families {
+		if f.GetName() == "tributary_history_lost_total" {
+			lost = f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	require.InDelta(t, 2, lost, 0)
+}
+
+// TestRunFollows runs it as the program does.
+func TestRunFollows(t *testing.T) {
+	table := new(memstore.Table)
+	h := opened(t, t.TempDir(), DefaultSize, table)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.MarkSynced()
+	require.Eventually(t, func() bool { return h.state.Load().now.Len() == 1 }, 10*time.Second, time.Millisecond)
+	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	require.Eventually(t, func() bool {
+		a, err := h.Find(Query{})
+		return err == nil && len(a.Entries) == 1
+	}, 10*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// BenchmarkCommit is a commit of a table that nobody follows, that somebody follows who does nothing with it, and that a history follows. What
+// is allocated is counted of the whole process: what the history writes meanwhile is in its figure.
+func BenchmarkCommit(b *testing.B) {
+	idle := func(ctx context.Context, table *memstore.Table) error {
+		return memstore.Follow(ctx, table, nil, func([]resource.Key, memstore.Snapshot, bool, bool) {})
+	}
+	for name, follow := range map[string]func(context.Context, *memstore.Table) error{
+		"alone": nil, "followed": idle, "history": func(ctx context.Context, table *memstore.Table) error {
+			return opened(b, b.TempDir(), DefaultSize, table).Run(ctx)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			table := new(memstore.Table)
+			for i := range 10000 {
+				table.Apply([]*resource.Resource{made(i, "before")}, nil)
+			}
+			table.MarkSynced()
+			if follow != nil {
+				ctx, cancel := context.WithCancel(b.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					_ = follow(ctx, table) // it ends with ctx
+				}()
+				defer func() {
+					cancel()
+					<-ended
+				}()
+			}
+			changed := make([]*resource.Resource, b.N)
+			for i := range changed {
+				changed[i] = made(i%10000, fmt.Sprint("after ", i))
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, r := range changed {
+				table.Apply([]*resource.Resource{r}, nil)
+			}
+			b.StopTimer()
+		})
+	}
+}

@@ -1,0 +1,211 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// DefaultSize is what a history may take on disk unless told otherwise: an update of a service takes about half a kilobyte there, so that a change
+// each five seconds, day and night, is remembered for a week.
+const DefaultSize = 64 << 20
+
+// LeastSize is the least that a history can do with.
+const LeastSize = 1 << 20
+
+// flushAt is how much is written at once.
+const flushAt = 1 << 20
+
+// History writes and reads one directory. Find and At may be called by anyone.
+type History struct {
+	view    memstore.Reader
+	log     *slog.Logger
+	records prometheus.Counter
+	lost    prometheus.Counter
+	merged  prometheus.Counter
+
+	state atomic.Pointer[state]
+
+	// owned by Run
+	files  segments
+	last   memstore.Snapshot // up to which everything is written, or lost
+	failed bool              // the last try to write
+	next   *encoder          // of the records of the round
+}
+
+// state is what can be read, and the state of the view that it leads to.
+type state struct {
+	segments []segment
+	now      memstore.Snapshot
+}
+
+// Open opens the history at dir, which this process alone uses, of size bytes at most.
+func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metrics prometheus.Registerer) (*History, error) {
+	h := &History{view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder()}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tributary_history_" + name, Help: help})
+	}
+	h.records = counter("records_total", "Changes that were written to the history.")
+	h.lost = counter("lost_total", "Changes that could not be written to the history.")
+	h.merged = counter("merged_commits_total", "Commits that the history has as one with the next, since it could not keep up.")
+	if err := h.files.open(); err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	h.publish()
+	for _, c := range []prometheus.Collector{h.records, h.lost, h.merged} {
+		if err := metrics.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// Run writes what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be lost; it is no reason for
+// the program to end.
+func (h *History) Run(ctx context.Context) error {
+	_ = memstore.Follow(ctx, h.view, nil, h.update) // it ends with ctx, and for no other reason
+	if err := h.files.close(); err != nil {
+		h.log.Warn("the history is not closed", "err", err)
+	}
+	return nil
+}
+
+// update takes up what the view is now.
+func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental, synced bool) {
+	if !synced {
+		return
+	}
+	at := time.Now().UTC()
+	if h.files.last == nil {
+		h.begin(now, at)
+		return
+	}
+	if commits := now.Revision() - h.last.Revision(); commits > 1 {
+		h.merged.Add(float64(commits - 1))
+	}
+	if h.files.full() {
+		if err := h.files.begin(h.last, at); err != nil {
+			h.note(err)
+		}
+	}
+	w := writing{history: h, records: h.next, at: at}
+	if incremental {
+		for _, key := range keys {
+			if before, r := h.last.Get(key), now.Get(key); before != r {
+				w.add(entryOf(at, before, r))
+			}
+		}
+	} else {
+		for c := range memstore.Diff(h.last, now) {
+			w.add(entryOf(at, c.Old, c.New))
+		}
+	}
+	w.flush()
+	h.last = now
+	h.publish()
+}
+
+// begin writes what has changed since an earlier process served, and goes on from now.
+func (h *History) begin(now memstore.Snapshot, at time.Time) {
+	before, err := h.files.served()
+	if err != nil {
+		h.note(err)
+	}
+	h.last = now
+	if err := h.files.begin(now, at); err != nil {
+		h.note(err)
+		return // with the next commit, again
+	}
+	w := writing{history: h, records: h.next, at: at}
+	if before != nil {
+		for r := range now.All() {
+			was, served := before[r.Key()]
+			delete(before, r.Key())
+			if served && was.version == r.Version() {
+				continue
+			}
+			e := entryOf(at, was.object.Resource(), r)
+			if e.Unwatched, e.Unknown = true, served && was.object == nil; e.Unknown {
+				e.Event = Updated
+			}
+			w.add(e)
+		}
+		for key, was := range before {
+			e := &Entry{At: at, Event: Deleted, Unwatched: true, Unknown: was.object == nil, Old: was.object}
+			e.about(key, resource.Origin{})
+			if was.object != nil {
+				e.Source, e.Place = was.object.Source, was.object.Place
+			}
+			w.add(e)
+		}
+	}
+	w.flush()
+	h.publish()
+}
+
+// note logs that something went wrong, once until something goes well.
+func (h *History) note(err error) {
+	if !h.failed {
+		h.log.Error("changes cannot be written to the history", "err", err)
+	}
+	h.failed = true
+}
+
+func (h *History) publish() {
+	h.state.Store(&state{append([]segment(nil), h.files.all...), h.last})
+}
+
+// writing is one round.
+type writing struct {
+	history *History
+	records *encoder
+	at      time.Time
+	n       int // in records
+}
+
+func (w *writing) add(e *Entry) {
+	if err := w.records.add(head{Entry: *e}); err != nil {
+		w.history.lost.Inc()
+		w.history.note(err)
+		return
+	}
+	if w.n++; w.records.out.Len() >= flushAt {
+		w.flush()
+	}
+}
+
+// flush writes the records. Behind some that were lost comes a mark first.
+func (w *writing) flush() {
+	h := w.history
+	if w.n == 0 {
+		return
+	}
+	var err error
+	if h.failed {
+		gap := newEncoder()
+		err = errors.Join(gap.add(head{Entry{At: w.at}, mark{markGap}}), h.files.append(gap.out.Bytes()))
+	}
+	if err == nil {
+		err = h.files.append(w.records.out.Bytes())
+	}
+	if err != nil {
+		h.lost.Add(float64(w.n))
+		h.note(err)
+	} else {
+		h.records.Add(float64(w.n))
+		if h.failed {
+			h.log.Info("changes are written to the history again")
+		}
+		h.failed = false
+	}
+	w.records.out.Reset()
+	w.n = 0
+}

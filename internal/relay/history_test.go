@@ -1,0 +1,52 @@
+package relay
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/history"
+)
+
+// TestHistoryOutlivesARestart changes an object before, while and after the program does not run.
+func TestHistoryOutlivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	put := func(port int) { write(t, dir+"/rules/a.yaml", entry("prod", "a", port)) }
+	put(1)
+	configured(t, dir, "name: rules, address: 'fs://./rules'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	changes := func(want int) (events []string) {
+		eventually(t, func() error {
+			var answer history.Answer
+			if err := json.Unmarshal([]byte(r.page(t, "/debug/history?kind=se&name=a")), &answer); err != nil {
+				return err
+			}
+			events = nil
+			for _, e := range answer.Entries {
+				if event := e.Event + " " + e.Source; e.Unwatched {
+					events = append(events, event+" unwatched")
+				} else {
+					events = append(events, event)
+				}
+			}
+			if len(events) < want || answer.From.IsZero() {
+				return errors.New(r.page(t, "/debug/history"))
+			}
+			return nil
+		})
+		return events
+	}
+	changes(0)
+	put(2)
+	changes(1)
+	r.stop()
+	put(3)
+	r = start(t, dir)
+	r.awaitReady(t)
+	changes(2) // while it was served as it had been, or by comparison with what was served last
+	put(4)
+	require.Len(t, changes(3), 3)
+}

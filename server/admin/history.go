@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tributary/internal/history"
+	"tributary/resource"
+)
+
+// History is what was served before.
+type History interface {
+	Find(history.Query) (*history.Answer, error)
+	// At returns what was served at a time. The error is an *history.EarlierError if that is not known any more.
+	At(at time.Time, kind resource.Kind) (*history.State, error)
+}
+
+// historyLimit is how many changes are told of at once unless more are asked for.
+const historyLimit = 1000
+
+var errNoHistory = errors.New("there is no history: nothing is kept (stateDir: off, or history.bytes: -1)")
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	kind, ok := s.historyKind(w, r)
+	if !ok {
+		return
+	}
+	q := history.Query{
+		Kind: kind, Namespace: query.Get("namespace"), Name: query.Get("name"), Source: query.Get("source"),
+		Limit: historyLimit, Details: query.Get("details") == "true",
+	}
+	var err error
+	if text := query.Get("since"); text != "" {
+		if q.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			http.Error(w, "want ?since= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
+			return
+		}
+	}
+	if text := query.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 {
+			http.Error(w, "want ?limit= as a number above 0", http.StatusBadRequest)
+			return
+		}
+	}
+	a, err := s.opts.History.Find(q)
+	s.answerHistory(w, r, a, err)
+}
+
+func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
+	kind, ok := s.historyKind(w, r)
+	if !ok {
+		return
+	}
+	at := time.Now()
+	if text := r.URL.Query().Get("time"); text != "" {
+		var err error
+		if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			http.Error(w, "want ?time= as 2006-01-02T15:04:05Z", http.StatusBadRequest)
+			return
+		}
+	}
+	a, err := s.opts.History.At(at, kind)
+	s.answerHistory(w, r, a, err)
+}
+
+// historyKind returns the kind that is asked for, which may be none, and whether there is anything to ask.
+func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.Kind, bool) {
+	if s.opts.History == nil {
+		http.Error(w, errNoHistory.Error(), http.StatusNotImplemented)
+		return "", false
+	}
+	name := r.URL.Query().Get("kind")
+	if name == "" {
+		return "", true
+	}
+	schema, ok := resource.SchemaByName(name)
+	if !ok {
+		http.Error(w, fmt.Sprintf("unknown kind %q", name), http.StatusBadRequest)
+		return "", false
+	}
+	return schema.Kind, true
+}
+
+func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request, answer any, err error) {
+	if _, earlier := errors.AsType[*history.EarlierError](err); earlier {
+		http.Error(w, err.Error(), http.StatusGone)
+		return
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	s.logWrite(r.URL.Path, json.NewEncoder(w).Encode(answer))
+}
