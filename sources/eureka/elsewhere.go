@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tributary/internal/worker"
+	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
 )
@@ -91,7 +92,8 @@ type hearsay struct {
 	alive   map[string]bool            // that said anything
 	found   map[wire.Key]wire.Instance // whose lease is renewed
 	noes    map[wire.Key]int           // how many servers said that there is none
-	refused bool                       // one failed, and not for want of time
+	refused map[wire.Key]bool          // a server will not say anything of it
+	silent  map[wire.Key]bool          // a server did not answer in the time that a request has
 }
 
 // judge reports whether an instance counts that the server which is followed has lost, and how it is known then.
@@ -112,9 +114,12 @@ func (h hearsay) judge(was known, key wire.Key, now time.Time, hold time.Duratio
 // askers is how many requests at a time a server gets.
 const askers = 4
 
-// hear asks servers for instances, for as long as our patience lasts. One that fails is not asked for more.
+// hear asks servers for instances, for as long as our patience lasts, of which a single request has a part: one that is not answered holds up no other.
 func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) (hearsay, error) {
-	said := hearsay{servers: len(servers), alive: map[string]bool{}, found: map[wire.Key]wire.Instance{}, noes: map[wire.Key]int{}}
+	said := hearsay{
+		servers: len(servers), alive: map[string]bool{}, found: map[wire.Key]wire.Instance{}, noes: map[wire.Key]int{},
+		refused: map[wire.Key]bool{}, silent: map[wire.Key]bool{},
+	}
 	var mu sync.Mutex // guards said
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
@@ -126,28 +131,17 @@ func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) 
 			rest <- key
 		}
 		close(rest)
-		asking, enough := context.WithCancel(asking)
-		defer enough()
 		for range min(askers, len(keys)) {
 			workers.Go(func() {
 				for key := range rest {
-					reply, err := f.One(asking, server, key)
-					if err != nil {
-						mu.Lock()
-						said.refused = said.refused || asking.Err() == nil
-						mu.Unlock()
-						enough()
+					one, cancel := context.WithTimeout(asking, f.patience/requestShare)
+					reply, err := f.One(one, server, key)
+					cancel()
+					if asking.Err() != nil {
 						return
 					}
 					mu.Lock()
-					said.alive[server] = true
-					there := f.now().Add(reply.Ahead).UnixMilli()
-					switch n := slices.IndexFunc(reply.Instances, func(i wire.Instance) bool { return i.Key == key && i.Renews(there) }); {
-					case n < 0:
-						said.noes[key]++
-					case reply.Instances[n].Broken == nil:
-						said.found[key] = reply.Instances[n]
-					}
+					said.take(server, key, reply, err, f.now())
 					mu.Unlock()
 				}
 			})
@@ -155,6 +149,29 @@ func (f *follower) hear(ctx context.Context, servers []string, keys []wire.Key) 
 	}
 	err := workers.Wait()
 	return said, err
+}
+
+// requestShare is what part of our patience a single request may take: with all askers, so many that are not answered leave time for the others.
+const requestShare = 4
+
+// take takes what a server answered about an instance.
+func (h *hearsay) take(server string, key wire.Key, reply *client.Reply, err error, now time.Time) {
+	switch {
+	case client.Refused(err):
+		h.refused[key] = true
+		return
+	case err != nil:
+		h.silent[key] = true
+		return
+	}
+	h.alive[server] = true
+	there := now.Add(reply.Ahead).UnixMilli()
+	switch n := slices.IndexFunc(reply.Instances, func(i wire.Instance) bool { return i.Key == key && i.Renews(there) }); {
+	case n < 0:
+		h.noes[key]++
+	case reply.Instances[n].Broken == nil:
+		h.found[key] = reply.Instances[n]
+	}
 }
 
 // keys are those of what is known from elsewhere, for the next run.

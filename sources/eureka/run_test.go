@@ -35,7 +35,7 @@ func (s *shelf) ReplaceAll(all []sources.Content) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range all {
-		if s.groups[c.Group] = c; len(c.Resources)+len(c.Rejects) == 0 {
+		if s.groups[c.Group] = c; len(c.Resources)+len(c.Rejects)+len(c.LeftOut) == 0 {
 			delete(s.groups, c.Group)
 		}
 	}
@@ -260,6 +260,11 @@ func TestWhatIsLeftOut(t *testing.T) {
 		change(i)
 		server.Put("orders", i)
 	}
+	lonely := eurekatest.Instance("lonely-1", "0.0.0.0", 80, nil)
+	server.Put("lonely", lonely) // nothing else is of its host
+	broken := eurekatest.Instance("broken-1", "10.0.0.7", 80, nil)
+	broken["port"] = map[string]any{"$": "eighty", "@enabled": "true"}
+	server.Put("orders", broken)
 	stop := s.runs(t, server)
 	s.awaits(t, "one is served", func() bool { return slices.Equal(s.has(t)["orders"], []string{"10.0.0.1"}) })
 	left := func() (all []string) {
@@ -276,7 +281,11 @@ func TestWhatIsLeftOut(t *testing.T) {
 	require.Equal(t, []string{
 		`0.0.0.0 of ORDERS (address "0.0.0.0": no address that can be called)`, "10.0.0.2:80 of ORDERS (status DOWN)",
 		"10.0.0.3:80 of ORDERS (status UP, set to OUT_OF_SERVICE)", "10.0.0.4 of ORDERS (none of its ports is enabled)",
+		`broken-1 of ORDERS (cannot be read: port: "eighty" is none, at 10.0.0.7)`, `lonely-1 of LONELY (address "0.0.0.0": no address that can be called)`,
 	}, left())
+	server.Delete("lonely", "lonely-1")
+	server.Delete("orders", "broken-1")
+	s.awaits(t, "the others only", func() bool { return len(left()) == 4 })
 	server.Put("orders", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
 	server.Put("orders", eurekatest.Instance("10.0.0.3", "10.0.0.3", 80, nil))
 	s.awaits(t, "the others only", func() bool { return len(left()) == 2 })

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tributary/sources"
@@ -39,13 +40,14 @@ type state struct {
 	out     []string  // instances that cannot be read or called, and why
 	leaves  map[mapping.ID][]sources.LeftOut
 
-	reading reading                       // the last one that said anything new
-	vouched map[wire.Key]vouched          // who is not listed, and is there all the same
-	unheard map[mapping.Instance]bool     // of whom the server was asked, and has not said anything yet
-	asked   time.Time                     // when it was asked last for what need not be decided
-	turn    wire.Key                      // who is asked for next of those that are in doubt
-	batch   int                           // how many of these at a time
-	keys    map[mapping.Instance]wire.Key // of what was in doubt in an earlier run
+	reading reading                        // the last one that said anything new
+	vouched map[wire.Key]vouched           // who is not listed, and is there all the same
+	unheard map[mapping.Instance]time.Time // of whom the server was asked and has not said anything, and since when
+	silent  keySet                         // whom it was asked for last, and did not answer
+	asked   time.Time                      // when it was asked last for what need not be decided
+	turn    wire.Key                       // who is asked for next of those that are in doubt
+	batch   int                            // how many of these at a time
+	keys    map[mapping.Instance]wire.Key  // of what was in doubt in an earlier run
 
 	vouchedTurn wire.Key // who is asked for next of those that are vouched for
 
@@ -171,6 +173,8 @@ func (s *state) list(r reading) {
 	}
 	var instances []wire.Instance
 	left := map[string]bool{}
+	before := s.leaves
+	s.leaves = map[mapping.ID][]sources.LeftOut{}
 	all := append(r.view.Instances(), slices.DeleteFunc(slices.Clone(r.elsewhere), func(i wire.Instance) bool { _, here := s.vouched[i.Key]; return here })...)
 	for _, key := range slices.SortedFunc(maps.Keys(s.vouched), wire.Key.Compare) {
 		all = append(all, s.vouched[key].Instance)
@@ -181,14 +185,13 @@ func (s *state) list(r reading) {
 			left[i.App] = true
 		case i.Broken != nil: // nothing was ever read of it
 			s.news.unreadable[mapping.InstanceOf(i.Key)] = i
+			s.leaveWhole(i, "cannot be read: "+i.Broken.Error())
 		default:
 			s.news.instances[mapping.InstanceOf(i.Key)] = true
 			instances = append(instances, i)
 		}
 	}
 	s.left = len(left)
-	before := s.leaves
-	s.leaves = map[mapping.ID][]sources.LeftOut{}
 	// Of several instances at one place, as of a process that was killed and came back with another name, the last one is there.
 	slices.SortStableFunc(instances, func(a, b wire.Instance) int { return cmp.Compare(b.Dirty, a.Dirty) })
 	apps := map[port]map[string]bool{}
@@ -196,9 +199,7 @@ func (s *state) list(r reading) {
 		offers, warnings, err := s.mapper.Offers(i)
 		if err != nil {
 			s.out = append(s.out, fmt.Sprintf("%s: %v", i.Key, err))
-			for _, id := range s.mapper.IDs(i) {
-				s.leave(id, i, i.ID, err.Error())
-			}
+			s.leaveWhole(i, err.Error())
 		}
 		is := absence.Off
 		if s.mapper.Serves(i) {
@@ -240,11 +241,19 @@ func (s *state) list(r reading) {
 				e.beside = s.news.places[spotOf(e.Endpoint)]
 			}
 		}
-		if !slices.Equal(warned[p], of.warnings) || !slices.Equal(before[p.ID], s.leaves[p.ID]) {
+		if !slices.Equal(warned[p], of.warnings) {
 			s.dirty[p.ID] = true
 		}
 		if all := slices.Sorted(maps.Keys(apps[p])); len(all) > 0 && !slices.Equal(all, of.apps) {
 			of.apps, s.dirty[p.ID] = all, true
+		}
+	}
+	// A host of which nothing is served has something to say, too.
+	for _, all := range []map[mapping.ID][]sources.LeftOut{before, s.leaves} {
+		for id := range all {
+			if !slices.Equal(before[id], s.leaves[id]) {
+				s.dirty[id] = true
+			}
 		}
 	}
 }
@@ -252,6 +261,16 @@ func (s *state) list(r reading) {
 // leave notes that an instance of a host is not served.
 func (s *state) leave(id mapping.ID, i wire.Instance, what, why string) {
 	s.leaves[id] = append(s.leaves[id], sources.LeftOut{What: what, Of: i.App, Why: why})
+}
+
+// leaveWhole notes that an instance is not served anywhere. Who asks for its address is to find it, too.
+func (s *state) leaveWhole(i wire.Instance, why string) {
+	if i.IP != "" && i.IP != i.ID && !strings.Contains(why, strconv.Quote(i.IP)) {
+		why += ", at " + i.IP
+	}
+	for _, id := range s.mapper.IDs(i) {
+		s.leave(id, i, i.ID, why)
+	}
 }
 
 // offWhy is why an instance is not to be called.
@@ -272,7 +291,7 @@ func (s *state) settle(at time.Time) {
 			Said:   of.said,
 			Unsaid: func(e entry) absence.Judgement { return s.judge(p, of, e) },
 			InDoubt: func(k absence.Known[entry]) bool {
-				return !s.lost(k.Of, at).Gone(at, s.hold) || s.unheard[k.Of.Instance]
+				return !s.lost(k.Of, at).Gone(at, s.hold) || s.awaits(k.Of.Instance, at)
 			},
 		}.Settle(before, compareEntries, at)
 		for n := range of.endpoints {
@@ -284,7 +303,7 @@ func (s *state) settle(at time.Time) {
 			default:
 				lost := s.lost(*e, at)
 				e.seen, e.since, s.lacking = lost.Seen, lost.Since, true
-				if end := e.since.Add(s.hold); s.unheard[e.Instance] {
+				if end := e.since.Add(s.hold); s.awaits(e.Instance, at) {
 					s.next = absence.Earlier(s.next, at.Add(pause))
 				} else {
 					s.next = absence.Earlier(s.next, end)

@@ -425,3 +425,22 @@ func TestSelects(t *testing.T) {
 	}
 	require.True(t, Settings{}.selects("X"))
 }
+
+// TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore has the last of what was left out go after the service of its host has.
+func TestAHostWithoutServicesSaysThatNothingIsLeftOutAnyMore(t *testing.T) {
+	b := newBook(t)
+	bad := up("0.0.0.0")
+	turn := func(d time.Duration, all ...wire.Instance) {
+		b.note(listing(all), at(d))
+		b.settle(at(d))
+	}
+	turn(time.Second, append(up("10.0.0.1"), bad...)...)
+	turn(2*time.Second, bad...)
+	turn(2*time.Hour, bad...) // and what is empty is kept no longer
+	require.NotContains(t, b.services, orders)
+	require.Len(t, b.leaves[orders.ID], 1)
+	delete(b.dirty, orders.ID) // it is published
+	turn(3 * time.Hour)
+	require.Empty(t, b.leaves)
+	require.True(t, b.dirty[orders.ID])
+}

@@ -1,6 +1,7 @@
 package eureka
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -91,7 +92,20 @@ func (s *state) questions(at time.Time, again time.Duration, decide bool) []wire
 		keys = append(keys, some(here, &s.vouchedTurn, maxVouched)...)
 		keys = append(keys, some(rest, &s.turn, max(s.batch, fewDoubts))...)
 	}
+	// Of whom it said nothing the last time it is asked last, so that all others have their turn.
+	slices.SortStableFunc(keys, func(a, b wire.Key) int { return cmp.Compare(s.silent.rank(a), s.silent.rank(b)) })
 	return keys
+}
+
+// keySet is a set of instances.
+type keySet map[wire.Key]bool
+
+// rank puts what is in the set behind what is not.
+func (k keySet) rank(key wire.Key) int {
+	if k[key] {
+		return 1
+	}
+	return 0
 }
 
 // some are at most so many of those whose turn it is.
@@ -108,7 +122,8 @@ func some(of map[wire.Key]bool, turn *wire.Key, most int) []wire.Key {
 
 // hear notes what the server said of those of whom it was asked, and reports whether anything is to be decided because of it.
 func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
-	s.unheard = map[mapping.Instance]bool{}
+	unheard := map[mapping.Instance]time.Time{}
+	s.silent = said.silent
 	doubts, there := 0, 0
 	for _, key := range keys {
 		i, found := said.found[key]
@@ -126,10 +141,15 @@ func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
 		case vouches && (said.noes[key] > 0 || at.Sub(was.heard) >= s.hold):
 			delete(s.vouched, key)
 			news = true
-		case said.noes[key] == 0 && !said.refused: // there was no time for it, or its answer cannot be read
-			s.unheard[mapping.InstanceOf(key)] = true
+		case said.noes[key] == 0 && !said.refused[key]: // there was no time for it, or no answer that can be read
+			since, before := s.unheard[mapping.InstanceOf(key)]
+			if !before {
+				since = at
+			}
+			unheard[mapping.InstanceOf(key)] = since
 		}
 	}
+	s.unheard = unheard
 	// Where most are there, the listing is old, and the others are asked for without delay.
 	if s.batch = fewDoubts; 2*there > doubts {
 		s.batch, s.asked = min(2*doubts, manyDoubts), time.Time{}
@@ -138,6 +158,12 @@ func (s *state) hear(said hearsay, keys []wire.Key, at time.Time) (news bool) {
 		s.list(s.reading)
 	}
 	return news
+}
+
+// awaits reports whether an instance stays for which the server was asked without an answer. That has an end: one that never says anything keeps nobody.
+func (s *state) awaits(i mapping.Instance, at time.Time) bool {
+	since, unheard := s.unheard[i]
+	return unheard && at.Sub(since) < s.hold
 }
 
 // doubtful are the keys of what is in doubt, by which the next run can ask for it.

@@ -195,7 +195,7 @@ func TestDeregisteredAndBackAtOnce(t *testing.T) {
 		"it is back":                       {has: single(told(a2, "UP", "ADDED", 31, 0)), stays: true},
 		"it is back, and not yet up":       {has: single(told(a2, "STARTING", "ADDED", 31, 0))},
 		"it has gone":                      {},
-		"single instances cannot be asked": {err: errors.New("403 Forbidden")},
+		"single instances cannot be asked": {err: &client.StatusError{Status: 403, Err: client.ErrDenied}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(t)
@@ -282,4 +282,87 @@ func TestWhoIsAskedOutlivesARestart(t *testing.T) {
 	after.restore(orders.ID, held, doubts)
 	after.turns(10*time.Minute, a1, a2, a3)
 	require.Len(t, after.vouched, 1)
+}
+
+// picky is a server that refuses requests for some single instances, or says nothing to them. A request takes a moment, and ends with its context.
+type picky struct {
+	*caching
+	refuses, hangs map[string]bool
+}
+
+func (p *picky) One(ctx context.Context, s string, key wire.Key) (*client.Reply, error) {
+	switch {
+	case p.refuses[key.ID]:
+		return nil, &client.StatusError{Status: 400, Err: errors.New("400 Bad Request")}
+	case p.hangs[key.ID] || p.hangs["*"]:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Millisecond):
+	}
+	return p.caching.One(ctx, s, key)
+}
+
+// goes has instances be listed, and deregistered by what the server lists next. It is one that vouches for those of stay when it is asked.
+func (l *ledger) goes(p *picky, ips, stay []string) {
+	l.follower.asker = p
+	var all, ended []string
+	for _, ip := range ips {
+		all, ended = append(all, told(ip, "UP", "ADDED", 1, 0)), append(ended, told(ip, "UP", "DELETED", 1, 30))
+	}
+	l.server.all, l.server.changes = listed(fmt.Sprintf("UP_%d_", len(ips)), 1, all...), listed(fmt.Sprintf("UP_%d_", len(ips)), 7)
+	l.turns(10*time.Second, ips...)
+	for _, ip := range stay {
+		l.server.has[ip] = single(told(ip, "UP", "ADDED", 31, 0))
+	}
+	l.server.all, l.server.changes = listed("", 1), listed("", 8, ended...)
+}
+
+// after is what is believed of orders after a turn.
+func (l *ledger) after(t *testing.T, d time.Duration) []string {
+	l.now = d
+	r, err := l.follower.next(t.Context(), false)
+	require.NoError(t, err)
+	require.NoError(t, advance(t.Context(), l.follower, l.state, r, at(d)))
+	return l.believed(orders)
+}
+
+// TestOneThatCannotBeAskedForSpoilsNoOther has a server refuse one name, as a real one does of a name with a slash. It would vouch for the others.
+func TestOneThatCannotBeAskedForSpoilsNoOther(t *testing.T) {
+	l := newLedger(t)
+	l.follower.patience = time.Minute
+	bad, others := "10.0.0.1", []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7"}
+	l.goes(&picky{caching: l.server, refuses: map[string]bool{bad: true}}, append([]string{bad}, others...), others)
+	require.Equal(t, others, l.after(t, 35*time.Second), "by the listing the one that cannot be asked for went")
+}
+
+// TestASilentServerKeepsNobodyForEver has a server, or what stands before it, say nothing when asked for single instances.
+func TestASilentServerKeepsNobodyForEver(t *testing.T) {
+	l := newLedger(t)
+	l.follower.patience = 20 * time.Millisecond
+	l.goes(&picky{caching: l.server, hangs: map[string]bool{"*": true}}, []string{a1, a2}, nil)
+	for d := 35 * time.Second; d < 35*time.Second+l.hold; d += l.hold / 10 {
+		require.Equal(t, []string{a1, a2}, l.after(t, d), d)
+	}
+	require.Empty(t, l.after(t, 35*time.Second+l.hold))
+}
+
+// TestThoseThatAreSilentHoldUpNoOther has all askers wait for those that come first, at each turn.
+func TestThoseThatAreSilentHoldUpNoOther(t *testing.T) {
+	l := newLedger(t)
+	l.follower.patience = 200 * time.Millisecond
+	ips, hangs := []string{}, map[string]bool{}
+	for n := range 6 * askers {
+		ip := fmt.Sprintf("10.0.0.%d", 10+n)
+		ips = append(ips, ip)
+		hangs[ip] = n < 5*askers
+	}
+	l.goes(&picky{caching: l.server, hangs: hangs}, ips, nil)
+	for n := range 4 {
+		l.after(t, (35+time.Duration(n))*time.Second)
+	}
+	require.Equal(t, ips[:5*askers], l.after(t, 40*time.Second))
 }

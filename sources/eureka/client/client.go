@@ -134,7 +134,7 @@ func (c *Client) ask(ctx context.Context, server, path string, decode func([]byt
 	received := time.Now()
 	if err := refusal(response, path == changes); err != nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
-		return fail(err)
+		return fail(&StatusError{response.StatusCode, err})
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
 	if err != nil {
@@ -151,6 +151,23 @@ func (c *Client) ask(ctx context.Context, server, path string, decode func([]byt
 		r.Ahead = date.Sub(received.Truncate(time.Second))
 	}
 	return r, nil
+}
+
+// StatusError is a response whose status says that it is no answer to what was asked.
+type StatusError struct {
+	Status int
+	Err    error
+}
+
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what that means.
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// Refused reports whether a server was reached and will not answer what it was asked, now or later.
+func Refused(err error) bool {
+	var e *StatusError
+	return errors.As(err, &e) && (e.Status/100 == 3 || e.Status/100 == 4 && e.Status != http.StatusRequestTimeout && e.Status != http.StatusTooManyRequests)
 }
 
 // refusal returns what the status of a response means; nil if it is an answer.
