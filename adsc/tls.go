@@ -1,6 +1,7 @@
 package adsc
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"tributary/internal/spiffe"
 )
 
 // The modes of TLS, as Istio writes them.
@@ -22,7 +25,8 @@ const (
 )
 
 // TLS says how to secure connections. Its fields are those of Istio's ClientTLSSettings. Certificates and keys are given
-// either as the name of a file, which is read anew for each connection, or as PEM.
+// as the name of a file, which is read anew for each connection, or as PEM; ClientCertificate and CACertificates also as a name of package spiffe, for which the
+// Workload API is asked for each connection.
 type TLS struct {
 	Mode              string // one of the modes; empty means DISABLE
 	ClientCertificate string // the chain of the client; MUTUAL
@@ -31,7 +35,9 @@ type TLS struct {
 	// SubjectAltNames are names of which the server's certificate must have one, each an exact DNS name, IP address, or
 	// URI such as spiffe://cluster.local/ns/istio-system/sa/istiod. They take the place of the check of the host name.
 	SubjectAltNames []string
-	SNI             string // the server name to send and to check; empty means the host of the address
+	// WorkloadAPI is asked for what is named so, and remembered for the time when it is away; nil stands for that of the environment.
+	WorkloadAPI *spiffe.API
+	SNI         string // the server name to send and to check; empty means the host of the address
 	// InsecureSkipVerify takes any certificate.
 	InsecureSkipVerify bool
 }
@@ -43,7 +49,7 @@ func (t *TLS) Check() error {
 		if t.ClientCertificate == "" {
 			return errors.New("clientCertificate: missing; MUTUAL needs clientCertificate and privateKey")
 		}
-		if t.PrivateKey == "" {
+		if t.PrivateKey == "" && !spiffe.Named(t.ClientCertificate) {
 			return errors.New("privateKey: missing; MUTUAL needs clientCertificate and privateKey")
 		}
 	case "", TLSDisable, TLSSimple:
@@ -56,6 +62,9 @@ func (t *TLS) Check() error {
 	default:
 		return fmt.Errorf("mode: want %s, %s or %s, got %q", TLSDisable, TLSSimple, TLSMutual, t.Mode)
 	}
+	if err := t.checkSPIFFE(); err != nil {
+		return err
+	}
 	if !t.Secure() &&
 		(t.CACertificates != "" || len(t.SubjectAltNames) > 0 || t.SNI != "" || t.InsecureSkipVerify) {
 		return fmt.Errorf("mode: the connection would be plaintext all the same; write %s or %s", TLSSimple, TLSMutual)
@@ -66,16 +75,65 @@ func (t *TLS) Check() error {
 	return nil
 }
 
+// checkSPIFFE reports what is wrong with what is to come from a Workload API.
+func (t *TLS) checkSPIFFE() error {
+	if spiffe.Named(t.ClientCertificate) {
+		if err := spiffe.CheckCertificate(t.ClientCertificate); err != nil {
+			return fmt.Errorf("clientCertificate: %w", err)
+		}
+		if t.PrivateKey != "" {
+			return errors.New("privateKey: the Workload API gives the key with the certificate: leave it out")
+		}
+	}
+	if spiffe.Named(t.CACertificates) {
+		if err := spiffe.CheckTrust(t.CACertificates); err != nil {
+			return fmt.Errorf("caCertificates: %w", err)
+		}
+		if len(t.SubjectAltNames) == 0 && !t.InsecureSkipVerify {
+			return errors.New("subjectAltNames: missing; name the SPIFFE ID of the server, else any workload of the trust domain could stand in for it")
+		}
+	}
+	if t.WorkloadAPI != nil {
+		if err := t.WorkloadAPI.Check(); err != nil {
+			return fmt.Errorf("workloadAPI: %w", err)
+		}
+		if !t.asksWorkloadAPI() {
+			return fmt.Errorf("workloadAPI: nothing is asked of it: write %s in clientCertificate, caCertificates or both", spiffe.Scheme)
+		}
+	}
+	return nil
+}
+
+func (t *TLS) asksWorkloadAPI() bool {
+	return spiffe.Named(t.ClientCertificate) || spiffe.Named(t.CACertificates)
+}
+
+// said returns what the Workload API says, nil if it is not asked for anything.
+func (t *TLS) said() (*spiffe.Said, error) {
+	if !t.asksWorkloadAPI() {
+		return nil, nil //nolint:nilnil // nothing is needed
+	}
+	api := t.WorkloadAPI
+	if api == nil {
+		api = spiffe.New("")
+	}
+	return api.Ask(context.Background()) // has a limit of its own
+}
+
 // Secure reports whether connections are encrypted.
 func (t *TLS) Secure() bool { return t.Mode == TLSSimple || t.Mode == TLSMutual }
 
-// Dialer returns what gives each connection to a host its configuration; nil if t is nil or is for no TLS. It finds out now what is wrong with t.
+// Dialer returns what gives each connection to a host its configuration; nil if t is nil or is for no TLS. It finds out now what is wrong with t; a Workload API
+// may come later.
 func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 	if t == nil {
 		return nil, nil
 	}
 	if err := t.Check(); err != nil || !t.Secure() {
 		return nil, err
+	}
+	if t.asksWorkloadAPI() {
+		return t.Config, nil
 	}
 	if _, err := t.Config(""); err != nil {
 		return nil, err
@@ -87,6 +145,9 @@ func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 func (t *TLS) Credentials(address string) (credentials.TransportCredentials, error) {
 	if t == nil || !t.Secure() {
 		return insecure.NewCredentials(), nil
+	}
+	if err := t.Check(); err != nil {
+		return nil, err
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -105,7 +166,11 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 	if t.SNI != "" {
 		cfg.ServerName = t.SNI
 	}
-	if t.CACertificates != "" {
+	said, err := t.said()
+	if err != nil {
+		return nil, err
+	}
+	if t.CACertificates != "" && !spiffe.Named(t.CACertificates) {
 		text, err := pemOf("caCertificates", t.CACertificates)
 		if err != nil {
 			return nil, err
@@ -116,7 +181,7 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 		}
 	}
 	if t.Mode == TLSMutual {
-		cert, err := t.certificate()
+		cert, err := t.certificate(said)
 		if err != nil {
 			return nil, err
 		}
@@ -124,12 +189,19 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 	}
 	if len(t.SubjectAltNames) > 0 {
 		cfg.InsecureSkipVerify = true // in favour of what follows, which leaves out nothing but the host name
-		cfg.VerifyConnection = t.verify(cfg.RootCAs)
+		cfg.VerifyConnection = t.verify(cfg.RootCAs, said)
 	}
 	return cfg, nil
 }
 
-func (t *TLS) certificate() (tls.Certificate, error) {
+func (t *TLS) certificate(said *spiffe.Said) (tls.Certificate, error) {
+	if spiffe.Named(t.ClientCertificate) {
+		cert, err := said.Certificate(t.ClientCertificate)
+		if err != nil {
+			return tls.Certificate{}, fmt.Errorf("clientCertificate: %w", err)
+		}
+		return *cert, nil
+	}
 	chain, err := pemOf("clientCertificate", t.ClientCertificate)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -145,16 +217,22 @@ func (t *TLS) certificate() (tls.Certificate, error) {
 	return cert, nil
 }
 
-// verify returns a check of the server's certificate against roots and the subject alternative names.
-func (t *TLS) verify(roots *x509.CertPool) func(tls.ConnectionState) error {
+// verify returns a check of the server's certificate against roots, or what a Workload API said, and the subject alternative names.
+func (t *TLS) verify(roots *x509.CertPool, said *spiffe.Said) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
-		intermediates := x509.NewCertPool()
-		for _, c := range state.PeerCertificates[1:] {
-			intermediates.AddCert(c)
-		}
 		leaf := state.PeerCertificates[0] // a server without one does not get here
-		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates}); err != nil {
-			return err
+		if spiffe.Named(t.CACertificates) {
+			if err := said.Verify(t.CACertificates, state.PeerCertificates); err != nil {
+				return err
+			}
+		} else {
+			intermediates := x509.NewCertPool()
+			for _, c := range state.PeerCertificates[1:] {
+				intermediates.AddCert(c)
+			}
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates}); err != nil {
+				return err
+			}
 		}
 		names := slices.Clone(leaf.DNSNames)
 		for _, u := range leaf.URIs {

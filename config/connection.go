@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"tributary/internal/spiffe"
 	"tributary/sources/xds"
 )
 
@@ -16,10 +17,11 @@ type Connection struct {
 // TLSSettings has the keys of Istio's ClientTLSSettings.
 type TLSSettings struct {
 	Mode               string   `json:"mode,omitempty" jsonschema:"DISABLE, SIMPLE or MUTUAL."`
-	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain, or PEM (MUTUAL)."`
-	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key, or PEM (MUTUAL)."`
-	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by, or PEM. Default: those of the system."`
+	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain, or PEM (MUTUAL). spiffe:// is the first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID."`
+	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key, or PEM (MUTUAL); none with spiffe://."`
+	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by, or PEM. Default: those of the system. spiffe:// are the authorities of all trust domains that the Workload API knows, and spiffe://TRUST-DOMAIN those of one; then subjectAltNames is needed."`
 	SubjectAltNames    []string `json:"subjectAltNames,omitempty" jsonschema:"Names of which the server's certificate must have one, such as spiffe://cluster.local/ns/istio-system/sa/istiod."`
+	WorkloadAPI        string   `json:"workloadAPI,omitempty" jsonschema:"Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET."`
 	SNI                string   `json:"sni,omitempty" jsonschema:"Server name sent in the TLS handshake."`
 	InsecureSkipVerify bool     `json:"insecureSkipVerify,omitempty" jsonschema:"Do not verify the server's certificate."`
 }
@@ -30,10 +32,14 @@ func (c *Connection) tls() *xds.TLS {
 	if t == nil {
 		return nil
 	}
-	return &xds.TLS{
+	made := &xds.TLS{
 		Mode: t.Mode, ClientCertificate: t.ClientCertificate, PrivateKey: t.PrivateKey, CACertificates: t.CACertificates,
 		SubjectAltNames: t.SubjectAltNames, SNI: t.SNI, InsecureSkipVerify: t.InsecureSkipVerify,
 	}
+	if t.WorkloadAPI != "" || spiffe.Named(t.ClientCertificate) || spiffe.Named(t.CACertificates) {
+		made.WorkloadAPI = spiffe.New(t.WorkloadAPI)
+	}
+	return made
 }
 
 func (c *Connection) locate(dir, address string) string {
@@ -46,9 +52,9 @@ func (c *Connection) locate(dir, address string) string {
 	return address
 }
 
-// fileUnder makes the name of a file that is relative one that is relative to dir. PEM in its place stays.
+// fileUnder makes the name of a file that is relative one that is relative to dir. PEM in its place stays, and so does what is for a Workload API.
 func fileUnder(dir string, file *string) {
-	if *file != "" && !filepath.IsAbs(*file) && !strings.Contains(*file, "-----BEGIN ") {
+	if *file != "" && !filepath.IsAbs(*file) && !strings.Contains(*file, "-----BEGIN ") && !spiffe.Named(*file) {
 		*file = filepath.Join(dir, *file)
 	}
 }

@@ -1,10 +1,11 @@
 package config
 
 import (
+	"errors"
 	"net"
-	"path/filepath"
 
 	"tributary/internal/listen"
+	"tributary/internal/spiffe"
 )
 
 // ListenOff is the address of the plaintext xDS server that there is to be none.
@@ -27,11 +28,12 @@ type SecureListen struct {
 	ServerTLS
 }
 
-// ServerTLS is what a listener needs for TLS. The files are in PEM, and read again when they change.
+// ServerTLS is what a listener needs for TLS. The files are in PEM, and read again when they change; names of package spiffe stand for what a SPIFFE Workload API says.
 type ServerTLS struct {
-	Certificate string `json:"certificate" jsonschema:"File with the certificate of the server and those that it was signed by. Relative paths are relative to this file."`
-	Key         string `json:"key" jsonschema:"File with the private key of the certificate."`
-	ClientCAs   string `json:"clientCAs,omitempty" jsonschema:"File with the certificates of those who sign the certificates of clients."`
+	Certificate string `json:"certificate" jsonschema:"File with the certificate of the server and those that it was signed by. Relative paths are relative to this file. spiffe:// is the first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID."`
+	Key         string `json:"key,omitempty" jsonschema:"File with the private key of the certificate; none with spiffe://."`
+	ClientCAs   string `json:"clientCAs,omitempty" jsonschema:"File with the certificates of those who sign the certificates of clients. spiffe:// are the authorities of all trust domains that the Workload API knows, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN those of one."`
+	WorkloadAPI string `json:"workloadAPI,omitempty" jsonschema:"Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET."`
 	ClientAuth  string `json:"clientAuth,omitempty" jsonschema:"Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with clientCAs, none without."`
 	MinVersion  string `json:"minVersion,omitempty" jsonschema:"Oldest version of TLS: 1.2 or 1.3. Default: 1.2, since that is what Envoy speaks unless told otherwise."`
 }
@@ -83,16 +85,27 @@ func (d *decoder) checkListen(l *Listen, dir string) {
 
 func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 	for _, f := range []struct {
-		name string
-		file *string
-	}{{"certificate", &t.Certificate}, {"key", &t.Key}, {"clientCAs", &t.ClientCAs}} {
+		name     string
+		file     *string
+		required bool
+		check    func(string) error // of a name that is for the Workload API
+	}{
+		{"certificate", &t.Certificate, true, spiffe.CheckCertificate},
+		{"key", &t.Key, !spiffe.Named(t.Certificate), func(string) error { return errors.New("want a file in PEM") }},
+		{"clientCAs", &t.ClientCAs, false, spiffe.CheckTrust},
+	} {
 		switch {
-		case *f.file == "" && f.name != "clientCAs":
+		case *f.file == "" && f.required:
 			d.problem(key+"."+f.name, "missing; name a file in PEM")
-		case *f.file != "" && !filepath.IsAbs(*f.file):
-			*f.file = filepath.Join(dir, *f.file)
+		case spiffe.Named(*f.file):
+			if err := f.check(*f.file); err != nil {
+				d.problem(key+"."+f.name, "%v", err)
+			}
+		default:
+			fileUnder(dir, f.file)
 		}
 	}
+	d.checkWorkloadAPI(key, t)
 	switch t.ClientAuth {
 	case "":
 		t.ClientAuth = ClientAuthNone
@@ -116,6 +129,19 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 	case "1.2", "1.3":
 	default:
 		d.problem(key+".minVersion", "want 1.2 or 1.3, got %q", t.MinVersion)
+	}
+}
+
+// checkWorkloadAPI notes what is wrong with the certificates that come from a Workload API.
+func (d *decoder) checkWorkloadAPI(key string, t *ServerTLS) {
+	if spiffe.Named(t.Certificate) && t.Key != "" {
+		d.problem(key+".key", "the Workload API gives the key with the certificate: leave it out")
+	}
+	if err := spiffe.CheckAddress(t.WorkloadAPI); err != nil {
+		d.problem(key+".workloadAPI", "%v", err)
+	}
+	if t.WorkloadAPI != "" && !spiffe.Named(t.Certificate) && !spiffe.Named(t.ClientCAs) {
+		d.problem(key+".workloadAPI", "nothing is asked of it: write certificate: %s, clientCAs: %s, or both", spiffe.Scheme, spiffe.Scheme)
 	}
 }
 

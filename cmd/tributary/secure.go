@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/adsc"
+	"tributary/internal/spiffe"
 )
 
 // secureFlags say how to secure the connections of a command that asks a server. What is not given is taken from the
@@ -28,11 +29,10 @@ const (
 
 func (f *secureFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
-	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust (default: $"+envCA+", else those of the system)")
-	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show (default: $"+envCert+")")
+	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE Workload API knows (default: $"+envCA+", else those of the system)")
+	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, which has the key, too (default: $"+envCert+")")
 	cmd.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
-	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "", "name that the server's certificate must have, in place of the host of its address (default: $"+envServerName+")")
-	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "", "name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: $"+envServerName+")")
 }
 
 // addToken adds the flag of a token to those of a command that can show one.
@@ -48,10 +48,13 @@ func (f *secureFlags) settings() *adsc.TLS {
 		Mode: adsc.TLSSimple, CACertificates: cmp.Or(f.ca, os.Getenv(envCA)), SNI: cmp.Or(f.serverName, os.Getenv(envServerName)),
 		ClientCertificate: cmp.Or(f.cert, os.Getenv(envCert)), PrivateKey: cmp.Or(f.key, os.Getenv(envKey)),
 	}
+	if spiffe.Named(s.SNI) { // no name that could be sent
+		s.SubjectAltNames, s.SNI = []string{s.SNI}, ""
+	}
 	switch {
 	case s.ClientCertificate != "" || s.PrivateKey != "":
 		s.Mode = adsc.TLSMutual
-	case !f.on && s.CACertificates == "" && s.SNI == "":
+	case !f.on && s.CACertificates == "" && s.SNI == "" && s.SubjectAltNames == nil:
 		return nil
 	}
 	return s

@@ -41,25 +41,25 @@ type doors struct {
 }
 
 // newDoors reads the certificates that cfg names. Nothing is open yet.
-func newDoors(cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d doors, err error) {
+func newDoors(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (d doors, err error) {
 	d.log = log
 	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsTLS, err = load("listen.xdsTLS", l.ServerTLS, log); err != nil {
+		if d.xdsTLS, err = load(ctx, "listen.xdsTLS", l.ServerTLS, log); err != nil {
 			return d, err
 		}
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		if d.adminTLS, err = load("listen.adminTLS", *l, log); err != nil {
+		if d.adminTLS, err = load(ctx, "listen.adminTLS", *l, log); err != nil {
 			return d, err
 		}
 	}
 	return d, metrics.Register(transport.Metrics(d.certificates()))
 }
 
-func load(key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
-	c, err := transport.Load(key, transport.Files{
-		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs,
+func load(ctx context.Context, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
+	c, err := transport.Load(ctx, key, transport.Files{
+		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
 		Client: map[string]tls.ClientAuthType{
 			config.ClientAuthNone: tls.NoClientCert, config.ClientAuthOptional: tls.VerifyClientCertIfGiven,
 			config.ClientAuthRequire: tls.RequireAndVerifyClientCert,

@@ -97,7 +97,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 		return nil, err
 	}
 	started := rarelyCollect()
-	r, err := assemble(cfg, state, opts)
+	r, err := assemble(ctx, cfg, state, opts)
 	if err == nil {
 		r.started = started
 		err = r.doors.open(ctx, cfg, opts.Sockets)
@@ -116,7 +116,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 func (r *Relay) Reload(ctx context.Context) (string, error) { return r.reloader.Reload(ctx) }
 
 // assemble makes the parts and connects them. Nothing runs yet.
-func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
+func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
 	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager()}
 
@@ -134,7 +134,7 @@ func assemble(cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, er
 		return nil, &ConfigError{err}
 	}
 	warn(cfg, opts.Log)
-	if r.doors, err = newDoors(cfg, opts.Log, registry); err != nil {
+	if r.doors, err = newDoors(ctx, cfg, opts.Log, registry); err != nil {
 		return nil, err
 	}
 	if r.porter, err = newPorter(cfg, &r.doors, opts.Log, registry); err != nil {

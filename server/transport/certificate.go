@@ -3,6 +3,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,13 +17,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tributary/internal/spiffe"
 )
 
-// Files are what a server needs for TLS, in PEM. They are read again when they change.
+// Files are what a server needs for TLS, in PEM. They are read again when they change. Certificate and ClientCAs may be names of package spiffe.
 type Files struct {
 	Certificate string // the chain of the server, its own certificate first
-	Key         string // of the certificate
+	Key         string // of the certificate, if that is a file
 	ClientCAs   string // whose signature clients' certificates need; empty if none are asked for
+	WorkloadAPI string // where the SPIFFE Workload API is; empty for where the environment says
 	// Client says whether clients need a certificate: tls.NoClientCert, tls.VerifyClientCertIfGiven or
 	// tls.RequireAndVerifyClientCert.
 	Client     tls.ClientAuthType
@@ -44,8 +48,9 @@ type Certificates struct {
 	listener string // by which it is named to people
 	files    Files
 	log      *slog.Logger
-	current  atomic.Pointer[pair]
-	changed  func() // is told of another clientCAs; or nil
+	api      *spiffe.API          // or nil
+	current  atomic.Pointer[pair] // nil until the API has answered for the first time
+	changed  func()               // is told of another clientCAs; or nil
 
 	mu      sync.Mutex
 	trouble string    // with what the files hold now; empty if it is in force
@@ -53,11 +58,19 @@ type Certificates struct {
 	warned  time.Time // of the end of the certificate
 }
 
-// texts are what the files hold.
-type texts struct{ certificate, key, clientCAs []byte }
+// texts are what the files hold, and what the Workload API said.
+type texts struct {
+	certificate, key, clientCAs []byte
+	said                        *spiffe.Said
+}
 
 func (t *texts) equal(o *texts) bool {
-	return o != nil && bytes.Equal(t.certificate, o.certificate) && bytes.Equal(t.key, o.key) && bytes.Equal(t.clientCAs, o.clientCAs)
+	return o != nil && bytes.Equal(t.certificate, o.certificate) && bytes.Equal(t.key, o.key) && t.sameTrust(o) && t.said.Equal(o.said)
+}
+
+// sameTrust reports whether the same are trusted to sign clients' certificates.
+func (t *texts) sameTrust(o *texts) bool {
+	return bytes.Equal(t.clientCAs, o.clientCAs) && t.said.SameTrust(o.said)
 }
 
 // pair is a certificate and its key, and what else is decided with them.
@@ -67,9 +80,17 @@ type pair struct {
 	config *tls.Config
 }
 
-// Load reads files for the listener of that name. An error names the file.
-func Load(listener string, files Files, log *slog.Logger) (*Certificates, error) {
+// Load reads files for the listener of that name. An error names the file. A Workload API that does not answer is none: until it does, nobody comes in.
+func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (*Certificates, error) {
 	c := &Certificates{listener: listener, files: files, log: log}
+	if spiffe.Named(files.Certificate) || spiffe.Named(files.ClientCAs) {
+		c.api = spiffe.New(files.WorkloadAPI)
+		if _, err := c.api.Ask(ctx); err != nil {
+			c.trouble = err.Error()
+			log.Error(saysNone, "listener", listener, "err", err)
+			return c, nil
+		}
+	}
 	p, _, err := c.read()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", listener, err)
@@ -78,14 +99,14 @@ func Load(listener string, files Files, log *slog.Logger) (*Certificates, error)
 	return c, nil
 }
 
-// read reads the files and puts together what they hold. What they hold is returned also if it does not fit together.
+// read reads the files and puts together what they hold, and what the Workload API said. That is returned also if it does not fit together.
 func (c *Certificates) read() (*pair, *texts, error) {
 	var t texts
 	for _, f := range []struct {
 		name string
 		to   *[]byte
 	}{{c.files.Certificate, &t.certificate}, {c.files.Key, &t.key}, {c.files.ClientCAs, &t.clientCAs}} {
-		if f.name == "" {
+		if f.name == "" || spiffe.Named(f.name) {
 			continue
 		}
 		text, err := os.ReadFile(f.name)
@@ -94,23 +115,59 @@ func (c *Certificates) read() (*pair, *texts, error) {
 		}
 		*f.to = text
 	}
-	if now := c.current.Load(); now != nil && now.texts.equal(&t) {
-		return now, &t, nil
-	}
-	cert, err := tls.X509KeyPair(t.certificate, t.key)
-	if err != nil {
-		return nil, &t, fmt.Errorf("certificate %s and key %s: %w", c.files.Certificate, c.files.Key, err)
-	}
-	p := &pair{texts: t, leaf: cert.Leaf, config: &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientAuth: c.files.Client, MinVersion: c.files.MinVersion, //nolint:gosec // it is set
-	}}
-	if c.files.ClientCAs != "" {
-		p.config.ClientCAs = x509.NewCertPool()
-		if !p.config.ClientCAs.AppendCertsFromPEM(t.clientCAs) {
-			return nil, &t, fmt.Errorf("clientCAs %s: there is no certificate in it", c.files.ClientCAs)
+	var away error
+	if c.api != nil {
+		if t.said, away = c.api.Last(); t.said == nil {
+			return nil, nil, away
 		}
 	}
-	return p, &t, nil
+	if now := c.current.Load(); now != nil && now.texts.equal(&t) {
+		return now, &t, away
+	}
+	p, err := c.join(&t)
+	if err != nil {
+		return nil, &t, err
+	}
+	return p, &t, away
+}
+
+// join puts together what the files hold and what the Workload API said.
+func (c *Certificates) join(t *texts) (*pair, error) {
+	var cert *tls.Certificate
+	var err error
+	if spiffe.Named(c.files.Certificate) {
+		cert, err = t.said.Certificate(c.files.Certificate)
+	} else {
+		var made tls.Certificate
+		made, err = tls.X509KeyPair(t.certificate, t.key)
+		cert = &made
+	}
+	switch {
+	case err != nil && c.files.Key != "":
+		return nil, fmt.Errorf("certificate %s and key %s: %w", c.files.Certificate, c.files.Key, err)
+	case err != nil:
+		return nil, fmt.Errorf("certificate %s: %w", c.files.Certificate, err)
+	}
+	p := &pair{texts: *t, leaf: cert.Leaf, config: &tls.Config{
+		Certificates: []tls.Certificate{*cert}, ClientAuth: c.files.Client, MinVersion: c.files.MinVersion, //nolint:gosec // it is set
+	}}
+	switch trust := c.files.ClientCAs; {
+	case trust == "":
+	case spiffe.Named(trust):
+		p.config.ClientCAs = t.said.Authorities(trust)
+		p.config.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil // whether there has to be one was looked at
+			}
+			return t.said.Verify(trust, state.PeerCertificates)
+		}
+	default:
+		p.config.ClientCAs = x509.NewCertPool()
+		if !p.config.ClientCAs.AppendCertsFromPEM(t.clientCAs) {
+			return nil, fmt.Errorf("clientCAs %s: there is no certificate in it", trust)
+		}
+	}
+	return p, nil
 }
 
 // OnChange has changed called whenever other clientCAs are in force. It is called before Run.
@@ -118,32 +175,49 @@ func (c *Certificates) OnChange(changed func()) { c.changed = changed }
 
 // Trusts returns an error if the certificate of a client, followed by those that it was signed by, is not one of whom clientCAs have signed now.
 func (c *Certificates) Trusts(chain []*x509.Certificate) error {
-	pool := c.current.Load().config.ClientCAs
-	if pool == nil || len(chain) == 0 {
+	now := c.current.Load()
+	if now == nil || now.config.ClientCAs == nil || len(chain) == 0 {
 		return errors.New("certificates of clients are no longer taken")
+	}
+	if spiffe.Named(c.files.ClientCAs) {
+		return now.texts.said.Verify(c.files.ClientCAs, chain)
 	}
 	between := x509.NewCertPool()
 	for _, one := range chain[1:] {
 		between.AddCert(one)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: now.config.ClientCAs, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err
 }
+
+// saysNone is said of a Workload API that has not answered yet.
+const saysNone = "certificate: there is none yet, and nobody comes in"
+
+var errNone = errors.New("this listener has no certificate yet")
 
 // Config returns what a listener needs that speaks protocols. Each handshake has what is in force then.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: c.files.MinVersion, NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			cfg := c.current.Load().config.Clone()
+			now := c.current.Load()
+			if now == nil {
+				return nil, errNone
+			}
+			cfg := now.config.Clone()
 			cfg.NextProtos = protocols
 			return cfg, nil
 		},
 	}
 }
 
-// Run follows the files until ctx ends.
+// Run follows the files, and the Workload API, until ctx ends.
 func (c *Certificates) Run(ctx context.Context) error {
+	var following sync.WaitGroup
+	defer following.Wait()
+	if c.api != nil {
+		following.Go(func() { c.api.Run(ctx) })
+	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -169,53 +243,80 @@ func (c *Certificates) look(now time.Time) (others bool) {
 	switch {
 	case err == nil:
 		if c.trouble != "" && p == before {
-			c.log.Info("certificate: the files are again what is in force", "listener", c.listener)
+			c.log.Info("certificate: what is in force is right again", "listener", c.listener)
 		}
 		c.odd, c.trouble = nil, ""
+	case again && c.trouble != err.Error() && before == nil:
+		c.trouble = err.Error()
+		c.log.Error(saysNone, "listener", c.listener, "err", err)
 	case again && c.trouble != err.Error():
 		c.trouble = err.Error()
-		c.log.Error("certificate: what is in force stays, since the files are not right", "listener", c.listener, "err", err)
+		c.log.Error("certificate: what is in force stays, since what is to follow is not right", "listener", c.listener, "err", err)
 	}
 	if err != nil {
 		c.odd = t
+	}
+	switch {
+	case p == nil:
 		p = before
-	}
-	if p != before {
+	case p != before:
 		c.current.Store(p)
-		others = !bytes.Equal(p.texts.clientCAs, before.texts.clientCAs)
+		others = before == nil || !p.texts.sameTrust(&before.texts)
 		c.warned = time.Time{}
-		c.log.Info("certificate: what the files hold is in force", "listener", c.listener, "of", nameOf(p.leaf), "until", p.leaf.NotAfter.UTC())
+		c.log.Info("certificate: it is in force", "listener", c.listener, "of", nameOf(p.leaf), "until", p.leaf.NotAfter.UTC())
 	}
-	if left := p.leaf.NotAfter.Sub(now); left < expiresSoon && now.Sub(c.warned) >= warnEvery {
-		c.warned = now
-		if left <= 0 {
-			c.log.Error("certificate: it has expired: clients refuse it", "listener", c.listener, "file", c.files.Certificate, "since", p.leaf.NotAfter.UTC())
-		} else {
-			c.log.Warn("certificate: it expires soon", "listener", c.listener, "file", c.files.Certificate, "at", p.leaf.NotAfter.UTC())
-		}
+	if p != nil {
+		c.warnOfEnd(p.leaf, now)
 	}
 	return others
+}
+
+// warnOfEnd warns of the end of the certificate that is in force.
+func (c *Certificates) warnOfEnd(leaf *x509.Certificate, now time.Time) {
+	left := leaf.NotAfter.Sub(now)
+	ended := left <= 0 && c.warned.Before(leaf.NotAfter) // since it was warned of
+	if left >= c.soon(leaf) || now.Sub(c.warned) < warnEvery && !ended {
+		return
+	}
+	c.warned = now
+	if left <= 0 {
+		c.log.Error("certificate: it has expired: clients refuse it", "listener", c.listener, "file", c.files.Certificate, "since", leaf.NotAfter.UTC())
+	} else {
+		c.log.Warn("certificate: it expires soon", "listener", c.listener, "file", c.files.Certificate, "at", leaf.NotAfter.UTC())
+	}
+}
+
+// soon is how long before its end a certificate is warned of. Those of a Workload API live for an hour, as a rule, and are exchanged when half of it is over.
+func (c *Certificates) soon(leaf *x509.Certificate) time.Duration {
+	if spiffe.Named(c.files.Certificate) {
+		return min(expiresSoon, leaf.NotAfter.Sub(leaf.NotBefore)/4)
+	}
+	return expiresSoon
 }
 
 // Status is what there is to say about the certificate of a listener.
 type Status struct {
 	Listener string    `json:"listener"`
 	File     string    `json:"file"`
-	Subject  string    `json:"subject"` // its names
-	NotAfter time.Time `json:"notAfter"`
+	Subject  string    `json:"subject"`           // its names
+	NotAfter time.Time `json:"notAfter,omitzero"` // zero if there is none yet
 	Expired  bool      `json:"expired,omitempty"`
 	Trouble  string    `json:"trouble,omitempty"` // why what the files hold now is not in force
 }
 
 // Status says what is in force.
 func (c *Certificates) Status() Status {
-	leaf := c.current.Load().leaf
+	now := c.current.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Status{
-		Listener: c.listener, File: c.files.Certificate, Subject: nameOf(leaf), NotAfter: leaf.NotAfter,
-		Expired: !time.Now().Before(leaf.NotAfter), Trouble: c.trouble,
+	s := Status{Listener: c.listener, File: c.files.Certificate, Trouble: c.trouble}
+	if now == nil {
+		s.Trouble = cmp.Or(s.Trouble, errNone.Error())
+		return s
 	}
+	s.Subject, s.NotAfter = nameOf(now.leaf), now.leaf.NotAfter
+	s.Expired = !time.Now().Before(s.NotAfter)
+	return s
 }
 
 // nameOf says whom a certificate is for.
@@ -237,7 +338,7 @@ var expiryDesc = prometheus.NewDesc("tributary_certificate_expiry_timestamp_seco
 	"When the certificate that is in force expires, in seconds since 1970, by listener.", []string{"listener"}, nil)
 
 var troubleDesc = prometheus.NewDesc("tributary_certificate_trouble",
-	"Whether the files of a listener's certificate hold something that cannot be put in force (1).", []string{"listener"}, nil)
+	"Whether the files of a listener's certificate hold something that cannot be put in force, or the SPIFFE Workload API that it is from is away (1).", []string{"listener"}, nil)
 
 // Metrics are those of the certificates of all listeners.
 type Metrics []*Certificates
@@ -256,7 +357,9 @@ func (m Metrics) Collect(ch chan<- prometheus.Metric) {
 		if s.Trouble != "" {
 			trouble = 1
 		}
-		ch <- prometheus.MustNewConstMetric(expiryDesc, prometheus.GaugeValue, float64(s.NotAfter.Unix()), c.listener)
+		if !s.NotAfter.IsZero() {
+			ch <- prometheus.MustNewConstMetric(expiryDesc, prometheus.GaugeValue, float64(s.NotAfter.Unix()), c.listener)
+		}
 		ch <- prometheus.MustNewConstMetric(troubleDesc, prometheus.GaugeValue, trouble, c.listener)
 	}
 }

@@ -27,7 +27,7 @@ func loaded(t *testing.T, p certtest.Pair, files Files) (c *Certificates, dir st
 	dir, log = t.TempDir(), &logtest.Buffer{}
 	files.Certificate, files.Key = p.Files(dir)
 	files.MinVersion = tls.VersionTLS12
-	c, err := Load("listen.xdsTLS", files, log.Logger())
+	c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 	require.NoError(t, err)
 	return c, dir, log
 }
@@ -99,7 +99,7 @@ func TestACertificateIsExchanged(t *testing.T) {
 			require.Equal(t, one.Leaf.SerialNumber, served(t, c, a).SerialNumber)
 			exchange(t, c, dir)
 			require.Equal(t, two.Leaf.SerialNumber, served(t, c, a).SerialNumber)
-			require.Contains(t, log.String(), "what the files hold is in force")
+			require.Contains(t, log.String(), "it is in force")
 			require.NotContains(t, log.String(), "ERROR")
 		})
 	}
@@ -117,7 +117,7 @@ func TestAMountedCertificateIsExchanged(t *testing.T) {
 	for _, name := range []string{"cert.pem", "key.pem"} {
 		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
 	}
-	c, err := Load("listen.xdsTLS", Files{Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), MinVersion: tls.VersionTLS12}, slog.New(slog.DiscardHandler))
+	c, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), MinVersion: tls.VersionTLS12}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
@@ -141,7 +141,7 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 			dir, log := t.TempDir(), &logtest.Buffer{}
 			files := Files{ClientCAs: certtest.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
 			files.Certificate, files.Key = one.Files(dir)
-			c, err := Load("listen.xdsTLS", files, log.Logger())
+			c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 			require.NoError(t, err)
 			bad.spoil(t, dir)
 			for range 3 {
@@ -152,12 +152,12 @@ func TestWhatDoesNotFitTogetherIsNotPutInForce(t *testing.T) {
 			require.NotContains(t, log.String(), two.Key)
 			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is said once: %s", log)
 			require.NoError(t, testutil.CollectAndCompare(Metrics{c}, strings.NewReader(`
-# HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force (1).
+# HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force, or the SPIFFE Workload API that it is from is away (1).
 # TYPE tributary_certificate_trouble gauge
 tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 `), "tributary_certificate_trouble"))
 
-			_, err = Load("listen.xdsTLS", files, log.Logger())
+			_, err = Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 			require.ErrorContains(t, err, "listen.xdsTLS: ")
 			require.ErrorContains(t, err, bad.want)
 
@@ -165,7 +165,7 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 			certtest.WriteFile(t, dir, "ca.pem", a.PEM)
 			c.look(time.Now())
 			require.Empty(t, c.Status().Trouble)
-			require.Contains(t, log.String(), "again what is in force")
+			require.Contains(t, log.String(), "right again")
 		})
 	}
 }

@@ -135,6 +135,10 @@ func rejectedOf(all []admin.Rejected) (lines []string) {
 // certificates says of each listener until when its certificate is good, and what is wrong with it.
 func (t *text) certificates(all []transport.Status) (lines []string) {
 	for _, c := range all {
+		if c.NotAfter.IsZero() {
+			lines = append(lines, fmt.Sprintf("%s: NONE YET, nobody comes in: %s", c.Listener, oneLine(c.Trouble)))
+			continue
+		}
 		until := "until " + c.NotAfter.UTC().Format(time.RFC3339)
 		if c.Expired {
 			until = "EXPIRED " + t.ago(c.NotAfter)

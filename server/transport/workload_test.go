@@ -1,0 +1,152 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/certtest"
+	"tributary/internal/logtest"
+	"tributary/internal/spiffe"
+	"tributary/internal/spiffe/spiffetest"
+)
+
+const relayID = "spiffe://example.org/relay"
+
+// fromAPI are the certificates of a listener that asks clients for theirs.
+func fromAPI(t *testing.T, api *spiffetest.API) (*Certificates, *logtest.Buffer) {
+	t.Helper()
+	log := &logtest.Buffer{}
+	c, err := Load(t.Context(), "listen.xdsTLS", Files{
+		Certificate: spiffe.Scheme, ClientCAs: spiffe.Scheme, WorkloadAPI: api.Address(),
+		Client: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+	}, log.Logger())
+	require.NoError(t, err)
+	return c, log
+}
+
+// followed runs c until the function that is returned is called.
+func followed(t *testing.T, c *Certificates) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	return func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}
+}
+
+// workload is a client with an X509-SVID, which trusts any server: that one is looked at by its serial number.
+func workload(p certtest.Pair) *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{p.TLS()}, MinVersion: tls.VersionTLS12}
+}
+
+func TestACertificateOfTheWorkloadAPIIsExchanged(t *testing.T) {
+	own, other, api := certtest.New(t), certtest.New(t), spiffetest.New(t)
+	one, two := spiffetest.Sign(own, relayID, time.Time{}), spiffetest.Sign(own, relayID, time.Time{})
+	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, one)
+	c, log := fromAPI(t, api)
+	trusts := make(chan struct{}, 10)
+	c.OnChange(func() { trusts <- struct{}{} })
+	defer followed(t, c)()
+	ours, federated := spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}), spiffetest.Sign(other, "spiffe://other.test/a", time.Time{})
+	for _, client := range []certtest.Pair{ours, federated} {
+		state, err := shake(t, c, workload(client))
+		require.NoError(t, err)
+		require.Equal(t, one.Leaf.SerialNumber, state.PeerCertificates[0].SerialNumber)
+		require.NoError(t, c.Trusts([]*x509.Certificate{client.Leaf}))
+	}
+	_, err := shake(t, c, workload(spiffetest.Sign(other, "spiffe://example.org/a", time.Time{})))
+	require.Error(t, err, "who signs for another trust domain does not speak for ours")
+	_, err = shake(t, c, workload(own.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})))
+	require.Error(t, err, "it is no SPIFFE ID")
+
+	api.Give(own, spiffetest.Domains{"spiffe://other.test": other}, two)
+	require.Eventually(t, func() bool {
+		state, err := shake(t, c, workload(ours))
+		return err == nil && state.PeerCertificates[0].SerialNumber.Cmp(two.Leaf.SerialNumber) == 0
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Empty(t, trusts, "the same are trusted")
+	require.InDelta(t, float64(two.Leaf.NotAfter.Unix()), float64(c.Status().NotAfter.Unix()), 0)
+
+	api.Give(own, nil, two)
+	<-trusts
+	require.ErrorContains(t, c.Trusts([]*x509.Certificate{federated.Leaf}), `no X.509 bundle for trust domain "other.test"`)
+	require.NoError(t, c.Trusts([]*x509.Certificate{ours.Leaf}))
+	_, err = shake(t, c, workload(federated))
+	require.Error(t, err)
+	require.NotContains(t, log.String(), "ERROR")
+	require.NotContains(t, log.String(), "expires soon", "they live for an hour")
+}
+
+func TestTheWorkloadAPIIsNotThereYet(t *testing.T) {
+	own, api := certtest.New(t), spiffetest.New(t)
+	c, log := fromAPI(t, api)
+	require.Contains(t, log.String(), "nobody comes in")
+	require.Contains(t, log.String(), "gives this process no identity")
+	client := workload(spiffetest.Sign(own, "spiffe://example.org/a", time.Time{}))
+	_, err := shake(t, c, client)
+	require.Error(t, err)
+	require.Error(t, c.Trusts([]*x509.Certificate{client.Certificates[0].Leaf}))
+	status := c.Status()
+	require.Zero(t, status.NotAfter)
+	require.False(t, status.Expired)
+	require.NotEmpty(t, status.Trouble)
+	require.Equal(t, 1, testutil.CollectAndCount(Metrics{c}), "it is not known when what is not there expires")
+
+	defer followed(t, c)()
+	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
+	require.Eventually(t, func() bool { _, err := shake(t, c, client); return err == nil }, 20*time.Second, 50*time.Millisecond)
+	require.Empty(t, c.Status().Trouble)
+	require.Equal(t, 2, testutil.CollectAndCount(Metrics{c}))
+}
+
+func TestTheWorkloadAPIGoesAway(t *testing.T) {
+	own, api := certtest.New(t), spiffetest.New(t)
+	one := spiffetest.Sign(own, relayID, time.Time{})
+	api.Give(own, nil, one)
+	c, log := fromAPI(t, api)
+	defer followed(t, c)()
+	api.Stop()
+	require.Eventually(t, func() bool { return c.Status().Trouble != "" }, 20*time.Second, 20*time.Millisecond)
+	require.Contains(t, c.Status().Trouble, "the SPIFFE Workload API at "+api.Address())
+	require.Contains(t, log.String(), "what is in force stays")
+	_, err := shake(t, c, workload(spiffetest.Sign(own, "spiffe://example.org/a", time.Time{})))
+	require.NoError(t, err)
+
+	api.Start()
+	require.Eventually(t, func() bool { return c.Status().Trouble == "" }, 40*time.Second, 20*time.Millisecond)
+	require.Contains(t, log.String(), "right again")
+}
+
+// An identity that the API does not give is no other one.
+func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
+	own, api := certtest.New(t), spiffetest.New(t)
+	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
+	log := &logtest.Buffer{}
+	_, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: relayID + "/2", WorkloadAPI: api.Address(), MinVersion: tls.VersionTLS12}, log.Logger())
+	require.ErrorContains(t, err, "listen.xdsTLS: certificate spiffe://example.org/relay/2: the Workload API does not give this process")
+}
+
+// The end of a certificate of the Workload API is warned of when it should have been exchanged, and once more when it is there.
+func TestACertificateOfTheWorkloadAPIExpires(t *testing.T) {
+	own, api := certtest.New(t), spiffetest.New(t)
+	one := spiffetest.Sign(own, relayID, time.Now().Add(2*time.Hour)) // of which two are over
+	api.Give(own, nil, one)
+	c, log := fromAPI(t, api)
+	for minute := range 180 {
+		c.look(time.Now().Add(time.Duration(minute) * time.Minute))
+		if minute == 50 {
+			require.Empty(t, log.String())
+		}
+	}
+	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("it expires soon")), log)
+	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("it has expired")), log)
+}
