@@ -49,7 +49,7 @@ configSources:
 	assert.NotNil(t, made.WorkloadAPI)
 
 	_, err = config.Parse("t.yaml", []byte("configSources:\n- address: xds://a:1\n  tlsSettings: {mode: SIMPLE, caCertificates: 'spiffe://'}\n"))
-	require.ErrorContains(t, err, "t.yaml:3:3: configSources[0].tlsSettings.subjectAltNames: missing; name the SPIFFE ID of the server")
+	require.ErrorContains(t, err, "t.yaml:3:16: configSources[0].tlsSettings.subjectAltNames: missing; name the SPIFFE ID of the server")
 }
 
 func TestListenersThatMakeNoSense(t *testing.T) {
@@ -64,8 +64,8 @@ func TestListenersThatMakeNoSense(t *testing.T) {
 		`{xdsTLS: {certificate: a, key: b, minVersion: "1.1"}}`:                `listen.xdsTLS.minVersion: want 1.2 or 1.3, got "1.1"`,
 		"{xdsTLS: {address: ':16010', certificate: a, key: b}}":                "listen.xdsTLS.address: :16010 is also that of 127.0.0.1:16010, which is listen.xds",
 		"{xdsTLS: {address: '127.0.0.1:16014', certificate: a, key: b}}":       "listen.admin: 127.0.0.1:16014 is also listen.xdsTLS.address",
-		"{xdsTLS: {certificate: 'spiffe://', key: b}}":                         "t.yaml:1:52: listen.xdsTLS.key: the Workload API gives the key",
-		"{xdsTLS: {certificate: 'spiffe://a'}}":                                `t.yaml:1:31: listen.xdsTLS.certificate: "spiffe://a" is a trust domain`,
+		"{xdsTLS: {certificate: 'spiffe://', key: b}}":                         "t.yaml:1:50: listen.xdsTLS.key: the Workload API gives the key",
+		"{xdsTLS: {certificate: 'spiffe://a'}}":                                `t.yaml:1:32: listen.xdsTLS.certificate: "spiffe://a" is a trust domain`,
 		"{xdsTLS: {certificate: a, key: 'spiffe://'}}":                         "listen.xdsTLS.key: want a file in PEM",
 		"{xdsTLS: {certificate: a, key: b, clientCAs: 'spiffe://a/b'}}":        `listen.xdsTLS.clientCAs: "spiffe://a/b" is an identity; a trust domain is spiffe://a`,
 		"{adminTLS: {certificate: 'spiffe://', workloadAPI: /run/agent.sock}}": `listen.adminTLS.workloadAPI: want unix:///PATH or tcp://IP:PORT, got "/run/agent.sock"`,

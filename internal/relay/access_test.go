@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -18,8 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"tributary/server/identity"
@@ -36,22 +32,7 @@ type subscriber struct {
 }
 
 func subscribe(t *testing.T, r *rig, token, node string) *subscriber {
-	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, conn.Close())
-	})
-	if token != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-	}
-	s, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
-	require.NoError(t, err)
-	if err := s.Send(&discovery.DiscoveryRequest{TypeUrl: typeURLs[0], Node: &corev3.Node{Id: node}}); !errors.Is(err, io.EOF) { // it was refused by then
-		require.NoError(t, err)
-	}
-	return &subscriber{s}
+	return subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), token, &corev3.Node{Id: node})
 }
 
 // gets waits for a response with n resources.
@@ -161,33 +142,6 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 		require.NotContains(t, r.log.String(), strings.Fields(lines[i])[1][7:])
 	}
 	require.Contains(t, r.page(t, "/metrics"), `tributary_access_refusals_total{reason="reduced"} 1`)
-}
-
-func TestServicesBesidesXDS(t *testing.T) {
-	dir := t.TempDir()
-	token, line, err := identity.NewToken("admin")
-	require.NoError(t, err)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
-	write(t, dir+"/tokens", line)
-	restricted(t, dir, "access: [{who: {token: [admin]}, allow: {services: [reflection]}}, {who: {cidr: [127.0.0.1]}, allow: {kinds: [se]}}]\n")
-	r := start(t, dir)
-	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
-	reflect := func(ctx context.Context) codes.Code {
-		s, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
-		require.NoError(t, err)
-		if err := s.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}); !errors.Is(err, io.EOF) { // it was refused by then
-			require.NoError(t, err)
-		}
-		_, err = s.Recv()
-		require.NoError(t, s.CloseSend())
-		return status.Code(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.Equal(t, codes.PermissionDenied, reflect(ctx))
-	require.Equal(t, codes.OK, reflect(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)))
 }
 
 // page is what the admin server answers.

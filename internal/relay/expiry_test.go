@@ -1,0 +1,229 @@
+package relay
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/internal/certtest"
+	"tributary/server/identity"
+)
+
+// A certificate or a JWT that expires under a stream, and an authority that is no longer trusted, end that stream and no other.
+func TestWhatExpiresEndsTheStream(t *testing.T) {
+	dir, authority, second := t.TempDir(), certtest.New(t), certtest.New(t)
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
+	authority.Loopback(time.Time{}).Files(dir)
+	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
+	public, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	jwks, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: public, KeyID: "1", Use: "sig", Algorithm: "EdDSA"}}})
+	require.NoError(t, err)
+	write(t, dir+"/jwks.json", string(jwks))
+	write(t, dir+"/tributary.yaml", `
+listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: optional}}
+stateDir: 'off'
+identity: {jwt: [{issuer: 'https://i', audiences: [tributary], jwks: jwks.json, clockSkew: 0s}]}
+access: [{who: {spiffe: ['spiffe://e/*']}}, {who: {jwt: {issuer: ['https://i']}}}]
+configSources: [{address: 'fs://`+dir+`/rules'}]
+`)
+	r := startAt(t, dir, "off")
+	r.awaitReady(t)
+
+	certificate := func(by *certtest.Authority, until time.Time) *tls.Certificate {
+		id, err := url.Parse("spiffe://e/a")
+		require.NoError(t, err)
+		pair := by.Sign(&x509.Certificate{URIs: []*url.URL{id}, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS()
+		return &pair
+	}
+	token := func(until time.Time) string {
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
+		require.NoError(t, err)
+		raw, err := jwt.Signed(signer).Claims(jwt.Claims{Issuer: "https://i", Subject: "a", Audience: jwt.Audience{"tributary"}, Expiry: jwt.NewNumericDate(until)}).Serialize()
+		require.NoError(t, err)
+		return raw
+	}
+	over := func(cert *tls.Certificate, bearer string) *subscriber {
+		cfg := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}
+		if cert != nil {
+			cfg.Certificates = []tls.Certificate{*cert}
+		}
+		return subscribeTo(t, r.XDSTLS().String(), credentials.NewTLS(cfg), bearer, &corev3.Node{Id: "n"})
+	}
+	forever := time.Now().Add(time.Hour)
+	stays, signed := over(certificate(authority, forever), ""), over(nil, token(forever))
+	untrusted := over(certificate(second, forever), "")
+	for _, s := range []*subscriber{stays, signed, untrusted} {
+		s.gets(t, 2)
+	}
+	soon := time.Now().Add(3 * time.Second) // certificates and JWTs count in seconds
+	for _, s := range []*subscriber{over(certificate(authority, soon), ""), over(nil, token(soon))} {
+		s.gets(t, 2)
+		code, message := s.ends(t)
+		require.Equal(t, codes.Unauthenticated, code)
+		require.Equal(t, "the certificate or token has expired", message)
+		require.WithinRange(t, time.Now(), soon.Truncate(time.Second), forever)
+	}
+	require.Contains(t, r.log.String(), `identity=jwt:https://i|a err="the certificate or token has expired"`)
+	require.Contains(t, r.log.String(), `identity=spiffe://e/a err="the certificate or token has expired"`)
+
+	write(t, dir+"/ca.pem", authority.PEM)
+	code, message := untrusted.ends(t)
+	require.Equal(t, codes.Unauthenticated, code)
+	require.Contains(t, message, "certificate signed by unknown authority")
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3))
+	for _, s := range []*subscriber{stays, signed} {
+		s.gets(t, 3)
+	}
+}
+
+// subscribeTo is a stream to a server.
+func subscribeTo(t *testing.T, address string, creds credentials.TransportCredentials, bearer string, node *corev3.Node) *subscriber {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, conn.Close())
+	})
+	if bearer != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+bearer)
+	}
+	s, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	require.NoError(t, err)
+	if err := s.Send(&discovery.DiscoveryRequest{TypeUrl: typeURLs[0], Node: node}); !errors.Is(err, io.EOF) { // it was refused by then
+		require.NoError(t, err)
+	}
+	return &subscriber{s}
+}
+
+// Each service besides xDS is allowed by its own name, and by no other.
+func TestServicesBesidesXDS(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{"reflection", "channelz", "csds", "debug", "admin"}
+	tokens, lines, rules := make(map[string]string), "", "access:\n"
+	for _, name := range names {
+		token, line, err := identity.NewToken(name)
+		require.NoError(t, err)
+		tokens[name] = token
+		lines += line
+		rules += "- {who: {token: [" + name + "]}, allow: {services: [" + name + "]}}\n"
+	}
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
+	write(t, dir+"/tokens", lines)
+	restricted(t, dir, rules+"- {who: {cidr: [127.0.0.1]}, allow: {kinds: [se]}}\n")
+	r := start(t, dir)
+	r.awaitReady(t)
+	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	within, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+
+	asks := map[string]func(ctx context.Context) error{
+		"reflection": func(ctx context.Context) error {
+			return once(reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx))(&reflectionpb.ServerReflectionRequest{
+				MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
+			})
+		},
+		"channelz": func(ctx context.Context) error {
+			_, err := channelzpb.NewChannelzClient(conn).GetServers(ctx, &channelzpb.GetServersRequest{})
+			return err
+		},
+		"csds": func(ctx context.Context) error {
+			_, err := statuspb.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, &statuspb.ClientStatusRequest{})
+			if err != nil {
+				return err
+			}
+			return once(statuspb.NewClientStatusDiscoveryServiceClient(conn).StreamClientStatus(ctx))(&statuspb.ClientStatusRequest{})
+		},
+		"debug": func(ctx context.Context) error {
+			return once(discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx))(&discovery.DiscoveryRequest{
+				TypeUrl: "istio.io/debug", ResourceNames: []string{"syncz"}, Node: &corev3.Node{Id: "sidecar~1.1.1.1~debug~cluster.local"},
+			})
+		},
+	}
+	for service, ask := range asks {
+		for _, name := range append(names, "") {
+			ctx := within
+			if name != "" {
+				ctx = metadata.AppendToOutgoingContext(within, "authorization", "Bearer "+tokens[name])
+			}
+			err := ask(ctx)
+			if name == service {
+				require.NoError(t, err, service)
+			} else {
+				require.Equal(t, codes.PermissionDenied, status.Code(err), "%s for who may %q: %v", service, name, err)
+			}
+		}
+	}
+}
+
+// once returns what sends one request on a stream, and waits for what comes of it.
+func once[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], err error) func(*Req) error {
+	return func(req *Req) error {
+		if err != nil {
+			return err
+		}
+		if err := s.Send(req); err != nil && !errors.Is(err, io.EOF) { // it was refused by then
+			return err
+		}
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		return s.CloseSend()
+	}
+}
+
+// What a client asks for by NAMESPACES is of what its rule allows.
+func TestAFilterOfTheClientIsWithinItsRule(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3)+entries("web", "w", 4))
+	write(t, dir+"/tokens", "")
+	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test]}}]\n")
+	r := start(t, dir)
+	r.awaitReady(t)
+	watching := func(namespaces string) *subscriber {
+		metadata, err := structpb.NewStruct(map[string]any{"NAMESPACES": namespaces})
+		require.NoError(t, err)
+		return subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "", &corev3.Node{Id: "n", Metadata: metadata})
+	}
+	for namespaces, want := range map[string]int{"prod": 2, "test,web": 3, "prod,test,web": 5, "web": 0} {
+		watching(namespaces).gets(t, want)
+	}
+	// It stays so when something changes, and when the rule does.
+	one := watching("prod,web")
+	one.gets(t, 2)
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3)+entries("web", "w", 5))
+	one.gets(t, 3)
+	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test, web]}}]\n")
+	_, err := r.Reload(t.Context())
+	require.NoError(t, err)
+	watching("prod,web").gets(t, 8)
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1)+entries("web", "w", 5))
+	one.gets(t, 1)
+}
