@@ -51,13 +51,7 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 	}
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
-		if !isFile && l.Connect != nil {
-			if err := l.connect(ctx, name, s); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if !isFile {
+		if !isFile && l.Connect == nil {
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Shown()))
 			continue
 		}
@@ -67,6 +61,12 @@ func (l *Linter) configuration(ctx context.Context, name string, text []byte, of
 		}
 		if terms.Transform, err = s.Rules(); err != nil {
 			return nil, fmt.Errorf("source %s: %w", s.Name, err)
+		}
+		if !isFile {
+			if err := l.connect(ctx, name, s, terms); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		switch read, err := l.Address(ctx, s.Address, settings.Source(), terms); {
 		case ctx.Err() != nil:

@@ -3,6 +3,7 @@
 package lint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,19 +164,26 @@ func (l *Linter) Address(ctx context.Context, address string, settings file.Sett
 func (l *Linter) Contents(contents ...sources.Content) { l.Source(Terms{}, contents...) }
 
 // Source looks at what was read from one source.
-func (l *Linter) Source(terms Terms, contents ...sources.Content) {
+func (l *Linter) Source(terms Terms, contents ...sources.Content) { l.source(terms, contents) }
+
+// source does so, and returns what was found right.
+func (l *Linter) source(terms Terms, contents []sources.Content) *look {
 	at := &look{terms: terms, seen: make(map[resource.Key]string)}
 	l.looks = append(l.looks, at)
 	for _, c := range contents {
 		l.content(at, c)
 	}
 	at.table.MarkSynced()
+	return at
 }
 
 func (l *Linter) content(at *look, c sources.Content) {
 	l.Foreign += c.Foreign
 	for _, w := range c.Warnings {
-		place, message, _ := strings.Cut(w, ": ")
+		place, message, found := strings.Cut(w, ": ")
+		if !found {
+			place, message = cmp.Or(c.Group, at.terms.Name), w
+		}
 		l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Malformed, Message: message})
 	}
 	for _, r := range c.Rejects {
