@@ -99,7 +99,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
 			d.problem(key, "%v", err)
 		} else if v.Type() == reflect.TypeFor[Duration]() && v.Int() == 0 {
-			d.zero(key)
+			d.zero(key, true)
 		}
 		return
 	}
@@ -138,7 +138,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 		}
 		v.SetInt(i)
 		if i == 0 {
-			d.zero(key)
+			d.zero(key, false)
 		}
 	default:
 		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
@@ -146,11 +146,11 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 }
 
 // zero notes that a key is 0 which would then have its default without a word. Who writes 0 wishes for none, or for no limit.
-func (d *decoder) zero(key string) {
+func (d *decoder) zero(key string, isTime bool) {
 	ofSource, limit := strings.HasPrefix(key, "configSources["), strings.HasPrefix(key, "limits.")
 	switch last := key[strings.LastIndexByte(key, '.')+1:]; {
 	case ofSource && (last == "precedence" || last == "priority" || last == "min"): // which may well be
-	case limit && last != "refusalDelay":
+	case limit && !isTime:
 		d.problem(key, "0 is not a limit; leave the key out for the default, or write a negative number for none")
 	case ofSource, limit, key == "pacing.most", key == "debounce.max":
 		d.problem(key, "want more than 0; leave the key out for the default")

@@ -8,18 +8,25 @@ import (
 // Limits protect the xDS server from its clients. What is zero has its default, and -1 is no limit. A client that exceeds a
 // limit is refused with the gRPC status RESOURCE_EXHAUSTED, and counted in the metric tributary_xds_refusals_total.
 type Limits struct {
-	Connections        int      `json:"connections,omitempty" jsonschema:"Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for itself; -1 for no limit. Read at the start."`
-	ConnectionsPerPeer int      `json:"connectionsPerPeer,omitempty" jsonschema:"Connections to the xDS server open at once from one IP address. Default: 5000; -1 for no limit. Read at the start."`
-	Streams            int      `json:"streams,omitempty" jsonschema:"Streams open at once. Default: 10000; -1 for no limit."`
-	StreamsPerPeer     int      `json:"streamsPerPeer,omitempty" jsonschema:"Streams open at once from one IP address. Default: 5000; -1 for no limit."`
-	StartingStreams    int      `json:"startingStreams,omitempty" jsonschema:"Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor; -1 for no limit."`
-	TypesPerStream     int      `json:"typesPerStream,omitempty" jsonschema:"Types that one stream asks for. Default: 256; -1 for no limit."`
-	NamesPerStream     int      `json:"namesPerStream,omitempty" jsonschema:"Resource names that one stream subscribes to, or versions that one request brings along. Default: 200000; -1 for no limit."`
-	Names              int      `json:"names,omitempty" jsonschema:"Resource names that all streams subscribe to. Default: 5000000; -1 for no limit."`
-	RequestBytes       int      `json:"requestBytes,omitempty" jsonschema:"Size of one request, in bytes. Default: 16777216; -1 for 1073741824."`
-	RequestMemory      int      `json:"requestMemory,omitempty" jsonschema:"Memory for all requests of more than 64 KiB that are being received, in bytes; others wait. At least requestBytes. Default: 67108864; -1 for no limit."`
-	RequestsPerSecond  int      `json:"requestsPerSecond,omitempty" jsonschema:"Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: 10000; -1 for no limit."`
-	RefusalDelay       Duration `json:"refusalDelay,omitempty" jsonschema:"How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s."`
+	Connections          int      `json:"connections,omitempty" jsonschema:"Connections to the xDS server open at once. Default: what the process may have open (ulimit -n), less 128 for itself; -1 for no limit. Read at the start."`
+	ConnectionsPerPeer   int      `json:"connectionsPerPeer,omitempty" jsonschema:"Connections to the xDS server open at once from one IP address. Default: 5000; -1 for no limit. Read at the start."`
+	Streams              int      `json:"streams,omitempty" jsonschema:"Streams open at once. Default: 10000; -1 for no limit."`
+	StreamsPerPeer       int      `json:"streamsPerPeer,omitempty" jsonschema:"Streams open at once from one IP address. Default: 5000; -1 for no limit."`
+	StartingStreams      int      `json:"startingStreams,omitempty" jsonschema:"Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor; -1 for no limit."`
+	TypesPerStream       int      `json:"typesPerStream,omitempty" jsonschema:"Types that one stream asks for. Default: 256; -1 for no limit."`
+	NamesPerStream       int      `json:"namesPerStream,omitempty" jsonschema:"Resource names that one stream subscribes to, or versions that one request brings along. Default: 200000; -1 for no limit."`
+	Names                int      `json:"names,omitempty" jsonschema:"Resource names that all streams subscribe to. Default: 5000000; -1 for no limit."`
+	RequestBytes         int      `json:"requestBytes,omitempty" jsonschema:"Size of one request, in bytes. Default: 16777216; -1 for 1073741824."`
+	RequestMemory        int      `json:"requestMemory,omitempty" jsonschema:"Memory for all requests of more than 64 KiB that are being received, in bytes; others wait. At least requestBytes. Default: 67108864; -1 for no limit."`
+	RequestsPerSecond    int      `json:"requestsPerSecond,omitempty" jsonschema:"Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: 10000; -1 for no limit."`
+	StreamsPerConnection int      `json:"streamsPerConnection,omitempty" jsonschema:"Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit."`
+	StreamsPerSecond     int      `json:"streamsPerSecond,omitempty" jsonschema:"Streams that are opened on one connection, sustained; bursts of ten seconds' worth are let through. Who opens more loses the connection. Default: 100; -1 for no limit."`
+	HeaderBytes          int      `json:"headerBytes,omitempty" jsonschema:"Size of the headers of a stream, in bytes, each counted as 32 more than it has. Default: 65536; -1 for 16777216."`
+	HandshakeTimeout     Duration `json:"handshakeTimeout,omitempty" jsonschema:"How long a new connection has for the handshakes of TLS and HTTP/2. Default: 10s."`
+	FirstRequestTimeout  Duration `json:"firstRequestTimeout,omitempty" jsonschema:"How long a stream may be without a request. Default: 1m."`
+	IdleConnection       Duration `json:"idleConnection,omitempty" jsonschema:"How long a connection may be without a stream. Default: 5m."`
+	StuckFor             Duration `json:"stuckFor,omitempty" jsonschema:"How long a client that is being sent something may take next to nothing of it before it loses the connection. Default: 2m."`
+	RefusalDelay         Duration `json:"refusalDelay,omitempty" jsonschema:"How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s."`
 }
 
 // Debounce says how changes are gathered before clients are told.

@@ -12,14 +12,17 @@ import (
 
 func TestLimitsAndDebounce(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
-limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 5, requestMemory: 8, requestsPerSecond: 6, refusalDelay: 7s}
+limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 5, requestMemory: 8, requestsPerSecond: 6, refusalDelay: 7s,
+  streamsPerConnection: 9, streamsPerSecond: 10, headerBytes: 11, handshakeTimeout: 12s, firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s}
 debounce: {quiet: 20ms}
 configSources: [{address: "fs:///a"}]
 `))
 	require.NoError(t, err)
 	assert.Equal(t, config.Limits{
 		Streams: 1, StreamsPerPeer: 2, TypesPerStream: 3, NamesPerStream: 4, Names: -1, RequestBytes: 5, RequestMemory: 8, RequestsPerSecond: 6,
-		RefusalDelay: config.Duration(7 * time.Second),
+		RefusalDelay: config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10, HeaderBytes: 11,
+		HandshakeTimeout: config.Duration(12 * time.Second), FirstRequestTimeout: config.Duration(13 * time.Second),
+		IdleConnection: config.Duration(14 * time.Second), StuckFor: config.Duration(15 * time.Second),
 	}, c.Limits)
 	assert.Equal(t, config.Debounce{Quiet: config.Duration(20 * time.Millisecond), Max: config.Duration(200 * time.Millisecond)}, c.Debounce)
 }
@@ -29,6 +32,13 @@ func TestLimitsThatMakeNoSense(t *testing.T) {
 limits:
   streams: -2
   refusalDelay: -1s
+  streamsPerConnection: -2
+  streamsPerSecond: -2
+  headerBytes: -2
+  handshakeTimeout: -1s
+  firstRequestTimeout: -1s
+  idleConnection: -1s
+  stuckFor: -1s
 debounce: {quiet: 1s, max: 1ms}
 configSources: [{address: "fs:///a"}]
 `))
@@ -36,6 +46,13 @@ configSources: [{address: "fs:///a"}]
 	for _, want := range []string{
 		"t.yaml:3:12: limits.streams: want -1 for no limit, or more",
 		"t.yaml:4:17: limits.refusalDelay: want 0 or more",
+		"t.yaml:5:25: limits.streamsPerConnection: want -1 for no limit, or more",
+		"t.yaml:6:21: limits.streamsPerSecond: want -1 for no limit, or more",
+		"t.yaml:7:16: limits.headerBytes: want -1 for no limit, or more",
+		"t.yaml:8:21: limits.handshakeTimeout: want 0 or more",
+		"t.yaml:9:24: limits.firstRequestTimeout: want 0 or more",
+		"t.yaml:10:19: limits.idleConnection: want 0 or more",
+		"t.yaml:11:13: limits.stuckFor: want 0 or more",
 		"debounce.max: want at least debounce.quiet, which is 1s, got 1ms",
 	} {
 		assert.Contains(t, err.Error(), want)

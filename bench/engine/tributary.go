@@ -20,7 +20,7 @@ type tributary struct {
 // newTributary returns an engine with a pacing. Where single changes are timed it has none: what they cost is the question.
 func newTributary(pacing xds.Pacing) Engine {
 	t := &tributary{collection: xds.NewCollection(xds.TypeOf(TypeURL), xds.Debounce{})}
-	t.server = xds.NewServer(t, xds.Options{Pacing: pacing, Log: slog.New(slog.DiscardHandler)})
+	t.server = xds.NewServer(t, xds.Options{Pacing: pacing, Log: slog.New(slog.DiscardHandler), Limits: xds.Limits{StreamsPerConnection: -1}})
 	return t
 }
 

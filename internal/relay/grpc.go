@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"math"
 	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
@@ -25,11 +24,8 @@ import (
 func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops, h *health.Server) *grpc.Server {
 	s := grpc.NewServer(append(engine.ServerOptions(),
 		grpc.Creds(engine.Credentials(creds)),
-		grpc.ConnectionTimeout(10*time.Second), // for the handshakes
-		grpc.MaxConcurrentStreams(math.MaxUint32),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
 		grpc.ChainUnaryInterceptor(guard.Unary),
 	)...)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ type world struct {
 func (w *world) Status() []sources.Status                   { return w.sources }
 func (w *world) Serving(key resource.Key) []sources.Serving { return w.serving[key] }
 func (w *world) Excluding(resource.Key) []sources.Excluded  { return w.excluding }
-func (w *world) Clients() []xds.ClientStatus                { return w.clients }
+func (w *world) EachClient() iter.Seq[xds.ClientStatus]     { return slices.Values(w.clients) }
 func (w *world) Served(stream uint64) []xds.Served          { return w.served[stream] }
 func (w *world) Sources() []aggregate.SourceStatus          { return nil }
 func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }

@@ -32,9 +32,8 @@ type Exchange struct {
 	Time    time.Time `json:"time"`
 }
 
-func (s *Server) clients() any {
-	all := []client{}
-	for _, c := range s.opts.Clients.Clients() {
+func (s *Server) clients(yield func(any) bool) {
+	for c := range s.opts.Clients.EachClient() {
 		out := client{
 			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Connected: c.Connected, Delta: c.Delta,
 			Types: []clientType{},
@@ -48,9 +47,10 @@ func (s *Server) clients() any {
 				Responses: t.Responses, Nacks: t.Nacks,
 			})
 		}
-		all = append(all, out)
+		if !yield(out) {
+			return
+		}
 	}
-	return all
 }
 
 // happened returns an exchange, or nil if it never took place.

@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
+	"iter"
 	"net/http"
 
 	"tributary/aggregate"
@@ -22,6 +25,37 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	s.logWrite(r.URL.Path, e.Encode(v))
+}
+
+// list makes a page of what each yields: an array of which one element at a time is in memory, since of 5,000 clients all of them
+// take hundreds of megabytes.
+func (s *Server) list(each iter.Seq[any]) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		s.logWrite(r.URL.Path, writeList(w, each))
+	})
+}
+
+// writeList writes an array as write does a whole.
+func writeList(w io.Writer, each iter.Seq[any]) error {
+	var element bytes.Buffer
+	e := json.NewEncoder(&element)
+	e.SetIndent("  ", "  ")
+	e.SetEscapeHTML(false)
+	before, after := "[\n  ", "[]\n"
+	for v := range each {
+		element.Reset()
+		element.WriteString(before)
+		before, after = ",\n  ", "\n]\n"
+		if err := e.Encode(v); err != nil {
+			return err
+		}
+		if _, err := w.Write(bytes.TrimSuffix(element.Bytes(), []byte("\n"))); err != nil {
+			return err // who asked has gone
+		}
+	}
+	_, err := io.WriteString(w, after)
+	return err
 }
 
 func (s *Server) sources() any {

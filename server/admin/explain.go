@@ -239,7 +239,7 @@ func (s *Server) quarantinedIf(meets func(Quarantined) bool) []Quarantined {
 func (s *Server) recipients(key resource.Key) []Recipient {
 	all := []Recipient{}
 	object := s.opts.View.Snapshot().Get(key)
-	for _, c := range s.opts.Clients.Clients() {
+	for c := range s.opts.Clients.EachClient() {
 		for _, t := range c.Types {
 			if schema, ok := resource.SchemaByTypeURL(t.TypeURL); !ok || schema.Kind != key.Kind {
 				continue

@@ -54,9 +54,8 @@ type resourceStatus struct {
 	LastError string    `json:"lastError,omitempty"`
 }
 
-func (s *Server) syncz() any {
-	all := []syncStatus{}
-	for _, c := range debug.Who(s.opts.Clients) {
+func (s *Server) syncz(yield func(any) bool) {
+	for c := range debug.Who(s.opts.Clients) {
 		kind, _, isIstio := strings.Cut(c.Node.GetId(), "~")
 		if !isIstio {
 			kind = ""
@@ -84,9 +83,10 @@ func (s *Server) syncz() any {
 				out.ExtensionConfigSent, out.ExtensionConfigAcked = of.Sent, of.Acked
 			}
 		}
-		all = append(all, out)
+		if !yield(out) {
+			return
+		}
 	}
-	return all
 }
 
 func metadataText(node *corev3.Node, key string) string {
@@ -104,7 +104,7 @@ func (s *Server) connections() any {
 		Total     int          `json:"totalClients"`
 		Connected []connection `json:"clients,omitempty"`
 	}
-	for _, c := range debug.Who(s.opts.Clients) {
+	for c := range debug.Who(s.opts.Clients) {
 		out.Connected = append(out.Connected, connection{debug.Connection(&c), c.Connected, c.Peer})
 	}
 	out.Total = len(out.Connected)

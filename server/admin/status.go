@@ -179,7 +179,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 
 func (s *Server) clientStates() []ClientState {
 	states := []ClientState{}
-	for _, c := range s.opts.Clients.Clients() {
+	for c := range s.opts.Clients.EachClient() {
 		state := ClientState{
 			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Connected: c.Connected, Delta: c.Delta, Types: len(c.Types),
 		}

@@ -3,6 +3,7 @@
 package debug
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 
 // Clients are those who are connected.
 type Clients interface {
-	Clients() []xds.ClientStatus
+	EachClient() iter.Seq[xds.ClientStatus]
 	// Served returns what the client of a stream was sent.
 	Served(streamID uint64) []xds.Served
 }
@@ -35,14 +36,15 @@ func Condition(t *xds.TypeStatus) statusv3.ConfigStatus {
 	return statusv3.ConfigStatus_STALE
 }
 
-// Who returns the clients that ask for what is served, in order of arrival. Who only asks about others, as istioctl does, is none.
-func Who(clients Clients) (all []xds.ClientStatus) {
-	for _, c := range clients.Clients() {
-		if slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return !IsQuestion(t.TypeURL) }) {
-			all = append(all, c)
+// Who yields the clients that ask for what is served, in order of arrival. Who only asks about others, as istioctl does, is none.
+func Who(clients Clients) iter.Seq[xds.ClientStatus] {
+	return func(yield func(xds.ClientStatus) bool) {
+		for c := range clients.EachClient() {
+			if slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return !IsQuestion(t.TypeURL) }) && !yield(c) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // told are the metadata of nodes that tools read. The rest is large, and nobody's business.

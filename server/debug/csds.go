@@ -19,7 +19,7 @@ type CSDS struct {
 // OfClients returns the service that tells of those who are connected here.
 func OfClients(clients Clients) *CSDS {
 	return &CSDS{list: func(match func(*corev3.Node) bool) (all []*statusv3.ClientConfig) {
-		for _, c := range Who(clients) {
+		for c := range Who(clients) {
 			if match(c.Node) {
 				all = append(all, config(&c))
 			}

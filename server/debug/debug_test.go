@@ -3,9 +3,11 @@ package debug_test
 import (
 	"context"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,8 +39,8 @@ type people struct {
 	served map[uint64][]xds.Served
 }
 
-func (p *people) Clients() []xds.ClientStatus       { return p.all }
-func (p *people) Served(stream uint64) []xds.Served { return p.served[stream] }
+func (p *people) EachClient() iter.Seq[xds.ClientStatus] { return slices.Values(p.all) }
+func (p *people) Served(stream uint64) []xds.Served      { return p.served[stream] }
 func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
 	p.all = append(p.all, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) + "~web.shop~shop.svc", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		"CLUSTER_ID": structpb.NewStringValue("vm"), "SECRET": structpb.NewStringValue("s3cret"), "ISTIO_VERSION": structpb.NewStringValue("1.27.9"),

@@ -15,7 +15,7 @@ func Connection(c *xds.ClientStatus) string { return c.Node.GetId() + "-" + stre
 
 // Find returns the client that is meant by id, as istiod finds it: by a part of the name of its connection.
 func Find(clients Clients, id string) (c xds.ClientStatus, ok bool) {
-	for _, c := range Who(clients) {
+	for c := range Who(clients) {
 		if id != "" && strings.Contains(Connection(&c), id) {
 			return c, true
 		}

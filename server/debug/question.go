@@ -130,7 +130,7 @@ func (a *asker) page(names []string) ([]*xds.Entry, error) {
 // syncz answers with how all clients stand.
 func (a *asker) syncz([]string) (all []*xds.Entry, err error) {
 	seen := make(map[string]bool)
-	for _, c := range Who(a.clients) {
+	for c := range Who(a.clients) {
 		body, err := anypb.New(config(&c))
 		if err != nil {
 			return nil, err

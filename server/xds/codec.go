@@ -2,11 +2,14 @@ package xds
 
 import (
 	"bytes"
+	"math"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 )
 
@@ -20,8 +23,9 @@ const (
 	connWindow   = 256 << 10
 )
 
-// maxHeaders is the size in bytes of the headers of a stream, each counted as 32 more than it has. gRPC's own is 16 MiB.
-const maxHeaders = 64 << 10
+// A client that says nothing is asked for a sign of life after keepaliveTime, and has keepaliveTimeout for it: who went without a word is
+// noticed.
+const keepaliveTime, keepaliveTimeout = 30 * time.Second, 10 * time.Second
 
 const (
 	// pooledRequest is the size in bytes up to which requests are put together, in memory that is used again. Larger ones bring
@@ -32,16 +36,23 @@ const (
 	leastPart = 4 << 10
 )
 
-// ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bounds of requests, and a small
-// read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS, append
+// ServerOptions returns what the gRPC server that carries s must be made with: the codec, the bounds of requests and connections,
+// keepalives, and a small read buffer, since requests are small and idle streams many. Other services can share the gRPC server. For TLS, append
 // grpc.Creds with Credentials.
 func (s *Server) ServerOptions() []grpc.ServerOption {
+	l := &s.opts.Limits
+	streams := uint32(math.MaxUint32)
+	if l.StreamsPerConnection >= 0 {
+		streams = uint32(min(l.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
+	}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.Creds(s.Credentials(insecure.NewCredentials())),
 		grpc.ReadBufferSize(4 << 10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxRecvMsgSize(s.opts.Limits.RequestBytes), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxRecvMsgSize(l.RequestBytes), grpc.MaxHeaderListSize(uint32(l.HeaderBytes)), //nolint:gosec // it is bounded
+		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.HandshakeTimeout)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: orForever(l.IdleConnection), Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.StatsHandler(watch{s}),
 	}
 }

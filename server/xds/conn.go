@@ -2,9 +2,13 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/stats"
@@ -24,6 +28,9 @@ type gatedCredentials struct {
 func (c gatedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	inner, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the credentials have logged it
+			c.server.refused(refusedHandshake)
+		}
 		return nil, nil, err // as it is: gRPC compares it
 	}
 	return newConn(inner, c.server), info, nil
@@ -46,10 +53,19 @@ func (w watch) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Con
 	return ctx
 }
 
-func (watch) HandleRPC(_ context.Context, s stats.RPCStats) {
-	if in, ok := s.(*stats.InPayload); ok {
-		if r, ok := in.Payload.(*request); ok {
-			r.wire = in.CompressedLength
+func (watch) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	switch s := s.(type) {
+	case *stats.InPayload:
+		if r, ok := s.Payload.(*request); ok {
+			r.wire = s.CompressedLength
+		}
+	case *stats.Begin:
+		if c, ok := ctx.Value(connKey{}).(*conn); ok {
+			c.streamBegins()
+		}
+	case *stats.End:
+		if c, ok := ctx.Value(connKey{}).(*conn); ok {
+			c.streamEnds()
 		}
 	}
 }
@@ -78,6 +94,16 @@ type conn struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	taken atomic.Int64 // bytes that the client has taken, or its system has for it
+	sent  atomic.Int64 // bytes of messages that the client has sent
+
+	since time.Time // there is the connection
+	begun atomic.Bool
+
+	use     sync.Mutex // guards what follows
+	streams int
+	unused  time.Time // since when there is no stream
+
 	// owned by the reader
 	frames *frames
 	err    error
@@ -100,7 +126,9 @@ func newConn(inner net.Conn, s *Server) *conn {
 	c.host = hostOf(c.addr)
 	c.coming = make(map[*room]struct{})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.frames = newFrames(c.began, c.ended)
+	c.since = time.Now()
+	c.unused = c.since
+	c.frames = newFrames(c.began, c.ended, &s.opts.Limits)
 	s.conns.Store(c.addr, c)
 	return c
 }
@@ -124,15 +152,65 @@ func (c *conn) RemoteAddr() net.Addr { return c.addr }
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.frames.read(b[:n])
+	c.begun.Store(c.frames.begun)
+	c.sent.Store(c.frames.bodies)
 	if c.err == nil && c.frames.err != nil {
 		c.err = c.frames.err
-		c.complain(refusedFrames, c.err)
+		c.complain(c.frames.reason(), c.err)
 	}
 	if c.err != nil {
 		return 0, c.err
 	}
 	return n, err
 }
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.taken.Add(int64(n))
+	return n, err
+}
+
+// streamBegins counts a stream of any service. It says so when there are as many as there may be: gRPC lets no more in.
+func (c *conn) streamBegins() {
+	c.use.Lock()
+	c.streams++
+	full := c.streams == c.server.opts.Limits.StreamsPerConnection
+	c.use.Unlock()
+	if !full {
+		return
+	}
+	c.server.refused(refusedPerConnection)
+	if c.server.logged.Allow() {
+		c.server.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", c.addr.String(), "limit", c.server.opts.Limits.StreamsPerConnection)
+	}
+}
+
+func (c *conn) streamEnds() {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.streams--; c.streams == 0 {
+		c.unused = time.Now()
+	}
+}
+
+// idle says whether there was no stream for as long as there must be one, which is why gRPC closes the connection.
+func (c *conn) idle() bool {
+	c.use.Lock()
+	defer c.use.Unlock()
+	limit := c.server.opts.Limits.IdleConnection
+	return limit > 0 && c.streams == 0 && time.Since(c.unused) >= limit
+}
+
+// slow says whether the handshakes took so long that gRPC closes the connection.
+func (c *conn) slow() bool {
+	limit := c.server.opts.Limits.HandshakeTimeout
+	return limit > 0 && !c.begun.Load() && time.Since(c.since) >= limit
+}
+
+var (
+	errNoHandshake = errors.New("no handshake in time")
+	errNoStreams   = errors.New("there was no stream for longer than limits.idleConnection")
+)
 
 // began waits for room for a large request. One that is compressed may become as large as any.
 func (c *conn) began(m *incoming) {
@@ -217,8 +295,11 @@ func (c *conn) remove(is func(arrived) bool) *room {
 }
 
 // lose closes a connection whose client keeps room from others.
-func (c *conn) lose(why error) {
-	c.complain(refusedStalled, why)
+func (c *conn) lose(why error) { c.end(refusedStalled, why) }
+
+// end closes a connection because of a limit.
+func (c *conn) end(reason string, why error) {
+	c.complain(reason, why)
 	_ = c.Close()
 }
 
@@ -231,6 +312,14 @@ func (c *conn) complain(reason string, why error) {
 }
 
 func (c *conn) Close() error {
+	if c.ctx.Err() == nil {
+		switch {
+		case c.slow():
+			c.complain(refusedHandshake, errNoHandshake)
+		case c.idle():
+			c.complain(refusedIdle, errNoStreams)
+		}
+	}
 	c.cancel()
 	c.server.conns.Delete(c.addr)
 	c.mu.Lock()

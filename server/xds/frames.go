@@ -3,6 +3,8 @@ package xds
 import (
 	"encoding/binary"
 	"errors"
+
+	"golang.org/x/time/rate"
 )
 
 // frames follows the HTTP/2 frames that a client sends, just enough to see where each message of gRPC begins, how large it
@@ -20,6 +22,13 @@ type frames struct {
 	padded bool
 	body   int // bytes of the payload that are not padding and still to come; negative until the padding is known
 	id     uint32
+
+	opens      *rate.Limiter // of streams, or nil
+	maxHeaders int           // bytes of the headers of a stream, as they are on the wire
+	headers    int           // of the stream that is being opened
+	newest     uint32        // stream
+	begun      bool          // the first frame, which ends the handshake, has come
+	bodies     int64         // bytes of messages that have come
 
 	current  *incoming            // of the frame, if it carries data
 	next     incoming             // for a frame that begins with one
@@ -43,8 +52,8 @@ const (
 	frameHeader   = 9
 	messagePrefix = 5 // whether it is compressed, and its size
 
-	frameData, frameReset     = 0, 3
-	flagEndStream, flagPadded = 1, 8
+	frameData, frameHeaders, frameReset, frameContinuation = 0, 1, 3, 9
+	flagEndStream, flagPadded                              = 1, 8
 
 	// maxUnfinished bounds the streams of a connection that are in the middle of a message. A client that makes up streams
 	// gains nothing by it.
@@ -57,10 +66,26 @@ const (
 var (
 	errUnfinished  = errors.New("too many streams in the middle of a message")
 	errSmallFrames = errors.New("a message in many small frames")
+	errStreamRate  = errors.New("it opens streams one after the other, more than limits.streamsPerSecond")
+	errHeaders     = errors.New("the headers of a stream are more than limits.headerBytes")
 )
 
-func newFrames(began, ended func(*incoming)) *frames {
-	return &frames{began: began, ended: ended, preface: clientPreface, messages: make(map[uint32]*incoming)}
+func newFrames(began, ended func(*incoming), l *Limits) *frames {
+	return &frames{
+		began: began, ended: ended, preface: clientPreface, messages: make(map[uint32]*incoming),
+		opens: limiterOf(l.StreamsPerSecond), maxHeaders: l.HeaderBytes,
+	}
+}
+
+// reason is err as it labels the metric.
+func (f *frames) reason() string {
+	switch {
+	case errors.Is(f.err, errStreamRate):
+		return refusedStreamRate
+	case errors.Is(f.err, errHeaders):
+		return refusedHeaders
+	}
+	return refusedFrames
 }
 
 func (m *incoming) compressed() bool { return m.prefix[0] != 0 }
@@ -98,6 +123,10 @@ func (f *frames) begin() {
 	f.id = binary.BigEndian.Uint32(h[5:]) &^ (1 << 31)
 	f.current = nil
 	switch h[3] {
+	case frameHeaders:
+		f.open()
+	case frameContinuation:
+		f.head()
 	case frameReset:
 		f.drop(f.id)
 	case frameData:
@@ -108,6 +137,25 @@ func (f *frames) begin() {
 		if f.padded = h[4]&flagPadded != 0; f.padded {
 			f.body = -1
 		}
+	}
+}
+
+// open counts a stream that the client opens, and is not asked whether it resets it at once.
+func (f *frames) open() {
+	if f.id > f.newest {
+		f.newest = f.id
+		if f.opens != nil && !f.opens.Allow() {
+			f.err = errStreamRate
+		}
+	}
+	f.headers = 0
+	f.head()
+}
+
+// head counts the bytes of headers. What they are when they are decompressed is for gRPC to look at.
+func (f *frames) head() {
+	if f.headers += f.left; f.headers > f.maxHeaders {
+		f.err = errHeaders
 	}
 }
 
@@ -126,6 +174,7 @@ func (f *frames) payload(b []byte) {
 
 // data takes bytes of messages, which come one after the other.
 func (f *frames) data(b []byte) {
+	f.bodies += int64(len(b))
 	for m := f.current; len(b) > 0; {
 		if m.have < messagePrefix {
 			n := copy(m.prefix[m.have:], b)
@@ -150,7 +199,7 @@ func (f *frames) data(b []byte) {
 }
 
 func (f *frames) end() {
-	f.have = 0
+	f.have, f.begun = 0, true
 	if f.current == nil {
 		return
 	}

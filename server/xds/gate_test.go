@@ -305,7 +305,7 @@ func TestSmallFrames(t *testing.T) {
 		{leastFrame, 60_000 / leastFrame, nil},
 		{leastFrame / 2, 60_000 / leastFrame, errSmallFrames},
 	} {
-		f := newFrames(func(*incoming) {}, func(*incoming) {})
+		f := newFrames(func(*incoming) {}, func(*incoming) {}, unlimited)
 		f.preface = 0
 		send := func(b []byte) {
 			f.read(append([]byte{0, byte(len(b) >> 8), byte(len(b)), frameData, 0, 0, 0, 0, 1}, b...)) //nolint:gosec // short
@@ -341,6 +341,7 @@ func TestFrames(t *testing.T) {
 		f := newFrames(
 			func(m *incoming) { got = append(got, fmt.Sprint("began ", m.size, " ", m.compressed())) },
 			func(m *incoming) { got = append(got, fmt.Sprint("ended ", m.size, " ", m.compressed(), " ", m.left)) },
+			unlimited,
 		)
 		for b := sent; len(b) > 0; {
 			n := min(cut, len(b))

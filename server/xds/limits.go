@@ -18,10 +18,16 @@ import (
 
 // Limits protect the server from its clients. A limit that is zero has its default, and one that is negative is none.
 type Limits struct {
-	Streams         int // open at once; 10,000
-	StreamsPerPeer  int // open at once from one IP address; 5,000
-	StartingStreams int // streams served their first responses at once, while others wait; 16 per processor
-	TypesPerStream  int // type URLs that one stream asks for; 256
+	Streams        int // open at once; 10,000
+	StreamsPerPeer int // open at once from one IP address; 5,000
+	// StreamsPerConnection are open at once on one connection, those of other services included; 100. Clients are told, and leave more
+	// for another connection, or for later.
+	StreamsPerConnection int
+	// StreamsPerSecond are opened on one connection, sustained; bursts of ten seconds' worth are let through; 100. Who opens more, as
+	// to reset them at once, loses the connection.
+	StreamsPerSecond float64
+	StartingStreams  int // streams served their first responses at once, while others wait; 16 per processor
+	TypesPerStream   int // type URLs that one stream asks for; 256
 	// NamesPerStream bounds the names that one stream subscribes to, over all types, and the versions that one request brings
 	// along; 200,000. A name of more than 128 bytes counts as several. Names bounds those of all streams together; 5,000,000, of
 	// which one IP address has half.
@@ -36,9 +42,22 @@ type Limits struct {
 	// RefusalDelay is how long a refused stream is kept before it is told. istiod starts its backoff anew whenever a
 	// stream opens, so that refusing it at once invites it back twice a second. One second.
 	RefusalDelay time.Duration
+	// HeaderBytes is the size of the headers of a stream, each counted as 32 more than it has; 64 KiB.
+	HeaderBytes int
+	// HandshakeTimeout is how long a new connection has for the handshakes of TLS and HTTP/2; 10 seconds.
+	HandshakeTimeout time.Duration
+	// FirstRequestTimeout is how long a stream may be without a request; one minute.
+	FirstRequestTimeout time.Duration
+	// IdleConnection is how long a connection may be without a stream; 5 minutes.
+	IdleConnection time.Duration
+	// StuckFor is how long a client that is being sent something may take next to nothing of it; 2 minutes.
+	StuckFor time.Duration
 }
 
-const hugeRequest = 1 << 30
+const (
+	hugeRequest = 1 << 30
+	hugeHeaders = 16 << 20 // which gRPC allows
+)
 
 func (l *Limits) setDefaults() {
 	l.Streams = cmp.Or(l.Streams, 10_000)
@@ -56,6 +75,23 @@ func (l *Limits) setDefaults() {
 	l.RequestMemory = max(l.RequestMemory, l.RequestBytes)
 	l.RequestsPerSecond = cmp.Or(l.RequestsPerSecond, 10_000)
 	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
+	l.StreamsPerConnection = cmp.Or(l.StreamsPerConnection, 100)
+	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 100)
+	if l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10); l.HeaderBytes < 0 || l.HeaderBytes > hugeHeaders {
+		l.HeaderBytes = hugeHeaders
+	}
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, 10*time.Second)
+	l.FirstRequestTimeout = cmp.Or(l.FirstRequestTimeout, time.Minute)
+	l.IdleConnection = cmp.Or(l.IdleConnection, 5*time.Minute)
+	l.StuckFor = cmp.Or(l.StuckFor, 2*time.Minute)
+}
+
+// orForever is a time that is not limited if it is negative.
+func orForever(d time.Duration) time.Duration {
+	if d < 0 {
+		return math.MaxInt64
+	}
+	return d
 }
 
 // exceeded says whether n is beyond a limit.
@@ -75,6 +111,13 @@ const (
 	refusedStalled        = "request_stalled"
 	refusedFrames         = "request_frames"
 	refusedRequestRate    = "request_rate"
+	refusedPerConnection  = "streams_per_connection"
+	refusedStreamRate     = "stream_rate"
+	refusedHeaders        = "header_bytes"
+	refusedHandshake      = "handshake"
+	refusedFirstRequest   = "first_request"
+	refusedIdle           = "idle_connection"
+	refusedStuck          = "stuck"
 )
 
 // admit takes a new stream into the server's books, or says why not.
@@ -134,10 +177,15 @@ func (s *Server) stall(st *stream, err error) {
 
 // limiter returns the limiter of one stream's requests, or nil.
 func (l *Limits) limiter() *rate.Limiter {
-	if l.RequestsPerSecond <= 0 {
+	return limiterOf(l.RequestsPerSecond)
+}
+
+// limiterOf allows so much a second, and bursts of ten times that. It is nil if there is no limit.
+func limiterOf(perSecond float64) *rate.Limiter {
+	if perSecond <= 0 {
 		return nil
 	}
-	return rate.NewLimiter(rate.Limit(l.RequestsPerSecond), max(int(10*l.RequestsPerSecond), 1))
+	return rate.NewLimiter(rate.Limit(perSecond), max(int(10*perSecond), 1))
 }
 
 // checkRequest refuses a request that has too much in it or comes too soon.

@@ -247,7 +247,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	r.data(r.openWith(long), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
 	eventually(t, func() bool { return w.served() == 1 })
 	var short [][2]string
-	for range maxHeaders / 32 {
+	for range w.server.opts.Limits.HeaderBytes / 32 {
 		short = append(short, [2]string{"x", ""})
 	}
 	refused := r.openWith(short)

@@ -3,6 +3,7 @@ package xds
 import (
 	"cmp"
 	"context"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -241,15 +242,23 @@ func (s *Server) Streams() int {
 	return len(s.streams)
 }
 
-// Clients returns the status of every stream, in order of arrival.
+// Clients returns the status of every stream, in order of arrival. Of many clients that is much: see EachClient.
 func (s *Server) Clients() []ClientStatus {
+	return slices.AppendSeq([]ClientStatus{}, s.EachClient())
+}
+
+// EachClient yields the status of every stream, in order of arrival, of each as it is when its turn comes. Those that end meanwhile are
+// yielded all the same.
+func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	streams := s.all()
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
-	clients := make([]ClientStatus, len(streams))
-	for i, st := range streams {
-		clients[i] = st.status()
+	return func(yield func(ClientStatus) bool) {
+		for _, st := range streams {
+			if !yield(st.status()) {
+				return
+			}
+		}
 	}
-	return clients
 }
 
 // all returns the streams that there are.

@@ -334,6 +334,10 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	var turn *turn
 	defer func() { turn.end() }()
 	begun := ramp.turns == nil
+	silent := s.silence()
+	defer silent.stop()
+	stuck := newStuck(s.conn, s.server.opts.Limits.StuckFor)
+	defer stuck.stop()
 	for {
 		var out *frame
 		var wait time.Duration
@@ -350,7 +354,10 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		}
 		if out != nil {
 			s.hookResponse(out)
-			if err := s.grpc.SendMsg(out); err != nil {
+			stuck.sending()
+			err := s.grpc.SendMsg(out)
+			stuck.sent()
+			if err != nil {
 				return err
 			}
 		}
@@ -386,6 +393,10 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			turn, begun = ramp.take(), true
 		case <-bell:
 		case <-retry.C:
+		case <-silent.passed():
+			if err := silent.look(); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -1,0 +1,149 @@
+package xds
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"tributary/internal/logtest"
+)
+
+// unlimited are limits for the frames of a connection that has none.
+var unlimited = &Limits{StreamsPerSecond: -1, HeaderBytes: 1 << 20}
+
+// refusedFor waits until the server has refused n times for a reason.
+func (w *world) refusedFor(reason string, n float64) {
+	w.t.Helper()
+	eventually(w.t, func() bool { return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(reason)) == n })
+}
+
+func TestWhoDoesNotReadLosesTheConnection(t *testing.T) {
+	log := new(logtest.Buffer)
+	w := newWorld(t, Options{Limits: Limits{StuckFor: 50 * time.Millisecond}, Log: log.Logger()})
+	w.large(testType)
+	r := w.raw() // which opens no window
+	r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	<-r.closed
+	w.refusedFor(refusedStuck, 1)
+	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
+	require.Contains(t, log.String(), "limits.stuckFor")
+}
+
+func TestWhoReadsSlowlyIsNotStuck(t *testing.T) {
+	s := newStuck(new(conn), time.Hour)
+	defer s.stop()
+	s.sending()
+	s.since = s.since.Add(-time.Hour)
+	s.conn.taken.Add(leastTaken)
+	require.False(t, s.over(), "it has taken something")
+	s.since = s.since.Add(-time.Hour)
+	s.conn.taken.Add(leastTaken - 1)
+	require.True(t, s.over())
+	s.sent()
+	require.False(t, s.over(), "nothing is being sent")
+}
+
+func TestAStreamWithoutARequestEnds(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{FirstRequestTimeout: 10 * time.Millisecond, RefusalDelay: -1}})
+	w.set(testType, "a")
+	err := w.delta(testType).ended()
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
+	require.Contains(t, err.Error(), "no request for 10ms, which is the limit")
+	w.refusedFor(refusedFirstRequest, 1)
+}
+
+func TestWhoHasAskedMayBeSilent(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{FirstRequestTimeout: time.Hour}})
+	w.set(testType, "a")
+	c := w.delta(testType)
+	q := w.silentStream().silence()
+	defer q.stop()
+	q.conn, q.sent = new(conn), 0
+	q.conn.sent.Add(leastSent)
+	require.NoError(t, q.look(), "a large request is on its way")
+	q.conn.sent.Add(leastSent - 1)
+	require.Error(t, q.look())
+	c.ask(testType)
+	c.expect(testType, "a@1")
+	require.NoError(t, q.look())
+}
+
+// silentStream waits for the only stream, which may have asked for nothing.
+func (w *world) silentStream() (st *stream) {
+	eventually(w.t, func() bool {
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		for st = range w.server.streams {
+			return true
+		}
+		return false
+	})
+	return st
+}
+
+func TestAConnectionWithoutAStreamEnds(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{IdleConnection: 20 * time.Millisecond}})
+	conn := w.conn()
+	defer conn.Close() //nolint:errcheck // the server has
+	conn.Connect()
+	w.refusedFor(refusedIdle, 1)
+}
+
+func TestAHandshakeHasItsTime(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{HandshakeTimeout: 20 * time.Millisecond}})
+	for i, said := range []string{"", http2.ClientPreface[:5], http2.ClientPreface} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, said)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, conn) // until it is cut off
+		require.NoError(t, conn.Close())
+		w.refusedFor(refusedHandshake, float64(i+1))
+	}
+}
+
+func TestStreamsThatAreResetAtOnceAreCounted(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 0.5}}) // and 5 at once
+	r := w.raw()
+	for range 6 {
+		require.NoError(t, r.framer.WriteRSTStream(r.open(true), http2.ErrCodeCancel))
+	}
+	<-r.closed
+	w.refusedFor(refusedStreamRate, 1)
+}
+
+func TestAConnectionHasSoManyStreams(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StreamsPerConnection: 2}})
+	w.set(testType, "a")
+	r := w.raw()
+	r.open(true)
+	r.open(true)
+	w.refusedFor(refusedPerConnection, 1)
+	third := r.open(true)
+	require.Equal(t, third, <-r.resets)
+	c := w.delta(testType) // on another connection
+	c.ask(testType)
+	c.expect(testType, "a@1")
+	require.Len(t, w.server.Clients(), 3)
+}
+
+func TestHeadersThatDoNotEnd(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{HeaderBytes: 1000}})
+	r := w.raw()
+	require.NoError(t, r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 100)}))
+	for range 10 {
+		if r.framer.WriteContinuation(1, false, make([]byte, 100)) != nil {
+			break
+		}
+	}
+	<-r.closed
+	w.refusedFor(refusedHeaders, 1)
+}
