@@ -352,6 +352,8 @@ func TestASlipInAParameter(t *testing.T) {
 - {name: a, address: "zookeeper://a?bakcup=b:2181&timeout=1000&application=x"}
 - {name: b, address: "nacos://a?kind=services&Namespace=dev"}
 - {name: c, address: "nacos://a?namespace=dev&grpcOffset=1000&check=false"}
+- {name: d, address: "zookeeper://b?register-mode=instance"}
+- {name: e, address: "consul://a:8500?kind=dubbo&datacenter=x&group=g"}
 `))
 	require.NoError(t, err)
 	var all []string
@@ -361,7 +363,24 @@ func TestASlipInAParameter(t *testing.T) {
 	assert.Equal(t, []string{
 		"/etc/t.yaml:2:22: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
 		"/etc/t.yaml:3:22: configSources[1].address: the parameter Namespace is passed over; did you mean namespace?",
+		"/etc/t.yaml:5:22: configSources[3].address: the parameter register-mode is passed over; what to read is said by registerMode beside the address",
+		"/etc/t.yaml:6:22: configSources[4].address: the parameter datacenter is passed over; did you mean dc?",
+		"/etc/t.yaml:6:22: configSources[4].address: the parameter group is passed over: Consul has no groups, but dc, ns and partition",
 	}, all)
+}
+
+// TestWhoMeansToLogInIsToldHow has parameters that hold secrets, of clouds and of Dubbo's, and that nobody would have heeded.
+func TestWhoMeansToLogInIsToldHow(t *testing.T) {
+	for address, want := range map[string]string{
+		"nacos://h:8848?accessKey=a":                    "the parameter accessKey is none of ours: keys of a cloud",
+		"nacos://h:8848?kind=services&secretKey=s3cret": "the parameter secretKey is none of ours: keys of a cloud",
+		"consul://h:1?kind=dubbo&acl-token=s3cret":      "the parameter acl-token is none of ours: a token stands in the file that tokenFile names",
+		"consul+https://h:1?kind=dubbo&aclToken=s3cret": "the parameter aclToken is none of ours: a token stands",
+	} {
+		_, err := config.Parse("t.yaml", []byte("configSources: [{address: '"+address+"'}]"))
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
 }
 
 func TestSourcesThatReadTheSame(t *testing.T) {

@@ -17,26 +17,70 @@ var parameters = map[string][]string{
 	dubbo.Scheme:      {"backup", "group", "timeout", "session", "username", "password"},
 	dubbo.NacosScheme: {"backup", "namespace", "group", "contextPath", "grpcOffset", "username", "password", "kind"},
 
-	dubbo.ConsulScheme:       {"dc", "ns", "partition", "kind"},
-	dubbo.ConsulSecureScheme: {"dc", "ns", "partition", "kind"},
+	dubbo.ConsulScheme: {"dc", "ns", "partition", "kind"},
+}
+
+// elsewhere are parameters that are let pass, as Dubbo's and Nacos' users write them, and whose meaning has to be said in another way here.
+var elsewhere = map[string]map[string]string{
+	dubbo.Scheme:       {"register-mode": byRegisterMode},
+	dubbo.NacosScheme:  {"register-mode": byRegisterMode},
+	dubbo.ConsulScheme: {"register-mode": byRegisterMode, "datacenter": "is passed over; did you mean dc?", "group": "is passed over: Consul has no groups, but dc, ns and partition"},
+}
+
+const byRegisterMode = "is passed over; what to read is said by registerMode beside the address"
+
+// refused are parameters that are meant to log in, and do not.
+var refused = map[string]map[string]string{
+	dubbo.NacosScheme:  {"accesskey": noAccessKeys, "secretkey": noAccessKeys, "access-key": noAccessKeys, "secret-key": noAccessKeys},
+	dubbo.ConsulScheme: {"acl-token": byTokenFile, "acltoken": byTokenFile, "acl_token": byTokenFile},
+}
+
+const (
+	noAccessKeys = "is none of ours: keys of a cloud are not used to log in, but username and password are"
+	byTokenFile  = "is none of ours: a token stands in the file that tokenFile names, or in CONSUL_HTTP_TOKEN"
+)
+
+// scheme is what the rules for the parameters of an address are found by.
+func scheme(address string) string {
+	name, _, _ := strings.Cut(address, "://")
+	if name == dubbo.ConsulSecureScheme {
+		return dubbo.ConsulScheme
+	}
+	return name
+}
+
+// checkParameters refuses those of an address with which somebody wanted to log in, in vain.
+func (d *decoder) checkParameters(address, key string) {
+	_, query, _ := strings.Cut(address, "?")
+	values, _ := url.ParseQuery(query) // what is wrong with it is said where it is read
+	for _, one := range slices.Sorted(maps.Keys(values)) {
+		if why := refused[scheme(address)][strings.ToLower(one)]; why != "" {
+			d.problem(key, "the parameter %s %s", one, why)
+		}
+	}
 }
 
 // slips returns a warning for each parameter that is let pass, and was probably meant to be one that counts.
 func (d *decoder) slips(all []Source) (warnings []Problem) {
 	for i := range all {
-		name, rest, _ := strings.Cut(all[i].Address, "://")
-		known := parameters[name]
-		_, query, _ := strings.Cut(rest, "?")
+		known, others := parameters[scheme(all[i].Address)], elsewhere[scheme(all[i].Address)]
+		_, query, _ := strings.Cut(all[i].Address, "?")
 		values, _ := url.ParseQuery(query) // what is wrong with it was said
 		for _, one := range slices.Sorted(maps.Keys(values)) {
-			guess := nearest.Name(one, known)
-			if len(known) == 0 || slices.Contains(known, one) || guess == "" || one == "version" { // which is Dubbo's, and near to session
+			why, guess := others[one], nearest.Name(one, known)
+			switch {
+			case slices.Contains(known, one):
 				continue
+			case why != "":
+			case len(known) == 0 || guess == "" || one == "version": // which is Dubbo's, and near to session
+				continue
+			default:
+				why = fmt.Sprintf("is passed over; did you mean %s?", guess)
 			}
 			key := fmt.Sprintf("configSources[%d].address", i)
 			warnings = append(warnings, Problem{
 				File: d.file, Line: d.place(key).line, Column: d.place(key).column, Key: key,
-				Message: fmt.Sprintf("the parameter %s is passed over; did you mean %s?", one, guess),
+				Message: fmt.Sprintf("the parameter %s %s", one, why),
 			})
 		}
 	}

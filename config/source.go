@@ -247,6 +247,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 		s.Settings = scheme.Settings()
 	}
 	s.Address = s.Settings.locate(dir, s.Address)
+	d.checkParameters(s.Address, key+".address")
 	if err := s.Settings.check(s.Address); err != nil {
 		at, message, _ := strings.Cut(err.Error(), ": ")
 		d.problem(key+"."+at, "%s", message)

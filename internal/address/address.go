@@ -131,7 +131,10 @@ func cut(rest string) bool {
 	return ok && !strings.ContainsAny(host, "@[,") && strings.Trim(port, "0123456789") != ""
 }
 
-// secrets are the parameters that are not shown.
+// plain are the parameters whose values are shown. What others hold is unknown, and may be a secret.
+var plain = []string{"backup", "contextPath", "dc", "group", "grpcOffset", "kind", "namespace", "ns", "partition", "session", "timeout"}
+
+// secrets are those that are not even named: whoever gives them knows.
 var secrets = []string{"username", "password", "token"}
 
 // Shown returns an address of any scheme without what logs in, for people.
@@ -149,10 +152,16 @@ func Shown(text string) string {
 	if hasPath {
 		path = "/" + path
 	}
-	parameters := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
-		name, _, _ := strings.Cut(p, "=")
-		return name == "" || slices.Contains(secrets, strings.ToLower(name))
-	})
+	var parameters []string
+	for p := range strings.SplitSeq(query, "&") {
+		switch name, _, _ := strings.Cut(p, "="); {
+		case name == "" || slices.Contains(secrets, strings.ToLower(name)):
+		case slices.Contains(plain, name):
+			parameters = append(parameters, p)
+		default:
+			parameters = append(parameters, name+"=…")
+		}
+	}
 	if len(parameters) > 0 {
 		path += "?" + strings.Join(parameters, "&")
 	}

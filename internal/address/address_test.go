@@ -54,7 +54,9 @@ const misplacedAt = "address: there is an @ behind the first / or ?; in a user o
 func TestShown(t *testing.T) {
 	for text, want := range map[string]string{
 		"zookeeper://bob:s3cret@a:1/root?group=g": "zookeeper://a:1/root?group=g",
-		"nacos://a?username=bob&password=s&x=y":   "nacos://a?x=y",
+		"nacos://a?username=bob&password=s&x=y":   "nacos://a?x=…",
+		"nacos://a?secretKey=s3cret&kind=dubbo":   "nacos://a?secretKey=…&kind=dubbo",
+		"consul://a?acl-token=s3cret&s3cret":      "consul://a?acl-token=…&s3cret=…",
 		"consul://a?Token=s3cret":                 "consul://a",
 		"xds://a,b":                               "xds://a,b",
 		"fs:///a:x@b/c":                           "fs:///a:x@b/c",
