@@ -40,6 +40,8 @@ type Options struct {
 const (
 	maxScopes    = 1000 // in use at once
 	maxOfHost    = 100
+	maxCost      = 10_000_000 // of the scopes in use, in entries
+	maxHostCost  = 1_000_000
 	maxIdleCost  = 200_000 // of the scopes without clients that are kept, in entries
 	scopeCost    = 1000    // of one, besides its entries
 	maxProfile   = 64 << 10
@@ -68,8 +70,10 @@ type Catalog struct {
 
 	keeping sync.Mutex // held while the file is written
 
-	units units
-	looks looks
+	units  units
+	looks  looks
+	wholes wholes
+	bodies bodies
 }
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
@@ -77,7 +81,9 @@ func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
 	c.metrics, c.logged = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20)
 	c.restore()
-	c.scopes = families.New[profile]("profiles of clients", families.Limits{Max: maxScopes, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*scope).cost, c.drop)
+	c.scopes = families.New[profile]("profiles of clients", families.Limits{
+		Max: maxScopes, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
+	}, (*scope).cost, c.drop)
 	return c
 }
 
@@ -96,20 +102,20 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all scopes to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
-	come := c.foresee(c.coming(keys, snap, incremental))
+	come := c.foresee(c.coming(keys, snap, incremental, synced))
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	come()
 	c.keep()
 }
 
-// coming yields the objects that come with a change of the view. Before clients are told anything, none does.
-func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental bool) iter.Seq[*resource.Resource] {
+// coming yields the objects that come with a change of the view: none as long as clients are not told anything, and all when they are to be told for the first time.
+func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	switch {
-	case !c.synced:
+	case !c.synced && !synced:
 		return func(func(*resource.Resource) bool) {}
-	case !incremental:
+	case !c.synced, !incremental:
 		return snap.All()
 	}
 	return func(yield func(*resource.Resource) bool) {
@@ -245,7 +251,7 @@ func (c *Catalog) narrow(p *profile) {
 
 // newScope makes a scope that follows the view.
 func (c *Catalog) newScope(p profile) *scope {
-	s := newScope(p, c.opts.Debounce)
+	s := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})
 	s.follow(c.mesh, c.mesh.allHosts())

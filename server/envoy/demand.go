@@ -2,8 +2,10 @@ package envoy
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -110,17 +112,48 @@ func (c *change) demand(route string, domains []string, v *virtualHost) {
 	}
 }
 
-// shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several hosts, and one that
-// is there keeps Envoy from asking for those: routes with such a host are told whole, and stay so, since Envoy does not forget what it asked for.
-func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
-	for domain := range c.domains[route] {
-		if isWildcard(domain) && r.domains[domain] > 0 && !r.whole {
-			r.whole = true
-			for known := range r.domains {
-				c.domains[route][known] = nil
-			}
-			break
+// wholes are the routes that some who ask for virtual hosts were told whole. It is safe for concurrent use.
+type wholes struct {
+	mu    sync.Mutex
+	names map[string]struct{} // ports, so there are not many
+}
+
+// include says whether routes are among them, as they are from now on if they are to be told whole.
+func (w *wholes) include(route string, whole bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.names[route]; known || !whole {
+		return known
+	}
+	if w.names == nil {
+		w.names = make(map[string]struct{})
+	}
+	w.names[route] = struct{}{}
+	return true
+}
+
+// shareWholes has those routes put together anew that others were told whole meanwhile: their clients may come here.
+func (c *change) shareWholes() {
+	if !c.profile.onDemand {
+		return
+	}
+	for route, r := range c.shared {
+		if !r.whole && c.wholes.include(route, false) {
+			c.routes[route] = true
 		}
+	}
+}
+
+// shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several hosts, and one that
+// is there keeps Envoy from asking for those: routes with such a host are told whole, and stay so, in whatever scope, since Envoy does not forget what it asked for.
+func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
+	wild := false
+	for domain := range c.domains[route] {
+		wild = wild || isWildcard(domain) && r.domains[domain] > 0
+	}
+	if !r.whole && c.wholes.include(route, wild) {
+		r.whole = true
+		c.demand(route, slices.Collect(maps.Keys(r.domains)), nil)
 	}
 	if !r.whole {
 		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, routesOnDemand(route)))

@@ -12,11 +12,12 @@ import (
 	"tributary/resource"
 )
 
-// Clients tell of labels that say which of many they are, such as the number of a pod. So that those share what they are told who are told the same, of its
-// labels a profile has just what objects look at: what objects do not name does not get as far as translation.
+// Clients tell of labels that say which of many they are, such as the number of a pod, of namespaces and of places, and may make them up. So that those share
+// what they are told who are told the same, a profile has just what objects look at: what objects do not name does not get as far as translation.
 
-// label is what an object looks at: whether clients have a label with a value, or, if any, which value they have.
+// label is what an object looks at: whether clients have a label with a value, or, if any, which value they have; or another aspect of them.
 type label struct {
+	of          aspect
 	name, value string
 	any         bool
 }
@@ -33,16 +34,29 @@ func (l labels) add(wanted map[string]string) {
 // selecting are the kinds of objects that look at labels of clients.
 var selecting = []resource.Kind{resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry}
 
-// lookedAt returns what the spec of an object looks at. An object of a kind that is new here, and selects clients by labels, finds none of them unless it is added.
-func lookedAt(spec any) labels {
+// lookedAt returns what an object with a spec looks at, or nil if there is none. An object of a kind that is new here, and selects clients by labels, finds none of
+// them unless it is added. What ServiceEntries look at is lookedAtByEntry.
+func lookedAt(r *resource.Resource, spec any) labels {
+	if r == nil {
+		return nil
+	}
 	all := make(labels)
+	all.namespaces(r.Key().Namespace)
 	switch spec := spec.(type) {
 	case *networking.VirtualService:
+		all.namespaces(spec.GetExportTo()...)
 		all.routes(spec)
 	case *networking.DestinationRule:
-		all.policy(&policy{traffic: spec.GetTrafficPolicy(), subsets: spec.GetSubsets()})
+		all.namespaces(spec.GetExportTo()...)
+		p := &policy{traffic: spec.GetTrafficPolicy(), subsets: spec.GetSubsets()}
+		all.policy(p)
+		all.places(p)
+		all.credentials(p.credentials())
 	case *networking.Gateway:
 		all.add(spec.GetSelector())
+		for _, server := range spec.GetServers() {
+			all.credentials(credentialsOf(server.GetTls()))
+		}
 	case *networking.Sidecar:
 		all.add(spec.GetWorkloadSelector().GetLabels())
 	case *telemetryv1alpha1.Telemetry:
@@ -67,6 +81,9 @@ func (l labels) routes(spec *networking.VirtualService) {
 func addSources[M attributes](l labels, matches []M) {
 	for _, m := range matches {
 		l.add(m.GetSourceLabels())
+		if m.GetSourceNamespace() != "" {
+			l.namespaces(m.GetSourceNamespace())
+		}
 	}
 }
 
@@ -96,7 +113,8 @@ func (l labels) policy(p *policy) (some bool) {
 type lookouts struct {
 	of    map[resource.Key]labels
 	count map[label]int
-	grown uint64 // how often something was looked at that nobody had looked at
+	kinds [aspects]int // how many there are of each aspect
+	grown uint64       // how often something was looked at that nobody had looked at
 }
 
 func newLookouts() *lookouts {
@@ -116,6 +134,7 @@ func (l *lookouts) set(key resource.Key, now labels) {
 func (l *lookouts) hold(all labels) {
 	for of := range all {
 		if l.count[of]++; l.count[of] == 1 {
+			l.kinds[of.of]++
 			l.grown++
 		}
 	}
@@ -125,15 +144,25 @@ func (l *lookouts) hold(all labels) {
 func (l *lookouts) release(all labels) {
 	for of := range all {
 		if l.count[of]--; l.count[of] == 0 {
+			l.kinds[of.of]--
 			delete(l.count, of)
 		}
 	}
 }
 
-// narrow leaves of a client's labels those that objects look at.
+// narrow leaves of a client what objects look at.
 func (l *lookouts) narrow(p *profile) {
 	p.labels = p.labelsThat(func(of label) bool { return l.count[of] > 0 })
-	p.labelled = p.labelled && len(l.count) > 0
+	p.labelled = p.labelled && l.kinds[ofLabels] > 0
+	if l.count[label{of: ofNamespaces, name: p.namespace}] == 0 {
+		p.namespace = elsewhere
+	}
+	if l.kinds[ofPlaces] == 0 {
+		p.place = locality{}
+	}
+	if l.kinds[ofCredentials] == 0 {
+		p.credentials = ""
+	}
 }
 
 // labelsOf returns those of the labels that are looked at, as a text.
@@ -166,11 +195,14 @@ func (c *Catalog) tellApart() {
 func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
 	var all []labels
 	for r := range objects {
+		if r.Key().Kind == resource.ServiceEntry {
+			all = append(all, lookedAtByEntry(r.Key().Namespace, exportedTo(r.Body())))
+		}
 		if !slices.Contains(selecting, r.Key().Kind) {
 			continue
 		}
 		if spec, err := r.Spec(); err == nil { // else it is not told
-			all = append(all, lookedAt(spec))
+			all = append(all, lookedAt(r, spec))
 		}
 	}
 	each := func(do func(labels)) {

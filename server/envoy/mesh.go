@@ -81,12 +81,12 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.Gateway:
 		spec, err := specOf[*networking.Gateway](r)
-		m.lookouts.set(key, lookedAt(spec))
+		m.lookouts.set(key, lookedAt(r, spec))
 		m.setGateway(key, r, spec, touched)
 		return err
 	case resource.Sidecar:
 		spec, err := specOf[*networking.Sidecar](r)
-		m.lookouts.set(key, lookedAt(spec))
+		m.lookouts.set(key, lookedAt(r, spec))
 		m.setSidecar(key, r, spec)
 		return err
 	case resource.MeshConfig:
@@ -95,17 +95,17 @@ func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]st
 		return err
 	case resource.Telemetry:
 		spec, err := specOf[*telemetryv1alpha1.Telemetry](r)
-		m.lookouts.set(key, lookedAt(spec))
+		m.lookouts.set(key, lookedAt(r, spec))
 		m.setTelemetry(key, r, spec, touched)
 		return err
 	case resource.DestinationRule:
 		spec, err := specOf[*networking.DestinationRule](r)
-		m.lookouts.set(key, lookedAt(spec))
+		m.lookouts.set(key, lookedAt(r, spec))
 		m.touch(m.policies.set(key, destinationRule(r, spec)), touched)
 		return err
 	case resource.VirtualService:
 		spec, err := specOf[*networking.VirtualService](r)
-		m.lookouts.set(key, lookedAt(spec))
+		m.lookouts.set(key, lookedAt(r, spec))
 		m.touchTargets(key, touched)
 		m.touch(m.virtuals.set(key, virtualService(r, spec)), touched)
 		m.touchTargets(key, touched)
@@ -196,8 +196,10 @@ func specOf[T any](r *resource.Resource) (spec T, err error) {
 func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
 	if spec != nil {
 		spec.Endpoints = nil
+		m.lookouts.hold(lookedAtByEntry(key.Namespace, spec.GetExportTo()))
 	}
 	if old := m.entries[key]; old != nil {
+		m.lookouts.release(lookedAtByEntry(key.Namespace, old.spec.GetExportTo()))
 		if spec != nil && old.created.Equal(r.Created()) && proto.Equal(old.spec, spec) {
 			touched = m.moved
 		}

@@ -15,6 +15,8 @@ type scope struct {
 	group                                           *xds.Group // a commit of the view is one of all types
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
 	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
+	wholes                                          *wholes         // of all scopes
+	bodies                                          *bodies         // the same
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
 	stale      map[string]struct{}
@@ -36,9 +38,9 @@ type scope struct {
 	notes notebook // safe for concurrent use
 }
 
-func newScope(p profile, debounce xds.Debounce) *scope {
+func newScope(p profile, debounce xds.Debounce, wholes *wholes, bodies *bodies) *scope {
 	s := &scope{
-		profile: p, group: xds.NewGroup(debounce),
+		profile: p, group: xds.NewGroup(debounce), wholes: wholes, bodies: bodies,
 		told: make(map[string]*told), shared: make(map[string]*sharedRoutes), bindings: make(map[binding]*claimants), needs: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -145,6 +147,7 @@ func (s *scope) update(translated map[string]*told, by manner, release func(*tol
 	if !by.equal(s.manner) {
 		c.conduct(by)
 	}
+	c.shareWholes()
 	c.share()
 	for _, commit := range c.commits {
 		commit.Since = s.begun
@@ -297,7 +300,7 @@ func (c *change) share() {
 		if c.profile.onDemand && !r.whole {
 			continue
 		}
-		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, body))
+		put(c.commits, c.scope.routes, c.bodies.one(entryOfBytes(route, xds.RouteURL, body)))
 	}
 	c.shareHosts()
 	for b := range c.bindings {
@@ -317,7 +320,7 @@ func (c *change) share() {
 		if c.profile.onDemand {
 			onDemand(l)
 		}
-		put(c.commits, c.listeners, entryOf(l))
+		put(c.commits, c.listeners, c.bodies.one(entryOf(l)))
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 type Limits struct {
 	Max       int // how many families may be in use at once
 	MaxOfHost int // how many of them the clients of one IP address may use at once, so that others find some
+	// MaxCost bounds what those in use cost, and MaxCostOfHost what those cost that the clients of one IP address use: beyond it no other one is
+	// made for them. Zero is no bound.
+	MaxCost, MaxCostOfHost int
 	// MaxIdleCost bounds the families without clients that are kept for clients that come back: the least recently used go first.
 	MaxIdleCost int
 }
@@ -43,11 +46,11 @@ type member[F any] struct {
 	// guarded by Set.mu
 	users int
 	used  uint64 // when it was last used
-	cost  int    // when it was last used
+	cost  int    // when somebody last asked; as long as it is being made, that of the dearest other one
 }
 
 // New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with each family
-// that is kept no longer; neither is called for one that has users.
+// that is kept no longer, when it has no users; cost may be called at any time.
 func New[K comparable, F any](what string, limits Limits, cost func(F) int, drop func(F)) *Set[K, F] {
 	return &Set[K, F]{what: what, limits: limits, cost: cost, drop: drop, members: make(map[K]*member[F]), hosts: make(map[string]map[K]int)}
 }
@@ -103,14 +106,10 @@ func (s *Set[K, F]) join(key K, host string) (m *member[F], first bool, err erro
 	}
 	m = s.members[key]
 	if first = m == nil; first {
-		inUse := 0
-		for _, other := range s.members {
-			inUse += min(other.users, 1)
+		if err := s.mayMake(host); err != nil {
+			return nil, false, err
 		}
-		if inUse >= s.limits.Max {
-			return nil, false, status.Errorf(codes.ResourceExhausted, "too many different %s in use: the limit is %d", s.what, s.limits.Max)
-		}
-		m = &member[F]{made: make(chan struct{})}
+		m = &member[F]{made: make(chan struct{}), cost: s.mostExpensive()}
 		s.members[key] = m
 	}
 	if uses == nil {
@@ -122,6 +121,50 @@ func (s *Set[K, F]) join(key K, host string) (m *member[F], first bool, err erro
 	s.clock++
 	m.used = s.clock
 	return m, first, nil
+}
+
+// mayMake says whether one more family may be made, for a host.
+func (s *Set[K, F]) mayMake(host string) error {
+	inUse, cost, ofHost := 0, 0, 0
+	for key, m := range s.members {
+		if m.users == 0 {
+			continue
+		}
+		inUse++
+		if m.isMade() {
+			m.cost = s.cost(m.family)
+		}
+		cost += m.cost
+		if s.hosts[host][key] > 0 {
+			ofHost += m.cost
+		}
+	}
+	switch {
+	case inUse >= s.limits.Max:
+		return status.Errorf(codes.ResourceExhausted, "too many different %s in use: the limit is %d", s.what, s.limits.Max)
+	case s.limits.MaxCost > 0 && cost >= s.limits.MaxCost:
+		return status.Errorf(codes.ResourceExhausted, "the different %s in use cost %d: the limit is %d", s.what, cost, s.limits.MaxCost)
+	case host != "" && s.limits.MaxCostOfHost > 0 && ofHost >= s.limits.MaxCostOfHost:
+		return status.Errorf(codes.ResourceExhausted, "the different %s in use by %s cost %d: the limit is %d", s.what, host, ofHost, s.limits.MaxCostOfHost)
+	}
+	return nil
+}
+
+// mostExpensive is what the dearest family costs.
+func (s *Set[K, F]) mostExpensive() (most int) {
+	for _, m := range s.members {
+		most = max(most, m.cost)
+	}
+	return most
+}
+
+func (m *member[F]) isMade() bool {
+	select {
+	case <-m.made:
+		return !m.failed
+	default:
+		return false
+	}
 }
 
 // release ends a use. Families without users go when they cost too much.

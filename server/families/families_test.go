@@ -89,6 +89,38 @@ func TestLimits(t *testing.T) {
 	use(t, s, "5", "third")
 }
 
+// Nor does he who makes up dear ones: they count by what they cost, from the moment when they are asked for.
+func TestLimitsOfCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newSet(Limits{Max: 100, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30}) // each costs 10
+		fails := func(key, host, why string) {
+			t.Helper()
+			_, _, err := s.Acquire(t.Context(), key, host, func() *string { return &key })
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			require.ErrorContains(t, err, why)
+		}
+		use(t, s, "0", "greedy")
+		_, release := use(t, s, "1", "greedy")
+		slow, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _, err := s.Acquire(t.Context(), "slow", "greedy", func() *string { <-slow; return new(string) })
+			assert.NoError(t, err)
+		}()
+		synctest.Wait()
+		use(t, s, "0", "greedy") // which is there
+		fails("2", "greedy", "the different tastes in use by greedy cost 30: the limit is 30")
+		close(slow)
+		<-done
+		fails("2", "greedy", "the different tastes in use by greedy cost 30: the limit is 30")
+		use(t, s, "2", "other")
+		use(t, s, "3", "other")
+		fails("4", "third", "the different tastes in use cost 50: the limit is 50")
+		release()
+		use(t, s, "4", "greedy")
+	})
+}
+
 // What nobody uses is kept while it is cheap; the least recently used goes first.
 func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
 	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})

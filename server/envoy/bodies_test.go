@@ -1,0 +1,66 @@
+package envoy
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/xds"
+)
+
+// Profiles that are told the same of a port share it, byte by byte; what nobody has any more is not kept.
+func TestProfilesShareWhatIsTheSame(t *testing.T) {
+	const services, profiles = 500, 20
+	var text strings.Builder
+	for i := range services {
+		fmt.Fprintf(&text, "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: s%d, namespace: n%d}\n"+
+			"spec: {hosts: [s%[1]d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}\n---\n", i, i%profiles)
+	}
+	c := catalogOf(t, text.String())
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc) //nolint:gosec // it is not that much
+	}
+	var scopes []*scope
+	var first int64
+	for i := range profiles {
+		p := profileOf(node(fmt.Sprint("n", i), "", ""))
+		c.narrow(&p)
+		scopes = append(scopes, c.newScope(p))
+		if i == 0 {
+			first = heap()
+		}
+	}
+	t.Logf("%d bytes for each profile more, of %d services", (heap()-first)/(profiles-1), services)
+	require.Len(t, c.following, profiles)
+	for _, s := range scopes[1:] {
+		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
+			n := 0
+			for e := range scopes[0].collection(url).All() {
+				if url == xds.ClusterURL && !strings.HasPrefix(e.Name, "outbound") {
+					continue
+				}
+				require.Same(t, e, s.collection(url).Get(e.Name), e.Name)
+				n++
+			}
+			require.NotZero(t, n)
+		}
+	}
+	require.NotEmpty(t, c.bodies.known)
+	for _, s := range scopes {
+		c.drop(s)
+	}
+	clear(scopes)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		c.bodies.mu.Lock()
+		defer c.bodies.mu.Unlock()
+		return len(c.bodies.known) == 0
+	}, 20*time.Second, 10*time.Millisecond)
+}
