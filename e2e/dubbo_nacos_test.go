@@ -96,7 +96,7 @@ func dubboInNacos(t *testing.T, version string) {
 		}
 		return err
 	})
-	require.Contains(t, mapped.Ask(t, "status"), "go-instance-local by the interfaces mapped to them")
+	require.Contains(t, mapped.Ask(t, "status"), "by the interfaces mapped to them, without group and version, as it is not known otherwise")
 	mapped.Kill()
 
 	first := want["demo-greetservice"]

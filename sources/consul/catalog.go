@@ -102,12 +102,17 @@ func (c *client) services(ctx context.Context, d domain, q query) (listing, erro
 	if err != nil {
 		return listing{}, fmt.Errorf("read the names of services: %w", explain(o, err))
 	}
+	var left []string
 	for name, tags := range names {
-		if !c.selected.wants(name, tags) {
-			delete(names, name)
+		if c.selected.wants(name, tags) {
+			continue
+		}
+		delete(names, name)
+		if name != "" && name != ownService {
+			left = append(left, name)
 		}
 	}
-	return listing{Answer: c.answerOf(meta, q), names: names, anonymous: sent.Anonymous()}, nil
+	return listing{Answer: c.answerOf(meta, q), names: names, left: left, anonymous: sent.Anonymous()}, nil
 }
 
 // answerOf is what an answer to q says besides what it lists.

@@ -25,8 +25,10 @@ type Follower interface {
 // Now is what changed of what is believed.
 type Now struct {
 	Services []Service
-	Synced   bool // with these, the first full read is in
-	Health   sources.Health
+	// Left are the names of services that the settings do not select; nil while they are those that were told last, or were not read yet.
+	Left   *[]string
+	Synced bool // with these, the first full read is in
+	Health sources.Health
 }
 
 // Service is all that is believed of one.
@@ -43,7 +45,7 @@ type followed struct{ Follower }
 func (followed) names([]string) []string { return nil }
 
 func (f followed) take(now gathered) {
-	told := Now{Synced: now.synced, Health: now.health}
+	told := Now{Left: now.left, Synced: now.synced, Health: now.health}
 	for _, w := range now.work {
 		s := Service{Name: w.name, In: w.in, More: w.more}
 		var reasons []error

@@ -169,6 +169,7 @@ func (i instances) with(others []*api.ServiceEntry) instances {
 type listing struct {
 	judge.Answer
 	names     map[string][]string // those that are wanted, with their tags
+	left      []string            // those that are not, in no order
 	anonymous bool                // as in reading
 	cluster   string              // which of them answered; empty if that was not asked, or cannot be known
 	nodes     judge.Made          // of some of the services, read because others are missing

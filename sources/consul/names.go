@@ -86,7 +86,7 @@ func (r *run) readNames(ctx context.Context, p *part, q query) (listing, error) 
 func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first, before := !p.known, p.listing.Index
+	first, before, left := !p.known, p.listing.Index, len(p.listing.left)
 	m, added, check := p.takeNames(l, time.Now())
 	if m == doubtful {
 		r.metrics.confirmations.Add(1)
@@ -101,6 +101,7 @@ func (r *run) tookNames(ctx context.Context, p *part, l listing) meaning {
 	if first && p.known {
 		added = r.adopt(p, added)
 	}
+	r.recounted = r.recounted || first && p.known || len(p.listing.left) != left
 	for _, s := range check {
 		s.again.raise()
 	}

@@ -117,9 +117,10 @@ func (w work) mapped() bool { return len(w.in) > 0 || len(w.rejects) == 0 }
 // gathered is what there is to hand on at one moment.
 type gathered struct {
 	work   []work
-	unread []string // services that an earlier run knew, and of which it is not known whether they are there: with synced, once
-	note   []byte   // to keep for the next run, or nil
-	synced bool     // with this work, the first full read is in
+	unread []string  // services that an earlier run knew, and of which it is not known whether they are there: with synced, once
+	note   []byte    // to keep for the next run, or nil
+	left   *[]string // the names that are not wanted, if they may be others than before
+	synced bool      // with this work, the first full read is in
 	health sources.Health
 	next   time.Duration // there is nothing more before, unless somebody rings
 }
@@ -133,6 +134,10 @@ func (r *run) gather(now time.Time) (g gathered) {
 		for _, name := range r.out.names(r.names()) {
 			r.dirty[name] = true
 		}
+	}
+	if r.recounted {
+		r.recounted = false
+		g.left = r.left()
 	}
 	if r.started() {
 		for _, name := range slices.Sorted(maps.Keys(r.dirty)) {
@@ -157,6 +162,17 @@ func (r *run) gather(now time.Time) (g gathered) {
 	g.note = r.toKeep(now)
 	g.health = r.health(now)
 	return g
+}
+
+// left returns the names of all parts that are not wanted, in order. The caller holds mu.
+func (r *run) left() *[]string {
+	var all []string
+	for _, p := range r.parts {
+		all = append(all, p.listing.left...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return &all
 }
 
 // expire ends what has lasted long enough: the grace of services that are gone, and suspicions. It returns when there

@@ -34,13 +34,14 @@ type run struct {
 
 	workers *worker.Group // the loops of places and services
 
-	mu      sync.Mutex
-	dirty   map[string]bool // services to publish
-	renamed bool            // the set of all names is another one
-	synced  bool
-	before  map[string][]*resource.Resource // what an earlier run published, while it is not settled what is left of it
-	unkept  bool                            // there is something to keep for the next run
-	keptAt  time.Time                       // when that was last done
+	mu        sync.Mutex
+	dirty     map[string]bool // services to publish
+	renamed   bool            // the set of all names is another one
+	recounted bool            // so is that of the names that are not wanted, or their number
+	synced    bool
+	before    map[string][]*resource.Resource // what an earlier run published, while it is not settled what is left of it
+	unkept    bool                            // there is something to keep for the next run
+	keptAt    time.Time                       // when that was last done
 }
 
 // Run publishes what Consul has until ctx ends.

@@ -18,6 +18,9 @@ const (
 	ConsulSecureScheme = consul.SecureScheme
 )
 
+// consulPlace is that of interfaces in a Consul, for people.
+const consulPlace = "consul service "
+
 // NewConsul returns a source of the registry in the Consul at address, which is read as reading says: its Services, Skip, Tags, Grace, Mapping and VIPs do not count.
 // Of settings, Resync, Hold, Grace and TLS do not. An error begins with the key at fault.
 func NewConsul(address string, reading consul.Settings, settings Settings) (*Source, error) {
@@ -42,7 +45,7 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	if err != nil {
 		return nil, err
 	}
-	source, err := newSource(r, "consul service ", settings)
+	source, err := newSource(r, consulPlace, settings)
 	if err != nil {
 		return nil, err
 	}

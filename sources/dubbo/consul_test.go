@@ -185,7 +185,7 @@ func TestMappingInConsulSaysWhatIsServed(t *testing.T) {
 	b := startInConsul(t, s, patiently())
 	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
 	b.await("its status says so", func() bool {
-		return strings.Contains(b.status().Message, "shop by the interfaces mapped to them, without group and version")
+		return strings.Contains(b.status().Message, `shop revision "r1" by the interfaces mapped to them, without group and version`)
 	})
 }
 
@@ -299,4 +299,29 @@ func TestAddressesOfConsul(t *testing.T) {
 		_, err := NewConsul("consul://h:8500?kind=dubbo", consul.Settings{}, c.settings)
 		require.EqualError(t, err, c.want)
 	}
+}
+
+// TestNothingInConsulHasAReason has a Consul without anything to serve: without any service, without Dubbo's, and with those that no setting selects.
+func TestNothingInConsulHasAReason(t *testing.T) {
+	s := consultest.New(t)
+	b := startInConsul(t, s, patiently())
+	says := func(message string) {
+		t.Helper()
+		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
+	}
+	says("there is no provider of Dubbo in consul, and no other service: its address may name another dc, ns or partition than is meant, or the token may not read services")
+	s.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
+	s.Put("other", consultest.Instance("other", "o", "10.0.0.8", 80))
+	says("there is no provider of Dubbo in consul, but 2 other services: those of interfaces have the tag dubbo, and those of applications tags like dubbo.metadata.revision=…")
+	s.Remove("other")
+	says("there is no provider of Dubbo in consul, but 1 other services: those of interfaces have the tag dubbo, and those of applications tags like dubbo.metadata.revision=…")
+
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	none := patiently()
+	none.Interfaces, none.Applications = []string{"com.nothing.*"}, []string{"nobody"}
+	b = startInConsul(t, s, none)
+	b.awaitSync()
+	says("nothing is served: there are 1 interfaces and 1 applications of Dubbo, and none has a provider that the settings select")
+	require.Empty(t, b.show())
 }

@@ -125,6 +125,7 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 	if i := s.interfaces[name]; i != nil {
 		for _, p := range i.of(registry.Providers) {
 			t.warnings = append(t.warnings, p.warnings...)
+			t.left = append(t.left, p.failing...)
 			for _, w := range p.warnings {
 				t.left = append(t.left, sources.LeftOut{What: "a provider", Of: name, Why: strings.TrimPrefix(w, s.place+name+": ")})
 			}
@@ -159,8 +160,10 @@ type told struct {
 	left     []sources.LeftOut
 }
 
-func (t *told) leave(p provider.Provider, why string) {
-	t.left = append(t.left, sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why})
+func (t *told) leave(p provider.Provider, why string) { t.left = append(t.left, leftOut(p, why)) }
+
+func leftOut(p provider.Provider, why string) sources.LeftOut {
+	return sources.LeftOut{What: net.JoinHostPort(p.Host, strconv.Itoa(p.Port)), Of: p.String(), Why: why}
 }
 
 // settleRules decides what rules of an interface count. One that is not listed after the registry was away is in doubt as providers are: without it they would

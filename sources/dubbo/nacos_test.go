@@ -38,7 +38,7 @@ func TestInNacosTheMappingSaysWhatIsServed(t *testing.T) {
 	b := startInNacos(t, s, patiently())
 	b.awaitAll("demo-greetservice 10.0.0.5:28990*100", "demo-other 10.0.0.5:28990*100")
 	b.await("its status says so", func() bool {
-		return strings.Contains(b.status().Message, "inst-app by the interfaces mapped to them, without group and version")
+		return strings.Contains(b.status().Message, `inst-app revision "r1" by the interfaces mapped to them, without group and version`)
 	})
 }
 

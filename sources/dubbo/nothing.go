@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	registered "tributary/sources/dubbo/consul"
+	"tributary/sources/dubbo/provider"
 )
 
 // nothing says that nothing is served, and what there is instead; empty if something is. What is not there, such as the group of a slip of the pen, is to a registry
@@ -23,12 +26,25 @@ func (s *state) nothing() (all []string) {
 	if interfaces := len(s.interfaces) + s.left[ofInterfaces]; interfaces+applications > 0 {
 		return []string{fmt.Sprintf("nothing is served: there are %d interfaces and %d applications of Dubbo, and none has a provider that the settings select", interfaces, applications)}
 	}
+	return []string{s.noProvider(others + s.others)}
+}
+
+// noProvider says that a registry has none, what else it has, and what may be behind that.
+func (s *state) noProvider(others int) string {
 	text := "there is no provider of Dubbo in " + strings.TrimSuffix(strings.TrimSpace(s.place), " service")
-	if others > 0 {
-		text += fmt.Sprintf(", but %d other services", others)
-		if strings.HasPrefix(s.place, NacosScheme+" ") {
-			text += ", which kind=services in the address is for"
-		}
+	inConsul := s.place == consulPlace
+	switch {
+	case others == 0 && inConsul:
+		return text + ", and no other service: its address may name another dc, ns or partition than is meant, or the token may not read services"
+	case others == 0:
+		return text
 	}
-	return []string{text}
+	text += fmt.Sprintf(", but %d other services", others)
+	switch {
+	case inConsul:
+		text += fmt.Sprintf(": those of interfaces have the tag %s, and those of applications tags like %s", registered.Tag, provider.InstanceTag)
+	case strings.HasPrefix(s.place, NacosScheme+" "):
+		text += ", which kind=services in the address is for"
+	}
+	return text
 }

@@ -43,6 +43,7 @@ func (r *run) gather(now time.Time) (g publisher.Batch) {
 	}
 	g.Contents = r.contents(now)
 	g.Contents = append(g.Contents, r.sidecars(now, len(g.Contents) > 0)...)
+	g.Contents = append(g.Contents, r.leftOut()...)
 	g.Next = min(g.Next, r.expire(now))
 	g.Health = r.health(now)
 	return g
@@ -311,46 +312,52 @@ func (s *state) unresolved() []string {
 	return []string{fmt.Sprintf("application %s and %d more: what they serve is not known, and nothing of them is served: %s", names[0], len(names)-1, why)}
 }
 
-// ways says how it is known what applications serve, and of each way that is none of the good ones why: one reason for all. The caller holds mu.
+// maxInstead is how many of the ways that are none of the good ones are said, each with its reason.
+const maxInstead = 5
+
+// ways says how it is known what applications serve, and of each revision for which that is none of the good ways why. The caller holds mu.
 func (r *run) ways() []string {
-	by, reasons := map[string]map[string]bool{}, map[string]string{}
-	note := func(way, application string) {
+	good, instead := map[string]map[string]bool{}, map[string]map[string]bool{}
+	note := func(by map[string]map[string]bool, way, who string) {
 		if by[way] == nil {
 			by[way] = map[string]bool{}
 		}
-		by[way][application] = true
-	}
-	instead := func(way, application string, n *resolution) {
-		note(way, application)
-		if why := n.reason(); why != "" && (reasons[way] == "" || why < reasons[way]) {
-			reasons[way] = why
-		}
+		by[way][who] = true
 	}
 	for name, a := range r.state.applications {
 		for _, i := range a.instances {
-			switch n := i.needs; {
+			n := i.needs
+			switch {
 			case n == nil || !n.tried, n.metadata == nil && !r.state.knows(i):
+				continue
 			case n.metadata != nil:
-				note(n.how, name)
-			case len(i.providers) > 0:
-				instead("the interfaces mapped to them, without group and version", name, n)
-			default:
-				instead("what they register as interfaces, or were known to serve", name, n)
+				note(good, n.how, name)
+				continue
 			}
+			way := "what they register as interfaces, or were known to serve"
+			if len(i.providers) > 0 {
+				way = "the interfaces mapped to them, without group and version"
+			}
+			note(instead, way+", as it is not known otherwise: "+n.reason(), name+" revision "+provider.Shorten(n.of.revision))
 		}
 	}
-	var all []string
+	all := whoBy(good)
+	others := whoBy(instead)
+	if more := len(others) - maxInstead; more > 0 {
+		others = append(others[:maxInstead], fmt.Sprintf("and %d more that are not known otherwise, for other reasons", more))
+	}
+	return append(all, others...)
+}
+
+// whoBy says of each way who is known by it, in order: the first three.
+func whoBy(by map[string]map[string]bool) (all []string) {
 	for _, way := range slices.Sorted(maps.Keys(by)) {
 		names := slices.Sorted(maps.Keys(by[way]))
 		text := strings.Join(names[:min(3, len(names))], ", ")
 		if len(names) > 3 {
 			text += fmt.Sprintf(" and %d more", len(names)-3)
 		}
-		text += " by " + way
-		if why := reasons[way]; why != "" {
-			text += ", as it is not known otherwise: " + why
-		}
-		all = append(all, text)
+		all = append(all, text+" by "+way)
 	}
 	return all
 }

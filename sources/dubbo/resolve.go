@@ -91,7 +91,7 @@ func (r *run) takeInstance(application string, i *instance, now *provider.Instan
 	}
 	i.problem = ""
 	if err != nil {
-		i.problem = fmt.Sprintf("instance %s of %s: %v", i.id, application, err)
+		i.problem = problemOf(i) + err.Error()
 		return // what was known of it stays
 	}
 	i.read, i.dubbo = true, now != nil
@@ -101,8 +101,15 @@ func (r *run) takeInstance(application string, i *instance, now *provider.Instan
 		return
 	}
 	i.Instance = *now
+	if now.Failing != "" {
+		r.state.drop(i)
+		return
+	}
 	r.need(i)
 }
+
+// problemOf is what the problems of an instance begin with.
+func problemOf(i *instance) string { return fmt.Sprintf("instance %s of %s: ", i.id, i.application) }
 
 // need has it found out what an instance serves. The caller holds mu.
 func (r *run) need(i *instance) {

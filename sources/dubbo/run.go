@@ -41,7 +41,8 @@ type run struct {
 	started bool      // something was published
 	synced  bool      // that was all
 
-	begunSidecars bool // those of an earlier run were looked at
+	left          map[string][]sources.LeftOut // of applications, as it was told last
+	begunSidecars bool                         // those of an earlier run were looked at
 }
 
 // Run publishes what the registry has until ctx ends.
@@ -180,6 +181,9 @@ func (r *run) Instance(application, id string, i *provider.Instance, err error) 
 		r.takeInstance(application, a.instances[id], i, err)
 	})
 }
+
+// Others implements registry.Listener.
+func (r *run) Others(count int) { r.change(func(s *state) { s.others = count }) }
 
 // Connection implements registry.Listener.
 func (r *run) Connection(c registry.Connection) {

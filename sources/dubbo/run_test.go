@@ -362,7 +362,7 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
 	b.await("it is said why", func() bool {
 		m := b.status().Message
-		return strings.Contains(m, "app by the interfaces mapped to them, without group and version, as it is not known otherwise: metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
+		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, as it is not known otherwise: metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
 	warned := func() string { return strings.Join(b.status().Warnings, "; ") }
 	b.await("there is a warning", func() bool {
@@ -372,6 +372,25 @@ func TestWhyAnInstanceCouldNotBeAskedIsSaid(t *testing.T) {
 	report(s, "/dubbo/metadata", "app", "r1", "a")
 	b.await("it is known", func() bool {
 		return warned() == "" && strings.Contains(b.status().Message, "app by the metadata report")
+	})
+}
+
+// TestEachRevisionThatFallsBackHasItsReason has three that only count by the interfaces that they register: two for one reason, and one for another.
+func TestEachRevisionThatFallsBackHasItsReason(t *testing.T) {
+	s := zktest.New()
+	for n, revision := range []string{"r1", "r2", "r3"} {
+		address := fmt.Sprintf("10.0.0.%d:20880", n+1)
+		instanceOf(s, "app", address, revision)
+		s.Put(node("c", address, "", n), leaf)
+	}
+	report(s, "/dubbo/metadata", "app", "r3", "c")
+	s.Put("/dubbo/metadata/app/r3", "{broken")
+	b := start(t, s, patiently())
+	b.awaitSync()
+	const otherwise = " by what they register as interfaces, or were known to serve, as it is not known otherwise: metadata report: "
+	b.await("each has its reason", func() bool {
+		m := b.status().Message
+		return strings.Contains(m, `app revision "r1", app revision "r2"`+otherwise+"it is not there") && strings.Contains(m, `app revision "r3"`+otherwise) && strings.Contains(m, "invalid character")
 	})
 }
 

@@ -38,6 +38,7 @@ type state struct {
 	restored     map[string]bool  // interfaces that an earlier run published, and that this one has not; true if it cannot be told what
 	unread       unread           // when something was published last
 	left         [len(levels)]int // names that are listed and left out, as the settings say
+	others       int              // services that are not Dubbo's and of which nothing is told
 	suspicion    absence.Suspicion
 	consuming    *consuming
 }
@@ -83,6 +84,7 @@ type part struct {
 	rules     []provider.Configurator
 	consumers []provider.Consumer
 	warnings  []string
+	failing   []sources.LeftOut // providers that are as if they were not listed
 }
 
 // content is whether it is known what a part has.
@@ -247,13 +249,13 @@ func (s *state) take(key registry.Part, all []registry.Registered, err error) {
 		s.called.add(p.spots())
 	case registry.Configurators:
 		for _, one := range all {
-			if rule, ok := one.Configurator(); one.Err == nil && ok {
+			if rule, ok := one.Configurator(); one.Err == nil && one.Failing == "" && ok {
 				p.rules = append(p.rules, rule)
 			}
 		}
 	case registry.Consumers:
 		for _, one := range all {
-			if consumer, ok := one.Consumer(); one.Err == nil && ok && consumer.Interface == key.Interface {
+			if consumer, ok := one.Consumer(); one.Err == nil && one.Failing == "" && ok && consumer.Interface == key.Interface {
 				p.consumers = append(p.consumers, consumer)
 			}
 		}
@@ -272,6 +274,11 @@ func (p *part) takeProviders(name, place string, all []registry.Registered) {
 			err = fmt.Errorf("provider %s:%d is of %s", of.Host, of.Port, provider.Shorten(of.Interface))
 		}
 		switch {
+		case one.Failing != "" && err != nil:
+			p.failing = append(p.failing, sources.LeftOut{What: "a provider", Of: name, Why: one.Failing + "; " + err.Error()})
+		case one.Failing != "" && ok:
+			p.failing = append(p.failing, leftOut(of, one.Failing))
+		case one.Failing != "":
 		case err != nil:
 			p.warnings = append(p.warnings, place+name+": "+err.Error())
 		case ok:
@@ -336,7 +343,7 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 	all = slices.DeleteFunc(slices.Clone(all), func(p provider.Provider) bool { return !s.selects(p.Interface) })
 	provided := s.provided - len(i.providers) + len(all)
 	if provided > s.maxProvided && len(all) > len(i.providers) {
-		i.problem = fmt.Sprintf("instance %s of %s: with its %d services instances would have more than the %d that are taken", i.id, i.application, len(all), s.maxProvided)
+		i.problem = problemOf(i) + fmt.Sprintf("with its %d services instances would have more than the %d that are taken", len(all), s.maxProvided)
 		return
 	}
 	s.provided = provided

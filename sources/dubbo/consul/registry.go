@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net"
@@ -24,9 +25,16 @@ type Levels struct {
 	Interfaces, Applications func(name string) bool // nil for none
 }
 
+// wants reports whether something that is registered at these levels is read.
+func (l Levels) wants(name string, of provider.Levels) bool {
+	return of&provider.OfInterfaces != 0 && l.Interfaces != nil && l.Interfaces(name) ||
+		of&provider.OfApplications != 0 && l.Applications != nil && l.Applications(name)
+}
+
 // Registry is a Consul in which Dubbo's providers register. What its answers prove is decided by Consul's own source, which it follows.
 type Registry struct {
 	source *consul.Source
+	levels Levels
 
 	mu     sync.Mutex
 	listed map[string]provider.Levels // of what a service is, by the tags of its instances
@@ -36,8 +44,8 @@ var _ registry.Registry = (*Registry)(nil)
 
 // New returns the registry in the Consul at address, which is read as settings say. An error begins with the key at fault.
 func New(address string, settings consul.Settings, levels Levels) (*Registry, error) {
-	r := &Registry{listed: map[string]provider.Levels{}}
-	settings.Selects = func(name string, tags []string) bool { return r.selects(levels, name, tags) }
+	r := &Registry{levels: levels, listed: map[string]provider.Levels{}}
+	settings.Selects = r.selects
 	source, err := consul.NewFollowed(address, settings)
 	if err != nil {
 		return nil, err
@@ -47,7 +55,7 @@ func New(address string, settings consul.Settings, levels Levels) (*Registry, er
 }
 
 // selects says of a service whether it is read, and notes what it is.
-func (r *Registry) selects(levels Levels, name string, tags []string) bool {
+func (r *Registry) selects(name string, tags []string) bool {
 	of := levelsOf(tags)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +64,7 @@ func (r *Registry) selects(levels Levels, name string, tags []string) bool {
 	} else {
 		r.listed[name] = of
 	}
-	return of&provider.OfInterfaces != 0 && levels.Interfaces != nil && levels.Interfaces(name) ||
-		of&provider.OfApplications != 0 && levels.Applications != nil && levels.Applications(name)
+	return r.levels.wants(name, of)
 }
 
 // levelsOf returns the levels at which something with these tags is registered; none if it is not Dubbo's.
@@ -125,6 +132,7 @@ type follower struct {
 
 	// owned by who calls Take
 	services   map[string]provider.Levels // those there are; 0 for one of which it is not known what it is
+	left       map[string]provider.Levels // those of Dubbo's besides that are not wanted, as the settings say
 	connection registry.Connection
 	synced     bool
 	listed     bool // it was told what there is
@@ -200,6 +208,10 @@ func (f *follower) Take(now consul.Now) {
 	f.connect(now.Health)
 	changed := now.Synced && !f.synced || !f.listed && (len(now.Services) > 0 || now.Health.State == sources.Degraded)
 	f.synced = f.synced || now.Synced
+	if now.Left != nil {
+		f.leave(*now.Left)
+		changed = true
+	}
 	for _, s := range now.Services {
 		of, there := f.services[s.Name]
 		if len(s.In) == 0 && s.Err == nil && !s.More {
@@ -242,6 +254,21 @@ func (f *follower) connect(h sources.Health) {
 	}
 }
 
+// leave notes what is not wanted: some of it is Dubbo's, which is told of by name alone.
+func (f *follower) leave(names []string) {
+	f.left = map[string]provider.Levels{}
+	others := 0
+	for _, name := range names {
+		switch of := f.registry.levelsOf(name); {
+		case of == 0:
+			others++
+		case !f.registry.levels.wants(name, of): // else it is wanted by now, and told of
+			f.left[name] = of
+		}
+	}
+	f.to.Others(others)
+}
+
 // list tells which interfaces and applications there are. One of which it is not known what it is may be either.
 func (f *follower) list() {
 	var parts []registry.Part
@@ -252,6 +279,17 @@ func (f *follower) list() {
 			parts = append(parts, partsOf(name)...)
 		}
 		if of != provider.OfInterfaces {
+			applications = append(applications, name)
+		}
+	}
+	for name, of := range f.left {
+		if _, there := f.services[name]; there {
+			continue
+		}
+		if of&provider.OfInterfaces != 0 {
+			parts = append(parts, partsOf(name)...)
+		}
+		if of&provider.OfApplications != 0 {
 			applications = append(applications, name)
 		}
 	}
@@ -289,9 +327,7 @@ func (f *follower) tell(s consul.Service, of provider.Levels) {
 	if of != provider.OfApplications {
 		var urls []registry.Registered
 		for _, e := range asInterface {
-			if r, ok := registered(s.Name, e); ok {
-				urls = append(urls, r)
-			}
+			urls = append(urls, registered(s.Name, e))
 		}
 		for _, p := range partsOf(s.Name) {
 			f.to.Registered(p, urls, err)
@@ -302,39 +338,74 @@ func (f *follower) tell(s consul.Service, of provider.Levels) {
 	}
 }
 
-// registered returns what an instance registers; ok is false if it counts for nothing.
-func registered(name string, e *api.ServiceEntry) (r registry.Registered, ok bool) {
-	r = Registered(name, e)
+// registered returns what an instance registers, and what its checks say of it.
+func registered(name string, e *api.ServiceEntry) registry.Registered {
+	r := Registered(name, e)
 	switch StateOf(e) {
 	case Serving:
 	case Silent:
-		_, rule := r.Configurator() // an administrator has nobody say that he lives
-		r.Silent = !rule
-		return r, r.Err == nil
-	default:
-		return r, false
+		_, rule := r.Configurator()      // an administrator has nobody say that he lives
+		r.Silent = r.Err == nil && !rule // what cannot be read is no more than a warning, whoever lives
+	case Failing:
+		r.Failing = failing(e)
 	}
-	return r, true
+	return r
 }
 
-// instances tells of the instances of an application.
-func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
-	type one struct {
-		provider.Instance
-		dubbo bool
-		err   error
-	}
-	by := map[string]one{}
-	for _, e := range all {
-		state := StateOf(e)
-		if state == Failing {
-			continue
+func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.AggregatedStatus() }
+
+// candidate is what an instance of a service is, as one of an application.
+type candidate struct {
+	provider.Instance
+	dubbo bool
+	err   error
+}
+
+// compare puts first what counts of two at one place: a process may have left an instance behind, and others may register it as something else, or as something
+// that cannot be read.
+func (c candidate) compare(o candidate) int {
+	rank := func(c candidate) int {
+		switch {
+		case !c.dubbo:
+			return 4
+		case c.err != nil:
+			return 3
+		case c.Failing != "":
+			return 2
+		case c.Silent:
+			return 1
 		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rank(c), rank(o)), cmp.Compare(o.Timestamp, c.Timestamp))
+}
+
+// instances tells of the instances of an application. Of several at one place one counts; what else cannot be read there is told by a name of its own.
+func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
+	by := map[string]candidate{}
+	note := func(id string, c candidate) (loser candidate) {
+		other, there := by[id]
+		if !there || c.compare(other) < 0 {
+			c, other = other, c
+			by[id] = other
+		}
+		return c
+	}
+	for _, e := range all {
 		i, ok, err := Instance(name, e)
-		i.Silent = state == Silent
+		switch StateOf(e) {
+		case Serving:
+		case Silent:
+			i.Silent = true
+		case Failing:
+			if !ok {
+				continue
+			}
+			i.Failing = failing(e)
+		}
 		id := placeOf(i.Host, i.Port)
-		if other, there := by[id]; !there || other.Silent && !i.Silent || other.Silent == i.Silent && i.Timestamp > other.Timestamp {
-			by[id] = one{i, ok, err}
+		if loser := note(id, candidate{i, ok, err}); loser.err != nil {
+			note(id+" "+provider.Shorten(e.Service.ID), loser)
 		}
 	}
 	ids := slices.Sorted(maps.Keys(by))

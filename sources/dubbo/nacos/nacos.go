@@ -199,7 +199,7 @@ func (l *listener) Instances(_, name string, all []client.Instance, warnings []s
 	l.note(name, len(all) > 0 || len(warnings) > 0, err)
 	of := partOf(name)
 	all = slices.DeleteFunc(all, func(i client.Instance) bool {
-		return !i.Healthy || of.Category != registry.Providers && of.Category != "" && off(i)
+		return of.Category != registry.Providers && of.Category != "" && (!i.Healthy || off(i))
 	})
 	switch {
 	case of.Category == "":
@@ -250,9 +250,17 @@ func registered(iface string, all []client.Instance) (urls []registry.Registered
 		if off(i) {
 			u.Params["disabled"] = "true"
 		}
-		urls = append(urls, registry.Registered{URL: u})
+		urls = append(urls, registry.Registered{URL: u, Failing: failing(i)})
 	}
 	return urls
+}
+
+// failing is why Nacos does not have an instance called; empty if it has.
+func failing(i client.Instance) string {
+	if i.Healthy {
+		return ""
+	}
+	return "it is unhealthy"
 }
 
 // application tells of the instances of an application.
@@ -263,14 +271,17 @@ func (l *listener) application(name string, all []client.Instance, err error) {
 	}
 	by := map[string]client.Instance{}
 	for _, i := range all {
-		by[net.JoinHostPort(i.IP, strconv.Itoa(i.Port))] = i
+		id := net.JoinHostPort(i.IP, strconv.Itoa(i.Port))
+		if other, there := by[id]; !there || i.Healthy || !other.Healthy {
+			by[id] = i
+		}
 	}
 	ids := slices.Sorted(maps.Keys(by))
 	l.to.Instances(name, ids, nil)
 	for _, id := range ids {
 		i := by[id]
 		one, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
-		one.Off = off(i)
+		one.Off, one.Failing = off(i), failing(i)
 		if !ok && err == nil {
 			l.to.Instance(name, id, nil, nil)
 			continue

@@ -54,6 +54,7 @@ func (h *heard) Instance(application, id string, i *provider.Instance, err error
 	h.instances[id] = i
 }
 func (h *heard) Connection(c registry.Connection) { h.say("connection %v %v", c.Up, c.Denied) }
+func (h *heard) Others(count int)                 { h.say("%d others", count) }
 func (h *heard) Healed(path string)               { h.say("healed %s", path) }
 
 // since returns what was told since it was asked last.
@@ -220,9 +221,9 @@ func TestOthersAreNotDubbos(t *testing.T) {
 	off.Enabled, ill.Healthy, none.Weight = false, false, 0
 	l.Instances("", "orders", []client.Instance{instance("10.0.0.1"), off, ill, none, instance("10.0.0.5", "dubbo.endpoints", "{")}, nil, nil)
 	told := h.since()
-	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", told[0])
+	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.3:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", told[0])
 	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", told[1])
-	require.Contains(t, told[4], "instance orders 10.0.0.5:20880 true dubbo.endpoints")
+	require.Contains(t, told[5], "instance orders 10.0.0.5:20880 true dubbo.endpoints")
 	for name, want := range map[string][2]string{
 		"providers:a.B:1.0:g": {"providers", "a.B"}, "providers:a.B": {"providers", "a.B"}, "providers:": {"providers", ""},
 		"configurators:a.B::": {"configurators", "a.B"}, "consumers:a.B::": {"consumers", "a.B"}, "routers:x": {"routers", "x"}, "orders": {},

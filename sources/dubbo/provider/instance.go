@@ -27,6 +27,8 @@ type Instance struct {
 	Timestamp   int64 // in milliseconds
 	Off         bool  // somebody wants no calls to it
 	Silent      bool  // see Provider
+	// Failing says why its registry does not have it called: it serves nothing. Empty if it has.
+	Failing string
 
 	// Service is how the instance's own metadata service is called; nil if it does not say so.
 	Service *MetadataService
@@ -53,6 +55,9 @@ const (
 	keyStorage   = "dubbo.metadata.storage-type"
 	keyService   = "dubbo.metadata-service.url-params"
 )
+
+// InstanceTag is of the form of the texts that OfInstances knows.
+const InstanceTag = keyRevision + "=…"
 
 // OfInstances reports whether a text of the form key=value is of the metadata that instances of Dubbo have, and no others.
 func OfInstances(text string) bool {
@@ -181,18 +186,32 @@ func (i Instance) portOf(protocol string) int {
 // Providers returns what an instance with this metadata provides. The host is that of the instance, and the port that of the service: two
 // instances with the same metadata may have different hosts, and one with two protocols has two ports.
 func (i Instance) Providers(m Metadata) []Provider {
-	var all []Provider
+	all, _ := i.offers(m)
+	return all
+}
+
+// Uncallable says what an instance with this metadata provides besides, and cannot be called.
+func (i Instance) Uncallable(m Metadata) []error {
+	_, others := i.offers(m)
+	return others
+}
+
+func (i Instance) offers(m Metadata) (all []Provider, others []error) {
 	for _, s := range m.Services {
 		p := Provider{
 			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
 			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
 			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params,
 		}
-		if !internal(p.Interface) && p.check() == nil {
+		switch err := p.check(); {
+		case internal(p.Interface):
+		case err != nil:
+			others = append(others, err)
+		default:
 			all = append(all, i.as(p))
 		}
 	}
-	return all
+	return all, others
 }
 
 // as returns a provider that is switched off, or silent, if its instance is.

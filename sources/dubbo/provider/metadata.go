@@ -45,6 +45,15 @@ type Service struct {
 // not have.
 var ErrNoMetadata = errors.New("no metadata of this revision")
 
+// nameOf says of what interface a service is that cannot be read, as far as it says so.
+func nameOf(service json.RawMessage) string {
+	var of struct{ Name json.RawMessage }
+	if json.Unmarshal(service, &of) != nil || of.Name == nil {
+		return ""
+	}
+	return " of " + Shorten(text(of.Name))
+}
+
 // ParseMetadata reads MetadataInfo in JSON, as it is in a metadata report and as instances answer. A service that cannot be
 // read is left out and named among skipped.
 func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
@@ -67,7 +76,7 @@ func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(doc.Services)) {
 		s, err := parseServiceInfo(key, doc.Services[key])
 		if err != nil {
-			skipped = append(skipped, fmt.Sprintf("service %s: %v", Shorten(key), err))
+			skipped = append(skipped, fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(doc.Services[key]), err))
 			continue
 		}
 		m.Services = append(m.Services, s)

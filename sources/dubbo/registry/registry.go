@@ -53,8 +53,11 @@ type Listener interface {
 	// that category.
 	Registered(of Part, all []Registered, err error)
 	// Instances are the ids of those of an application, and Instance is one of them: nil for one that is not Dubbo's.
+	// One that is Failing is as if it were not listed.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i *provider.Instance, err error)
+	// Others is how many services there are that are not Dubbo's and that nothing else is told of.
+	Others(count int)
 	// Connection tells whether the registry can be reached, at the start and whenever that changes.
 	Connection(c Connection)
 	// Healed tells that a slow compare found something that had changed without a word.
@@ -85,6 +88,8 @@ type Registered struct {
 	Err error
 	// Silent says that it need not live, as nobody has heard of it since the registry began anew: who was known stays, and who was not is none.
 	Silent bool
+	// Failing says why the registry does not have it called: it is as if it were not listed. Empty if it has.
+	Failing string
 }
 
 // Incomplete is an error that comes with content: there may be more, which cannot be read, and what was known of that stays.

@@ -1,0 +1,107 @@
+package dubbo
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources/consul/consultest"
+	"tributary/sources/nacos/nacostest"
+)
+
+// awaitLeftOut waits until exactly that is left out, in any order.
+func (b *rig) awaitLeftOut(want ...string) {
+	b.t.Helper()
+	slices.Sort(want)
+	b.await("what is left out is named", func() bool {
+		all := []string{}
+		for _, l := range b.status().LeftOut {
+			all = append(all, l.String())
+		}
+		slices.Sort(all)
+		return slices.Equal(all, want)
+	})
+}
+
+// TestWhatFailsInConsulIsLeftOut has instances of both levels whose checks fail, until they pass again.
+func TestWhatFailsInConsulIsLeftOut(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	const over = "TTL expired"
+	odd := checked(inService("com.acme.Demo", "10.0.0.9", "1.0.0", ""), "critical", over)
+	odd.Service.Meta["url"] = "nothing"
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), checked(inService("com.acme.Demo", "10.0.0.6", "1.0.0", ""), "critical", over), odd)
+	one := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
+	s.Put("shop", one, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
+	b := startInConsul(t, s, patiently())
+	b.awaitSync()
+	b.awaitLeftOut(
+		"10.0.0.6:20880 of com.acme.Demo:1.0.0 (checks are critical)",
+		`a provider of com.acme.Demo (checks are critical; instance "10.0.0.91.0.0" on node "n1": "nothing": want protocol://host:port/path?parameters)`,
+		"10.0.0.8:50051 of shop (checks are critical)",
+	)
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100")
+	require.Empty(t, b.status().Warnings)
+	s.Put("shop", one, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
+	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100 10.0.0.8:50051*100")
+	b.awaitLeftOut()
+}
+
+// TestWhatIsUnhealthyInNacosIsLeftOut has instances of both levels.
+func TestWhatIsUnhealthyInNacosIsLeftOut(t *testing.T) {
+	server := nacostest.Start(t)
+	server.Config("app", "r1", `{"app":"app","revision":"r1","services":{"b:dubbo":{"name":"b","protocol":"dubbo","port":20880,"path":"b"}}}`)
+	ofA := map[string]string{"category": "providers", "protocol": "dubbo", "path": "a", "interface": "a"}
+	ofApp := map[string]string{"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r1"}
+	put := func(service, ip string, healthy bool, metadata map[string]string) {
+		i := nacostest.Instance(ip, 20880, metadata)
+		i["healthy"] = healthy
+		server.Put("DEFAULT_GROUP", service, ip, i)
+	}
+	put("providers:a::", "10.0.0.1", true, ofA)
+	put("providers:a::", "10.0.0.2", false, ofA)
+	put("app", "10.0.0.3", true, ofApp)
+	put("app", "10.0.0.4", false, ofApp)
+	b := startInNacos(t, server, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
+	b.awaitLeftOut("10.0.0.2:20880 of a (it is unhealthy)", "10.0.0.4:20880 of app (it is unhealthy)")
+}
+
+// TestInstancesThatServeNothingAreLeftOut has instances of which one cannot be read, one has metadata that nobody has, and one a service that cannot be called or read.
+func TestInstancesThatServeNothingAreLeftOut(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad","protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)
+	odd := ofShop("odd", "10.0.0.6", 50051, "r1", "passing", "")
+	odd.Service.Tags = []string{"dubbo.endpoints=nonsense"}
+	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), odd, ofShop("2", "10.0.0.7", 50051, "r2", "passing", ""))
+	b := startInConsul(t, s, patiently())
+	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
+	b.awaitLeftOut(
+		"10.0.0.5:50051 of shop (tri com.acme.Bad at 10.0.0.5: 99999 is no port to call)",
+		`10.0.0.6:50051 of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`,
+		"10.0.0.7:50051 of shop (what it serves is not known: metadata report: it is not there)",
+		`revision "r1" of shop (service "y" of "com.acme.Weird": it has no name and protocol)`,
+	)
+	s.Set("shop:r2", metadataOfShop)
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100", "com-acme-demo.tri 10.0.0.5:50051*100")
+}
+
+// TestNothingStandsInThePlaceOfAnInstance has others registered at the host and port of one: something else, and something newer that cannot be read.
+func TestNothingStandsInThePlaceOfAnInstance(t *testing.T) {
+	s := consultest.New(t)
+	s.Set("shop:r1", metadataOfShop)
+	odd := ofShop("odd", "10.0.0.5", 50051, "r1", "passing", "")
+	odd.Service.Tags = []string{"dubbo.endpoints=nonsense", "timestamp=1995373296142"}
+	spring := consultest.Instance("shop", "spring", "10.0.0.5", 50051)
+	s.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "passing", ""), odd, spring)
+	b := startInConsul(t, s, patiently())
+	const served = "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"
+	b.awaitAll(served)
+	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
+	s.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "critical", ""), spring) // its agent was started anew
+	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.9", "", "passing"))
+	b.awaitAll(served, "com-acme-other 10.0.0.9:20880*100")
+	b.awaitLeftOut()
+}
