@@ -93,7 +93,7 @@ func TestAnswers(t *testing.T) {
 
 	l, err := client.services(t.Context(), domain{}, query{level: certain})
 	require.NoError(t, err)
-	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true}, l)
+	require.Equal(t, listing{names: map[string][]string{"web/a b": {}}, left: []string{"skipped"}, Answer: judge.Answer{Index: 12, Confirming: true}, anonymous: true}, l)
 	r, err := client.service(t.Context(), domain{}, "web/a b", query{})
 	require.NoError(t, err)
 	require.Len(t, r.instances.list, 1)

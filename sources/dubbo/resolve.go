@@ -84,7 +84,7 @@ const (
 )
 
 // takeInstance notes what an instance is; nil if it is not Dubbo's. The caller holds mu.
-func (r *run) takeInstance(application string, i *instance, now *provider.Instance, err error) {
+func (r *run) takeInstance(i *instance, now *provider.Instance, err error) {
 	i.told = true
 	if errors.Is(err, registry.ErrAbsent) {
 		return // what lists it will tell
@@ -119,7 +119,9 @@ func (r *run) need(i *instance) {
 		n := r.resolver.all[of]
 		if n == nil || n.ended {
 			n = &resolution{of: of, users: map[*instance]bool{}}
-			r.resolver.all[of] = n
+			if of.revision != noServices { // which there is nothing to find out about
+				r.resolver.all[of] = n
+			}
 			r.begin(n)
 		}
 		n.users[i] = true

@@ -165,3 +165,13 @@ func TestAStartIsNoAlarm(t *testing.T) {
 	require.Equal(t, sources.Starting, b.status().State)
 	require.Equal(t, "not connected yet", b.status().Message)
 }
+
+// TestNothingStaysOfInstancesThatServeNothing has applications that come with the revision of those that serve nothing, and go.
+func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
+	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	i := &instance{id: "10.0.0.1:1", application: "app"}
+	r.takeInstance(i, &provider.Instance{Application: "app", Host: "10.0.0.1", Port: 1, Revision: noServices}, nil)
+	require.NotNil(t, i.needs.metadata)
+	r.state.drop(i)
+	require.Empty(t, r.resolver.all)
+}

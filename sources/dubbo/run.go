@@ -178,7 +178,7 @@ func (r *run) Instance(application, id string, i *provider.Instance, err error) 
 		if a == nil || a.instances[id] == nil {
 			return
 		}
-		r.takeInstance(application, a.instances[id], i, err)
+		r.takeInstance(a.instances[id], i, err)
 	})
 }
 

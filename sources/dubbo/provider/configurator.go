@@ -82,6 +82,9 @@ func Configure(all []Provider, rules []Configurator) []Provider {
 		for _, rule := range rules {
 			if rule.matches(p) {
 				params = rule.apply(params)
+				if _, says := rule.Params["disabled"]; says && rule.Protocol != "absent" {
+					out[i].SwitchedOff = false
+				}
 			}
 		}
 		out[i].Params = params

@@ -76,6 +76,7 @@ func (p Provider) completed(older Provider) Provider {
 			params[key] = value
 		}
 	}
+	p.SwitchedOff = p.SwitchedOff || older.SwitchedOff && !disabled && !enabled
 	p.Params, p.Levels, p.Silent = params, p.Levels|older.Levels, p.Silent && older.Silent
 	return p
 }

@@ -45,6 +45,30 @@ type Service struct {
 // not have.
 var ErrNoMetadata = errors.New("no metadata of this revision")
 
+// maxPassedOver is how many services that cannot be read are named: a few bytes of metadata are enough for one.
+const maxPassedOver = 10
+
+// passedOver are the services of metadata that cannot be read.
+type passedOver struct {
+	first []string
+	more  int
+}
+
+func (o *passedOver) add(text func() string) {
+	if len(o.first) == maxPassedOver {
+		o.more++
+		return
+	}
+	o.first = append(o.first, text())
+}
+
+func (o *passedOver) texts() []string {
+	if o.more == 0 {
+		return o.first
+	}
+	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.more))
+}
+
 // nameOf says of what interface a service is that cannot be read, as far as it says so.
 func nameOf(service json.RawMessage) string {
 	var of struct{ Name json.RawMessage }
@@ -73,15 +97,16 @@ func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
 		return Metadata{}, nil, ErrNoMetadata
 	}
 	m = Metadata{Application: doc.App, Revision: cmp.Or(doc.Revision, doc.Version)}
+	var out passedOver
 	for _, key := range slices.Sorted(maps.Keys(doc.Services)) {
 		s, err := parseServiceInfo(key, doc.Services[key])
 		if err != nil {
-			skipped = append(skipped, fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(doc.Services[key]), err))
+			out.add(func() string { return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(doc.Services[key]), err) })
 			continue
 		}
 		m.Services = append(m.Services, s)
 	}
-	return m, skipped, nil
+	return m, out.texts(), nil
 }
 
 func parseServiceInfo(key string, raw json.RawMessage) (s Service, err error) {
@@ -129,6 +154,7 @@ func (s *Service) complete(key string) {
 // FromURLs makes metadata of the URLs that a provider's metadata service lists. Those that cannot be read are named among skipped.
 func FromURLs(application, revision string, urls []string) (m Metadata, skipped []string) {
 	m = Metadata{Application: application, Revision: revision}
+	var out passedOver
 	for _, text := range urls {
 		u, err := ParseURL(text)
 		var p Provider
@@ -137,7 +163,7 @@ func FromURLs(application, revision string, urls []string) (m Metadata, skipped 
 			p, ok, err = u.Provider()
 		}
 		if err != nil {
-			skipped = append(skipped, err.Error())
+			out.add(err.Error)
 			continue
 		}
 		if ok {
@@ -146,5 +172,5 @@ func FromURLs(application, revision string, urls []string) (m Metadata, skipped 
 			})
 		}
 	}
-	return m, skipped
+	return m, out.texts()
 }

@@ -22,6 +22,7 @@ type Provider struct {
 	Params      map[string]string
 	Levels      Levels
 	Silent      bool // nobody has heard of it since the registry began anew: who was known stays, and who was not is none
+	SwitchedOff bool // its registry has it take no calls, whatever its parameters say
 }
 
 // Levels are those at which something is registered.
@@ -172,9 +173,9 @@ func (p Provider) silentOnWeight() bool {
 	return strings.TrimSpace(p.Params["weight"]) == "0" && p.golang() && !p.configured()
 }
 
-// disabled decides by the first of the two that is there.
+// disabled decides by what its registry says, and by the first of the two parameters that is there.
 func (p Provider) disabled() bool {
-	return flag(p.Params, "disabled", !flag(p.Params, "enabled", true))
+	return p.SwitchedOff || flag(p.Params, "disabled", !flag(p.Params, "enabled", true))
 }
 
 // flag returns a parameter that is a truth value, which is the standard one where it says nothing.
