@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
 )

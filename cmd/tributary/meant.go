@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"tributary/cmd/internal/words"
 	"tributary/internal/nearest"
+	"tributary/internal/words"
 )
 
 // meant says what somebody may have meant by a name; empty if nothing is near.

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/lint"
-	"tributary/cmd/internal/words"
 	"tributary/internal/relay"
+	"tributary/internal/words"
 	"tributary/server/envoy"
 )
 

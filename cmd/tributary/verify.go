@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/adminclient"
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/verify"
 )

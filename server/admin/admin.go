@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html/template"
 	"iter"
 	"log/slog"
 	"net"
@@ -87,6 +86,8 @@ type Options struct {
 	Verified func() []verify.Report
 	// History has what was served before. There is none if nil.
 	History History
+	// Page makes what answers at / and below /page/, and below /debug/page/ unless those are left out. There is none if nil.
+	Page func(*Server) http.Handler
 	// GRPC answers the requests of gRPC on the same port; none are if nil.
 	GRPC     http.Handler
 	Registry *prometheus.Registry
@@ -116,27 +117,36 @@ func New(opts Options) *Server {
 // Drain makes the server say that it is not ready, so that load balancers send new clients elsewhere.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// page is what is found at a path.
-type page struct {
+// Page is what is found at a path.
+type Page struct {
 	Path, About string
 	handler     http.Handler
 }
 
-// pages are those that there are.
-func (s *Server) pages() []page {
-	return slices.DeleteFunc(s.allPages(), func(p page) bool { return s.leftOut(p.Path) })
+// Pages are those that there are.
+func (s *Server) Pages() []Page {
+	return slices.DeleteFunc(s.allPages(), func(p Page) bool { return s.leftOut(p.Path) })
 }
+
+// NoDebug reports whether the pages below /debug are left out.
+func (s *Server) NoDebug() bool { return s.opts.NoDebug }
+
+// Version returns that of the program.
+func (s *Server) Version() string { return s.opts.Version }
+
+// Started returns when the server was made.
+func (s *Server) Started() time.Time { return s.started }
 
 func (s *Server) leftOut(path string) bool {
 	return s.opts.NoDebug && strings.HasPrefix(path, "/debug/") || s.opts.NoProfiles && strings.HasPrefix(path, "/debug/pprof/")
 }
 
-func (s *Server) allPages() []page {
-	return []page{
+func (s *Server) allPages() []Page {
+	return []Page{
 		{"/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy)},
 		{"/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready)},
 		{"/metrics", "metrics in the format of Prometheus", s.metrics()},
-		{"/debug/status", "the whole on one page, as JSON", s.json(s.status)},
+		{"/debug/status", "the whole on one page, as JSON", s.json(func() any { return s.Status() })},
 		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
 		{"/debug/configz", "the objects that are served, as JSON", http.HandlerFunc(s.configz)},
 		{"/debug/seen", "when each object of ?kind= was first seen here, as JSON", http.HandlerFunc(s.seen)},
@@ -146,10 +156,10 @@ func (s *Server) allPages() []page {
 		{"/debug/config_dump", "what the Envoy ?proxyID= was sent, in the form of its config_dump; with &include_eds its endpoints, too", http.HandlerFunc(s.configDump)},
 		{"/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages })},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
-		{"/debug/quarantine", "what is not served because it is not valid", s.json(s.quarantine)},
+		{"/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() })},
 		{"/debug/rejected", "objects in whose place Envoys are served what they were before", s.json(func() any { return s.rejected() })},
 		{"/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect)},
-		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(s.guard)},
+		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(func() any { return s.Guarded() })},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
 		{"/debug/verify", "what the istiods of the configuration do not have as it is served", s.json(s.verified)},
@@ -177,8 +187,7 @@ func (s *Server) withGRPC(pages http.Handler) http.Handler {
 
 func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	pages := s.pages()
-	for _, p := range pages {
+	for _, p := range s.Pages() {
 		mux.Handle("GET "+p.Path, p.handler)
 	}
 	mux.HandleFunc("POST /-/reload", s.reload)
@@ -190,24 +199,16 @@ func (s *Server) mux() *http.ServeMux {
 			mux.HandleFunc("GET "+path, handler)
 		}
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		err := index.Execute(w, map[string]any{
-			"Version": s.opts.Version, "Up": time.Since(s.started).Round(time.Second), "Pages": pages,
-		})
-		s.logWrite("/", err)
-	})
+	if s.opts.Page != nil {
+		page := s.opts.Page(s)
+		mux.Handle("GET /{$}", page)
+		mux.Handle("GET /page/", page)
+		if !s.opts.NoDebug {
+			mux.Handle("GET /debug/page/", page)
+		}
+	}
 	return mux
 }
-
-var index = template.Must(template.New("index").Parse(`<!DOCTYPE html>
-<title>tributary</title>
-<h1>tributary {{.Version}}</h1>
-<p>Up {{.Up}}.</p>
-<table>{{range .Pages}}
-<tr><td><a href="{{.Path}}">{{.Path}}</a></td><td>{{.About}}</td></tr>{{end}}
-</table>
-`))
 
 func (s *Server) metrics() http.Handler {
 	return promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{

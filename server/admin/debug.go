@@ -62,10 +62,6 @@ func (s *Server) sources() any {
 	return append([]sources.Status{}, s.opts.Sources.Status()...) // an empty list is [], not null
 }
 
-func (s *Server) quarantine() any {
-	return s.quarantinedIf(func(Quarantined) bool { return true })
-}
-
 // conflict is an entry of /debug/conflicts: a key that several sources have, or one source several times, or a ServiceEntry that
 // cannot be merged into that of its host.
 type conflict struct {

@@ -105,12 +105,13 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "unknown kind "+kind, http.StatusBadRequest)
 		return
 	default:
-		e = s.explainKey(resource.Key{Kind: schema.Kind, Namespace: q.Get("namespace"), Name: name})
+		e = s.Explain(resource.Key{Kind: schema.Kind, Namespace: q.Get("namespace"), Name: name})
 	}
 	s.write(w, r, e)
 }
 
-func (s *Server) explainKey(key resource.Key) Explanation {
+// Explain says why an object is what it is.
+func (s *Server) Explain(key resource.Key) Explanation {
 	x := s.explained(s.opts.View.Explain(key))
 	e := Explanation{Why: x.Why, Objects: []Explained{}}
 	if x.Winner != nil || len(x.Quarantined)+len(x.Unsure) > 0 {

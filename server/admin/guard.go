@@ -15,7 +15,8 @@ type Guarded struct {
 	guard.Status
 }
 
-func (s *Server) guard() any {
+// Guarded are the sources of which a loss is held. It is not nil.
+func (s *Server) Guarded() []Guarded {
 	all := []Guarded{}
 	for _, src := range s.opts.Sources.Status() {
 		if src.Held != nil {

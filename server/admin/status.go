@@ -103,7 +103,8 @@ type Reject struct {
 	Time    time.Time `json:"time"`
 }
 
-func (s *Server) status() any {
+// Status returns the whole on one page.
+func (s *Server) Status() Status {
 	snapshot := s.opts.View.Snapshot()
 	all := s.opts.Sources.Status()
 	st := Status{

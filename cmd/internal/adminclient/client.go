@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 )
 
 // Client asks one server.

@@ -11,10 +11,10 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/cmd/internal/firstread"
-	"tributary/cmd/internal/words"
 	"tributary/config"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/internal/words"
 )
 
 // connect looks at what a source has that is no file, as at files, and notes how much of it would be served. A source that cannot be read is a finding.

@@ -227,7 +227,7 @@ func (t *text) recipients(o admin.Explained) (lines []string) {
 				continue
 			}
 		}
-		lines = append(lines, client(r.Node, r.Peer)+": "+t.received(r))
+		lines = append(lines, admin.ClientName(r.Node, r.Peer)+": "+t.received(r))
 	}
 	if more := synced - maxRecipients; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", more))

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
 )

@@ -8,7 +8,7 @@ import (
 
 	"tributary/cmd/internal/compare"
 	"tributary/cmd/internal/terminal"
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 	"tributary/internal/history"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"tributary/cmd/internal/table"
 	"tributary/cmd/internal/terminal"
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 	"tributary/server/admin"
 	"tributary/server/transport"
 )
@@ -246,7 +246,7 @@ func (t *text) clients(all []admin.ClientState) {
 	}
 	for _, c := range all[:min(len(all), maxClients)] {
 		for _, r := range c.Rejects {
-			t.line("%s REJECTED %s %s: %s", client(c.Node, c.Peer), r.TypeURL, t.at(r.Time), oneLine(r.Error))
+			t.line("%s REJECTED %s %s: %s", admin.ClientName(c.Node, c.Peer), r.TypeURL, t.at(r.Time), oneLine(r.Error))
 		}
 	}
 }

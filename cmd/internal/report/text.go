@@ -2,7 +2,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -51,6 +50,3 @@ func (t *text) ago(when time.Time) string { return table.Brief(t.now.Sub(when)) 
 
 // oneLine is s without what would break a line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// client names a client: its node id need be neither there nor unique.
-func client(node, peer string) string { return cmp.Or(node, "(no node id)") + " at " + peer }

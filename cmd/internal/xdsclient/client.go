@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 

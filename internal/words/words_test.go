@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/cmd/internal/words"
+	"tributary/internal/words"
 )
 
 func TestPlain(t *testing.T) {

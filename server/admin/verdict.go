@@ -1,0 +1,153 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"tributary/internal/words"
+	"tributary/resource"
+)
+
+// Where the cause of a trouble is to be looked for.
+const (
+	AboutReadiness    = "readiness"
+	AboutConfig       = "config"
+	AboutSource       = "source"
+	AboutQuarantine   = "quarantine"
+	AboutObject       = "object"
+	AboutCertificates = "certificates"
+	AboutVerified     = "verified"
+	AboutClient       = "client"
+)
+
+// Trouble is something that somebody should do something about.
+type Trouble struct {
+	Text   string        // what is wrong, in one line
+	About  string        // where to look: one of the constants
+	Source string        // the name, if it is about one
+	Object *resource.Key // if it is about one
+	Do     string        // what to do, in a sentence
+	Run    []string      // the command that does it, or that tells more, without its flags that say which server
+}
+
+// Verdict is whether all is well.
+type Verdict struct {
+	Well     bool
+	Ready    bool
+	Sentence string // says it all; of several troubles, the first and how many there are besides
+	Troubles []Trouble
+}
+
+// Verdict says whether all is well.
+func (st *Status) Verdict() Verdict {
+	v := Verdict{Ready: len(st.Missing) == 0, Troubles: st.Troubles()}
+	switch n := len(v.Troubles); n {
+	case 0:
+		v.Well = true
+		v.Sentence = fmt.Sprintf("ok: %s, %s, %s", words.Count(len(st.Sources), "source", "sources"),
+			words.Count(st.Objects, "object", "objects"), words.Count(len(st.Clients), "client", "clients"))
+	case 1:
+		v.Sentence = v.Troubles[0].Text
+	default:
+		v.Sentence = fmt.Sprintf("%s; and %s besides", v.Troubles[0].Text, words.Count(n-1, "trouble", "troubles"))
+	}
+	return v
+}
+
+// Troubles are what somebody should do something about, what is worst first; none if all is well.
+func (st *Status) Troubles() []Trouble {
+	var all troubles
+	st.ofReadiness(&all)
+	for i := range st.Sources {
+		st.ofSource(&all, &st.Sources[i])
+	}
+	if st.Quarantined > 0 {
+		all.add(Trouble{
+			About: AboutQuarantine, Do: "Each of them says where it is and what is wrong: mend it there.",
+		}, "%s not valid, and quarantined", words.Count(st.Quarantined, "object is", "objects are"))
+	}
+	for _, r := range st.Rejected {
+		key := r.Key()
+		all.add(Trouble{
+			About: AboutObject, Object: &key, Do: "They are served what was there before. Mend the object where it comes from: " + r.Origin + ".",
+			Run: []string{"explain", string(key.Kind), key.FullName()},
+		}, "Envoys reject %s: %s", key, r.Error)
+	}
+	st.ofCertificates(&all)
+	for _, v := range st.Verified {
+		run := []string{"verify", "--istiod", v.Istiod}
+		if v.Wrong() > 0 {
+			all.add(Trouble{About: AboutVerified, Do: "Each of them has its reason.", Run: run},
+				"istiod %s does not have %s as served", v.Istiod, words.Count(v.Wrong(), "object", "objects"))
+		}
+		if v.Error != "" {
+			all.add(Trouble{About: AboutVerified, Do: "See whether that istiod runs, and whether its port for HTTP is open to this machine.", Run: run},
+				"istiod %s cannot be verified: %s", v.Istiod, v.Error)
+		}
+	}
+	for _, c := range st.Clients {
+		for _, r := range c.Rejects {
+			all.add(Trouble{
+				About: AboutClient, Do: "It goes on with what it accepted before. Its words name what is wrong; mend that where it comes from.", Run: []string{"status"},
+			}, "%s rejects %s: %s", ClientName(c.Node, c.Peer), r.TypeURL, r.Error)
+		}
+	}
+	return all
+}
+
+func (st *Status) ofReadiness(all *troubles) {
+	for _, missing := range st.Missing {
+		all.add(Trouble{
+			About: AboutReadiness, Do: "Clients are told nothing of what is missing until it is there: nothing is taken from them.", Run: []string{"status"},
+		}, "not ready: %s", missing)
+	}
+	if st.Config.Failed != nil {
+		all.add(Trouble{
+			About: AboutConfig, Do: "The configuration before it is in force. Mend the file; it is read again by itself, or with the command reload.",
+			Run: []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")},
+		}, "the configuration file is refused: %s", st.Config.Error)
+	}
+}
+
+func (st *Status) ofSource(all *troubles, s *SourceState) {
+	about := Trouble{About: AboutSource, Source: s.Name, Run: []string{"status"}}
+	if s.State != "healthy" && len(st.Missing) == 0 {
+		about.Do = "What it had before is served on: nothing is lost. See whether " + cmp.Or(s.Address, "it") + " can be reached from this machine."
+		all.add(about, "source %s is %s: %s", s.Name, s.State, s.Message)
+	}
+	if h := s.Hold; h != nil {
+		about.Do = "What was there is served on. If it is gone for good, release it; if not, bring it back, and the hold ends by itself."
+		about.Run = []string{"guard", "release", s.Name, "--hold", h.ID}
+		all.add(about, "source %s lost %s and %s, which are held: %s", s.Name, words.Count(h.Objects, "object", "objects"),
+			words.Count(h.Endpoints, "endpoint", "endpoints"), h.Why)
+	}
+	if s.NotKept != "" {
+		about.Do = "A restart while the source is away would begin without it. Look at the disk of the state directory."
+		about.Run = []string{"status"}
+		all.add(about, "source %s is not kept on disk: %s", s.Name, s.NotKept)
+	}
+}
+
+func (st *Status) ofCertificates(all *troubles) {
+	for _, c := range st.Certificates {
+		about := Trouble{About: AboutCertificates, Do: "Put the new certificate and its key in place; they are looked at every second.", Run: []string{"status"}}
+		if c.Expired {
+			all.add(about, "the certificate of %s has expired", c.Listener)
+		}
+		if c.Trouble != "" {
+			all.add(about, "the certificate of %s is not in force: %s", c.Listener, c.Trouble)
+		}
+	}
+}
+
+type troubles []Trouble
+
+// add adds t with a text in one line, whatever is in its arguments.
+func (all *troubles) add(t Trouble, format string, args ...any) {
+	t.Text = strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	*all = append(*all, t)
+}
+
+// ClientName names a client: its node id need be neither there nor unique.
+func ClientName(node, peer string) string { return cmp.Or(node, "(no node id)") + " at " + peer }
