@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds"},
 	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug", "server/verify", "server/identity", "server/transport", "server/xds"},
 	"server/debug":        {"server/xds"},
+	"server/page":         {"resource", "memstore", "aggregate", "server/admin", "server/debug", "server/xds"},
 	"server/verify":       {"resource"},
 	"server/transport":    {},
 

@@ -25,6 +25,7 @@ import (
 	"tributary/server/debug"
 	"tributary/server/envoy"
 	"tributary/server/mcp"
+	"tributary/server/page"
 	"tributary/server/verify"
 	"tributary/server/xds"
 	"tributary/sources"
@@ -171,6 +172,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
 		Certificates: r.doors.status, Verified: r.verified.Reports, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change,
+		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())

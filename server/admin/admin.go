@@ -87,15 +87,22 @@ type Options struct {
 	// History has what was served before. There is none if nil.
 	History History
 	// Page makes what answers at / and below /page/, and below /debug/page/ unless those are left out. There is none if nil.
-	Page func(*Server) http.Handler
+	Page func(*Server) Front
 	// GRPC answers the requests of gRPC on the same port; none are if nil.
 	GRPC     http.Handler
 	Registry *prometheus.Registry
 	Log      *slog.Logger // slog.Default if nil
 }
 
+// Front is what is shown to people in a browser. Close ends the answers that have no end.
+type Front interface {
+	http.Handler
+	Close()
+}
+
 // Server is the admin server.
 type Server struct {
+	front    Front // or nil
 	opts     Options
 	log      *slog.Logger
 	started  time.Time
@@ -110,6 +117,9 @@ func New(opts Options) *Server {
 	}
 	if opts.Registry != nil {
 		opts.Registry.MustRegister(viewMetrics{opts.View})
+	}
+	if opts.Page != nil {
+		s.front = opts.Page(s)
 	}
 	return s
 }
@@ -199,12 +209,11 @@ func (s *Server) mux() *http.ServeMux {
 			mux.HandleFunc("GET "+path, handler)
 		}
 	}
-	if s.opts.Page != nil {
-		page := s.opts.Page(s)
-		mux.Handle("GET /{$}", page)
-		mux.Handle("GET /page/", page)
+	if s.front != nil {
+		mux.Handle("GET /{$}", s.front)
+		mux.Handle("GET /page/", s.front)
 		if !s.opts.NoDebug {
-			mux.Handle("GET /debug/page/", page)
+			mux.Handle("GET /debug/page/", s.front)
 		}
 	}
 	return mux
@@ -231,6 +240,9 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(true)
 	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
+	if s.front != nil {
+		server.RegisterOnShutdown(s.front.Close)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 	select {

@@ -12,9 +12,9 @@ import (
 
 	"tributary/cmd/internal/firstread"
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/internal/words"
 )
 
 // connect looks at what a source has that is no file, as at files, and notes how much of it would be served. A source that cannot be read is a finding.

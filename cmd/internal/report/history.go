@@ -8,8 +8,8 @@ import (
 
 	"tributary/cmd/internal/compare"
 	"tributary/cmd/internal/terminal"
-	"tributary/internal/words"
 	"tributary/internal/history"
+	"tributary/internal/words"
 )
 
 // History writes changes, a line each, and below it from what to what it changed, if that is wanted.

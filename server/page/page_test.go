@@ -1,0 +1,440 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/admin"
+	"tributary/server/xds"
+	"tributary/sources"
+	"tributary/sources/guard"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noon is when the tests take place.
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// program is what is shown.
+type program struct {
+	memstore.Table
+	off         bool
+	mu          sync.Mutex
+	status      admin.Status
+	clients     []xds.ClientStatus
+	shadows     []aggregate.Shadow
+	quarantined []admin.Quarantined
+	guarded     []admin.Guarded
+	explained   admin.Explanation
+	speak       []resource.Key
+}
+
+func (p *program) Version() string                        { return "v1.2.3" }
+func (p *program) Started() time.Time                     { return noon }
+func (p *program) NoDebug() bool                          { return p.off }
+func (p *program) Pages() []admin.Page                    { return []admin.Page{{Path: "/metrics", About: "metrics"}} }
+func (p *program) Clients() []xds.ClientStatus            { return p.clients }
+func (p *program) Quarantined() []admin.Quarantined       { return p.quarantined }
+func (p *program) Guarded() []admin.Guarded               { return p.guarded }
+func (p *program) Explain(resource.Key) admin.Explanation { return p.explained }
+func (p *program) SpeakOf(string) []resource.Key          { return p.speak }
+func (p *program) IsHeld(key resource.Key) bool           { return key.Name == "s2" }
+
+func (p *program) Shadows() iter.Seq[aggregate.Shadow] {
+	return func(yield func(aggregate.Shadow) bool) {
+		for _, s := range p.shadows {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func (p *program) Status() admin.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+func (p *program) set(change func(*admin.Status)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := p.status
+	change(&st)
+	p.status = st
+}
+
+func entry(t testing.TB, name, source string) *resource.Resource {
+	t.Helper()
+	r, err := resource.New(resource.Meta{
+		Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}, Origin: resource.Origin{Source: source, Place: name + ".yaml:1"},
+	}, &networking.ServiceEntry{Hosts: []string{name + ".example"}})
+	require.NoError(t, err)
+	return r
+}
+
+func key(name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
+}
+
+// shop serves n objects of a healthy source.
+func shop(t testing.TB, n int) *program {
+	t.Helper()
+	p := &program{}
+	var all []*resource.Resource
+	for i := range n {
+		all = append(all, entry(t, fmt.Sprintf("s%d", i), "rules"))
+	}
+	p.Apply(all, nil)
+	p.status = admin.Status{
+		Objects: n, Kinds: map[resource.Kind]int{resource.ServiceEntry: n},
+		Sources: []admin.SourceState{{Name: "rules", Address: "fs:///rules", State: "healthy", Synced: true, Since: noon, Objects: n}},
+	}
+	return p
+}
+
+func client(node, agent string, types ...xds.TypeStatus) xds.ClientStatus {
+	return xds.ClientStatus{StreamID: 7, Node: &corev3.Node{Id: node, UserAgentName: agent}, Peer: "10.0.0.1:5", Connected: noon, Types: types}
+}
+
+const (
+	clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	entries  = "networking.istio.io/v1/ServiceEntry"
+)
+
+func synced(typeURL string) xds.TypeStatus {
+	return xds.TypeStatus{TypeURL: typeURL, Wildcard: true, Synced: true, SentNonce: "1", SentVersion: "v", SentAt: noon, AckedNonce: "1", AckedAt: noon}
+}
+
+func rejected(typeURL, why string) xds.TypeStatus {
+	return xds.TypeStatus{TypeURL: typeURL, SentNonce: "2", SentVersion: "w", SentAt: noon, NackNonce: "2", NackError: why, NackAt: noon, Nacks: 1}
+}
+
+func get(t testing.TB, h http.Handler, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	req.Host = "mesh-1:16014"
+	h.ServeHTTP(rec, req)
+	return rec
+}
+
+func newHandler(p *program) *Handler { return New(p, slog.New(slog.DiscardHandler)) }
+
+func golden(t *testing.T, name string, v any) {
+	t.Helper()
+	text, err := json.MarshalIndent(v, "", "  ")
+	require.NoError(t, err)
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, append(text, '\n'), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(text)+"\n")
+}
+
+func TestFlow(t *testing.T) {
+	st := shop(t, 3).status
+	st.Conflicts.Shadowed, st.Quarantined = 1, 2
+	st.Sources = append(st.Sources,
+		admin.SourceState{Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true, Objects: 4},
+		admin.SourceState{Name: "eureka", State: "healthy", Synced: true, Hold: &admin.Hold{Objects: 9}})
+	golden(t, "flow", flowOf(&st, []xds.ClientStatus{
+		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)), client("sidecar~2", "envoy", rejected(clusters, "no")),
+	}))
+}
+
+func TestFlowOfManySourcesShowsTheWorst(t *testing.T) {
+	st := admin.Status{}
+	for i := range 20 {
+		st.Sources = append(st.Sources, admin.SourceState{Name: fmt.Sprintf("s%d", i), State: "healthy", Synced: true, Objects: 1})
+	}
+	st.Sources[15].State = "denied"
+	f := flowOf(&st, nil)
+	require.Len(t, f.Sources, maxStations)
+	assert.Equal(t, "s15", f.Sources[0].Name)
+	assert.Equal(t, "14 more sources", f.Sources[maxStations-1].Name)
+	assert.Equal(t, "14", f.Sources[maxStations-1].Count)
+}
+
+func TestKindsOfClients(t *testing.T) {
+	for want, c := range map[string]xds.ClientStatus{
+		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)),
+		ofIstiod: client("n", "", synced(entries)), ofOther: {},
+	} {
+		assert.Equal(t, want, kindOfClient(&c))
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	st := shop(t, 2).status
+	v := verdictOf(&st, query{}, Shell{})
+	assert.Equal(t, Verdict{Class: well, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, v)
+
+	st.Quarantined = 1
+	v = verdictOf(&st, parse(nil), Shell{})
+	assert.Equal(t, warns, v.Class)
+	assert.Equal(t, "/?show=quarantined#objects", v.Link)
+
+	st.Sources[0].State, st.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
+	v = verdictOf(&st, parse(nil), Shell{"mesh-1:16014"})
+	assert.Equal(t, bad, v.Class)
+	assert.Equal(t, "#source-rules", v.Link)
+	assert.LessOrEqual(t, len(v.Sentence), longestHeadline)
+	assert.True(t, strings.HasPrefix(v.Sentence, "source rules is unreachable"))
+	assert.Equal(t, "tributary status --admin mesh-1:16014", v.Troubles[0].Command)
+
+	st.Missing = []string{"source rules is not synced"}
+	assert.Equal(t, "Not ready", verdictOf(&st, parse(nil), Shell{}).Label)
+}
+
+func TestCommandsAreQuoted(t *testing.T) {
+	assert.Equal(t, `tributary explain se 'a/$(reboot)'`, Shell{}.Command("explain", "se", "a/$(reboot)"))
+	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`, shellFor("h:1", true).Command("explain", "se", "it's"))
+}
+
+func TestQueriesAndTheirAddresses(t *testing.T) {
+	for address, want := range map[string]string{
+		"/":                                 "/#x",
+		"/?q=+a+b+&kind=se&page=3":          "/?kind=ServiceEntry&page=3&q=a+b#x",
+		"/?show=held&clients=2&page=0":      "/?clients=2&show=held#x",
+		"/?show=nothing&kind=none&page=abc": "/#x",
+		"/?object=ServiceEntry/shop/a%2Fb":  "/?object=ServiceEntry%2Fshop%2Fa%2Fb#x",
+		"/?object=ServiceEntry//a":          "/?object=ServiceEntry%2F%2Fa#x",
+		"/?object=nonsense":                 "/#x",
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		assert.Equal(t, want, parse(req.URL.Query()).link("x"), address)
+	}
+}
+
+func TestPagers(t *testing.T) {
+	q := parse(nil)
+	p := newPager(q, "objects", 2, 120)
+	assert.Equal(t, Pager{
+		From: 51, To: 100, Total: 120, Page: 2, Pages: 3, First: "/#objects", Previous: "/#objects", Next: "/?page=3#objects", Last: "/?page=3#objects", from: 50, to: 100,
+	}, p)
+	assert.Equal(t, 3, newPager(q, "clients", 99, 120).Page)
+	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(q, "objects", 5, 0))
+}
+
+func TestObjects(t *testing.T) {
+	p := shop(t, 120)
+	p.shadows = []aggregate.Shadow{{Key: key("s1"), Winner: aggregate.Candidate{Source: "rules"}, Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}}}}
+	p.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
+		Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3", Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
+	}}}
+	p.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s2", Gone: true}}, More: 4}}}
+	p.speak = []resource.Key{key("s7")}
+	f := facts{
+		snapshot: p.Snapshot(), shadows: map[resource.Key][]string{key("s1"): {"old"}}, quarantined: p.quarantined, guarded: p.guarded,
+		held: p.IsHeld, speakOf: p.SpeakOf,
+	}
+	names := func(address string) (all []string, o Objects) {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		o = objectsOf(&p.status, f, parse(req.URL.Query()))
+		for _, r := range o.Rows {
+			all = append(all, r.Name)
+		}
+		for _, l := range o.Lost {
+			all = append(all, l.Name)
+		}
+		return all, o
+	}
+	all, o := names("/")
+	assert.Len(t, all, perPage)
+	assert.Equal(t, 120, o.Pager.Total)
+	_, o = names("/?q=S1+shop+rules")
+	assert.Equal(t, 1+10+20, o.Pager.Total, "s1, s10 to s19 and s100 to s119")
+	assert.Equal(t, []Mark{{idle, "wins over old"}}, o.Rows[0].Marks)
+	all, _ = names("/?q=some.host")
+	assert.Equal(t, []string{"s7"}, all, "the host is asked for")
+	all, _ = names("/?q=shop/s77")
+	assert.Equal(t, []string{"s77"}, all)
+	all, _ = names("/?show=shadowed")
+	assert.Equal(t, []string{"s1"}, all)
+	all, o = names("/?show=quarantined&q=missing")
+	assert.Equal(t, []string{"ServiceEntry shop/s3"}, all)
+	assert.Equal(t, "its last good version", o.Lost[0].Serves)
+	all, o = names("/?show=held")
+	assert.Equal(t, []string{"ServiceEntry shop/s2"}, all)
+	assert.Contains(t, o.More, "4 more")
+	all, o = names("/?kind=gateway")
+	assert.Empty(t, all)
+	assert.Zero(t, o.Pager.To)
+}
+
+// TestThePageIsInert holds that nothing that others name gets to be more than text.
+func TestThePageIsInert(t *testing.T) {
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
+	p := shop(t, 1)
+	p.set(func(st *admin.Status) {
+		st.Sources = append(st.Sources, admin.SourceState{
+			Name: evil, Address: "javascript:alert(3)", State: "unreachable", Message: evil, LastError: evil,
+			Hold: &admin.Hold{ID: evil, Why: evil},
+		})
+		st.Config.Warnings = []string{evil}
+	})
+	p.clients = []xds.ClientStatus{client(evil, "envoy", rejected(evil, evil))}
+	p.quarantined = []admin.Quarantined{{Source: evil, Quarantined: sources.Quarantined{Name: evil, Kind: resource.ServiceEntry, Place: evil, Reason: evil}}}
+	p.explained = admin.Explanation{Why: evil, Objects: []admin.Explained{{
+		Explanation: aggregate.Explanation{Winner: &aggregate.Statement{Source: evil, Place: evil, Transforms: evil}, Object: conflicts.Ref(key("x"))},
+	}}}
+	h := newHandler(p)
+	for _, path := range []string{"/?q=%22%3E%3Cscript%3E", "/?show=quarantined", "/?object=ServiceEntry/x/%3Cscript%3E"} {
+		rec := get(t, h, path)
+		require.Equal(t, http.StatusOK, rec.Code)
+		body := rec.Body.String()
+		assert.Equal(t, 1, strings.Count(body, "<script"), "our own alone")
+		assert.NotContains(t, body, "<img")
+		assert.NotContains(t, body, "style=")
+		assert.NotContains(t, body, `href="javascript:`)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	h := newHandler(shop(t, 1))
+	for _, path := range []string{"/", "/page/page.js", "/page/style.css", "/page/icon.svg"} {
+		rec := get(t, h, path)
+		require.Equal(t, http.StatusOK, rec.Code, path)
+		assert.Equal(t, policy, rec.Header().Get("Content-Security-Policy"))
+		assert.Equal(t, "nosniff", rec.Header().Get("X-Content-Type-Options"))
+	}
+	assert.NotContains(t, policy, "unsafe")
+	assert.Equal(t, http.StatusNotFound, get(t, h, "/page/none").Code)
+}
+
+func TestSwitchedOffItSaysSo(t *testing.T) {
+	p := shop(t, 1)
+	p.off = true
+	body := get(t, newHandler(p), "/").Body.String()
+	assert.Contains(t, body, "admin: {debug: false}")
+	assert.NotContains(t, body, "s0")
+	assert.NotContains(t, body, "<script")
+}
+
+func TestEventsTellTheNewest(t *testing.T) {
+	p := shop(t, 1)
+	h := newHandler(p)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	defer h.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/debug/page/events", nil)
+	require.NoError(t, err)
+	answer, err := server.Client().Do(req)
+	require.NoError(t, err)
+	defer answer.Body.Close() //nolint:errcheck // it is read
+	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(answer.Body)
+	next := func() (e event) {
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				require.NoError(t, json.Unmarshal([]byte(data), &e))
+				return e
+			}
+		}
+		require.NoError(t, errors.Join(lines.Err(), errors.New("the events ended")))
+		return e
+	}
+	first := next()
+	assert.Equal(t, well, first.Class)
+	assert.Contains(t, get(t, h, "/").Body.String(), `data-revision="`+first.Revision+`"`)
+	p.set(func(st *admin.Status) {
+		st.Sources = []admin.SourceState{{Name: "rules", State: "denied", Message: "no"}}
+		st.Uptime = "1h"
+	})
+	second := next()
+	assert.Equal(t, bad, second.Class)
+	assert.Equal(t, "source rules is denied: no", second.Sentence)
+	assert.NotEqual(t, first.Revision, second.Revision)
+}
+
+func TestWhatPassesTimeAloneIsNoChange(t *testing.T) {
+	st := shop(t, 1).status
+	a, b := moment{status: st}, moment{status: st}
+	b.status.Uptime = "2h"
+	assert.Equal(t, revisionOf(&a, 1), revisionOf(&b, 1))
+	assert.NotEqual(t, revisionOf(&a, 1), revisionOf(&a, 2))
+	b.clients = []xds.ClientStatus{client("n", "envoy", synced(clusters))}
+	assert.NotEqual(t, revisionOf(&a, 1), revisionOf(&b, 1))
+}
+
+// TestEventsAreBounded holds that there are so many pages that are told of changes, and no more, and that Close ends them.
+func TestEventsAreBounded(t *testing.T) {
+	h := newHandler(shop(t, 1))
+	server := httptest.NewServer(h)
+	defer server.Close()
+	ask := func() (status int) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/debug/page/events", nil)
+		require.NoError(t, err)
+		answer, err := server.Client().Do(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return answer.StatusCode
+	}
+	for range maxLive {
+		require.Equal(t, http.StatusOK, ask())
+	}
+	require.Equal(t, http.StatusServiceUnavailable, ask())
+	h.Close()
+	h.Close()
+}
+
+// stuck is a writer of a browser that reads nothing: writes fail once the deadline is set.
+type stuck struct {
+	httptest.ResponseRecorder
+	deadlines int
+}
+
+func (s *stuck) SetWriteDeadline(time.Time) error { s.deadlines++; return nil }
+func (s *stuck) Write([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
+func (s *stuck) Flush()                           {}
+
+func TestASlowReaderIsDropped(t *testing.T) {
+	h := newHandler(shop(t, 1))
+	w := &stuck{}
+	h.events(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/page/events", nil)) // it returns
+	assert.Equal(t, 1, w.deadlines)
+	assert.Empty(t, h.room)
+}
+
+func BenchmarkPage(b *testing.B) {
+	h := newHandler(shop(b, 100_000))
+	for _, path := range []string{"/", "/?page=1500", "/?q=s9999"} {
+		b.Run(path, func(b *testing.B) {
+			for b.Loop() {
+				get(b, h, path)
+			}
+		})
+	}
+}
