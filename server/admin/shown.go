@@ -2,6 +2,7 @@ package admin
 
 import (
 	"iter"
+	"slices"
 
 	"tributary/aggregate"
 	"tributary/memstore"
@@ -15,7 +16,7 @@ import (
 func (s *Server) Snapshot() memstore.Snapshot { return s.opts.View.Snapshot() }
 
 // Clients are those to whom it is served, in order of arrival.
-func (s *Server) Clients() []xds.ClientStatus { return s.opts.Clients.Clients() }
+func (s *Server) Clients() []xds.ClientStatus { return slices.Collect(s.opts.Clients.EachClient()) }
 
 // Quarantined is what is not served because it is not valid. It is not nil.
 func (s *Server) Quarantined() []Quarantined {
