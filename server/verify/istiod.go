@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"tributary/internal/body"
 	"tributary/resource"
 )
 
@@ -43,14 +43,14 @@ func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := body.Read(resp.Body, maxAnswer)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", page, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", page, resp.Status)
 	}
-	stored, err := Parse(body)
+	stored, err := Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", page, err)
 	}

@@ -38,6 +38,7 @@ type world struct {
 	mostReads int // at the same time
 	nowReads  int
 	wait      time.Duration // after which a query that waits is answered
+	bounds    bounds        // of the run; the usual ones if empty
 	slowNames time.Duration // how much later than other answers those with names come
 
 	published map[string][]mapping.Service    // nil for what was withdrawn
@@ -401,6 +402,9 @@ func (w *world) begin(s Settings, places int) (r *run, stop func()) {
 	w.t.Helper()
 	require.NoError(w.t, s.complete())
 	r = newRun(s, w, w, w, places, newMetrics())
+	if w.bounds != (bounds{}) {
+		r.bounds = w.bounds
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -22,6 +22,9 @@ func (r *run) list(ctx context.Context, p *part) {
 		}
 		l, err := r.readNames(ctx, p, q)
 		if err == nil {
+			err = r.roomForNames(l)
+		}
+		if err == nil {
 			err = r.unmaskNames(ctx, p, &l)
 		}
 		if err == nil {

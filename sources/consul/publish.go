@@ -204,6 +204,7 @@ func (r *run) expire(now time.Time) time.Duration {
 			r.dirty[name] = true
 			if !s.listed {
 				s.stop()
+				s.keep(instances{})
 				delete(p.services, name)
 				r.renamed = true
 			}

@@ -26,6 +26,7 @@ type run struct {
 	inherit   func(judge.Records)                         // nil if restored is known without what was kept
 	catalog   catalog
 	gate      *gate
+	bounds    bounds
 	metrics   *metrics
 	parts     []*part
 	witnesses bool            // some places are for queries that notice what changes
@@ -88,7 +89,7 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places in
 // newReader returns a run that lacks an outlet.
 func newReader(settings Settings, c catalog, places int, counted *metrics) *run {
 	r := &run{
-		settings: settings, catalog: c, metrics: counted,
+		settings: settings, catalog: c, metrics: counted, bounds: bounds{maxServices, maxInstances},
 		restored: make(map[string]bool), bell: make(chan struct{}, 1), dirty: make(map[string]bool), before: make(map[string][]*resource.Resource),
 	}
 	for _, d := range settings.domains() {

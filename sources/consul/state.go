@@ -31,6 +31,7 @@ type part struct {
 	suspicion judge.Suspicion // that Consul lost its data
 	cluster   string          // that was believed last; empty if it is not known
 	based     bool            // the listing is the last one of an earlier run, until the names are known
+	instances int             // that services have, together
 	note      note            // of what changed, for those without a place
 	nodes     nodes
 }
@@ -243,13 +244,15 @@ func (s *service) loses(r reading, m meaning) bool {
 
 // found notes what there is, with what is missing and stays: instances, and endpoints that an earlier run published.
 func (s *service) found(i instances, missing []*api.ServiceEntry, lost int) {
-	s.known, s.instances, s.held, s.gone = true, i.with(missing), len(missing)+lost, time.Time{}
+	s.keep(i.with(missing))
+	s.known, s.held, s.gone = true, len(missing)+lost, time.Time{}
 	s.restored = s.restored && lost > 0
 }
 
 // lost notes that the service has no instances, for certain.
 func (s *service) lost(now time.Time) {
-	s.known, s.instances, s.held, s.restored = true, instances{}, 0, false
+	s.keep(instances{})
+	s.known, s.held, s.restored = true, 0, false
 	if s.gone.IsZero() {
 		s.gone = now
 	}

@@ -43,6 +43,9 @@ func (w *watcher) step(ctx context.Context) {
 	started := time.Now()
 	answer, err := w.read(ctx, q, of)
 	if err == nil {
+		err = w.roomFor(w.service, answer)
+	}
+	if err == nil {
 		w.account(w.service, &answer)
 		err = w.unmask(ctx, w.service, &answer)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"tributary/adsc"
+	"tributary/internal/body"
 	"tributary/internal/words"
 )
 
@@ -86,14 +86,14 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 		return nil, c.explain(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := body.Read(resp.Body, maxAnswer)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
-	said := strings.TrimSpace(string(body))
+	said := strings.TrimSpace(string(text))
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		return body, nil
+		return text, nil
 	case resp.StatusCode == http.StatusBadRequest && words.Connection(c.Address, said) != "": // as package net/http says that it wants TLS
 		return nil, fmt.Errorf("admin server %s: %s", c.Address, words.Connection(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it

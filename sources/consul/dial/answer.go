@@ -23,6 +23,9 @@ var errTooLong = fmt.Errorf("the answer is longer than %d MiB: %w", longestAnswe
 // errNotConsul is of answers that no Consul gives.
 var errNotConsul = errors.New("it is not Consul's")
 
+// ErrTooMuch is of answers that list more than is taken.
+var ErrTooMuch = errors.New("that is more than is taken")
+
 // bound limits what is read of an answer.
 func bound(resp *http.Response) {
 	if resp.StatusCode == http.StatusOK {

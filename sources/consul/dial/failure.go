@@ -66,7 +66,7 @@ func Classify(err error) Failure {
 		return Failure{Kind: Denied}
 	case errors.As(err, &status):
 		return Failure{Kind: kindOf(status)}
-	case errors.As(err, &syntax), errors.As(err, &mistyped), errors.Is(err, errNotConsul):
+	case errors.As(err, &syntax), errors.As(err, &mistyped), errors.Is(err, errNotConsul), errors.Is(err, ErrTooMuch):
 		return Failure{Kind: Garbled}
 	case errors.Is(err, context.Canceled): // a deadline is Consul's fault, a cancellation is not
 		return Failure{Kind: Canceled}

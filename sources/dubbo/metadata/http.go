@@ -3,10 +3,10 @@ package metadata
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
+	"tributary/internal/body"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -29,13 +29,13 @@ func overHTTP(ctx context.Context, address string, i provider.Instance) (m provi
 		return m, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	text, err := body.Read(res.Body, maxAnswer)
 	if err != nil {
 		return m, err
 	}
 	if res.StatusCode != http.StatusOK {
-		return m, fmt.Errorf("HTTP %d: %s", res.StatusCode, provider.Shorten(string(body)))
+		return m, fmt.Errorf("HTTP %d: %s", res.StatusCode, provider.Shorten(string(text)))
 	}
-	m, _, err = provider.ParseMetadata(body)
+	m, _, err = provider.ParseMetadata(text)
 	return m, err
 }

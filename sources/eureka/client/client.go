@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tributary/internal/address"
+	"tributary/internal/body"
 	"tributary/internal/secret"
 	"tributary/sources/eureka/wire"
 )
@@ -136,15 +137,12 @@ func (c *Client) ask(ctx context.Context, server, path string, decode func([]byt
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
 		return fail(&StatusError{response.StatusCode, err})
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
+	text, err := body.Read(response.Body, maxBody)
 	if err != nil {
 		return fail(err)
 	}
-	if len(body) > maxBody {
-		return fail(fmt.Errorf("the answer has more than %d MiB", maxBody>>20))
-	}
-	r := &Reply{Sum: sha256.Sum256(body)}
-	if r.Answer, err = decode(body); err != nil {
+	r := &Reply{Sum: sha256.Sum256(text)}
+	if r.Answer, err = decode(text); err != nil {
 		return fail(err)
 	}
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {

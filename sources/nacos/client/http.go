@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tributary/internal/address"
+	"tributary/internal/body"
 )
 
 // web asks servers over HTTP what cannot be asked over gRPC.
@@ -28,7 +29,7 @@ const callTimeout = 5 * time.Second
 const maxPage = 8 << 20
 
 // ask makes a request of a server: a POST has the values as a form, and others have them in the URL. A token may be empty.
-func (w web) ask(ctx context.Context, server, method, path, token string, values url.Values) (status int, body []byte, err error) {
+func (w web) ask(ctx context.Context, server, method, path, token string, values url.Values) (status int, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	scheme, transport := "http", &http.Transport{DisableKeepAlives: true}
@@ -66,8 +67,8 @@ func (w web) ask(ctx context.Context, server, method, path, token string, values
 		return 0, nil, address.Hint(err, w.config != nil)
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read
-	body, err = io.ReadAll(io.LimitReader(response.Body, maxPage))
-	return response.StatusCode, body, err
+	text, err = body.Read(response.Body, maxPage)
+	return response.StatusCode, text, err
 }
 
 // readyPaths are where a server of 3.x and of 2.x says whether it is ready, to anybody.

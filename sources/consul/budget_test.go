@@ -1,0 +1,79 @@
+package consul
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+)
+
+// with is so many instances.
+func with(n int) instances {
+	list := make([]*api.ServiceEntry, 0, n)
+	for i := range n {
+		list = append(list, &api.ServiceEntry{
+			Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: fmt.Sprint(i), Address: "10.0.0.1", Port: 80 + i},
+		})
+	}
+	return newInstances(list)
+}
+
+// More instances than are kept are those of one service, or of many: what was read before stays, and others follow Consul.
+func TestMoreInstancesThanAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.bounds = bounds{services: 10, instances: 20}
+		w.change(local, func(f *fakeDomain) {
+			f.set("web", with(10))
+			f.set("api", with(5))
+		})
+		r := w.start(Settings{Grace: time.Minute}, 0)
+		pass(time.Minute)
+		require.Equal(t, sources.Healthy, w.health().State)
+		w.change(local, func(f *fakeDomain) { f.set("web", with(16)) })
+		pass(time.Minute)
+		require.Len(t, w.of("web")[0].Entries, 10)
+		r.mu.Lock()
+		rejects := r.rejects("web")
+		r.mu.Unlock()
+		require.Len(t, rejects, 1)
+		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: that is more than is taken")
+		w.change(local, func(f *fakeDomain) { f.set("api", with(4)) })
+		pass(10 * time.Minute)
+		require.Len(t, w.of("api")[0].Entries, 4)
+		require.Len(t, w.of("web")[0].Entries, 16, "there is room")
+		require.Equal(t, sources.Healthy, w.health().State)
+		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		pass(time.Hour)
+		w.change(local, func(f *fakeDomain) { f.set("api", with(20)) })
+		pass(time.Hour)
+		require.Len(t, w.of("api")[0].Entries, 20, "what has gone has left its room")
+	})
+}
+
+func TestMoreServicesThanAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.bounds = bounds{services: 3, instances: 20}
+		w.change(local, func(f *fakeDomain) { f.set("web", at("1")) })
+		w.start(Settings{}, 0)
+		pass(time.Minute)
+		w.change(local, func(f *fakeDomain) {
+			for i := range 3 {
+				f.set(fmt.Sprint("s", i), at("1"))
+			}
+		})
+		pass(time.Minute)
+		require.Equal(t, []string{"web"}, w.names())
+		require.Contains(t, w.health().Message, "there are 4, of which 3 at most are followed: that is more than is taken")
+		w.change(local, func(f *fakeDomain) { f.remove("s0") })
+		pass(10 * time.Minute)
+		require.Equal(t, []string{"s1", "s2", "web"}, w.names())
+		require.Equal(t, sources.Healthy, w.health().State)
+	})
+}

@@ -1,0 +1,38 @@
+package consul
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/golden"
+	"tributary/resource"
+	"tributary/sources/consul/mapping"
+)
+
+// Whatever something answers in the place of a Consul: it is refused, or what is made of it can be served.
+func FuzzInstances(f *testing.F) {
+	f.Add("web", []byte(`[{"Node": {"Node": "n", "Address": "10.0.0.1"}, "Service": {"ID": "1", "Service": "web", "Port": 80, "Tags": ["a"], "Meta": {"a": "b"}}, "Checks": [{"Status": "critical"}]}]`))
+	f.Add("a b", []byte(`[{"Node": {}, "Service": {"Port": -1, "Weights": {"Passing": 70000}, "TaggedAddresses": {"wan": {"Address": "x", "Port": 99999}}}, "Checks": []}]`))
+	f.Add("web", []byte(`[null]`))
+	f.Fuzz(func(t *testing.T, name string, text []byte) {
+		var entries []*api.ServiceEntry
+		if json.Unmarshal(text, &entries) != nil || wholeInstances(entries) != nil {
+			return
+		}
+		in := newInstances(entries)
+		m, err := mapping.New(mapping.Options{}, golden.VIPs{})
+		require.NoError(t, err)
+		m.Names([]string{name})
+		rs, rejects, _ := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: in.list}})
+		for _, r := range rs {
+			_, err := resource.Validate(r)
+			require.NoError(t, err)
+		}
+		for _, r := range rejects {
+			require.Error(t, r.Err)
+		}
+	})
+}

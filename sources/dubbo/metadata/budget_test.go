@@ -1,0 +1,21 @@
+package metadata
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A few bytes say that there are many values, or values within values.
+func TestMoreThanIsReadOfHessian(t *testing.T) {
+	for what, body := range map[string]string{
+		"lists within lists": strings.Repeat("\x79", 1000),
+		"many values":        "W" + strings.Repeat("N", maxValues+1) + "Z",
+	} {
+		_, err := (&reader{rest: []byte(body)}).value(0)
+		require.EqualError(t, err, "hessian2: more than 200000 values, or deeper than 16", what)
+	}
+	_, err := (&reader{rest: []byte("X" + "I\x7f\xff\xff\xff" + "N")}).value(0)
+	require.Error(t, err, "as many as it says are not there")
+}

@@ -1,0 +1,22 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatIsTooLongIsNotRead(t *testing.T) {
+	long := strings.Repeat("a", maxText+1)
+	_, err := ParseURL("dubbo://10.0.0.1/a?b=" + long)
+	require.ErrorContains(t, err, "more than 1048576 are not read")
+	_, _, err = ParseInstance("app", []byte(`{"name": "`+long+`"}`))
+	require.ErrorContains(t, err, "more than 1048576 are not read")
+	_, _, err = ParseMetadata([]byte(`{"app": "` + long + `"}`))
+	require.ErrorContains(t, err, "more than 1048576 are not read")
+	require.Less(t, len(err.Error()), 200)
+	deep := strings.Repeat(`{"services":`, 20_000)
+	_, _, err = ParseMetadata([]byte(deep))
+	require.ErrorContains(t, err, "max depth", "JSON of package json goes 10,000 deep")
+}
