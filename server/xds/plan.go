@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
 	"unique"
 )
@@ -37,6 +38,15 @@ func (w *wants) add(name string) {
 		w.names = make(map[string]struct{})
 	}
 	w.names[unique.Make(name).Value()] = struct{}{}
+	giveWay(len(w.names))
+}
+
+// giveWay lets others have the processor after some hundreds of names. A stream with very many works on them for longer than Go leaves
+// a goroutine alone, and twenty such streams would have everybody wait twenty times as long for each step of his own.
+func giveWay(names int) {
+	if names%512 == 511 {
+		runtime.Gosched()
+	}
 }
 
 // cover says whether the client wants name.
@@ -328,10 +338,13 @@ const sharedShare = 16
 // listPuts lists the changes that the client wants, and what it lacks, each name once.
 func (p *step) listPuts(h *holding, w *wants, goal *state) {
 	if h.at == nothing && !w.all {
+		looked := 0
 		for name := range w.names {
 			if e := goal.get(name); e != nil {
 				p.puts = append(p.puts, e)
 			}
+			looked++
+			giveWay(looked)
 		}
 		sortEntries(p.puts)
 		return
@@ -361,7 +374,10 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 // listAll lists all that a client by name has afterwards.
 func (p *step) listAll(h *holding, w *wants, goal *state) {
 	p.puts, p.spans = make([]*Entry, 0, len(w.names)), nil
+	looked := 0
 	for name := range w.names {
+		looked++
+		giveWay(looked)
 		from := p.to
 		if _, lacks := h.lacks[name]; lacks {
 			from = goal

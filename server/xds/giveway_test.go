@@ -1,0 +1,27 @@
+package xds
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Others come to their turn while a stream works on very many names.
+func TestManyNamesGiveWay(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var ran atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ran.Store(true)
+	}()
+	var w wants
+	for i := range 600 {
+		w.add(fmt.Sprint(i))
+	}
+	require.True(t, ran.Load())
+	<-done
+}
