@@ -55,6 +55,8 @@ func run(args []string) error {
 	envoys.register(flags)
 	var tiers tiersFlags
 	tiers.register(flags)
+	var attacks attacksFlags
+	attacks.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -70,6 +72,9 @@ func run(args []string) error {
 	}
 	if tiers.on {
 		return runTiers(files.tributary, tiers, s, os.Stdout)
+	}
+	if attacks.on {
+		return runAttacks(files, attacks, s, os.Stdout)
 	}
 	cases := m.cases()
 	if *names || *kinds || *steps || *resources || *streams {

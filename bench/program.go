@@ -27,6 +27,7 @@ type program struct {
 	address           string // of xDS; those of HTTP are known when there is a command
 	metrics, profiles string
 	plain             bool // responses are not compressed: Envoys would not take that, clients on grpc-go do
+	quick             bool // changes are read at once
 	command           func(work, rules string) (*exec.Cmd, error)
 }
 
@@ -43,7 +44,8 @@ func (f filesFlags) programs() ([]*program, error) {
 			return exec.Command(t.binary, append(args, "--config-source", "fs://"+rules)...), nil
 		}
 		file := filepath.Join(work, "tributary.yaml")
-		text := fmt.Sprintf("compression: none\nstateDir: \"off\"\nconfigSources: [{name: rules, address: \"fs://%s\"}]\n", rules)
+		text := fmt.Sprintf("compression: none\nstateDir: \"off\"\nconfigSources: [{name: rules, address: \"fs://%s\"%s}]\n", rules,
+			map[bool]string{true: ", quietDelay: 1ms"}[t.quick])
 		return exec.Command(t.binary, append(args, "-c", file)...), os.WriteFile(file, []byte(text), 0o600)
 	}
 	i := &program{name: programIstiod, binary: f.istiod}

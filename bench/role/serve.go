@@ -13,9 +13,10 @@ const Variable = "TRIBUTARY_BENCH_ROLE"
 
 // The roles.
 const (
-	RoleServer = "Server"
-	RoleClient = "Client"
-	RoleEnvoys = "Envoys"
+	RoleServer   = "Server"
+	RoleClient   = "Client"
+	RoleEnvoys   = "Envoys"
+	RoleAttacker = "Attacker"
 )
 
 // Serve plays the role that the environment names until standard input ends, and reports whether there was one.
@@ -31,6 +32,8 @@ func Serve() (played bool, err error) {
 		receiver = new(Client)
 	case RoleEnvoys:
 		receiver = new(Envoys)
+	case RoleAttacker:
+		receiver = new(Attacker)
 	default:
 		return true, fmt.Errorf("%s: no role is called %q", Variable, name)
 	}

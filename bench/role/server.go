@@ -57,6 +57,7 @@ type StartArgs struct {
 	// Window is how many resources, from the first, a client that subscribes by name asks for. A change always touches one
 	// of them, so that every client is sent something.
 	Window int
+	Stock  bool // the gRPC server is as go-control-plane's example has it
 }
 
 // Start loads the resources and serves them on the loopback address that it returns.
@@ -81,6 +82,9 @@ func (s *Server) Start(args StartArgs, address *string) error {
 	*address = lis.Addr().String()
 	// Clients that resume name every resource that they have, in one request.
 	options := append(e.Options(), grpc.MaxRecvMsgSize(256<<20), grpc.StreamInterceptor(s.count))
+	if args.Stock {
+		options = stockOptions()
+	}
 	server := grpc.NewServer(options...)
 	e.Register(server)
 	go func() {
