@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tributary/sources/consul"
+	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
 )
 
@@ -39,6 +40,10 @@ func (s *ConsulReading) source() consul.Settings {
 		Resync: time.Duration(s.Resync), ResetHold: time.Duration(s.ResetHold),
 		TokenFile: s.TokenFile, TLS: s.tls(),
 	}
+}
+
+func (s *ConsulReading) doubts() []string {
+	return dial.Settings{TokenFile: s.TokenFile, TLS: s.tls()}.Doubts()
 }
 
 // selecting returns those of them that have a bearing on what is published.

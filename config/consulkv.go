@@ -28,6 +28,8 @@ func (s *ConsulKV) Source() consulkv.Settings {
 
 func (s *ConsulKV) where(address string) where { return where{Address: address} }
 
+func (s *ConsulKV) doubts() []string { return s.Source().Doubts() }
+
 func (s *ConsulKV) check(address string) error {
 	_, err := consulkv.New(address, s.Source())
 	return err

@@ -162,7 +162,9 @@ func (s *DubboConsul) check(address string) error {
 	return err
 }
 
-func (s *DubboConsul) doubts() []string { return dubbo.Doubts(s.options()) }
+func (s *DubboConsul) doubts() []string {
+	return append(dubbo.Doubts(s.options()), s.ConsulReading.doubts()...)
+}
 
 func (s *DubboConsul) reading() any { return nil }
 

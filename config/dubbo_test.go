@@ -52,6 +52,9 @@ func TestDoubtsAreWarnings(t *testing.T) {
 - address: zookeeper://zk1:2181?bakcup=zk2:2181&version=1.0.0
   servicePorts: {dubo: 20000}
 - address: consul://c:8500?kind=dubbo&partion=p
+  tokenFile: /nonexistent/a
+- {address: "consul://d:8500", tokenFile: /nonexistent/b}
+- {address: "consul-kv://c:8500/x", tokenFile: /nonexistent/c}
 `))
 	require.NoError(t, err)
 	var got []string
@@ -62,5 +65,8 @@ func TestDoubtsAreWarnings(t *testing.T) {
 		"t.yaml:2:12: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
 		"t.yaml:4:12: configSources[1].address: the parameter partion is passed over; did you mean partition?",
 		"t.yaml:3:17: configSources[0].servicePorts: dubo is no protocol of Dubbo's; did you mean dubbo?",
+		"t.yaml:5:14: configSources[1].tokenFile: open /nonexistent/a: no such file or directory: nothing is read until it is there",
+		"t.yaml:6:43: configSources[2].tokenFile: open /nonexistent/b: no such file or directory: nothing is read until it is there",
+		"t.yaml:7:48: configSources[3].tokenFile: open /nonexistent/c: no such file or directory: nothing is read until it is there",
 	}, got)
 }

@@ -69,6 +69,7 @@ type model struct {
 	state    *state
 	born     map[string]int
 	known    map[string]bool // who was believed, and has been living since
+	begun    bool            // tributary was started, and has read nothing yet
 	history  []string
 }
 
@@ -126,7 +127,8 @@ func (m *model) beat() {
 			if (m.now+int(ip[len(ip)-1]))%modelBeat != 0 {
 				continue
 			}
-			if _, there := s.has[ip]; !there {
+			// Who renews says of when what he registered is: a server that has something older, from before it was parted, has him register anew.
+			if i, there := s.has[ip]; !there || (i.Status != wire.OutOfService) != m.living[ip] {
 				m.register(s, ip)
 			}
 			s.renewed[ip] = m.now
@@ -218,6 +220,7 @@ func (m *model) begin() {
 			held = append(held, one)
 		}
 	}
+	m.begun = true
 	m.follower = newFollower(m, newCounts(), 0, marks)
 	m.follower.now, m.follower.hold = m.at, m.settings.Hold
 	m.follower.recall(elsewhere)
@@ -234,7 +237,12 @@ func (m *model) read(all bool) {
 	if err != nil {
 		require.ErrorIs(m.t, err, errUnreachable)
 	} else {
+		asked := m.follower.keys()
 		require.NoError(m.t, advance(m.t.Context(), m.follower, m.state, r, m.at()))
+		if m.begun {
+			m.forgive(asked)
+		}
+		m.begun = false
 	}
 	believed := map[string]bool{}
 	if of := m.state.services[orders]; of != nil {
@@ -253,6 +261,17 @@ func (m *model) read(all bool) {
 	for ip := range believed {
 		if m.living[ip] && m.now-m.born[ip] > modelStuck { // else an older answer need not have it, or has what it was before
 			m.known[ip] = true
+		}
+	}
+}
+
+// forgive has nothing expected of those who expired at the server that a new run reads first, which no longer hears of them, since the run before read it: as the README
+// says, the others are asked for what was there only at them.
+func (m *model) forgive(asked []wire.Key) {
+	s := m.servers[slices.Index(m.Servers(), m.follower.server)]
+	for ip := range m.known {
+		if _, there := s.has[ip]; s.parted && !there && !slices.ContainsFunc(asked, func(key wire.Key) bool { return key.ID == ip }) {
+			delete(m.known, ip)
 		}
 	}
 }

@@ -4,6 +4,7 @@
 package dial
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -19,6 +20,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"tributary/adsc"
+	"tributary/internal/address"
 )
 
 // Settings are what an address does not tell.
@@ -84,7 +86,7 @@ func New(a Address, s Settings) (*Client, error) {
 	}
 	namespace, partition := cmp.Or(a.namespace, os.Getenv("CONSUL_NAMESPACE")), cmp.Or(a.partition, os.Getenv("CONSUL_PARTITION"))
 	client := &http.Client{
-		Transport: &transport{base: base, tokens: newTokens(s.TokenFile)},
+		Transport: &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil},
 		// Consul redirects what it cannot express to something else, which is not the answer to what was asked.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -139,6 +141,7 @@ const tokenHeader = "X-Consul-Token" //nolint:gosec // the name, not a token
 type transport struct {
 	base   *http.Transport
 	tokens tokens
+	secure bool
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -164,9 +167,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	noteSent(req)
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
+		if t.secure { // else a connection that ends says nothing of TLS: blocking queries end like that whenever Consul does
+			err = address.Hint(err, true)
+		}
 		return nil, err
 	}
 	bound(resp)
+	if resp.StatusCode == http.StatusBadRequest && !t.secure {
+		return wantsTLS(resp)
+	}
 	after := resp.Header.Get("Retry-After")
 	if resp.StatusCode != http.StatusTooManyRequests && (resp.StatusCode != http.StatusServiceUnavailable || after == "") {
 		return resp, nil
@@ -177,4 +186,18 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("read an answer of status %d: %w", resp.StatusCode, err)
 	}
 	return nil, &LimitError{RetryAfter: retryAfter(after, time.Now()), body: strings.TrimSpace(string(body))}
+}
+
+// wantsTLS returns the answer of a server that was asked something wrong, or an error if that was no more than to be asked without TLS.
+func wantsTLS(resp *http.Response) (*http.Response, error) {
+	defer resp.Body.Close() //nolint:errcheck // only read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read an answer of status %d: %w", resp.StatusCode, err)
+	}
+	if text := strings.TrimSpace(string(body)); strings.Contains(text, "HTTP request to an HTTPS server") {
+		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)", text)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
 }
