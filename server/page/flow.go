@@ -181,18 +181,16 @@ func kindOfClient(c *xds.ClientStatus) string {
 		return ofTributary
 	case strings.HasPrefix(agent, "grpc"), c.Node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc":
 		return ofGRPC
-	case agent == "envoy", strings.HasPrefix(c.Node.GetId(), "sidecar~"), strings.HasPrefix(c.Node.GetId(), "router~"):
-		return ofEnvoy
 	case slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { _, ok := resource.SchemaByTypeURL(t.TypeURL); return ok }):
-		return ofIstiod // or what is like one
-	case strings.HasPrefix(typesOf(c), "envoy."):
+		return ofIstiod // or what is like one; it calls itself a sidecar
+	case agent == "envoy", strings.HasPrefix(firstType(c), "envoy."):
 		return ofEnvoy
 	}
 	return ofOther
 }
 
-// typesOf is the first type that a client asks for.
-func typesOf(c *xds.ClientStatus) string {
+// firstType is the first that a client asks for.
+func firstType(c *xds.ClientStatus) string {
 	for _, t := range c.Types {
 		return strings.TrimPrefix(t.TypeURL, "type.googleapis.com/")
 	}

@@ -148,7 +148,7 @@ func verdictOf(st *admin.Status, q query, shell Shell) Verdict {
 }
 
 // longestHeadline is how much is read at a glance, in bytes.
-const longestHeadline = 100
+const longestHeadline = 70
 
 // headline parts a long sentence at the last colon that leaves a headline.
 func headline(sentence string) (head, cause string) {
