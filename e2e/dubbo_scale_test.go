@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +46,7 @@ func TestDubboScale(t *testing.T) {
 	})
 	t.Logf("first sync of %d interfaces of %d providers: %v, CPU %v, ZooKeeper's %v, memory %d MiB", scaleInterfaces, scaleProviders,
 		time.Since(began).Round(time.Millisecond), tributary.Usage(t).CPU, zookeeper.Usage(t).CPU-theirs, tributary.Usage(t).Memory>>20)
-	t.Logf("watches: %s", strings.Join(strings.Fields(zookeeper.Watches(t)), " "))
+	t.Logf("watches: %s", zookeeper.Watches(t))
 	own := tributary.Usage(t).CPU
 	time.Sleep(10 * time.Second) // Time is what is measured.
 	t.Logf("nothing changes: %.1f %% of a processor", 100*(tributary.Usage(t).CPU-own).Seconds()/10)
