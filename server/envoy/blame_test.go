@@ -133,7 +133,7 @@ func TestASidecarBearsOnThoseWhomItIsFor(t *testing.T) {
 		h := &hearing{Catalog: c, scope: c.newScope(profileOf(n))}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return h.bearsOn(c.quarantine.suspects()[0], nil)
+		return h.bearsOn(c.quarantine.suspects(everybody)[0], nil)
 	}
 	require.True(t, bears(nodeWith(nodes[1], "app", "two")))
 	require.True(t, bears(nodeWith(nodes[1], "app", "one")), "it did")

@@ -34,6 +34,8 @@ type Options struct {
 	// File keeps what is in quarantine across restarts. It is not kept if empty.
 	File       string
 	Registerer prometheus.Registerer // metrics are not exported if nil
+
+	patience time.Duration // with a whole hearing; hearingPatience if zero
 }
 
 // Profiles are made up by clients, so what they cost is bounded.
@@ -70,6 +72,8 @@ type Catalog struct {
 
 	keeping sync.Mutex // held while the file is written
 
+	booths booths
+
 	units  units
 	looks  looks
 	wholes wholes
@@ -78,7 +82,7 @@ type Catalog struct {
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing), cmp.Or(opts.patience, hearingPatience)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
 	c.metrics, c.logged = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20)
 	c.restore()
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{
@@ -147,11 +151,11 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	if !incremental {
 		keys = c.mesh.differing(snap)
 	}
+	since := snap.Since(c.last.Revision())
 	scopes := c.set(keys, snap)
 	for _, s := range scopes {
-		s.since = recent.Earlier(s.since, snap.Since(c.last.Revision()))
+		s.since = recent.Earlier(s.since, since)
 	}
-	c.last = snap
 	c.synced = c.synced || synced
 	return scopes
 }
@@ -159,19 +163,55 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 // set has the mesh be what objects are in snap, or what is to be in their place, and returns the scopes that follow it; c.mu is held. An object
 // that was there from the start is nobody's change.
 func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
-	touched := make(map[string]struct{})
+	last := c.last
+	c.last = snap
+	changed, touched := make(map[string]struct{}), make(map[string]struct{})
 	for _, key := range keys {
-		r := c.quarantine.admit(key, c.last.Get(key), snap.Get(key), c.synced)
-		if err := c.mesh.set(key, r, touched); err != nil {
+		was, now := last.Get(key), snap.Get(key)
+		bears := changed
+		if was != nil && now != nil && was.Version() == now.Version() {
+			bears = touched // it is just told otherwise
+		}
+		r := c.quarantine.admit(key, was, now, c.synced)
+		if err := c.mesh.set(key, r, bears); err != nil {
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}
+	if c.synced {
+		c.parole(changed)
+	}
+	maps.Copy(touched, changed)
 	c.mesh.touchOthers(touched)
 	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {
-		s.follow(c.mesh, touched)
+		c.follow(s, touched)
 	}
 	return slices.Collect(maps.Keys(c.following))
+}
+
+// parole tries those in quarantine once more that bear on what has changed: it may have been with that that they were rejected. That just endpoints
+// changed does not count. It adds on what these bear to changed; c.mu is held.
+func (c *Catalog) parole(changed map[string]struct{}) {
+	if len(c.quarantine.asides) == 0 || len(changed) == 0 {
+		return
+	}
+	moved := c.mesh.moved
+	c.mesh.moved = make(map[string]struct{})
+	company := maps.Clone(changed)
+	c.mesh.touchOthers(company)
+	c.mesh.moved = moved
+	for _, t := range c.quarantine.parole(func(a *aside) bool { return meet(c.bears(a.trial), company) }) {
+		_ = c.mesh.set(t.key, t.now, changed) // that it cannot be decoded was said when it came
+	}
+}
+
+func meet(a, b map[string]struct{}) bool {
+	for host := range a {
+		if _, ok := b[host]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // catchUp brings a scope up to date, in one commit. Commits of the view that come meanwhile are not held up, and are part of it.
@@ -200,19 +240,21 @@ func (c *Catalog) catchUp(s *scope) {
 // translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, how
 // listeners are, and whether what is said is complete.
 func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more bool, by manner, synced bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	n := 0
-	for host := range s.stale {
-		if n++; n > hostsAtATime {
-			return true, manner{}, false
+	c.translateHosts(s, func() {
+		n := 0
+		for host := range s.stale {
+			if n++; n > hostsAtATime {
+				more = true
+				return
+			}
+			c.units.release(translated[host])
+			translated[host] = c.translate(host, s.profile, s.only)
+			delete(s.stale, host)
 		}
-		c.units.release(translated[host])
-		translated[host] = c.translate(host, s.profile, s.only)
-		delete(s.stale, host)
-	}
-	s.begun, s.since = s.since, time.Time{}
-	return false, manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
+		s.begun, s.since = s.since, time.Time{}
+		by, synced = manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
+	})
+	return more, by, synced
 }
 
 // translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.
@@ -235,6 +277,11 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 		return nil, nil, status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
 	}
 	c.narrow(&p)
+	if b := c.booths.of(xds.StreamOf(ctx)); b != nil {
+		if s := b.enter(c, p); s != nil {
+			return s.collection(typeURL), b.left, nil
+		}
+	}
 	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
 	if err != nil {
 		return nil, nil, err
@@ -249,12 +296,13 @@ func (c *Catalog) narrow(p *profile) {
 	c.mesh.lookouts.narrow(p)
 }
 
-// newScope makes a scope that follows the view.
-func (c *Catalog) newScope(p profile) *scope {
+// newScope makes a scope that follows the view, but for what is tried with its client.
+func (c *Catalog) newScope(p profile, tried ...*aside) *scope {
 	s := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
+	s.tried, s.private = tried, len(tried) > 0
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})
-	s.follow(c.mesh, c.mesh.allHosts())
+	c.follow(s, c.mesh.allHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
 	c.catchUp(s)

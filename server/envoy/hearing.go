@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"tributary/resource"
@@ -15,12 +16,16 @@ import (
 // hearing is that of one complaint.
 type hearing struct {
 	*Catalog
-	scope    *scope
-	about    *xds.AnswerInfo
-	rejected []xds.Resource // that nobody else accepted
+	scope    *scope // of the client
+	about    xds.Complaint
+	past     past // of what was heard before
+	seat     *seat
+	rejected []xds.Resource // that was not heard before, and nobody else accepted
 	named    bool           // by the client
+	matters  []xds.Resource // of what is rejected, what is otherwise with some objects set aside
 	begun    uint64         // after which change
 	limited  bool           // there was no room for one more in quarantine
+	booth    *booth         // where it is held
 }
 
 // How complaints end, as they label the metric.
@@ -32,6 +37,8 @@ const (
 	endedUnexplained  = "unexplained" // no object that changed lately is the cause
 	endedLimit        = "limit"
 	endedAgain        = "again" // it is heard anew, since other objects have changed meanwhile
+
+	moot = "moot" // the client is told something else by now
 )
 
 var (
@@ -41,88 +48,61 @@ var (
 	errTooMuch    = errors.New("the client rejects too much, and does not say what of it")
 	errGone       = errors.New("the client is gone")
 	errChanged    = errors.New("other objects have changed meanwhile")
+	errWitnessed  = errors.New("others have accepted meanwhile what the client rejects")
 )
 
 // hear hears complaints until ctx ends.
 func (c *Catalog) hear(ctx context.Context) {
-	look := time.NewTimer(time.Hour)
-	defer look.Stop()
+	var hearings sync.WaitGroup
+	defer hearings.Wait()
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
 	for {
-		a, wait := c.judge.next(time.Now())
-		if a == nil {
-			if wait > 0 {
-				look.Reset(wait)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-c.judge.bell:
-			case <-look.C:
-			}
-			continue
-		}
-		h := hearing{Catalog: c, about: a}
-		end, err := h.hold(ctx)
-		if ctx.Err() != nil {
+		c.callUp(ctx, &hearings)
+		due.Reset(c.judge.wait(time.Now()))
+		select {
+		case <-ctx.Done():
 			return
-		}
-		if end == "" {
-			continue
-		}
-		c.metrics.complaints.WithLabelValues(end).Inc()
-		if end != endedQuarantined && end != endedAgain && c.logged.Allow() {
-			c.log.Warn("no object is set aside for what a client rejects", "why", end, "node_id", a.Node, "peer", a.Peer, "type_url", a.TypeURL, "reject", a.Error, "err", err)
+		case <-c.judge.bell:
+		case <-due.C:
 		}
 	}
 }
 
-// hold holds the hearing and returns how it ended; nothing for a complaint that is none of the catalog's.
-func (h *hearing) hold(ctx context.Context) (end string, err error) {
-	now := time.Now()
-	if h.scope = h.scopeOf(h.about.Collection); h.scope == nil || h.scope.profile.role == proxyless || h.witnesses() == nil {
-		return "", nil
+// callUp begins to hear what is due, as far as there are seats.
+func (c *Catalog) callUp(ctx context.Context, hearings *sync.WaitGroup) {
+	w, now := c.witnesses(), time.Now()
+	for _, l := range c.judge.due(now) {
+		if w == nil {
+			c.judge.found(l, xds.Gone, now)
+			continue
+		}
+		about, o := w.Complaint(l.stream, l.typeURL)
+		var s *scope
+		if o == xds.Rejects {
+			if s = c.scopeOf(about.Collection); s == nil {
+				o = xds.Undecided // it is being led elsewhere
+			} else if s.profile.role == proxyless {
+				o = xds.Accepts // it has no say
+			}
+		}
+		if o != xds.Rejects {
+			c.judge.found(l, o, now)
+			continue
+		}
+		seat := c.judge.begin(l, about.Host, s.reach, now)
+		if seat == nil {
+			continue
+		}
+		hearings.Go(func() {
+			h := hearing{Catalog: c, scope: s, about: about, past: l.past, seat: seat}
+			r, err := h.hold(ctx)
+			if ctx.Err() == nil {
+				h.report(r.ended, err)
+			}
+			c.judge.done(l, r, time.Now())
+		})
 	}
-	switch {
-	case ofTheMachine(h.about.Error):
-		return endedMachine, nil
-	case !h.judge.believes(h.about.Host, now):
-		return endedUnheard, nil
-	}
-	h.rejected, h.named = named(h.witnesses().Rejected(h.about.StreamID, h.about.Collection), h.about.Error)
-	switch n := len(h.rejected); {
-	case n == 0:
-		return "", nil // the client is gone
-	case n > maxRejected:
-		return endedUnexplained, errTooMuch
-	}
-	if h.rejected = h.uncontradicted(); len(h.rejected) == 0 {
-		return endedContradicted, nil
-	}
-	suspects, cleared := h.suspects()
-	switch {
-	case len(suspects) == 0 && cleared:
-		return endedContradicted, nil
-	case len(suspects) == 0:
-		return endedUnexplained, nil
-	}
-	done := h.judge.ask(h.about)
-	guilty, err := h.find(ctx, suspects)
-	if err != nil {
-		h.putBack(suspects) // but for those in quarantine
-	}
-	again := errors.Is(err, errChanged) || err == nil && len(guilty) == 0 && !h.limited && h.turn() > h.begun
-	done(again)
-	switch {
-	case len(guilty) > 0:
-		return endedQuarantined, err
-	case again:
-		return endedAgain, nil
-	case h.limited:
-		return endedLimit, nil
-	case errors.Is(err, errNotContent) || errors.Is(err, errNoAnswer):
-		h.judge.disbelieve(h.about.Host, now)
-	}
-	return endedUnexplained, err
 }
 
 // scopeOf returns the scope whose collection it is, or nil.
@@ -137,194 +117,182 @@ func (c *Catalog) scopeOf(coll *xds.Collection) *scope {
 	return nil
 }
 
-// uncontradicted returns what was rejected and no other Envoy accepted as it is.
-func (h *hearing) uncontradicted() []xds.Resource {
-	envoys := make(map[*xds.Collection]bool) // of the type
-	for _, s := range h.scopesOfEnvoys() {
-		envoys[s.collection(h.about.TypeURL)] = true
+// report says how the hearing ended, if it was one.
+func (h *hearing) report(end string, err error) {
+	if end == "" || end == moot {
+		return
 	}
-	return slices.DeleteFunc(h.rejected, func(r xds.Resource) bool {
-		return h.accepted(r, func(c *xds.Collection) bool { return envoys[c] })
-	})
-}
-
-// accepted says whether another client accepted a resource of one of some collections.
-func (h *hearing) accepted(r xds.Resource, of func(*xds.Collection) bool) bool {
-	return h.witnesses().Accepted(r, func(stream uint64, c *xds.Collection) bool { return stream != h.about.StreamID && of(c) })
-}
-
-func (h *hearing) scopesOfEnvoys() (some []*scope) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	for s := range h.following {
-		if s.profile.role != proxyless {
-			some = append(some, s)
-		}
+	h.metrics.complaints.WithLabelValues(end).Inc()
+	if end != endedQuarantined && end != endedAgain && h.logged.Allow() {
+		h.log.Warn("no object is set aside for what a client rejects", "why", end, "node_id", h.about.Node, "peer", h.about.Peer, "type_url", h.about.TypeURL,
+			"reject", h.about.Error, "err", err)
 	}
-	return some
 }
 
-// blameless returns the objects that have a part in what another Envoy accepted of what it is told under a name that was rejected.
-func (h *hearing) blameless() map[resource.Key]bool {
-	all := make(map[resource.Key]bool)
-	for _, s := range h.scopesOfEnvoys() {
-		coll := s.collection(h.about.TypeURL)
-		ofNoHost := h.ofNoHost(s.profile)
-		for _, r := range h.rejected {
-			if coll == nil || coll == h.about.Collection {
-				continue // what is the same was looked at
-			}
-			e := coll.Get(r.Name)
-			if e != nil && h.accepted(xds.Resource{Name: e.Name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
-				s.objectsOf(h.about.TypeURL, r.Name, all)
-				for _, key := range ofNoHost {
-					all[key] = true
-				}
-			}
-		}
-	}
-	return all
-}
-
-func (h *hearing) ofNoHost(p profile) []resource.Key {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.mesh.ofNoHost(p)
-}
-
-// suspects returns the objects that changed lately and have a part in what was rejected, the one that changed last first, and whether there
-// would be others, or any, if nobody else had accepted what is made of them.
-func (h *hearing) suspects() (some []*trial, cleared bool) {
-	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
-	blameless := h.blameless()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.quarantine.suspects() {
-		if !h.bearsOn(t, hosts) {
-			continue
-		}
-		if blameless[t.key] {
-			cleared = true
-			continue
-		}
-		if some = append(some, t); len(some) == maxSuspects {
-			break
-		}
-	}
-	return some, cleared
-}
-
-// bearsOn says whether an object, as it is or as it was, bears on one of some hosts to the client; h.mu is held.
-func (h *hearing) bearsOn(t *trial, hosts map[string]bool) (bears bool) {
-	touched := make(map[string]struct{})
-	for _, r := range append(slices.Clone(t.earlier), t.now) { // the last one is what there is
-		_ = h.mesh.set(t.key, r, touched) // that it cannot be decoded was said when it came
-		bears = bears || slices.Contains(h.mesh.ofNoHost(h.scope.profile), t.key)
-	}
-	h.mesh.touchOthers(touched)
-	for host := range touched {
-		bears = bears || hosts[host]
-	}
-	return bears
-}
-
-func (h *hearing) names() map[string]bool {
-	names := make(map[string]bool, len(h.rejected))
-	for _, r := range h.rejected {
-		names[r.Name] = true
-	}
-	return names
-}
-
-// find sets aside the suspects that the client rejects, and returns them. An error is why it cannot be told.
-func (h *hearing) find(ctx context.Context, suspects []*trial) (guilty []*trial, err error) {
+// hold holds the hearing and returns what came of it: nothing, if all was heard before.
+func (h *hearing) hold(ctx context.Context) (r result, err error) {
+	now := time.Now()
 	h.begun = h.turn()
-	was := h.versions()
-	h.setAside(suspects)
-	if slices.Equal(was, h.versions()) {
-		return nil, h.doubt(errNoEffect)
+	h.catchUp(h.scope) // so that all that the client rejects is made of what there was at that turn, or of what has changed since
+	var o xds.Opinion
+	if h.about, o = h.witnesses().Complaint(h.about.StreamID, h.about.TypeURL); o != xds.Rejects || h.about.Collection != h.scope.collection(h.about.TypeURL) {
+		return result{ended: moot}, nil
 	}
-	content, err := h.content(ctx)
-	if err != nil {
-		return nil, err
+	h.rejected = h.news(now)
+	if len(h.rejected) == 0 {
+		return result{}, nil
 	}
-	if !content {
-		return nil, h.doubt(errNotContent)
+	h.rejected, h.named = named(h.rejected, h.about.Error)
+	r.turn = h.begun
+	for _, one := range h.about.Rejected {
+		if slices.Contains(h.rejected, one) || slices.Contains(h.past.about, one) {
+			r.about = append(r.about, one)
+		}
 	}
-	return h.isolate(ctx, suspects)
+	r.ended, err = h.judged(ctx, now)
+	switch r.ended {
+	case endedUnheard:
+		_, r.again = h.judge.believes(h.about.Host, now)
+	case endedLimit:
+		r.again = now.Add(disbelief)
+	}
+	return r, err
 }
 
-// setAside sets suspects aside for what they were when they were certainly good.
-func (h *hearing) setAside(suspects []*trial) {
-	h.redo(suspects, func() { h.quarantine.set(suspects, maxEarlier) })
+// news returns what was not heard before of what is rejected. If something has changed since that bears on it, all of it is news.
+func (h *hearing) news(now time.Time) []xds.Resource {
+	all := h.about.Rejected
+	if len(h.past.about) == 0 || !h.past.again.IsZero() && !now.Before(h.past.again) {
+		return all
+	}
+	if h.hasChanged(h.past.turn, all) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(r xds.Resource) bool { return slices.Contains(h.past.about, r) })
 }
 
-// isolate finds those whom the client rejects among suspects of whom there is at least one. All are set aside; the innocent are put back.
-func (h *hearing) isolate(ctx context.Context, suspects []*trial) (guilty []*trial, err error) {
-	if len(suspects) == 1 {
-		return h.convict(ctx, suspects[0])
+// judged finds out whose fault it is that something is rejected, and returns how that ended.
+func (h *hearing) judged(ctx context.Context, now time.Time) (end string, err error) {
+	if ofTheMachine(h.about.Error) {
+		return endedMachine, nil
 	}
-	first, rest := suspects[:len(suspects)/2], suspects[len(suspects)/2:]
-	innocent, err := h.innocent(ctx, first)
+	if ok, _ := h.judge.believes(h.about.Host, now); !ok {
+		return endedUnheard, nil
+	}
+	if len(h.rejected) > maxRejected {
+		return endedUnexplained, errTooMuch
+	}
+	if h.rejected = h.uncontradicted(); len(h.rejected) == 0 {
+		return endedContradicted, nil
+	}
+	suspects, cleared := h.suspects()
 	switch {
-	case err != nil:
-		return nil, err
-	case innocent:
-		return h.isolate(ctx, rest)
+	case len(suspects) == 0 && cleared:
+		return endedContradicted, nil
+	case len(suspects) == 0:
+		return endedUnexplained, nil
 	}
-	if guilty, err = h.isolate(ctx, first); err != nil {
-		return guilty, err
+	guilty, err := h.find(ctx, suspects)
+	switch {
+	case len(guilty) > 0:
+		return endedQuarantined, err
+	case errors.Is(err, errWitnessed):
+		return endedContradicted, err
+	case errors.Is(err, errChanged) || err == nil && !h.limited && h.turn() > h.begun:
+		return endedAgain, nil
+	case h.limited:
+		return endedLimit, nil
+	case errors.Is(err, errNotContent) && !h.knowsNothing() || errors.Is(err, errNoAnswer) || errors.Is(err, errGone) && time.Since(now) > h.judge.patience/patient:
+		h.judge.disbelieve(h.about.Host, now)
 	}
-	if innocent, err = h.innocent(ctx, rest); err != nil || innocent {
-		return guilty, err
-	}
-	more, err := h.isolate(ctx, rest)
-	return append(guilty, more...), err
+	return endedUnexplained, err
 }
 
-// innocent puts suspects back, and reports whether the client is content with that; else they are set aside again.
-func (h *hearing) innocent(ctx context.Context, suspects []*trial) (bool, error) {
-	h.putBack(suspects)
-	content, err := h.content(ctx)
-	if err != nil || content {
-		return content, err
-	}
-	h.setAside(suspects)
-	content, err = h.content(ctx)
-	if err == nil && !content {
-		err = h.doubt(errNotContent)
-	}
-	return false, err
+// knowsNothing says whether the client never had anything of what it rejects: what is wrong may have been so from the start.
+func (h *hearing) knowsNothing() bool {
+	return !slices.ContainsFunc(h.rejected, func(r xds.Resource) bool { return !h.about.Lacks[r.Name] })
+}
+
+// find sets those of the suspects aside whom the client rejects, and returns them. An error is why it cannot be told, or not of all.
+func (h *hearing) find(ctx context.Context, suspects []*trial) (guilty []*aside, err error) {
+	ctx, stop := context.WithTimeoutCause(ctx, h.judge.patience, errNoAnswer)
+	defer stop()
+	come := h.foresee(versions(suspects))
+	defer come()
+	slices.SortFunc(suspects, before)
+	s := search{client: h, suspects: suspects, fresh: h.knowsNothing()}
+	was := versionsOf(h.rejected, h.about.Collection)
+	err = h.apart(s.asidesFrom(0), func() error {
+		// What is the same in any case was only sent with what is rejected, and may not be sent again soon.
+		h.matters = slices.DeleteFunc(versionsOf(h.rejected, h.heard()), func(r xds.Resource) bool { return slices.Contains(was, r) })
+		if len(h.matters) == 0 {
+			return h.doubt(errNoEffect)
+		}
+		switch content, err := h.content(ctx); {
+		case err != nil:
+			return err
+		case !content:
+			return h.doubt(errNotContent)
+		}
+		err := s.run(ctx, maxOfComplainer)
+		h.limited = s.limited
+		if err != nil && !errors.Is(err, errChanged) || len(s.guilty) == 0 {
+			return err
+		}
+		found := h.unwitnessed(s.guilty)
+		if len(found) == 0 {
+			return errWitnessed
+		}
+		var changed error
+		if guilty, changed = h.convict(found); err == nil { // before the client sees again what all see
+			err = changed
+		}
+		return err
+	})
+	return guilty, err
+}
+
+// heard is the collection that the client sees while it is heard.
+func (h *hearing) heard() *xds.Collection { return h.booth.scope.collection(h.about.TypeURL) }
+
+// try has objects be set aside for the client, and reports whether it takes that.
+func (h *hearing) try(ctx context.Context, tried []*aside) (bool, error) {
+	s := h.booth.scope
+	h.mu.Lock()
+	s.tried = tried
+	h.follow(s, nil)
+	h.mu.Unlock()
+	h.catchUp(s)
+	return h.content(ctx)
 }
 
 // content waits until the client has said what it thinks of that about which it complained, as it is now, and reports whether it takes that.
 func (h *hearing) content(ctx context.Context) (bool, error) {
-	patience := time.NewTimer(answerPatience)
-	defer patience.Stop()
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
 	for {
-		switch h.witnesses().Opinion(h.about.StreamID, h.about.Collection, h.versions()) {
+		switch o, why := h.witnesses().Opinion(h.about.StreamID, h.heard(), versionsOf(h.matters, h.heard())); o {
 		case xds.Accepts:
 			return true, nil
 		case xds.Rejects:
-			return h.named && !h.mentioned(h.judge.said().Error), nil
+			return h.named && !h.mentioned(why), nil
 		case xds.Gone:
 			return false, errGone
 		}
 		select {
-		case <-h.judge.answered:
-		case <-patience.C:
-			return false, errNoAnswer
+		case <-h.seat.answered:
+		case <-look.C:
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return false, context.Cause(ctx)
 		}
 	}
 }
 
-// versions are those that there are now of what was rejected.
-func (h *hearing) versions() (all []xds.Resource) {
-	for _, r := range h.rejected {
+// versionsOf returns resources in the versions that a collection has.
+func versionsOf(some []xds.Resource, in *xds.Collection) (all []xds.Resource) {
+	for _, r := range some {
 		r.Version = ""
-		if e := h.about.Collection.Get(r.Name); e != nil {
+		if e := in.Get(r.Name); e != nil {
 			r.Version = e.Version
 		}
 		all = append(all, r)
@@ -344,39 +312,19 @@ func (h *hearing) turn() uint64 {
 	return h.quarantine.turn
 }
 
-// doubt returns err, or, if objects have changed since the hearing began that bear on what was rejected, that nothing can be said for that.
+// doubt returns err, or, if objects have changed since the hearing began, that nothing can be said for that.
 func (h *hearing) doubt(err error) error {
-	hosts := h.scope.hostsOf(h.about.TypeURL, h.names())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.quarantine.suspects() {
-		if t.turn > h.begun && h.bearsOn(t, hosts) {
-			return errChanged
-		}
+	if h.turn() > h.begun {
+		return errChanged
 	}
 	return err
-}
-
-// redo translates objects anew of which with changes whether they are set aside.
-func (c *Catalog) redo(objects []*trial, with func()) {
-	come := c.foresee(versions(objects))
-	defer come()
-	c.mu.Lock()
-	with()
-	keys := make([]resource.Key, len(objects))
-	for i, t := range objects {
-		keys[i] = t.key
-	}
-	following := c.set(keys, c.last)
-	c.mu.Unlock()
-	c.catchUpAll(following)
 }
 
 // versions yields all that objects are, and were, as far as they may come again.
 func versions(objects []*trial) iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
 		for _, t := range objects {
-			for _, r := range append(slices.Clone(t.earlier), t.now) {
+			for _, r := range t.versions() {
 				if r != nil && !yield(r) {
 					return
 				}
@@ -385,67 +333,47 @@ func versions(objects []*trial) iter.Seq[*resource.Resource] {
 	}
 }
 
-func (h *hearing) putBack(objects []*trial) {
-	h.redo(objects, func() { h.quarantine.acquit(objects) })
-}
-
-// isGuilty says whether the client rejects what there is with an object that is set aside, and nothing else changed meanwhile.
-func (h *hearing) isGuilty(ctx context.Context, one []*trial) (bool, error) {
-	const tries = 5 // while other objects change
-	for range tries {
-		before, turn := h.versions(), h.turn()
-		innocent, err := h.innocent(ctx, one)
-		if err != nil || innocent {
-			return false, err
-		}
-		if h.turn() == turn && slices.Equal(before, h.versions()) {
-			return true, nil
-		}
+// convict sets those aside who are guilty, for as long as they do not change, unless there are too many, and returns them.
+func (h *hearing) convict(guilty []*aside) (set []*aside, err error) {
+	why := Quarantined{
+		Since: time.Now(), TypeURL: h.about.TypeURL, Resources: slices.Sorted(maps.Keys(names(h.rejected))),
+		Error: h.about.Error, Node: h.about.Node, Peer: h.about.Peer, host: h.about.Host,
 	}
-	return false, errChanged
-}
-
-// convict leaves an object in quarantine if it is guilty, for the newest version of before that the client takes, unless there are too many.
-func (h *hearing) convict(ctx context.Context, t *trial) (guilty []*trial, err error) {
-	one := []*trial{t}
-	if is, err := h.isGuilty(ctx, one); err != nil || !is {
-		return nil, err
-	}
-	for newer := range len(t.earlier) {
-		h.redo(one, func() { h.quarantine.set(one, newer) })
-		content, err := h.content(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if content {
-			break
-		}
-	}
-	why := Quarantined{Since: time.Now(), TypeURL: h.about.TypeURL, Error: h.about.Error, Node: h.about.Node, Peer: h.about.Peer, host: h.about.Host}
-	why.Resources = slices.Sorted(maps.Keys(h.names()))
+	toAll := h.isToldToOthers()
+	come := h.foresee(versions(trials(guilty)))
+	defer come()
 	h.mu.Lock()
-	all := h.quarantine.list()
-	ofHost := 0
-	for _, q := range all {
-		if q.host == h.about.Host {
-			ofHost++
+	keys := make([]resource.Key, 0, len(guilty))
+	for _, a := range guilty {
+		of := why
+		if !toAll || a.turn == 0 { // what was there from the start may be accepted by those who are yet to come
+			of.of, of.Only = h.scope.reach, h.scope.profile.String()
+		}
+		switch {
+		case !h.quarantine.hasRoom(a.key, why.host):
+			h.limited = true
+		case !h.quarantine.convict(a, of):
+			err = errChanged
+		default:
+			set, keys = append(set, a), append(keys, a.key)
 		}
 	}
-	may := len(all) < maxQuarantined && ofHost < maxOfComplainer
-	convicted := may && h.quarantine.convict(t, why)
+	following := h.set(keys, h.last)
 	h.mu.Unlock()
+	h.catchUpAll(following)
 	h.keep()
-	switch {
-	case !may:
-		h.limited = true
-		h.putBack(one)
-		return nil, nil
-	case !convicted:
-		return nil, errChanged
+	for _, a := range set {
+		h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", a.key.String(), "origin", a.now.Origin().String(),
+			"node_id", why.Node, "peer", why.Peer, "to_all", toAll && a.turn > 0, "type_url", why.TypeURL, "reject", why.Error)
 	}
-	h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", t.key.String(), "origin", t.now.Origin().String(),
-		"node_id", why.Node, "peer", why.Peer, "type_url", why.TypeURL, "reject", why.Error)
-	return one, nil
+	return set, err
+}
+
+func trials(all []*aside) (of []*trial) {
+	for _, a := range all {
+		of = append(of, a.trial)
+	}
+	return of
 }
 
 // Quarantined returns what is in quarantine since Envoys reject it, in order of key.

@@ -11,24 +11,29 @@ import (
 	"tributary/server/xds"
 )
 
-// What a client rejects is traced back to the object that causes it. Of the objects that changed lately and have a part in what was rejected, all
-// are set aside; when the client is content with that, half of them are put back, and so on, until it is known which it rejects: those stay in
-// quarantine. The word of a client is believed as far as nobody contradicts it:
+// What a client rejects is traced back to the object that causes it. Of the objects that changed lately and have a part in what was rejected, all are set
+// aside in a scope that just this client sees; when it is content with that, they are put back in order, and who comes last to what the client takes and
+// makes it reject the whole is set aside for all. The word of a client is believed as far as nobody contradicts it:
 //
 //   - What another client accepted as it is, is no fault of an object; nor is it that of an object of which another one accepted something of the
-//     same name, as it is told of it.
+//     same sort, made of it as it is.
+//   - What nobody else is told counts for clients of the same profile only.
 //   - What a machine lacks (a port that is taken, a file that is missing) is no fault of an object either.
-//   - A client that is not content with what was there before, or does not answer, is not heard for a while, nor is anybody at its address.
+//   - A client that is not content with what was there before, or takes too long, is not heard for a while, nor is anybody at its address.
 //   - Who is at one address can bring no more than a few objects into quarantine.
 //
 // gRPC clients are not heard: what they reject, Envoys may well accept.
 
 const (
 	defaultHearing  = time.Second      // see Options.Hearing
-	answerPatience  = 30 * time.Second // for a client that is asked what it thinks: longer than pacing and the acknowledgement timeout
+	hearingPatience = 30 * time.Second // for a whole hearing: longer than pacing and the acknowledgement timeout
+	patient         = 6                // a client that is gone after more than such a part of that is not believed either
+	youth           = 3 * time.Second  // for how long a hearing holds up others
+	maxYoung        = 4                // hearings
+	maxHearings     = 16
+	lookAgain       = time.Second // at a client that has not said yet, if it says nothing
 	disbelief       = 10 * time.Minute
-	maxComplaints   = 1000 // that wait to be heard
-	maxRejected     = 100  // resources of one complaint: who rejects more and does not say which has nothing to say
+	maxRejected     = 100 // resources of one complaint: who rejects more and does not say which has nothing to say
 	maxSuspects     = 64
 	maxQuarantined  = 100
 	maxOfComplainer = 10 // by the word of one address
@@ -38,42 +43,38 @@ const (
 // Witnesses are the clients, as a server of the catalog knows them.
 type Witnesses interface {
 	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
-	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) xds.Opinion
-	Rejected(streamID uint64, c *xds.Collection) []xds.Resource
+	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) (o xds.Opinion, why string)
+	Complaint(streamID uint64, typeURL string) (xds.Complaint, xds.Opinion)
+	Sees(by func(streamID uint64, c *xds.Collection, wants func(name string) bool) bool) bool
 	Review()
+	ReviewOf(streamID uint64)
 }
 
-// complainant is one type on one stream.
-type complainant struct {
-	stream  uint64
-	typeURL string
-}
-
-// complaint is that a client rejects something.
-type complaint struct {
-	*xds.AnswerInfo
-	due time.Time // when it is heard: others have had time to answer
-}
-
-// judge gathers what clients say. It is safe for concurrent use.
+// judge knows who may have something to complain of, who is heard, and who is not believed. It is safe for concurrent use.
 type judge struct {
-	hearing  time.Duration
+	patience time.Duration
 	quiet    atomic.Bool   // nobody's consent is of interest
-	bell     chan struct{} // rung when there is a complaint to be heard
-	answered chan struct{} // rung when the client answers that is heard
+	bell     chan struct{} // rung when something may be due
 
-	mu         sync.Mutex
-	witnesses  Witnesses // or nil
-	complaints map[complainant]complaint
-	asked      *xds.AnswerInfo // the last answer of the client that is heard, or nil
-
-	disbelieved map[string]time.Time // by address, until when; owned by the one who hears
+	mu          sync.Mutex
+	witnesses   Witnesses // or nil
+	docket      docket
+	hearings    map[uint64]*seat     // by stream
+	disbelieved map[string]time.Time // by address, until when
 }
 
-func newJudge(hearing time.Duration) *judge {
+// seat is that of a client that is heard.
+type seat struct {
+	host     string
+	of       reach
+	since    time.Time
+	old      bool          // it does not hold up others any more
+	answered chan struct{} // rung when the client has answered, or is gone
+}
+
+func newJudge(hearing, patience time.Duration) *judge {
 	j := &judge{
-		hearing: hearing, bell: make(chan struct{}, 1), answered: make(chan struct{}, 1),
-		complaints: make(map[complainant]complaint), disbelieved: make(map[string]time.Time),
+		patience: patience, bell: make(chan struct{}, 1), docket: newDocket(hearing), hearings: make(map[uint64]*seat), disbelieved: make(map[string]time.Time),
 	}
 	j.quiet.Store(true)
 	return j
@@ -108,84 +109,102 @@ func (j *judge) take(a *xds.AnswerInfo) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	who := complainant{a.StreamID, a.TypeURL}
-	switch {
-	case j.asked != nil && who == complainant{j.asked.StreamID, j.asked.TypeURL}:
-		j.asked = a
-		select {
-		case j.answered <- struct{}{}:
-		default:
-		}
-		return
-	case a.Error != "":
-		j.file(a)
-	} // what is accepted may be something else: when a complaint is heard, it is asked what is still rejected
-	j.quiet.Store(len(j.complaints) == 0 && j.asked == nil)
+	if s := j.hearings[a.StreamID]; s != nil {
+		s.ring()
+	}
+	if j.docket.take(complainant{a.StreamID, a.TypeURL}, a.Error != "", time.Now()) {
+		j.quiet.Store(false)
+		j.ring()
+	}
 }
 
-// file puts a complaint among those that are to be heard; j.mu is held.
-func (j *judge) file(a *xds.AnswerInfo) {
-	if len(j.complaints) >= maxComplaints {
-		return
-	}
-	j.complaints[complainant{a.StreamID, a.TypeURL}] = complaint{a, time.Now().Add(j.hearing)}
+// ring says that something may be due.
+func (j *judge) ring() { ring(j.bell) }
+
+func (s *seat) ring() { ring(s.answered) }
+
+func ring(bell chan<- struct{}) {
 	select {
-	case j.bell <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
 
-// next takes away the complaint that is due first, if it is due, and returns it. Else it says after what time to look again; zero is if the bell rings.
-func (j *judge) next(now time.Time) (due *xds.AnswerInfo, wait time.Duration) {
+// due returns the complaints that are to be looked at.
+func (j *judge) due(now time.Time) []look {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var first complaint
-	for _, c := range j.complaints {
-		if first.AnswerInfo == nil || c.due.Before(first.due) {
-			first = c
+	for _, s := range j.hearings {
+		if age := now.Sub(s.since); age >= youth && !s.old {
+			s.old = true
+			j.docket.free()
 		}
 	}
-	if first.AnswerInfo == nil {
-		return nil, 0
-	}
-	if wait = first.due.Sub(now); wait > 0 {
-		return nil, wait
-	}
-	delete(j.complaints, complainant{first.StreamID, first.TypeURL})
-	j.quiet.Store(len(j.complaints) == 0 && j.asked == nil)
-	return first.AnswerInfo, 0
+	return j.docket.due(now)
 }
 
-// ask has what a client says until done be of the hearing of its complaint. If that is to be held again, it is if the client still complains.
-func (j *judge) ask(a *xds.AnswerInfo) (done func(again bool)) {
+// wait returns after what time something is due, if nothing is said until then.
+func (j *judge) wait(now time.Time) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.asked = a
-	j.quiet.Store(false)
-	return func(again bool) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		if again && j.asked.Error != "" {
-			j.file(j.asked)
+	wait := j.docket.wait(now)
+	for _, s := range j.hearings { // which do not hold up others for ever
+		if !s.old {
+			wait = min(wait, max(youth-now.Sub(s.since), 0))
 		}
-		j.asked = nil
-		j.quiet.Store(len(j.complaints) == 0)
 	}
+	return wait
 }
 
-// said returns the last answer of the client that is heard.
-func (j *judge) said() *xds.AnswerInfo {
+// found notes what was found of a complaint that is not heard.
+func (j *judge) found(l look, o xds.Opinion, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.asked
+	j.docket.found(l, o == xds.Undecided, now)
+	j.quiet.Store(j.docket.isEmpty())
 }
 
-// believes says whether the clients at an address are heard.
-func (j *judge) believes(host string, now time.Time) bool {
-	return !now.Before(j.disbelieved[host])
+// begin gives a client a seat, unless others are to be heard before: who has one at the same address, or just got one in the same profile; or too many.
+func (j *judge) begin(l look, host string, of reach, now time.Time) *seat {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	young, waits := 0, len(j.hearings) >= maxHearings
+	for _, s := range j.hearings {
+		if !s.old {
+			young++
+		}
+		waits = waits || s.host == host || !s.old && s.of == of || young == maxYoung
+	}
+	if waits {
+		j.docket.hold(l)
+		return nil
+	}
+	s := &seat{host: host, of: of, since: now, answered: make(chan struct{}, 1)}
+	j.hearings[l.stream] = s
+	j.docket.begin(l)
+	return s
+}
+
+// done takes the seat back, and notes what came of the hearing.
+func (j *judge) done(l look, r result, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.hearings, l.stream)
+	j.docket.done(l, r, now)
+	j.ring()
+}
+
+// believes says whether the clients at an address are heard, and if not, when they will be again.
+func (j *judge) believes(host string, now time.Time) (bool, time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	until := j.disbelieved[host]
+	return !now.Before(until), until
 }
 
 func (j *judge) disbelieve(host string, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if len(j.disbelieved) >= maxDisbelieved {
 		for h, until := range j.disbelieved {
 			if now.After(until) {

@@ -28,6 +28,8 @@ type keptObject struct {
 	Node      string        `json:"node"`
 	Peer      string        `json:"peer"`
 	Host      string        `json:"host"`
+	Only      string        `json:"only,omitempty"`
+	Of        reach         `json:"of,omitempty"`
 
 	Serves *keptVersion `json:"serves,omitempty"` // nothing if the object is left out
 }
@@ -43,12 +45,13 @@ type keptVersion struct {
 // encode returns what is to be kept. An object that is not there is: its source may not have been read yet, unless all is known.
 func (q *quarantine) encode(all bool) ([]byte, error) {
 	list := []keptObject{}
-	for _, why := range q.listIf(func(a *aside) bool { return a.now != nil || !all }) {
+	for _, a := range q.each(func(a *aside) bool { return a.now != nil || !all }) {
+		why := a.why
 		o := keptObject{
 			Kind: why.Key.Kind, Namespace: why.Key.Namespace, Name: why.Key.Name, Version: why.Version, Since: why.Since,
-			TypeURL: why.TypeURL, Resources: why.Resources, Error: why.Error, Node: why.Node, Peer: why.Peer, Host: why.host,
+			TypeURL: why.TypeURL, Resources: why.Resources, Error: why.Error, Node: why.Node, Peer: why.Peer, Host: why.host, Only: why.Only, Of: why.of,
 		}
-		if r := q.asides[why.Key].serves(); r != nil {
+		if r := a.serves(); r != nil {
 			o.Serves = &keptVersion{r.Labels(), r.Annotations(), r.Created(), r.Body()}
 		}
 		list = append(list, o)
@@ -65,14 +68,17 @@ func (q *quarantine) restore(data []byte) error {
 	for _, o := range list[:min(len(list), maxQuarantined)] {
 		key := resource.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 		why := &Quarantined{
-			Key: key, Version: o.Version, Since: o.Since, TypeURL: o.TypeURL, Resources: o.Resources, Error: o.Error, Node: o.Node, Peer: o.Peer, host: o.Host,
+			Key: key, Version: o.Version, Since: o.Since, TypeURL: o.TypeURL, Resources: o.Resources, Error: o.Error, Node: o.Node, Peer: o.Peer, host: o.Host, Only: o.Only, of: o.Of,
 		}
 		var serves *resource.Resource
 		if v := o.Serves; v != nil {
 			serves = resource.FromBody(resource.Meta{Key: key, Labels: v.Labels, Annotations: v.Annotations, Created: v.Created}, v.Body)
 			why.Serves = serves.Version()
 		}
-		q.asides[key] = &aside{trial: trial{key: key, earlier: []*resource.Resource{serves}}, why: why}
+		if q.asides[key] == nil {
+			q.asides[key] = make(map[reach]*aside)
+		}
+		q.asides[key][o.Of] = &aside{trial: &trial{key: key, earlier: []*resource.Resource{serves}}, why: why}
 	}
 	return nil
 }

@@ -205,17 +205,17 @@ func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
 			all = append(all, lookedAt(r, spec))
 		}
 	}
-	each := func(do func(labels)) {
+	each := func(do func(*lookouts, labels)) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, l := range all {
-			do(l)
+			do(c.mesh.lookouts, l)
 		}
 	}
-	each(c.mesh.lookouts.hold)
+	each((*lookouts).hold)
 	c.tellApart()
 	return func() {
-		each(c.mesh.lookouts.release)
+		each((*lookouts).release)
 		c.tellApart()
 	}
 }

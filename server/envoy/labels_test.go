@@ -110,9 +110,17 @@ func versionsIn(c *xds.Collection) map[string]string {
 	return all
 }
 
-func (s *sight) Accepted(xds.Resource, func(uint64, *xds.Collection) bool) bool { return false }
-func (s *sight) Opinion(uint64, *xds.Collection, []xds.Resource) xds.Opinion    { return xds.Gone }
-func (s *sight) Rejected(uint64, *xds.Collection) []xds.Resource                { return nil }
+func (s *sight) Accepted(xds.Resource, func(uint64, *xds.Collection) bool) bool  { return false }
+func (s *sight) ReviewOf(uint64)                                                 {}
+func (s *sight) Sees(func(uint64, *xds.Collection, func(string) bool) bool) bool { return false }
+
+func (s *sight) Complaint(uint64, string) (xds.Complaint, xds.Opinion) {
+	return xds.Complaint{}, xds.Gone
+}
+
+func (s *sight) Opinion(uint64, *xds.Collection, []xds.Resource) (xds.Opinion, string) {
+	return xds.Gone, ""
+}
 
 const gatewayFor = `
 apiVersion: networking.istio.io/v1

@@ -8,30 +8,33 @@ import (
 )
 
 // hostsOf returns the hosts that have a part in resources of a type.
-func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]bool {
+func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]struct{} {
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	hosts := make(map[string]bool)
+	hosts := make(map[string]struct{})
 	for host, t := range s.told {
 		if t.hasPart(typeURL, func(name string) bool { return names[name] }) {
-			hosts[host] = true
+			hosts[host] = struct{}{}
 		}
 	}
 	return hosts
 }
 
-// objectsOf adds the objects of which a resource of a type is made.
-func (s *scope) objectsOf(typeURL, name string, all map[resource.Key]bool) {
+// madeOf returns the names of the resources of a type that are made of an object as it is, which bears on some hosts.
+func (c *Catalog) madeOf(s *scope, key resource.Key, hosts map[string]struct{}, typeURL string) (names []string) {
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	for _, t := range s.told {
-		if !t.hasPart(typeURL, func(n string) bool { return n == name }) {
-			continue
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for host := range hosts {
+		if _, stale := s.stale[host]; stale {
+			continue // it may be made of what the object was
 		}
-		for _, key := range t.objects {
-			all[key] = true
+		if t := s.told[host]; t != nil && slices.Contains(t.objects, key) {
+			t.hasPart(typeURL, func(name string) bool { names = append(names, name); return false })
 		}
 	}
+	return names
 }
 
 // hasPart says whether a host has a part in one of some resources of a type.

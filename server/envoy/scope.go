@@ -12,6 +12,8 @@ import (
 type scope struct {
 	// read-only
 	profile                                         profile
+	reach                                           reach      // of what is set aside for the profile
+	private                                         bool       // of one client, who is heard
 	group                                           *xds.Group // a commit of the view is one of all types
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
 	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
@@ -25,6 +27,10 @@ type scope struct {
 	restricted bool         // to what it knows
 	seen       *observation // what it logs and traces
 	observed   uint64       // the state of the mesh in which that was found out
+
+	// Guarded by Catalog.mu.
+	tried []*aside            // what is otherwise to its client, who is heard
+	bears map[string]struct{} // hosts on which it bears what is otherwise to its clients than to everybody
 
 	catching sync.Mutex               // held while it is brought up to date, which guards what follows
 	told     map[string]*told         // by host
@@ -40,7 +46,7 @@ type scope struct {
 
 func newScope(p profile, debounce xds.Debounce, wholes *wholes, bodies *bodies) *scope {
 	s := &scope{
-		profile: p, group: xds.NewGroup(debounce), wholes: wholes, bodies: bodies,
+		profile: p, reach: p.reach(), group: xds.NewGroup(debounce), wholes: wholes, bodies: bodies,
 		told: make(map[string]*told), shared: make(map[string]*sharedRoutes), bindings: make(map[binding]*claimants), needs: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -112,6 +118,9 @@ func (s *scope) markSynced() {
 // follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be otherwise.
 func (s *scope) follow(m *mesh, touched map[string]struct{}) {
 	only := m.sidecarFor(s.profile)
+	if only.same(s.only) {
+		only = s.only
+	}
 	if s.profile.role != ingress && (only != s.only || s.observed != m.observes) {
 		s.seen, s.observed = m.observation(s.profile, only), m.observes
 	}

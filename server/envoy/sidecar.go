@@ -191,6 +191,14 @@ type meshConfig struct {
 	spec    *meshv1alpha1.MeshConfig
 }
 
+// same says whether two are what one object says.
+func (s *sidecarRule) same(as *sidecarRule) bool {
+	if s == nil || as == nil {
+		return s == as
+	}
+	return s.key == as.key && s.version == as.version && s.created.Equal(as.created)
+}
+
 func (m *mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
 	delete(m.sidecars, key)
 	if spec != nil {

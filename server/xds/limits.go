@@ -133,7 +133,7 @@ func (s *Server) admit(st *stream) error {
 	case exceeded(s.perPeer[st.host]+1, l.StreamsPerPeer):
 		return s.refuse(refusedStreamsPerPeer, codes.ResourceExhausted, "too many streams from %s: the limit is %d", st.host, l.StreamsPerPeer)
 	}
-	s.streams[st] = struct{}{}
+	s.streams[st.id] = st
 	s.perPeer[st.host]++
 	return nil
 }
@@ -142,7 +142,7 @@ func (s *Server) admit(st *stream) error {
 func (s *Server) leave(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.streams, st)
+	delete(s.streams, st.id)
 	if s.perPeer[st.host]--; s.perPeer[st.host] <= 0 {
 		delete(s.perPeer, st.host)
 	}

@@ -81,7 +81,7 @@ func (w *world) silentStream() (st *stream) {
 	eventually(w.t, func() bool {
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
-		for st = range w.server.streams {
+		for _, st = range w.server.streams {
 			return true
 		}
 		return false

@@ -20,6 +20,20 @@ func (s *Server) Review() {
 	}
 }
 
+// ReviewOf is Review for one stream, unless that has ended.
+func (s *Server) ReviewOf(streamID uint64) {
+	s.reviews.Add(1)
+	s.mu.Lock()
+	st := s.streams[streamID]
+	s.mu.Unlock()
+	if st == nil {
+		return
+	}
+	if err := st.review(); err != nil {
+		st.end(err)
+	}
+}
+
 // seen is what the catalog says of a subscription.
 type seen struct {
 	sub     *subscription
@@ -50,7 +64,7 @@ func (s *stream) review() error {
 func (s *stream) look() (all []seen, err error) {
 	node, subs := s.asked()
 	for _, sub := range subs {
-		coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, sub.typeURL)
+		coll, release, err := s.server.catalog.Collection(s.context(), node, sub.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
 			err = status.Errorf(codes.Unavailable, "type %s is no longer served here", sub.typeURL)
 		}
@@ -106,7 +120,7 @@ func (s *stream) end(err error) {
 func (s *subscription) see(coll *Collection) (was *Collection) {
 	was, s.coll = s.coll, coll
 	s.goal, s.via = nothing, nil
-	for _, of := range []**state{&s.has.at, &s.verdict.accepted, &s.verdict.before, &s.verdict.rejected} {
+	for _, of := range []**state{&s.has.at, &s.verdict.accepted, &s.verdict.before, &s.verdict.rejected, &s.verdict.last} {
 		*of = (*of).abroad()
 	}
 	return was

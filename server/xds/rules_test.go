@@ -338,7 +338,7 @@ func TestRule12MakeBeforeBreak(t *testing.T) {
 func (w *world) onlyStream() *stream {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	for st := range w.server.streams {
+	for _, st := range w.server.streams {
 		return st
 	}
 	require.FailNow(w.t, "no stream")

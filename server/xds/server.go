@@ -74,8 +74,8 @@ type Server struct {
 	closing chan struct{} // closed when draining begins
 
 	mu       sync.Mutex
-	streams  map[*stream]struct{}
-	perPeer  map[string]int // streams by IP address
+	streams  map[uint64]*stream // by id
+	perPeer  map[string]int     // streams by IP address
 	draining bool
 }
 
@@ -92,7 +92,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
 		gate:         newGate(&opts.Limits), logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
-		streams: make(map[*stream]struct{}), perPeer: make(map[string]int),
+		streams: make(map[uint64]*stream), perPeer: make(map[string]int),
 	}
 	if opts.Registerer != nil {
 		opts.Registerer.MustRegister(newLag(s, opts.Namespace))
@@ -152,7 +152,7 @@ func (s *Server) drain(ctx context.Context, over time.Duration) {
 		close(s.closing)
 	}
 	left := make([]*stream, 0, len(s.streams))
-	for st := range s.streams {
+	for _, st := range s.streams {
 		left = append(left, st)
 	}
 	clear(s.streams)
@@ -266,7 +266,7 @@ func (s *Server) all() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	streams := make([]*stream, 0, len(s.streams))
-	for st := range s.streams {
+	for _, st := range s.streams {
 		streams = append(streams, st)
 	}
 	return streams

@@ -60,6 +60,19 @@ type stream struct {
 	again time.Duration // after what time to look for something to send, if the bell does not ring; zero for never
 }
 
+type streamKey struct{}
+
+// context is the context of the stream, for the catalog.
+func (s *stream) context() context.Context {
+	return context.WithValue(s.grpc.Context(), streamKey{}, s.id)
+}
+
+// StreamOf returns the ID of the stream for which a Catalog is asked with ctx, as in ClientStatus; or zero, which is that of none.
+func StreamOf(ctx context.Context) uint64 {
+	id, _ := ctx.Value(streamKey{}).(uint64)
+	return id
+}
+
 // run serves the stream until it ends.
 func (s *stream) run(ctx context.Context) error {
 	defer s.close()
@@ -196,13 +209,13 @@ func (s *stream) take(req *request, now time.Time) error {
 		s.giveBack(sub)
 		return io.ErrClosedPipe
 	}
-	nacks, acked, rejected, cost := sub.status.Nacks, sub.status.AckedNonce, sub.rejected, sub.cost+sub.owed
+	nacks, awaited, rejected, cost := sub.status.Nacks, sub.outstanding(), sub.rejected, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
 	err = s.chargeFor(sub, sub.cost+sub.owed-cost)
 	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
 	var answer *AnswerInfo
-	if s.server.opts.Hooks.Answer != nil && !rejected && (nacked || sub.status.AckedNonce != acked) {
+	if s.server.opts.Hooks.Answer != nil && (nacked && !rejected || awaited && !sub.outstanding()) {
 		answer = s.answerTo(sub, req)
 	}
 	s.mu.Unlock()
@@ -291,7 +304,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if first {
 		s.cameIn()
 	}
-	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
+	coll, release, err := s.server.catalog.Collection(s.context(), node, typeURL)
 	if err != nil {
 		return nil, err
 	}
@@ -484,7 +497,7 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 		sub.led = now
 	}
 	sub.beating = false
-	sub.verdict.retell(p)
+	sub.verdict.retell(sub.has.at, p)
 	sub.arrive(p)
 	sub.news.tell(sub.has.at == sub.goal)
 	s.forgetMissing(sub)

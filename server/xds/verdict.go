@@ -31,47 +31,84 @@ const (
 	Gone // the client is
 )
 
-// Opinion returns what a client thinks of resources of a collection: whether it accepts all of those that it wants, or rejects one.
-func (s *Server) Opinion(streamID uint64, c *Collection, all []Resource) (o Opinion) {
+// Opinion returns what a client thinks of resources of a collection: whether it accepts all of those that it wants, or rejects one, and why.
+func (s *Server) Opinion(streamID uint64, c *Collection, all []Resource) (o Opinion, why string) {
 	o = Gone
-	s.ask(streamID, c, func(sub *subscription) { o = sub.opinion(all) })
-	return o
+	s.ask(streamID, func(sub *subscription) bool { return sub.coll == c }, func(_ *stream, sub *subscription) {
+		if o = sub.opinion(all); o == Rejects {
+			why = sub.reason()
+		}
+	})
+	return o, why
 }
 
-// Rejected returns what a client rejects of a collection, in order of name.
-func (s *Server) Rejected(streamID uint64, c *Collection) (all []Resource) {
-	s.ask(streamID, c, func(sub *subscription) {
-		if sub.verdict.rejected == nil {
-			return
-		}
-		for _, e := range sub.verdict.rejected.since(sub.verdict.before).puts {
-			if sub.wants.cover(e.Name) {
-				all = append(all, Resource{e.Name, e.Version})
+// Complaint is what a client rejects of what it is to have.
+type Complaint struct {
+	AnswerInfo
+	Rejected []Resource      // in order of name; that something is gone is nothing to complain of
+	Lacks    map[string]bool // names of these of which the client has nothing else
+}
+
+// Complaint returns what a client rejects of a type. It rejects what it has rejected and neither accepted since nor been told otherwise. What it is yet to be told
+// otherwise, or has been told once more, it may reject: as long as there is nothing else, it is undecided.
+func (s *Server) Complaint(streamID uint64, typeURL string) (c Complaint, o Opinion) {
+	o = Gone
+	s.ask(streamID, func(sub *subscription) bool { return sub.coll.typ.URL == typeURL }, func(st *stream, sub *subscription) {
+		c.AnswerInfo = st.answerInfo(sub, sub.reason())
+		c.Rejected, o = sub.rejects()
+		for _, r := range c.Rejected {
+			if sub.verdict.before.get(r.Name) == nil {
+				if c.Lacks == nil {
+					c.Lacks = make(map[string]bool)
+				}
+				c.Lacks[r.Name] = true
 			}
 		}
 	})
-	return all
+	return c, o
 }
 
-// ask calls f with the subscription of a client to a collection, if there is one.
-func (s *Server) ask(streamID uint64, c *Collection, f func(*subscription)) {
-	for _, st := range s.open() {
-		if st.id != streamID {
+func (s *subscription) rejects() (all []Resource, o Opinion) {
+	o = Accepts
+	shown, partly := s.coll.shown.Load(), s.rejected && s.outstanding()
+	for _, d := range s.verdict.doubts(s.has.at) {
+		e := s.has.at.get(d.name)
+		if e == nil || !s.wants.cover(d.name) {
 			continue
 		}
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		if i := slices.IndexFunc(st.subs, func(sub *subscription) bool { return sub.coll == c }); i >= 0 {
-			f(st.subs[i])
+		if o == Accepts {
+			o = Undecided
 		}
+		_, retold := s.verdict.retold[d.name]
+		if partly || retold && s.outstanding() || !shown.has(Resource{e.Name, e.Version}) {
+			continue
+		}
+		all, o = append(all, Resource{e.Name, e.Version}), Rejects
+	}
+	return all, o
+}
+
+func (s *subscription) reason() string { return cmp.Or(s.status.NackError, "it does not say why") }
+
+// ask calls f with the first subscription of a client that is so, if there is one.
+func (s *Server) ask(streamID uint64, is func(*subscription) bool, f func(*stream, *subscription)) {
+	s.mu.Lock()
+	st := s.streams[streamID]
+	s.mu.Unlock()
+	if st == nil {
 		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if i := slices.IndexFunc(st.subs, is); i >= 0 && !st.closed {
+		f(st, st.subs[i])
 	}
 }
 
 func (s *Server) open() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.streams))
+	return slices.Collect(maps.Values(s.streams))
 }
 
 func (s *subscription) opinion(all []Resource) Opinion {
@@ -84,7 +121,7 @@ func (s *subscription) opinion(all []Resource) Opinion {
 		case !s.wants.cover(r.Name):
 		case !s.has.at.has(r): // it is to be sent
 			return Undecided
-		case s.verdict.rejects(r):
+		case s.verdict.rejects(r), s.rejected && s.verdict.last != nil && !s.verdict.last.has(r): // be it that it goes on with what it had
 			opinion = Rejects
 		case !s.verdict.accepts(r):
 			return Undecided
@@ -95,13 +132,28 @@ func (s *subscription) opinion(all []Resource) Opinion {
 
 // answerTo says what the client answered by a request; s.mu is held.
 func (s *stream) answerTo(sub *subscription, r *request) *AnswerInfo {
-	a := &AnswerInfo{
-		StreamID: s.id, Peer: s.peer, Host: s.host, Node: s.node.GetId(), TypeURL: sub.coll.typ.URL, Collection: sub.coll,
-	}
+	why := ""
 	if r.err != nil {
-		a.Error = cmp.Or(r.err.GetMessage(), "it does not say why")
+		why = cmp.Or(r.err.GetMessage(), "it does not say why")
 	}
-	return a
+	a := s.answerInfo(sub, why)
+	return &a
+}
+
+func (s *stream) answerInfo(sub *subscription, why string) AnswerInfo {
+	return AnswerInfo{
+		StreamID: s.id, Peer: s.peer, Host: s.host, Node: s.node.GetId(), TypeURL: sub.coll.typ.URL, Collection: sub.coll, Error: why,
+	}
+}
+
+// Sees says whether by is true of a stream and of a collection that it sees. wants says whether it asks for a resource of that; by must not wait, nor call
+// the server.
+func (s *Server) Sees(by func(streamID uint64, c *Collection, wants func(name string) bool) bool) bool {
+	return slices.ContainsFunc(s.open(), func(st *stream) bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return slices.ContainsFunc(st.subs, func(sub *subscription) bool { return by(st.id, sub.coll, sub.wants.cover) })
+	})
 }
 
 // Accepted says whether a client has accepted a response with the resource, or goes on having it from one before. Only the streams count for
@@ -129,11 +181,12 @@ type verdict struct {
 	before, rejected *state
 	// retold are names of what is in doubt and in the last response once more.
 	retold map[string]struct{}
+	last   *state // what the client was taken to have before the last response, until that is accepted
 }
 
-// retell notes that the client is sent a step, perhaps with something that is in doubt.
-func (v *verdict) retell(p *step) {
-	v.retold = nil
+// retell notes that a client that is taken to be at a state is sent a step, perhaps with something that is in doubt.
+func (v *verdict) retell(at *state, p *step) {
+	v.retold, v.last = nil, at
 	for _, d := range v.doubts(p.to) {
 		if p.speaks(d.name) {
 			if v.retold == nil {
@@ -154,7 +207,7 @@ func (v *verdict) reject(at *state) {
 // accept notes that the client accepted a response that brought it to at, which was everything again if it was in full. It reports whether something that was
 // in doubt is otherwise there, and whether something still is in doubt.
 func (v *verdict) accept(at *state, inFull bool) (otherwise, doubt bool) {
-	v.accepted = at
+	v.accepted, v.last = at, nil
 	if v.rejected == nil {
 		return false, false
 	}

@@ -1,0 +1,156 @@
+package envoy
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/xds"
+)
+
+// plaintiff is a client in a model: what it rejects, as a server knows.
+type plaintiff struct {
+	complainant
+	rejects map[xds.Resource]bool
+	unsure  bool                    // it is yet to answer
+	turn    uint64                  // when something changed last that bears on what it rejects
+	owed    map[xds.Resource]uint64 // what is to be heard, and since which turn
+}
+
+func (p *plaintiff) news(l look) (news []xds.Resource) {
+	for r := range p.rejects {
+		if p.turn > l.past.turn || !slices.Contains(l.past.about, r) {
+			news = append(news, r)
+		}
+	}
+	return news
+}
+
+// What a client rejects is heard, whatever else it says, and however what it says, what is looked at and what is heard cross; what nobody rejects any more is forgotten.
+func TestNoComplaintIsLost(t *testing.T) {
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // a test's
+		d := newDocket(time.Second)
+		now, turn := time.Unix(0, 0), uint64(1)
+		var all []*plaintiff
+		for i := range uint64(4) {
+			all = append(all, &plaintiff{complainant: complainant{i / 2, fmt.Sprint(i % 2)}, rejects: make(map[xds.Resource]bool), owed: make(map[xds.Resource]uint64)})
+		}
+		of := func(l look) *plaintiff {
+			return all[slices.IndexFunc(all, func(p *plaintiff) bool { return p.complainant == l.complainant })]
+		}
+		type hearing struct {
+			look
+			about []xds.Resource
+			turn  uint64
+		}
+		heard := make(map[complainant]hearing)
+		says := func(p *plaintiff) {
+			turn++
+			r := xds.Resource{Name: fmt.Sprint(random.IntN(3)), Version: fmt.Sprint(random.IntN(2))}
+			maps.DeleteFunc(p.rejects, func(old xds.Resource, _ bool) bool { return old.Name == r.Name })
+			maps.DeleteFunc(p.owed, func(old xds.Resource, _ uint64) bool { return old.Name == r.Name })
+			rejects := random.IntN(2) == 0
+			if rejects {
+				p.rejects[r], p.turn = true, turn // it has changed: that is why the client was told
+				for r := range p.rejects {
+					p.owed[r] = turn
+				}
+			}
+			p.unsure = false
+			d.take(p.complainant, rejects, now)
+		}
+		hear := func(l look) {
+			p := of(l)
+			if len(heard) == 2 {
+				d.hold(l)
+				return
+			}
+			d.begin(l)
+			of := hearing{look: l, turn: turn}
+			if len(p.news(l)) > 0 {
+				of.about = slices.Collect(maps.Keys(p.rejects))
+			}
+			heard[l.complainant] = of
+			for _, r := range of.about {
+				delete(p.owed, r)
+			}
+		}
+		sit := func() {
+			for _, l := range d.due(now) {
+				p := of(l)
+				rejects, unsure := len(p.rejects) > 0, p.unsure
+				if random.IntN(4) == 0 {
+					says(p) // while it is looked at
+				}
+				switch {
+				case rejects && !unsure && len(p.rejects) > 0:
+					hear(l)
+				case rejects:
+					d.found(l, true, now)
+				default:
+					d.found(l, false, now)
+				}
+			}
+		}
+		end := func(h hearing) {
+			p, r := of(h.look), result{}
+			switch {
+			case len(h.about) == 0:
+			case random.IntN(4) == 0:
+				r.ended = endedAgain
+				for _, of := range h.about {
+					if p.rejects[of] {
+						p.owed[of] = turn
+					}
+				}
+			default:
+				r = result{endedUnexplained, past{about: h.about, turn: h.turn}}
+			}
+			delete(heard, h.complainant)
+			d.done(h.look, r, now)
+		}
+		for range 60 {
+			switch random.IntN(5) {
+			case 0, 1:
+				says(all[random.IntN(len(all))])
+			case 2:
+				all[random.IntN(len(all))].unsure = true
+			case 3:
+				for _, of := range heard {
+					end(of)
+					break
+				}
+			default:
+				now = now.Add(time.Duration(random.IntN(800)) * time.Millisecond)
+			}
+			sit()
+		}
+		for _, p := range all {
+			p.unsure = false
+		}
+		for range 100 { // they say no more
+			now = now.Add(d.wait(now))
+			for _, l := range d.due(now) {
+				switch p := of(l); {
+				case len(p.rejects) > 0:
+					hear(l)
+				default:
+					d.found(l, false, now)
+				}
+			}
+			for _, of := range slices.Collect(maps.Values(heard)) {
+				end(of)
+			}
+		}
+		for _, p := range all {
+			require.Empty(t, p.owed, "seed %d", seed)
+			require.Equal(t, len(p.rejects) > 0, d.open[p.complainant] != nil, "seed %d: %v", seed, p)
+		}
+	}
+}
