@@ -24,8 +24,8 @@ const (
 	// ownDescriptors are what the process keeps for itself of the files that it may have open: for the state, for the files that it
 	// reads, for connections to registries, and for the admin server.
 	ownDescriptors = 128
-	// fewDescriptors is below what a mesh needs.
-	fewDescriptors = 4096
+	// FewDescriptors is below what a mesh needs.
+	FewDescriptors = 4096
 	// adminConnections are how many the admin server has at once.
 	adminConnections = 32
 )
@@ -57,6 +57,12 @@ func newDoors(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics
 	return d, metrics.Register(transport.Metrics(d.certificates()))
 }
 
+// Certificates says how the certificates are that cfg names for our own ports.
+func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]transport.Status, error) {
+	d, err := newDoors(ctx, cfg, log, prometheus.NewRegistry())
+	return d.status(), err
+}
+
 func load(ctx context.Context, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
 	c, err := transport.Load(ctx, key, transport.Files{
 		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
@@ -85,7 +91,7 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 	if descriptors >= 0 {
 		most = max(descriptors-ownDescriptors, descriptors/2)
 	}
-	if descriptors >= 0 && descriptors < fewDescriptors {
+	if descriptors >= 0 && descriptors < FewDescriptors {
 		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors, "connections", most)
 	}
 	if l.Connections == 0 {

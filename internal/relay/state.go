@@ -16,28 +16,37 @@ import (
 // without a file, or the one that is used by default cannot be. One that was named and cannot be used is an error: who
 // names it counts on it.
 func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir, error) {
-	path := cfg.StateDir
-	if path == config.StateOff {
+	path, named, err := StatePath(cfg, from)
+	if err == nil && path == "" {
 		return nil, nil
+	}
+	if err == nil {
+		var d *lastgood.Dir
+		if d, err = lastgood.Open(path, log); err == nil || named {
+			return d, err
+		}
+	}
+	log.Warn("nothing is kept across restarts; set stateDir, or stateDir: off if that is as it should be", "err", err)
+	return nil, nil
+}
+
+// StatePath says where the state of a configuration is kept; nowhere if it is empty. Named says that somebody chose the place.
+func StatePath(cfg *config.Config, from Origin) (path string, named bool, err error) {
+	path = cfg.StateDir
+	if path == config.StateOff {
+		return "", false, nil
 	}
 	if path == "" {
 		path, _, _ = strings.Cut(os.Getenv("STATE_DIRECTORY"), ":") // systemd names those of StateDirectory=
 	}
 	if path != "" {
-		return lastgood.Open(path, log)
+		return path, true, nil
 	}
-	if from.Load == nil {
-		return nil, nil
+	if from.File == "" {
+		return "", false, nil
 	}
-	path, err := userStateDir(from.File)
-	if err == nil {
-		var d *lastgood.Dir
-		if d, err = lastgood.Open(path, log); err == nil {
-			return d, nil
-		}
-	}
-	log.Warn("nothing is kept across restarts; set stateDir, or stateDir: off if that is as it should be", "err", err)
-	return nil, nil
+	path, err = userStateDir(from.File)
+	return path, false, err
 }
 
 // userStateDir is the place for state that the XDG base directory specification gives a user's programs, and in it that of a configuration

@@ -26,14 +26,22 @@ func Registry(ctx context.Context, source sources.Source) (map[string]sources.Co
 	defer s.mu.Unlock()
 	switch {
 	case !s.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, "", fmt.Errorf("it is not read after %s: %s, %s", patience, s.health.State, s.health.Message)
+		return nil, "", &UnreadError{s.health.State, fmt.Sprintf("it is not read after %s: %s, %s", patience, s.health.State, s.health.Message)}
 	case !s.finished:
 		return nil, "", err
 	case !s.synced:
-		return nil, "", errors.New(s.health.Message)
+		return nil, "", &UnreadError{s.health.State, s.health.Message}
 	}
 	return s.all, s.health.Message, nil
 }
+
+// UnreadError says that a source cannot be read.
+type UnreadError struct {
+	State sources.State // which it is in
+	Text  string
+}
+
+func (e *UnreadError) Error() string { return e.Text }
 
 // groups is a sink that keeps what a source publishes first, and is done when that is whole, or cannot be had.
 type groups struct {

@@ -16,7 +16,7 @@ import (
 // file. With offline, a source of files that is not on this machine is no error. It returns what was not looked at.
 func (l *Linter) Text(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
 	if config.Recognize(text) {
-		return l.configuration(ctx, name, text, offline)
+		return l.Config(ctx, name, text, offline)
 	}
 	options, err := sources.Texts{ForeignKinds: foreignNamed}.Options()
 	if err != nil {
@@ -26,7 +26,7 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 	if len(content.Resources)+len(content.Rejects)+content.Foreign == 0 {
 		base := filepath.Base(name)
 		if slices.ContainsFunc(config.DefaultPaths(), func(p string) bool { return filepath.Base(p) == base }) {
-			return l.configuration(ctx, name, text, offline) // one that says nothing is refused by serve, too
+			return l.Config(ctx, name, text, offline) // one that says nothing is refused by serve, too
 		}
 		l.Findings = append(l.Findings, Finding{Place: name, Severity: Warning, Rule: Empty, Message: "nothing is in it: neither objects nor a configuration"})
 	}
@@ -34,8 +34,8 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 	return nil, nil
 }
 
-// configuration looks at a configuration and the sources of files in it, each whether or not another one can be read.
-func (l *Linter) configuration(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
+// Config looks at a configuration and its sources, each whether or not another one can be read, as Text does at one that it recognizes.
+func (l *Linter) Config(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
 	cfg, err := config.Parse(name, text)
 	if bad, ok := errors.AsType[*config.Error](err); ok {
 		for _, p := range bad.Problems {

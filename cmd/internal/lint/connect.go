@@ -3,6 +3,7 @@ package lint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +29,11 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 		return ctx.Err()
 	}
 	if err != nil {
-		l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err)})
+		rule := Unreadable
+		if unread, ok := errors.AsType[*firstread.UnreadError](err); ok && unread.State == sources.Denied {
+			rule = Denied
+		}
+		l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: rule, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err)})
 		return nil
 	}
 	before, left := len(l.Findings), 0

@@ -49,6 +49,7 @@ type Rule string
 // The rules of this package.
 const (
 	Unreadable    Rule = "unreadable"    // a file or directory
+	Denied        Rule = "denied"        // a source that refuses us
 	Malformed     Rule = "malformed"     // a document, or an object that cannot be told or sent
 	Invalid       Rule = "invalid"       // by Istio's validation
 	Duplicate     Rule = "duplicate"     // more than one object of a key

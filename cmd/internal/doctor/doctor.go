@@ -1,0 +1,188 @@
+// Package doctor looks at all that a server needs before it is started, or while it runs: its configuration and what that leads to, the machine,
+// and the istiod behind it. Each finding says what to do about it.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"tributary/cmd/internal/lint"
+	"tributary/config"
+	"tributary/internal/relay"
+)
+
+// Severity says what a finding means.
+type Severity string
+
+// The severities.
+const (
+	Fine    Severity = "ok"
+	Skipped Severity = "skipped" // it was not looked at
+	Warning Severity = "warning" // it works, and not for long, or not as it should
+	Error   Severity = "error"   // it does not work
+)
+
+// Finding is what came of one look.
+type Finding struct {
+	Check    string   `json:"check"`
+	Severity Severity `json:"severity"`
+	Message  string   `json:"message"`
+	Fix      string   `json:"fix,omitempty"` // what to do about it
+}
+
+// Doctor looks.
+type Doctor struct {
+	File    string // of the configuration
+	Offline bool   // registries and istiods are not asked
+	// Istiod is the URL of the debug pages of an istiod that is to read from us; empty for none. MeshConfig is a file with its mesh configuration.
+	Istiod, MeshConfig string
+	// Running is what a server that runs with the configuration says of itself; nil if none does.
+	Running func(context.Context, *config.Config) *Running
+
+	Findings []Finding
+	running  *Running
+}
+
+// Running is a server that runs.
+type Running struct {
+	Version string
+	Clients int
+	Asked   map[string][]string // by type URL, the nodes that ask for it
+}
+
+func (d *Doctor) note(check string, severity Severity, message, fix string) {
+	d.Findings = append(d.Findings, Finding{check, severity, strings.ReplaceAll(strings.TrimSpace(message), "\n", "; "), fix})
+}
+
+// The checks.
+const (
+	ofConfiguration = "configuration"
+	ofSources       = "sources"
+	ofRights        = "rights"
+	ofDNS           = "dns"
+	ofTLS           = "tls"
+	ofClock         = "clock"
+	ofPorts         = "ports"
+	ofFiles         = "open files"
+	ofWatches       = "inotify"
+	ofState         = "state"
+	ofIstiod        = "istiod"
+)
+
+// Look looks at everything. The error is that it could not.
+func (d *Doctor) Look(ctx context.Context) error {
+	text, err := os.ReadFile(d.File)
+	if err != nil {
+		d.note(ofConfiguration, Error, err.Error(), "name the configuration with -c, or write one with tributary init")
+	}
+	var cfg *config.Config
+	if err == nil {
+		if cfg, err = d.configuration(ctx, text); err != nil {
+			return err
+		}
+	}
+	d.clock()
+	if cfg != nil {
+		if d.Running != nil {
+			d.running = d.Running(ctx, cfg)
+		}
+		d.names(ctx, cfg)
+		d.certificates(ctx, cfg)
+		d.ports(ctx, cfg)
+		d.watches(cfg)
+		d.state(cfg)
+	}
+	d.descriptors()
+	d.istiod(ctx, cfg)
+	return ctx.Err()
+}
+
+// configuration looks at the configuration and its sources, as validate --connect does. It is nil if it is not right.
+func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config, error) {
+	var l lint.Linter
+	if !d.Offline {
+		l.Connect = relay.Reader
+	}
+	skipped, err := l.Config(ctx, d.File, text, false)
+	if err == nil {
+		err = l.Compete(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	wrong := map[string]bool{}
+	for _, f := range l.Findings {
+		check, fix := ofSources, "see tributary validate "+d.File
+		switch f.Rule {
+		case lint.Configuration:
+			check, fix = ofConfiguration, "correct it there; docs/config.schema.json has every key"
+		case lint.Denied:
+			check, fix = ofRights, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate --connect tells whether they do"
+		case lint.Unreadable:
+			fix = "see that the address is right, and that it can be reached from this machine"
+		}
+		severity := Warning
+		if f.Severity == lint.Error {
+			severity = Error
+		} else if f.Severity == lint.Note {
+			continue
+		}
+		wrong[check] = wrong[check] || severity == Error
+		d.note(check, severity, f.String(), fix)
+	}
+	cfg, err := config.Parse(d.File, text)
+	if err != nil {
+		if _, bad := errors.AsType[*config.Error](err); bad {
+			return nil, nil // said above
+		}
+		return nil, err
+	}
+	if !wrong[ofConfiguration] {
+		d.note(ofConfiguration, Fine, fmt.Sprintf("%s: %d sources", d.File, len(cfg.ConfigSources)), "")
+	}
+	for _, line := range l.Connected {
+		d.note(ofSources, Fine, line, "")
+	}
+	for _, line := range skipped {
+		d.note(ofSources, Skipped, line, "")
+	}
+	if l.Objects > 0 {
+		d.note(ofSources, Fine, fmt.Sprintf("%d objects in files are right", l.Objects), "")
+	}
+	return cfg, nil
+}
+
+// certificates looks at those of our own ports.
+func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	all, err := relay.Certificates(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		d.note(ofTLS, Error, err.Error(), "give listen.xdsTLS and listen.adminTLS a certificate in PEM that can be read, and its key")
+		return
+	}
+	for _, c := range all {
+		d.certificate(c)
+	}
+	if len(all) == 0 {
+		d.note(ofTLS, Fine, "no port of ours has TLS", "")
+	}
+}
+
+// Write writes the findings for people.
+func Write(w io.Writer, all []Finding) error {
+	var b strings.Builder
+	for _, f := range all {
+		fmt.Fprintf(&b, "%-8s %-14s %s\n", f.Severity, f.Check, f.Message)
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "%-8s %-14s to do: %s\n", "", "", f.Fix)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

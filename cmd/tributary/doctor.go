@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/doctor"
+	"tributary/config"
+	"tributary/internal/words"
+	"tributary/server/admin"
+)
+
+func newDoctor() *cobra.Command {
+	var d doctor.Doctor
+	var secure secureFlags
+	var strict bool
+	output := outputs("text", "json")
+	cmd := &cobra.Command{
+		Use:   "doctor [-c FILE]",
+		Short: "Check everything that a server needs, and say what to do about what is wrong",
+		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights that it needs;
+the names in addresses, certificates, the clock, ports, how many files may be open and watched, and the state directory. With --istiod or
+--mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients ask for
+is known. It is best run as the user who runs the server, and changes nothing.
+
+It exits with 3 if there is an error; with --strict also if there is a warning.`,
+		Example: `  tributary doctor
+  tributary doctor -c /etc/tributary/tributary.yaml --istiod http://istiod.example:8080
+  tributary doctor --mesh-config mesh.yaml --strict -o json`,
+		Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			if d.File == "" {
+				found, err := config.Find(config.DefaultPaths())
+				if err != nil {
+					return &failure{exitConfig, err}
+				}
+				d.File = found
+			}
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			d.Running = func(ctx context.Context, cfg *config.Config) *doctor.Running { return running(ctx, cfg, &secure) }
+			if err := d.Look(ctx); err != nil {
+				return err
+			}
+			var err error
+			if output.value == "json" {
+				err = printJSON(cmd.OutOrStdout(), d.Findings)
+			} else {
+				err = doctor.Write(cmd.OutOrStdout(), d.Findings)
+			}
+			if err != nil {
+				return err
+			}
+			count := make(map[doctor.Severity]int)
+			for _, f := range d.Findings {
+				count[f.Severity]++
+			}
+			cmd.PrintErrf("%s, %s\n", words.Count(count[doctor.Error], "error", "errors"), words.Count(count[doctor.Warning], "warning", "warnings"))
+			if count[doctor.Error] > 0 || strict && count[doctor.Warning] > 0 {
+				return &failure{code: exitFindings}
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVarP(&d.File, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
+	f.StringVar(&d.MeshConfig, "mesh-config", "", "file with the mesh configuration of that istiod, or values of its Helm chart")
+	f.BoolVar(&d.Offline, "offline", false, "ask nobody over the network: sources that are no files are not read")
+	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
+	secure.add(cmd)
+	output.add(cmd)
+	return cmd
+}
+
+// running asks the server that runs with cfg what it is; nil if none does.
+func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *doctor.Running {
+	address := cfg.Listen.Admin
+	if cfg.Listen.AdminTLS != nil {
+		address = "https://" + address
+	}
+	address, _, _ = strings.Cut(address, "?") // the mode of a socket
+	client := &adminclient.Client{Address: address, TLS: secure.settings(), Timeout: ageTimeout}
+	var st admin.Status
+	if _, err := client.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
+		return nil
+	}
+	r := &doctor.Running{Version: st.Version, Asked: make(map[string][]string)}
+	var clients []struct {
+		Node  string `json:"node"`
+		Types []struct {
+			TypeURL string `json:"type_url"`
+		} `json:"types"`
+	}
+	if _, err := client.Get(ctx, "/debug/clients", nil, &clients); err != nil {
+		return r
+	}
+	r.Clients = len(clients)
+	for _, c := range clients {
+		for _, t := range c.Types {
+			r.Asked[t.TypeURL] = append(r.Asked[t.TypeURL], c.Node)
+		}
+	}
+	return r
+}

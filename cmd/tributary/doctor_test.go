@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/cmd/internal/doctor"
+)
+
+// examined is what doctor finds, by check.
+func examined(t *testing.T, args ...string) (code int, found map[string][]doctor.Finding) {
+	t.Helper()
+	got := command(t, append([]string{"doctor", "-o", "json"}, args...)...)
+	var all []doctor.Finding
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &all), got.stderr)
+	found = make(map[string][]doctor.Finding)
+	for _, f := range all {
+		found[f.Check] = append(found[f.Check], f)
+		if f.Severity == doctor.Error || f.Severity == doctor.Warning {
+			assert.NotEmpty(t, f.Fix, f.Message)
+		}
+	}
+	return got.code, found
+}
+
+// has asserts that there is such a finding.
+func has(t *testing.T, found map[string][]doctor.Finding, check string, severity doctor.Severity, part string) {
+	t.Helper()
+	for _, f := range found[check] {
+		if f.Severity == severity && strings.Contains(f.Message, part) {
+			return
+		}
+	}
+	assert.Fail(t, "no such finding", "%s %s %s in %+v", check, severity, part, found[check])
+}
+
+func TestDoctorOfWhatIsRight(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
+	code, found := examined(t, "-c", dir+"/tributary.yaml")
+	assert.Zero(t, code)
+	has(t, found, "configuration", doctor.Fine, "1 sources")
+	has(t, found, "sources", doctor.Fine, "1 objects in files are right")
+	has(t, found, "ports", doctor.Fine, "listen.xds: 127.0.0.1:0 is free")
+	has(t, found, "state", doctor.Fine, dir+"/state can be written")
+	has(t, found, "istiod", doctor.Skipped, "--istiod")
+	assert.NotEmpty(t, found["clock"])
+	assert.NotEmpty(t, found["open files"])
+	_, err := os.Stat(dir + "/state")
+	require.ErrorIs(t, err, os.ErrNotExist, "doctor changes nothing")
+	left, err := filepath.Glob(dir + "/.tributary-doctor*")
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestDoctorOfWhatIsWrong(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
+	require.NoError(t, err)
+	defer taken.Close() //nolint:errcheck // nobody came
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	}))
+	defer refusing.Close()
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", strings.Replace(entry("a", 80), "hosts", "host", 1))
+	write(t, dir+"/taken", "a file")
+	write(t, dir+"/tributary.yaml", "listen: {xds: '"+taken.Addr().String()+"', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: none.pem, key: none.pem}}\n"+
+		"stateDir: taken/state\nconfigSources:\n- {name: rules, address: 'fs://./rules'}\n- {name: dc1, address: 'consul://"+strings.TrimPrefix(refusing.URL, "http://")+"'}\n"+
+		"- {name: far, address: 'xds://nowhere.invalid:15010'}\n")
+	code, found := examined(t, "-c", dir+"/tributary.yaml")
+	assert.Equal(t, 3, code)
+	has(t, found, "sources", doctor.Error, "ServiceEntry shop/a")
+	has(t, found, "sources", doctor.Error, "source far")
+	has(t, found, "rights", doctor.Error, "source dc1")
+	has(t, found, "dns", doctor.Error, "nowhere.invalid")
+	has(t, found, "tls", doctor.Error, "none.pem")
+	has(t, found, "ports", doctor.Error, taken.Addr().String())
+	has(t, found, "state", doctor.Error, "taken")
+
+	write(t, dir+"/tributary.yaml", "configSource: []\n")
+	code, found = examined(t, "-c", dir+"/tributary.yaml")
+	assert.Equal(t, 3, code)
+	has(t, found, "configuration", doctor.Error, "configSource: unknown key")
+	code, found = examined(t, "-c", dir+"/none.yaml")
+	assert.Equal(t, 3, code)
+	has(t, found, "configuration", doctor.Error, "none.yaml")
+	got := command(t, "doctor", "--strict", "-c", dir+"/tributary.yaml")
+	assert.Contains(t, got.stdout, "to do: correct it there")
+}
+
+func TestDoctorOfAnIstiod(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:16010', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n")
+	for mesh, c := range map[string]struct {
+		severity doctor.Severity
+		part     string
+	}{
+		"configSources: [{address: 'xds://mesh-1:16010'}, {address: 'k8s://'}]":                                   {doctor.Fine, "it reads Kubernetes, too"},
+		"meshConfig: {configSources: [{address: 'xds://mesh-1:16010'}]}":                                          {doctor.Warning, "without a line k8s://"},
+		"configSources: [{address: 'xds://mesh-1:15010'}]":                                                        {doctor.Error, "no config source has our port"},
+		"configSources: [{address: 'xds://mesh-1'}]":                                                              {doctor.Error, "has no port"},
+		"configSources: [{address: 'xds://mesh-1:16010', tlsSettings: {mode: SIMPLE}}]":                           {doctor.Error, "with TLS: true, and that port of ours with TLS: false"},
+		`{"spec": {"meshConfig": {"configSources": [{"address": "xds://mesh-1:16010"}, {"address": "k8s://"}]}}}`: {doctor.Fine, "it reads Kubernetes, too"},
+	} {
+		write(t, dir+"/mesh.yaml", mesh)
+		_, found := examined(t, "-c", dir+"/tributary.yaml", "--mesh-config", dir+"/mesh.yaml")
+		has(t, found, "istiod", c.severity, c.part)
+		istiod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, "/debug/mesh", r.URL.Path)
+			w.Header().Set("Date", "Mon, 04 May 2026 03:00:00 GMT")
+			_, _ = w.Write([]byte(mesh))
+		}))
+		_, found = examined(t, "-c", dir+"/tributary.yaml", "--istiod", istiod.URL)
+		has(t, found, "istiod", c.severity, c.part)
+		has(t, found, "clock", doctor.Warning, "the clocks of this machine and of istiod differ by")
+		istiod.Close()
+	}
+}
+
+func TestDoctorOfAServerThatRuns(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n"
+	write(t, dir+"/tributary.yaml", text)
+	s := serving(t, "-c", dir+"/tributary.yaml")
+	s.awaitReady(t)
+	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
+	code, found := examined(t, "-c", dir+"/tributary.yaml")
+	assert.Zero(t, code)
+	has(t, found, "ports", doctor.Fine, "a tributary of version")
+	has(t, found, "istiod", doctor.Fine, "0 clients are connected")
+	has(t, found, "state", doctor.Warning, "nothing is kept across restarts")
+	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
+	assert.Equal(t, 3, code)
+}
+
+// TestDoctorPage runs the commands of docs/doctor.md: all lines that stand there are said.
+func TestDoctorPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/doctor.md")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	run := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n\\$ tributary (.*?)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		run++
+		if strings.HasPrefix(block[1], "doctor") { // the ports of the machine may be taken
+			config, err := os.ReadFile("tributary.yaml")
+			require.NoError(t, err)
+			write(t, "tributary.yaml", strings.NewReplacer("127.0.0.1:16010", "127.0.0.1:0", "127.0.0.1:16014", "127.0.0.1:0").Replace(string(config)))
+		}
+		got := command(t, strings.Fields(block[1])...)
+		for line := range strings.Lines(block[2]) {
+			line = strings.NewReplacer("127.0.0.1:16010", "127.0.0.1:0", "127.0.0.1:16014", "127.0.0.1:0").Replace(line)
+			if strings.HasPrefix(block[1], "init") { // registries may run on the machine
+				line, _, _ = strings.Cut(line, " and ")
+			}
+			assert.Contains(t, got.stdout, line)
+		}
+	}
+	assert.Equal(t, 2, run)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/cmd/internal/initial"
+	"tributary/config"
+)
+
+func TestInit(t *testing.T) {
+	none := []initial.Registry{}
+	initialized := func(path string, registries []initial.Registry) (code int, said string) {
+		cmd := initOf(registries)
+		var out bytes.Buffer
+		cmd.SetArgs([]string{path})
+		cmd.SetOut(&out)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		return exitCode(cmd.ExecuteContext(t.Context()), &out), out.String()
+	}
+	valid := func(path string) (sources []string) {
+		got := command(t, "validate", "--strict", path)
+		assert.Zero(t, got.code, got.stdout+got.stderr)
+		cfg, err := config.Load(path)
+		require.NoError(t, err)
+		for _, s := range cfg.ConfigSources {
+			sources = append(sources, s.Name+" "+s.Shown())
+		}
+		return sources
+	}
+
+	// Directories with objects, and one that has none.
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80)+"---\n"+entry("b", 80))
+	write(t, dir+"/more: \"rules\"/deep/a.yaml", entry("c", 80))
+	write(t, dir+"/other/mesh.yaml", "configSources: []\n")
+	write(t, dir+"/other/deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n")
+	code, said := initialized(dir+"/tributary.yaml", none)
+	require.Zero(t, code, said)
+	assert.Equal(t, dir+"/tributary.yaml is written, with 2 places of files and 0 registries\nnext: tributary doctor -c "+dir+"/tributary.yaml\n", said)
+	assert.Len(t, valid(dir+"/tributary.yaml"), 2)
+
+	// It is never written over.
+	before, err := os.ReadFile(dir + "/tributary.yaml")
+	require.NoError(t, err)
+	code, said = initialized(dir+"/tributary.yaml", none)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, said, "is there already, and is left as it is")
+	after, err := os.ReadFile(dir + "/tributary.yaml")
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+	require.NoError(t, os.Symlink(dir+"/nothing", dir+"/link.yaml"))
+	code, _ = initialized(dir+"/link.yaml", none)
+	assert.Equal(t, 1, code)
+
+	// The configuration stands among the objects.
+	dir = t.TempDir()
+	write(t, dir+"/a.yaml", entry("a", 80))
+	write(t, dir+"/a.json", "[]")
+	write(t, dir+"/a/b.yaml", entry("b", 80))
+	code, said = initialized(dir+"/tributary.yaml", none)
+	require.Zero(t, code, said)
+	assert.Len(t, valid(dir+"/tributary.yaml"), 2)
+
+	// All registries, of which some answer, and no files.
+	dir = t.TempDir()
+	registries := initial.Registries()
+	for i := range registries {
+		lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
+		require.NoError(t, err)
+		_, registries[i].Port, _ = net.SplitHostPort(lis.Addr().String())
+		if registries[i].Name == "eureka" {
+			require.NoError(t, lis.Close())
+		} else {
+			defer lis.Close() //nolint:errcheck // nobody came
+		}
+	}
+	code, said = initialized(dir+"/tributary.yaml", registries)
+	require.Zero(t, code, said)
+	assert.Equal(t, []string{
+		"consul consul://127.0.0.1:" + registries[0].Port, "zookeeper zookeeper://127.0.0.1:" + registries[1].Port,
+		"nacos nacos://127.0.0.1:" + registries[2].Port + "?kind=services",
+	}, valid(dir+"/tributary.yaml"))
+	for _, r := range registries { // each by itself is right
+		text := initial.Text(nil, []initial.Registry{{Name: r.Name, Address: "x", What: r.What}})
+		assert.Contains(t, text, r.What)
+	}
+
+	// Nothing at all.
+	dir = t.TempDir()
+	code, said = initialized(dir+"/tributary.yaml", none)
+	require.Zero(t, code, said)
+	cfg, err := config.Load(dir + "/tributary.yaml")
+	require.NoError(t, err)
+	assert.Len(t, cfg.ConfigSources, 1)
+	assert.DirExists(t, dir+"/rules")
+}
