@@ -123,7 +123,7 @@ func TestReloadOnSIGHUP(t *testing.T) {
 	configured(t, dir, "first: ./a", "second: ./b")
 	p.signal(t, syscall.SIGHUP)
 	s.serves(t, "a", "b")
-	assert.Contains(t, p.stderr.String(), `"msg":"configuration reloaded","file":"./tributary.yaml","added":["second"]`)
+	assert.Contains(t, p.stderr.String(), `"msg":"configuration reloaded","file":"./tributary.yaml","by":"SIGHUP","added":["second"]`)
 
 	write(t, dir+"/tributary.yaml", "listne: {}\n")
 	p.signal(t, syscall.SIGHUP)

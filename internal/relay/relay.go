@@ -114,7 +114,9 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 }
 
 // Reload reads the configuration again where it came from, and says in lines what it changed.
-func (r *Relay) Reload(ctx context.Context) (string, error) { return r.reloader.Reload(ctx) }
+func (r *Relay) Reload(ctx context.Context) (string, error) {
+	return r.reloader.Reload(ctx, "the program")
+}
 
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {

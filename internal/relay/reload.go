@@ -30,7 +30,7 @@ type reloader struct {
 	feeds        *feeds
 	porter       *porter
 	log          *slog.Logger
-	asked        chan chan<- outcome
+	asked        chan request
 	good, loaded prometheus.Gauge
 
 	inForce *config.Config // owned by run
@@ -46,6 +46,12 @@ type Origin struct {
 	Hangups <-chan os.Signal
 }
 
+// request is that of somebody who waits for the outcome.
+type request struct {
+	by     string
+	answer chan<- outcome
+}
+
 // outcome is how a reload ended: what it did, in lines, or why it did nothing.
 type outcome struct {
 	done string
@@ -57,7 +63,7 @@ var ErrNoFile = errors.New("the configuration is that of the command line; there
 
 func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger, metrics prometheus.Registerer) *reloader {
 	r := &reloader{
-		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, asked: make(chan chan<- outcome), inForce: cfg,
+		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, asked: make(chan request), inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -81,20 +87,20 @@ func (r *reloader) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.Hangups:
-			r.reload()
-		case answer := <-r.asked:
-			answer <- r.reload() // never waits: the channel has room
+			r.reload("SIGHUP")
+		case q := <-r.asked:
+			q.answer <- r.reload(q.by) // never waits: the channel has room
 		}
 	}
 }
 
 // Reload reads the file again and says what came of it.
-func (r *reloader) Reload(ctx context.Context) (string, error) {
+func (r *reloader) Reload(ctx context.Context, by string) (string, error) {
 	answer := make(chan outcome, 1)
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
-	case r.asked <- answer:
+	case r.asked <- request{by, answer}:
 	}
 	select {
 	case <-ctx.Done():
@@ -111,7 +117,7 @@ func (r *reloader) Status() admin.ConfigStatus {
 	return s
 }
 
-func (r *reloader) reload() outcome {
+func (r *reloader) reload(by string) outcome {
 	if r.Load == nil {
 		return outcome{err: ErrNoFile}
 	}
@@ -131,7 +137,7 @@ func (r *reloader) reload() outcome {
 		status.Failed, status.Error = &now, err.Error()
 		r.status.Store(&status)
 		r.good.Set(0)
-		r.log.Error("configuration refused, the one in force stays", "file", r.File, "loaded", status.Loaded, "err", err)
+		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", by, "loaded", status.Loaded, "err", err)
 		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)}
 	}
 	warn(next, r.log)
@@ -143,7 +149,7 @@ func (r *reloader) reload() outcome {
 	r.status.Store(&status)
 	r.good.Set(1)
 	r.loaded.SetToCurrentTime()
-	r.log.Info("configuration reloaded", "file", r.File, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed, "reordered", done.reordered)
+	r.log.Info("configuration reloaded", "file", r.File, "by", by, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed, "reordered", done.reordered)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}

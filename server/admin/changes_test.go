@@ -20,8 +20,8 @@ import (
 // reloads is a configuration that counts its reloads.
 type reloads int
 
-func (r *reloads) Reload(context.Context) (string, error) { *r++; return "", nil }
-func (r *reloads) Status() ConfigStatus                   { return ConfigStatus{} }
+func (r *reloads) Reload(context.Context, string) (string, error) { *r++; return "", nil }
+func (r *reloads) Status() ConfigStatus                           { return ConfigStatus{} }
 
 func TestWhoMayChangeSomething(t *testing.T) {
 	var n reloads

@@ -9,9 +9,9 @@ import (
 
 // Config is the configuration that the program runs with.
 type Config interface {
-	// Reload reads the configuration again and puts it in force. It returns what that changed, in lines for people, or an
+	// Reload reads the configuration again and puts it in force, on behalf of somebody. It returns what that changed, in lines for people, or an
 	// error, after which everything is as it was.
-	Reload(ctx context.Context) (done string, err error)
+	Reload(ctx context.Context, by string) (done string, err error)
 	Status() ConfigStatus
 }
 
@@ -27,11 +27,11 @@ type ConfigStatus struct {
 }
 
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
-	done, err := s.opts.Config.Reload(r.Context())
+	done, err := s.opts.Config.Reload(r.Context(), asker(r))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, err = fmt.Fprintln(w, done)
+	_, err = fmt.Fprintln(w, done) //nolint:gosec // it has names of sources, and the text is plain
 	s.logWrite(r.URL.Path, err)
 }

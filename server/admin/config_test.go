@@ -17,10 +17,12 @@ type fakeConfig struct {
 	status  admin.ConfigStatus
 	reloads int
 	refuses string
+	by      string // of the last reload
 }
 
 func (c *fakeConfig) Status() admin.ConfigStatus { return c.status }
-func (c *fakeConfig) Reload(context.Context) (string, error) {
+func (c *fakeConfig) Reload(_ context.Context, by string) (string, error) {
+	c.by = by
 	if c.refuses != "" {
 		return "", errors.New(c.refuses)
 	}
@@ -43,6 +45,7 @@ func TestReload(t *testing.T) {
 	status, body := post(t, s, "/-/reload", http.Header{})
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "a.yaml is in force\n", body)
+	assert.Equal(t, "somebody, from 192.0.2.1:1234", w.config.by)
 
 	w.config.refuses = "a.yaml:1:1: no"
 	status, body = post(t, s, "/-/reload", http.Header{})

@@ -34,7 +34,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want ?source=NAME", http.StatusBadRequest)
 		return
 	}
-	objects, endpoints, err := s.opts.Sources.Release(name, r.URL.Query().Get("hold"), releaser(r))
+	objects, endpoints, err := s.opts.Sources.Release(name, r.URL.Query().Get("hold"), asker(r))
 	switch {
 	case errors.Is(err, sources.ErrNotFound):
 		http.Error(w, err.Error(), http.StatusNotFound)
@@ -52,8 +52,8 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 // longestName is how much of a name that a request gives is logged.
 const longestName = 200
 
-// releaser says who asks, as far as is known, and from where.
-func releaser(r *http.Request) string {
+// asker says who asks, as far as is known, and from where.
+func asker(r *http.Request) string {
 	by := r.URL.Query().Get("by")
 	if by == "" {
 		by = "somebody"

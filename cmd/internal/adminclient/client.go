@@ -43,6 +43,16 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, v any) 
 	return page, nil
 }
 
+// Page returns the page at path, which may have a query.
+func (c *Client) Page(ctx context.Context, path string) ([]byte, error) {
+	path, text, _ := strings.Cut(path, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return nil, err
+	}
+	return c.do(ctx, http.MethodGet, path, query)
+}
+
 // Post has the server do what path stands for, and returns what it says.
 func (c *Client) Post(ctx context.Context, path string, query url.Values) (string, error) {
 	text, err := c.do(ctx, http.MethodPost, path, query)

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/bundle"
+	"tributary/cmd/internal/doctor"
+	"tributary/config"
+)
+
+// logTail is how much of a log is packed, in bytes.
+const logTail = 4 << 20
+
+// bundledPages are the pages of the admin server that are packed: none has the content of objects.
+var bundledPages = []struct{ name, path string }{
+	{"status.json", "/debug/status"},
+	{"sources.json", "/debug/sources"},
+	{"clients.json", "/debug/clients"},
+	{"guard.json", "/debug/guard"},
+	{"quarantine.json", "/debug/quarantine"},
+	{"rejected.json", "/debug/rejected"},
+	{"conflicts.json", "/debug/conflicts"},
+	{"competing.json", "/debug/competing"},
+	{"verify.json", "/debug/verify"},
+	{"history.json", "/debug/history?limit=1000"},
+	{"metrics.txt", "/metrics"},
+	{"goroutines.txt", "/debug/pprof/goroutine?debug=2"},
+}
+
+func newBundle() *cobra.Command {
+	var flags adminFlags
+	var file, log, out string
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Pack what a report of a fault needs, without secrets",
+		Long: `Bundle writes an archive with the versions, the configuration, what doctor finds without asking anybody over the network, and of the server that
+runs its status, sources, clients, holds, findings, metrics, goroutines and what changed last; with --log also the end of its log. It has names
+and addresses, and no contents of objects. Passwords, tokens and keys that the configuration has, or that are in files which it names, are
+taken out of all of it, as are its comments. What cannot be had is named in errors.txt.`,
+		Example: `  tributary bundle
+  tributary bundle -c /etc/tributary/tributary.yaml --log /var/log/tributary.log --file report.tar.gz
+  journalctl -u tributary -n 20000 > log && tributary bundle --log log`,
+		Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			now := time.Now().UTC()
+			name := "tributary-" + now.Format("20060102T150405Z")
+			if out == "" {
+				out = name + ".tar.gz"
+			}
+			p := packing{}
+			p.program()
+			p.configuration(ctx, file)
+			p.server(ctx, &flags)
+			if log != "" {
+				p.log(log)
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if len(p.errors) > 0 {
+				p.add("errors.txt", []byte(strings.Join(p.errors, "\n")+"\n"))
+			}
+			var archive bytes.Buffer
+			if err := bundle.Write(&archive, name, p.files, &p.secrets, now); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return err
+			}
+			_, err = f.Write(archive.Bytes())
+			if err := errors.Join(err, f.Close()); err != nil {
+				return err
+			}
+			for _, text := range p.errors {
+				cmd.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n", out)
+			return err
+		}),
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	cmd.Flags().StringVar(&log, "log", "", "file with the log of the server")
+	cmd.Flags().StringVar(&out, "file", "", "archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
+	return cmd
+}
+
+// packing is what goes into an archive.
+type packing struct {
+	files   []bundle.File
+	errors  []string
+	secrets bundle.Secrets
+}
+
+func (p *packing) add(name string, text []byte) {
+	p.files = append(p.files, bundle.File{Name: name, Text: text})
+}
+
+func (p *packing) failed(what string, err error) {
+	p.errors = append(p.errors, what+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+func (p *packing) program() {
+	var b bytes.Buffer
+	if err := printJSON(&b, thisBuild()); err != nil {
+		p.failed("version", err)
+	}
+	p.add("version.json", b.Bytes())
+}
+
+// configuration packs the file without its secrets, and what doctor says of it.
+func (p *packing) configuration(ctx context.Context, file string) {
+	if file == "" {
+		found, err := config.Find(config.DefaultPaths())
+		if err != nil {
+			p.failed("configuration", err)
+			return
+		}
+		file = found
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		p.failed("configuration", err)
+		return
+	}
+	clean, err := p.secrets.Configuration(text, filepath.Dir(file))
+	if err != nil {
+		p.failed("configuration", err)
+		return
+	}
+	p.add("tributary.yaml", clean)
+	d := doctor.Doctor{File: file, Offline: true, Running: func(ctx context.Context, cfg *config.Config) *doctor.Running {
+		return running(ctx, cfg, &secureFlags{})
+	}}
+	if err := d.Look(ctx); err != nil {
+		p.failed("doctor", err)
+	}
+	var b bytes.Buffer
+	if err := doctor.Write(&b, d.Findings); err == nil {
+		p.add("doctor.txt", b.Bytes())
+	}
+}
+
+// server packs what the server says of itself.
+func (p *packing) server(ctx context.Context, flags *adminFlags) {
+	client := flags.client()
+	for _, page := range bundledPages {
+		text, err := client.Page(ctx, page.path)
+		if err != nil {
+			p.failed(page.path, err)
+			continue
+		}
+		p.add(page.name, text)
+	}
+}
+
+func (p *packing) log(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		p.failed("log", err)
+		return
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	text, err := bundle.Tail(f, logTail)
+	if err != nil {
+		p.failed("log", err)
+		return
+	}
+	p.add("log.txt", bundle.HideInLog(text))
+}
