@@ -305,4 +305,7 @@ func ringSize(v protoreflect.Value, at string, found func(path, why string)) {
 	if v.Uint() > maxRing {
 		found(at, fmt.Sprintf("it is %d at most", maxRing))
 	}
+	if v.Uint() > largeRing {
+		found(at, "a ring of that size keeps an Envoy busy for a second or more at each change of endpoints, and requests wait")
+	}
 }

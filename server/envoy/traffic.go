@@ -168,6 +168,9 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 // maxRing is the size of a ring of hashes that Envoy makes at most.
 const maxRing = 8 << 20
 
+// largeRing is a size from which on it takes Envoy a second or so to make a ring; of 9,000,000 Envoy 1.40 took 2.6 to 4.
+const largeRing = 2 << 20
+
 // slowStart is how new endpoints warm up, or nil.
 func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
 	w := lb.GetWarmup()
