@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -128,7 +129,7 @@ func TestNobodyPaysForTheComplaintOfAnotherOnTributary(t *testing.T) {
 	require.Empty(t, failed)
 	envoy.WaitFor(t, 10*time.Second, func() error {
 		if got, err := requestAs(t, other, "x0.mesh.internal"); err != nil || got != "v2" {
-			return fmt.Errorf("what an honest Envoy rejects stops its port: x0 answers %q, %v", got, err)
+			return errors.Join(fmt.Errorf("what an honest Envoy rejects stops its port: x0 answers %q", got), err)
 		}
 		return nil
 	})

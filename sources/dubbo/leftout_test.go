@@ -2,11 +2,14 @@ package dubbo
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources/consul/consultest"
+	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/nacos/nacostest"
 )
 
@@ -104,4 +107,34 @@ func TestNothingStandsInThePlaceOfAnInstance(t *testing.T) {
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.9", "", "passing"))
 	b.awaitAll(served, "com-acme-other 10.0.0.9:20880*100")
 	b.awaitLeftOut()
+}
+
+// TestNothingStandsInThePlaceOfAnInstanceInNacos has the same there: instances of another cluster at the ip and port of one.
+func TestNothingStandsInThePlaceOfAnInstanceInNacos(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Config("shop", "r1", metadataOfShop)
+	s.Put("DEFAULT_GROUP", "shop", "1", nacostest.Instance("10.0.0.5", 50051, map[string]string{
+		"dubbo.endpoints": `[{"port":50051,"protocol":"tri"}]`, "dubbo.metadata.revision": "r1", "timestamp": "1795373296142",
+	}))
+	for cluster, meta := range map[string]map[string]string{
+		"spring": {"preserved.register.source": "SPRING_CLOUD"}, "odd": {"dubbo.endpoints": "nonsense"},
+	} {
+		other := nacostest.Instance("10.0.0.5", 50051, meta)
+		other["clusterName"] = cluster
+		s.Put("DEFAULT_GROUP", "shop", cluster, other)
+	}
+	b := startInNacos(t, s, patiently())
+	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
+	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
+}
+
+// TestProvidersThatBeginAlikeAreCountedEach has several that cannot be read, whose names differ far behind.
+func TestProvidersThatBeginAlikeAreCountedEach(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
+	for n := range 3 {
+		s.Put(node("com.acme.Demo", "10.0.0."+strings.Repeat("x", 120)+strconv.Itoa(n)+":99999", "", 1), leaf)
+	}
+	b := start(t, s, patiently())
+	b.await("each is left out", func() bool { return len(b.status().LeftOut) == 3 })
 }

@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net"
@@ -354,43 +353,9 @@ func registered(name string, e *api.ServiceEntry) registry.Registered {
 
 func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.AggregatedStatus() }
 
-// candidate is what an instance of a service is, as one of an application.
-type candidate struct {
-	provider.Instance
-	dubbo bool
-	err   error
-}
-
-// compare puts first what counts of two at one place: a process may have left an instance behind, and others may register it as something else, or as something
-// that cannot be read.
-func (c candidate) compare(o candidate) int {
-	rank := func(c candidate) int {
-		switch {
-		case !c.dubbo:
-			return 4
-		case c.err != nil:
-			return 3
-		case c.Failing != "":
-			return 2
-		case c.Silent:
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(rank(c), rank(o)), cmp.Compare(o.Timestamp, c.Timestamp))
-}
-
-// instances tells of the instances of an application. Of several at one place one counts; what else cannot be read there is told by a name of its own.
+// instances tells of the instances of an application.
 func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
-	by := map[string]candidate{}
-	note := func(id string, c candidate) (loser candidate) {
-		other, there := by[id]
-		if !there || c.compare(other) < 0 {
-			c, other = other, c
-			by[id] = other
-		}
-		return c
-	}
+	claims := registry.Claims{}
 	for _, e := range all {
 		i, ok, err := Instance(name, e)
 		switch StateOf(e) {
@@ -403,18 +368,7 @@ func (f *follower) instances(name string, all []*api.ServiceEntry, err error) {
 			}
 			i.Failing = failing(e)
 		}
-		id := placeOf(i.Host, i.Port)
-		if loser := note(id, candidate{i, ok, err}); loser.err != nil {
-			note(id+" "+provider.Shorten(e.Service.ID), loser)
-		}
+		claims.Add(placeOf(i.Host, i.Port), e.Service.ID, registry.Claim{Instance: i, Dubbo: ok, Err: err})
 	}
-	ids := slices.Sorted(maps.Keys(by))
-	f.to.Instances(name, ids, err)
-	for _, id := range ids {
-		if i := by[id]; i.dubbo || i.err != nil {
-			f.to.Instance(name, id, &i.Instance, i.err)
-		} else {
-			f.to.Instance(name, id, nil, nil)
-		}
-	}
+	claims.Tell(f.to, name, err)
 }

@@ -269,25 +269,13 @@ func (l *listener) application(name string, all []client.Instance, err error) {
 		l.to.Instances(name, nil, explain(err))
 		return
 	}
-	by := map[string]client.Instance{}
+	claims := registry.Claims{}
 	for _, i := range all {
-		id := net.JoinHostPort(i.IP, strconv.Itoa(i.Port))
-		if other, there := by[id]; !there || i.Healthy || !other.Healthy {
-			by[id] = i
-		}
-	}
-	ids := slices.Sorted(maps.Keys(by))
-	l.to.Instances(name, ids, nil)
-	for _, id := range ids {
-		i := by[id]
 		one, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
 		one.Off, one.Failing = off(i), failing(i)
-		if !ok && err == nil {
-			l.to.Instance(name, id, nil, nil)
-			continue
-		}
-		l.to.Instance(name, id, &one, err)
+		claims.Add(net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), i.Cluster, registry.Claim{Instance: one, Dubbo: ok, Err: err})
 	}
+	claims.Tell(l.to, name, nil)
 }
 
 // Healed implements client.Listener.

@@ -6,6 +6,7 @@ package provider
 
 import (
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"net/netip"
 	"net/url"
@@ -95,12 +96,12 @@ func addressOnlyAsAWhole(text, start string) bool {
 	return whole == nil && part != nil
 }
 
-// Shorten makes text of a registry fit for a message.
+// Shorten makes text of a registry fit for a message. Texts that are different stay so.
 func Shorten(text string) string {
 	const most = 120
 	text = strings.ToValidUTF8(text, "?")
 	if r := []rune(text); len(r) > most {
-		text = string(r[:most]) + "…"
+		text = fmt.Sprintf("%s…%08x", string(r[:most]), crc32.ChecksumIEEE([]byte(text)))
 	}
 	return strconv.Quote(text)
 }
