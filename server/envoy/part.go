@@ -2,8 +2,8 @@ package envoy
 
 import (
 	"slices"
+	"strings"
 
-	"tributary/resource"
 	"tributary/server/xds"
 )
 
@@ -20,18 +20,55 @@ func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]struct
 	return hosts
 }
 
-// madeOf returns the names of the resources of a type that are made of an object as it is, which bears on some hosts.
-func (c *Catalog) madeOf(s *scope, key resource.Key, hosts map[string]struct{}, typeURL string) (names []string) {
+// piece is a host's part in routes.
+type piece struct{ host, route string }
+
+// piecesOf returns the virtual hosts that are made of an object for the client, among the routes of which some were rejected. All else that has a part in something has
+// a name of its own, or makes others otherwise: to accept a part of that is to accept it as it is.
+func (h *hearing) piecesOf(of suspect) map[piece]*virtualHost {
+	all := make(map[piece]*virtualHost)
+	if !slices.Contains(alike(h.about.TypeURL), xds.RouteURL) {
+		return all
+	}
+	rejected := make(map[string]bool)
+	for name := range names(h.rejected) {
+		route, _, _ := strings.Cut(name, "/") // of a virtual host as well
+		rejected[route] = true
+	}
+	h.scope.catching.Lock()
+	defer h.scope.catching.Unlock()
+	for host := range of.hosts {
+		if t := h.scope.told[host]; t != nil && slices.Contains(t.objects, of.key) {
+			for route, v := range t.hosts {
+				if rejected[route] {
+					all[piece{host, route}] = v
+				}
+			}
+		}
+	}
+	return all
+}
+
+// within returns the names of the resources of a scope that have one of some pieces in them, as it is.
+func (h *hearing) within(s *scope, typeURL string, pieces map[piece]*virtualHost) (names []string) {
 	s.catching.Lock()
 	defer s.catching.Unlock()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for host := range hosts {
-		if _, stale := s.stale[host]; stale {
-			continue // it may be made of what the object was
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for of, mine := range pieces {
+		t := s.told[of.host]
+		if _, stale := s.stale[of.host]; stale || t == nil || !mine.equal(t.hosts[of.route]) {
+			continue
 		}
-		if t := s.told[host]; t != nil && slices.Contains(t.objects, key) {
-			t.hasPart(typeURL, func(name string) bool { names = append(names, name); return false })
+		shared := s.shared[of.route]
+		switch {
+		case typeURL == xds.VHostURL:
+			for _, d := range mine.domains {
+				name := of.route + "/" + d
+				names = append(names, name, name+":"+of.route)
+			}
+		case !s.profile.onDemand || shared != nil && shared.whole: // else the routes that are told have no hosts
+			names = append(names, of.route)
 		}
 	}
 	return names

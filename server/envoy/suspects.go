@@ -121,9 +121,10 @@ func (h *hearing) scopesAsTold() (all []toldScope) {
 	return all
 }
 
-// isWitnessed says whether another Envoy has accepted something of the same sort that is made of an object as it is, under whatever name, and by whomever
-// else it was told. So nobody can speak against what all others have.
+// isWitnessed says whether another Envoy has accepted the very piece that is made of an object as it is and that was rejected, as a part of something else. So nobody
+// can speak against what all others have. That another one is told other things of the object, or nothing, and accepts those, says nothing.
 func (h *hearing) isWitnessed(of suspect, scopes []toldScope) bool {
+	pieces := h.piecesOf(of)
 	for _, s := range scopes {
 		if _, otherwise := s.instead[of.key]; otherwise {
 			continue
@@ -136,7 +137,7 @@ func (h *hearing) isWitnessed(of suspect, scopes []toldScope) bool {
 			if h.acceptedWide(of.key, s.scope, coll) {
 				return true
 			}
-			for _, name := range h.madeOf(s.scope, of.key, of.hosts, typeURL) {
+			for _, name := range h.within(s.scope, typeURL, pieces) {
 				if e := coll.Get(name); e != nil && h.accepted(xds.Resource{Name: name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
 					return true
 				}
