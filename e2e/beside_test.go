@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,97 +48,6 @@ func besideNodes(t *testing.T) map[string]*core.Node {
 	return map[string]*core.Node{"NONE": besideNode(t, "NONE"), "REDIRECT": besideNode(t, "REDIRECT"), "TPROXY": besideNode(t, "TPROXY"), "gateway": gateway}
 }
 
-// different is where tributary tells an Envoy something else than istiod does, and why. docs/envoy.md has the same list.
-var different = []struct {
-	line matcher
-	why  string
-	of   func(compared) bool // in which comparisons; nil is all
-}{
-	{
-		regexp.MustCompile(`\.tracing\.custom_tags\{istio\.(authorization\.dry_run\.(allow|deny)_policy\.(name|result)|canonical_(revision|service)|cluster_id|mesh_id|namespace)\}: istiod has set$`),
-		"spans have none of Istio's tags, by which all workloads would differ",
-		nil,
-	},
-	{regexp.MustCompile(`^cluster (InboundPassthroughCluster|inbound\|.*): istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted", nil},
-	{regexp.MustCompile(`^listener virtualInbound: istiod has it$`), "a sidecar's inbound side needs a workload that is to be intercepted", nil},
-	{regexp.MustCompile(`\{envoy.transport_socket_match\}`), "there is no mutual TLS between sidecars, for which somebody has to issue certificates", nil},
-	{regexp.MustCompile(`^listener .*sds_secret_config.*\.sds_config\.`), "certificates that are files come as secrets by the stream that listeners come by; istiod leaves them to its agent", nil},
-	{regexp.MustCompile(`^cluster .*: tributary has it without endpoints$`), "a cluster of names that has no endpoint is sent without any, so that statistics show it; istiod leaves it out", nil},
-	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, which match nothing", nil},
-	{otherPort{}, "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came to, and answers 503", nil},
-	{regexp.MustCompile(`\[TcpProxy\]\.(idle_timeout|max_downstream_connection_duration|hash_policy)`), "what portLevelSettings say applies to connections too; istiod heeds what is said of all ports only", nil},
-	{regexp.MustCompile(`\.route\.max_(grpc_timeout(\.(seconds|nanos))?: istiod has [a-z0-9]+|stream_duration(\.[a-z_.]+)?: tributary has [a-z0-9]+)$`), "the deadline of gRPC requests is heeded by max_stream_duration; istiod uses the deprecated max_grpc_timeout, about which Envoy 1.40 warns", nil},
-	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
-	{
-		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: istiod has set)$`),
-		"what portLevelSettings say of hashes applies to a destination that names no port, too; istiod does not heed it there",
-		compared.byPort,
-	},
-	{regexp.MustCompile(`max_concurrent_streams: tributary`), "with h2UpgradePolicy, istiod forgets maxConcurrentStreams", nil},
-	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}: istiod has set|routes https\.443\..*: istiod has it)$`), "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
-	{regexp.MustCompile(`^(listener 0.0.0.0_443\.filter_chains\{[0-9]+\}[.:].*|routes https\.443\.[^.]*\.[^.]*\.[^.]*: tributary has it|routes http\.80\.virtual_hosts\{[^}]*\}: tributary has set)$`), "of a server that has a host of an older one on its port, tributary leaves out the host, istiod the whole server", compared.clash},
-	{fewerServers{}, "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
-	{regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`), "beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out", compared.ranges},
-	{regexp.MustCompile(`^listener 127.*_[0-9]+\.default_filter_chain: istiod has set$`), "without redirection, istiod has what no service of TLS is asked for pass through to where it came, which is the Envoy itself", nil},
-	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI", nil},
-}
-
-// compared is what is known of two inventories that are compared.
-type compared struct {
-	gateway bool     // they are those of a gateway
-	ranged  bool     // there are services whose addresses are ranges
-	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
-	hashes  bool     // there are policies of ports that say of what a hash is made
-	split   []string // hosts that several namespaces have, where there are Sidecars
-}
-
-func (c compared) byPort() bool { return !c.gateway && c.hashes }
-func (c compared) clash() bool  { return c.gateway && c.clashes }
-func (c compared) ranges() bool { return !c.gateway && c.ranged }
-
-// matcher says of which lines a reason is.
-type matcher interface{ MatchString(line string) bool }
-
-// otherPort is of lines in which both say the same but for the port.
-type otherPort struct{}
-
-var anyPort = regexp.MustCompile(`[|:][0-9]+[|/]`)
-
-func (otherPort) MatchString(line string) bool {
-	istiod, tributary, both := strings.Cut(line, ", tributary ")
-	_, istiod, _ = strings.Cut(istiod, ": istiod has ")
-	return both && anyPort.MatchString(istiod) && anyPort.ReplaceAllString(istiod, "|") == anyPort.ReplaceAllString(tributary, "|")
-}
-
-// fewerServers is of server names of one port of a gateway, of which tributary has left some out.
-type fewerServers struct{}
-
-var serversOf = regexp.MustCompile(`^listener 0\.0\.0\.0_443\.filter_chains\{[0-9]+\}\.filter_chain_match\.server_names: istiod has (.*), tributary (.*)$`)
-
-func (fewerServers) MatchString(line string) bool {
-	both := serversOf.FindStringSubmatch(line)
-	return both != nil && !slices.ContainsFunc(strings.Fields(both[2]), func(name string) bool { return !slices.Contains(strings.Fields(both[1]), name) })
-}
-
-// otherAddresses is of domains that differ in addresses, or ranges of them.
-type otherAddresses struct{}
-
-var domainsOf = regexp.MustCompile(`^routes .*\.domains: istiod has (.*), tributary (.*)$`)
-
-func (otherAddresses) MatchString(line string) bool {
-	both := domainsOf.FindStringSubmatch(line)
-	return both != nil && slices.Equal(names(both[1]), names(both[2]))
-}
-
-// names returns the domains of a list that are no addresses, nor ranges of them.
-func names(list string) []string {
-	return slices.DeleteFunc(strings.Fields(list), func(d string) bool {
-		address, _, _ := strings.Cut(d, "/")
-		_, err := netip.ParseAddr(strings.Trim(address, "[]"))
-		return err == nil
-	})
-}
-
 // compare returns the differences of two inventories that nothing explains. What clients with a Sidecar know as a host that several namespaces share may differ.
 func compare(t *testing.T, istiod, ours *fixture.Inventory, of compared) (all []string) {
 	t.Helper()
@@ -159,16 +67,6 @@ func compare(t *testing.T, istiod, ours *fixture.Inventory, of compared) (all []
 		}
 		return excused(line, of)
 	})
-}
-
-// excused says whether a reason is given for a line.
-func excused(line string, of compared) bool {
-	for _, d := range different {
-		if (d.of == nil || d.of(of)) && d.line.MatchString(line) {
-			return true
-		}
-	}
-	return false
 }
 
 // routesElsewhere says of which lines it is the reason that a route leads to another port: what the policy of a port says of hashes and of retries goes with it.
@@ -474,7 +372,7 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		for name, node := range nodes {
 			var lines []string
 			for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(100 * time.Millisecond) { // istiod may have the mark before it has the rest
-				lines = slices.DeleteFunc(compare(t, marked(istiod.GRPC, node, mark), ours[name], compared{name == "gateway", mesh.ranged, mesh.clashes(), mesh.hashed, mesh.split}), func(line string) bool {
+				lines = slices.DeleteFunc(compare(t, marked(istiod.GRPC, node, mark), ours[name], compared{gateway: name == "gateway", ranged: mesh.ranged, clashes: mesh.clashes(), hashes: mesh.hashed, split: mesh.split}), func(line string) bool {
 					// Of which of both namespaces istiod tells gateways could not be found out. Without redirection, it has filter chains for ranges of
 					// addresses, which no connection reaches.
 					return name == "gateway" && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||

@@ -27,7 +27,10 @@ func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster
 	if !originates(tls) {
 		return options
 	}
-	common := &tlsv3.CommonTlsContext{}
+	// Envoy as a client speaks no newer version than 1.2 unless it is told to.
+	common := &tlsv3.CommonTlsContext{TlsParams: &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+	}}
 	dir := client.credentials + "/" + tls.GetCredentialName()
 	named := isCredential(tls.GetCredentialName())
 	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {
@@ -56,9 +59,10 @@ func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster
 	sni := serverName(tls)
 	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	verified := !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0
-	if !p.protocol.http() || sni != "" && !verified {
+	if sni != "" && (!verified || !p.protocol.http()) {
 		return options
 	}
+	// Requests may come to a port of HTTPS, too: by routes that lead there from one of HTTP. Their host is what the server is asked for, and its certificate verified by.
 	if options == nil {
 		options = http1()
 	}

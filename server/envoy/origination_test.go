@@ -1,0 +1,37 @@
+package envoy
+
+import (
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/xds"
+)
+
+// Requests of a port of HTTP are led to one of HTTPS, as Istio's documentation has it for what is outside the mesh: the server is asked for their host, and speaks TLS 1.3.
+func TestTLSIsOriginatedToAPortOfHTTPS(t *testing.T) {
+	all := toldOf(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: default}
+spec: {hosts: [api.example], ports: [{number: 80, name: http, protocol: HTTP}, {number: 443, name: https, protocol: HTTPS}], resolution: DNS}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: api, namespace: default}
+spec: {host: api.example, trafficPolicy: {portLevelSettings: [{port: {number: 443}, tls: {mode: SIMPLE}}]}}
+`, nodes[0])
+	c, ok := all[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
+	require.True(t, ok)
+	var options httpv3.HttpProtocolOptions
+	require.NoError(t, c.GetTypedExtensionProtocolOptions()[httpOptions].UnmarshalTo(&options))
+	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSni())
+	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSanValidation())
+	var socket tlsv3.UpstreamTlsContext
+	require.NoError(t, c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
+	require.Equal(t, tlsv3.TlsParameters_TLSv1_3, socket.GetCommonTlsContext().GetTlsParams().GetTlsMaximumProtocolVersion())
+	require.Equal(t, tlsv3.TlsParameters_TLSv1_2, socket.GetCommonTlsContext().GetTlsParams().GetTlsMinimumProtocolVersion())
+}
