@@ -85,6 +85,10 @@ func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
 	defer stop()
 	mesh.MarkSynced()
 	go func() { _ = c.Run(ctx) }()
+	// Clients that come before that are told apart anew by the server, which is not here.
+	first, _, err := c.Collection(t.Context(), &corev3.Node{}, xds.ClusterURL)
+	require.NoError(t, err)
+	require.Eventually(t, first.Synced, 10*time.Second, time.Millisecond)
 	for _, n := range envoytest.Nodes {
 		fields, err := structpb.NewStruct(n.Metadata)
 		require.NoError(t, err)

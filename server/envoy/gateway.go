@@ -282,7 +282,7 @@ func (g *gateway) wants(port uint32) bool {
 	return slices.ContainsFunc(g.spec.GetServers(), func(s *networking.Server) bool { return s.GetPort().GetNumber() == port })
 }
 
-// onGateways returns what a domain is to gateways of a profile, or nil: the VirtualServices that have it, the oldest first.
+// onGateways returns what a domain is to gateways of a profile, or nil: the VirtualServices that have it, the senior first.
 func (m *mesh) onGateways(host string, p profile) *view {
 	v := &view{host: host, targets: make(map[string]target)}
 	if v.servers = m.servers(p, &v.findings); host != gatewayUnit {
@@ -302,10 +302,12 @@ func (m *mesh) onGateways(host string, p profile) *view {
 		for _, r := range m.virtuals.of(host) {
 			bound = append(bound, r)
 		}
-		slices.SortFunc(bound, olderRule)
 		v.service = m.service(host, p, nil)
 		m.applyPolicy(v, p)
 	}
+	slices.SortFunc(bound, func(a, b *rule[*networking.VirtualService]) int {
+		return cmp.Or(a.seniority(p.namespace).compare(b.seniority(p.namespace)), olderRule(a, b))
+	})
 	for _, r := range slices.Compact(bound) {
 		if slices.ContainsFunc(v.servers, func(s server) bool { return s.bound(r, p) && (host == gatewayUnit || s.serves(r, host)) }) {
 			v.bound = append(v.bound, m.follow(v, r, p, nil))

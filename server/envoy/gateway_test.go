@@ -134,3 +134,17 @@ func TestTwoGatewaysOfOnePortHaveTheRoutesOfEither(t *testing.T) {
 	c.update(nil, table.Snapshot(), false, true)
 	require.Equal(t, map[string]string{"shop.internal": "both first second"}, routesOf(t, c, "http.80"))
 }
+
+// Of VirtualServices that have a host, those come first that are exported to the gateway's namespace by name, and of the others the oldest.
+func TestWhatIsExportedByNameComesFirstAtAGateway(t *testing.T) {
+	text := `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: default}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+`
+	for i, exportTo := range []string{"['*']", "[default, other]"} {
+		text += fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: v%d, namespace: shop, creationTimestamp: \"202%d-01-01T00:00:00Z\"}\n"+
+			"spec: {hosts: [a.example], gateways: [default/front], exportTo: %s, http: [{name: r%d, directResponse: {status: 200}}]}\n", i, i, exportTo, i)
+	}
+	require.Equal(t, map[string]string{"a.example": "r1 r0"}, routesOf(t, catalogOf(t, text), "http.80"))
+}
