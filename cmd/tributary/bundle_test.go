@@ -62,7 +62,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	assert.Contains(t, files["tributary.yaml"], "eureka://<secret>@127.0.0.1:1/eureka")
 	assert.Contains(t, files["tributary.yaml"], "tokenFile: consul")
 	assert.Contains(t, files["log.txt"], `"msg":"listening"`, "what is no secret stays")
-	assert.Contains(t, files["metrics.txt"], "tributary_view_objects")
+	assert.Contains(t, files["metrics.txt"], "tributary_view_synced")
 	info, err := os.Stat(dir + "/bundle.tar.gz")
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"testing"
@@ -138,12 +139,14 @@ func TestAConnectionHasSoManyStreams(t *testing.T) {
 func TestHeadersThatDoNotEnd(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{HeaderBytes: 1000}})
 	r := w.raw()
-	require.NoError(t, r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 100)}))
+	var all bytes.Buffer // which comes as one, before gRPC finds out what is wrong with the first of it
+	framer := http2.NewFramer(&all, nil)
+	require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 100)}))
 	for range 10 {
-		if r.framer.WriteContinuation(1, false, make([]byte, 100)) != nil {
-			break
-		}
+		require.NoError(t, framer.WriteContinuation(1, false, make([]byte, 100)))
 	}
+	_, err := r.conn.Write(all.Bytes())
+	require.NoError(t, err)
 	<-r.closed
 	w.refusedFor(refusedHeaders, 1)
 }
