@@ -23,8 +23,8 @@ func (s *scope) hostsOf(typeURL string, names map[string]bool) map[string]struct
 // piece is a host's part in routes.
 type piece struct{ host, route string }
 
-// piecesOf returns the virtual hosts that are made of an object for the client, among the routes of which some were rejected. All else that has a part in something has
-// a name of its own, or makes others otherwise: to accept a part of that is to accept it as it is.
+// piecesOf returns the virtual hosts that are made of an object for the client, among the routes of which some were rejected. Nothing else is a part that others can have
+// as it is in something else: what has a name of its own is rejected and accepted under that (uncontradicted), and a listener is made of all its hosts together.
 func (h *hearing) piecesOf(of suspect) map[piece]*virtualHost {
 	all := make(map[piece]*virtualHost)
 	if !slices.Contains(alike(h.about.TypeURL), xds.RouteURL) {
