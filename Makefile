@@ -49,8 +49,8 @@ SOAK_DURATION ?= 2m
 SOAK_SEEDS ?= 10000
 SOAK_RELOADS ?= 40
 SOAK_DAYS ?= 1000
-soak: build ## kill the writer of the state directory SOAK times; torture the file source with SOAK_TORTURES operations; SOAK_SEEDS random histories of the ADS client, of clients of the xDS server, of what Envoys are told, and of a Consul that is wiped, away and slow; SOAK_RELOADS times 50 reloads; SOAK_DAYS days of the deletion guard; disturb the connections between tiers for SOAK_DURATION (again the same way: SOAK_SEED=n)
-	TRIBUTARY_TEST_CRASHES=$(SOAK) $(GO) test -count=1 -timeout 30m -v -run TestKilledAtAnyMoment ./sources/lastgood
+soak: build ## kill the writers of the state directory and of the history SOAK times each; torture the file source with SOAK_TORTURES operations; SOAK_SEEDS random histories of the ADS client, of clients of the xDS server, of what Envoys are told, and of a Consul that is wiped, away and slow; SOAK_RELOADS times 50 reloads; SOAK_DAYS days of the deletion guard; disturb the connections between tiers for SOAK_DURATION (again the same way: SOAK_SEED=n)
+	TRIBUTARY_TEST_CRASHES=$(SOAK) $(GO) test -count=1 -timeout 30m -v -run TestKilledAtAnyMoment ./sources/lastgood ./internal/history
 	TRIBUTARY_TEST_TORTURES=$(SOAK_TORTURES) TRIBUTARY_TEST_TORTURE_SEED=$(SOAK_SEED) $(GO) test -count=1 -timeout 60m -v -run TestTorture ./sources/file
 	$(GO) test -count=1 -timeout 0 -run 'TestModel$$' ./adsc -model.seeds $(SOAK_SEEDS)
 	XDS_MODEL_SEEDS=$(SOAK_SEEDS) $(GO) test -count=1 -timeout 0 -v -run TestModel ./server/xds
@@ -63,7 +63,7 @@ soak: build ## kill the writer of the state directory SOAK times; torture the fi
 FUZZTIME ?= 30s
 fuzz: ## run every fuzz target for FUZZTIME
 	@for p in $$($(GO) list ./...); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p || exit 1; done; done
 
 e2e: build ## run the end-to-end tests against a real istiod and Envoy (builds them the first time)
 	TRIBUTARY_BIN=$(CURDIR)/bin/tributary $(MAKE) -C e2e test

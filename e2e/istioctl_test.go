@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,13 +75,52 @@ func TestIstioctl(t *testing.T) {
 	require.NoError(t, fixture.GetJSON(t.Context(), mesh.URL("/debug/syncz"), &page))
 	require.Len(t, page, 2, "the same over HTTP")
 
-	dump := istioctl(t, mesh.Tributary, "x", "internal-debug", "config_dump?proxyID="+envoyNode)
-	file := filepath.Join(t.TempDir(), "dump.json")
-	require.NoError(t, os.WriteFile(file, []byte(dump), 0o600))
-	for kind, has := range map[string]string{"clusters": "echo.mesh.internal", "listeners": "127.0.0.1", "routes": "echo.mesh.internal"} {
-		out, code := fixture.Run(t, fixture.Istioctl(t), "proxy-config", kind, "--file", file)
+	var connections struct{ TotalClients int }
+	require.NoError(t, json.Unmarshal([]byte(istioctl(t, mesh.Tributary, "x", "internal-debug", "connections")), &connections))
+	require.Equal(t, 2, connections.TotalClients)
+
+	// What it was sent is read from files as what an Envoy has.
+	dir := t.TempDir()
+	saved := func(name, text string) string {
+		write(t, dir, name, text)
+		return filepath.Join(dir, name)
+	}
+	dump := saved("dump.json", istioctl(t, mesh.Tributary, "x", "internal-debug", "config_dump?proxyID="+envoyNode+"&include_eds"))
+	clusters := saved("clusters.json", istioctl(t, mesh.Tributary, "x", "internal-debug", "clusters?proxyID="+envoyNode))
+	for _, c := range []struct{ kind, file, has string }{
+		{"all", dump, "endpoint/127.0.0.1:"},
+		{"clusters", dump, "echo.mesh.internal"},
+		{"listeners", dump, "127.0.0.1"},
+		{"routes", dump, "echo.mesh.internal"},
+		{"endpoints", clusters, "HEALTHY"},
+		{"secret", dump, "No active or warming secrets found"},
+	} {
+		out, code := fixture.Run(t, fixture.Istioctl(t), "proxy-config", c.kind, "--file", c.file)
 		require.Zero(t, code, out)
-		require.Contains(t, out, has, "proxy-config %s", kind)
+		require.Contains(t, out, c.has, "proxy-config %s", c.kind)
+	}
+	for _, page := range []string{"clusters", "config_dump"} {
+		for asked, says := range map[string]string{page: "You must provide a proxyID", page + "?proxyID=nobody": "Proxy not connected"} {
+			// With some of istiod's errors istioctl fails, others it just shows.
+			out, _ := exec.CommandContext(t.Context(), fixture.Istioctl(t), "x", "internal-debug", asked, "--xds-address", mesh.XDS, "--plaintext", "--revision", "default").CombinedOutput()
+			require.Contains(t, string(out), says)
+		}
+	}
+
+	// What an Envoy has is compared with what it was sent.
+	_, has, err := fixture.Get(t.Context(), envoy.URL("/config_dump?include_eds"))
+	require.NoError(t, err)
+	own := saved("own.json", has)
+	out := istioctl(t, mesh.Tributary, "proxy-status", envoyNode, "--file", own)
+	for _, line := range []string{"Clusters Match", "Listeners Match", "Routes Match"} {
+		require.Contains(t, out, line)
+	}
+
+	// A client of CSDS sees both at once, and each alone.
+	for node, want := range map[string]int{"": 2, envoyNode: 1, "istiod": 1} {
+		all, err := clientStatus(t.Context(), mesh.XDS, &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: node}}})
+		require.NoError(t, err)
+		require.Len(t, all, want, "nodes with %q", node)
 	}
 	mesh.rejectedNothing(t)
 }

@@ -1,28 +1,29 @@
 package resource
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/costtest"
 )
 
 // FuzzDecode expects no panic of any text, and of what can be decoded that it is served, shown, and decoded again as the
 // same. It is decoded as YAML and as JSON, and once more with a line above it, which moves what is known of it.
 func FuzzDecode(f *testing.F) {
-	for _, pattern := range []string{"testdata/decode/*.*", "../testdata/quickstart/*", "testdata/bench/*"} {
-		files, err := filepath.Glob(pattern)
-		require.NoError(f, err)
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(f, err)
-			f.Add(data)
-		}
+	for _, text := range seeds(f) {
+		f.Add(text)
 	}
-	f.Add([]byte(laughs()))
+	f.Add([]byte(`{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "a"}}`))
 	f.Add([]byte("apiVersion: core/v1alpha1\nkind: MeshConfig\nspec: &a {<<: [*a, {b: *a}]}"))
+	f.Add([]byte("a: &a [b, b, b]\nc: &c [*a, *a, *a]\nd: &d [*c, *c, *c]\ne: [*d, *d, *d]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > maxFuzzed {
+			return
+		}
+		for _, path := range []string{"x.yaml", "x.json"} {
+			costtest.Run(t, len(data)+maxAliased, 32, func() { Decode(path, data, Options{Validate: true}) })
+		}
 		for _, path := range []string{"x.yaml", "x.json"} {
 			for _, severity := range []Severity{SeverityError, SeverityWarning} {
 				for _, d := range Decode(path, data, Options{UnknownFields: severity, Validate: severity == SeverityError, DomainSuffix: "mesh.local"}) {

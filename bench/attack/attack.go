@@ -61,6 +61,7 @@ func kinds() []kind {
 		{"headers without end", 50, 100 * time.Millisecond, floodHeaders},
 		{"compressed bombs on 50 streams", 50, 100 * time.Millisecond, sendBombs},
 		{"NACKs on 50 streams", 50, time.Second, rejectAll},
+		{"NACKs of 50 Envoys", 50, time.Second, rejectAsEnvoy},
 	}
 }
 

@@ -105,7 +105,7 @@ func rejectAll(ctx context.Context, r *run, n int) error {
 		case nonce = <-nonces:
 		default:
 		}
-		nack := wire.Bytes(rejection(r.TypeURL, nonce))
+		nack := wire.Bytes(rejection(r.TypeURL, nonce, noReason))
 		r.sent.Add(1)
 		return s.SendMsg(&nack)
 	})
@@ -132,11 +132,14 @@ func tell(s grpc.ClientStream, nonces chan string) error {
 	}
 }
 
-// rejection is a delta request with an error of 4 KiB.
-func rejection(typeURL, nonce string) []byte {
+// noReason has 4 KiB.
+var noReason = fmt.Sprintf("no %04096d", 0)
+
+// rejection is a delta request with an error.
+func rejection(typeURL, nonce, reason string) []byte {
 	var detail []byte
 	detail = protowire.AppendVarint(protowire.AppendTag(detail, 1, protowire.VarintType), 3)
-	detail = protowire.AppendString(protowire.AppendTag(detail, 2, protowire.BytesType), fmt.Sprintf("no %04096d", 0))
+	detail = protowire.AppendString(protowire.AppendTag(detail, 2, protowire.BytesType), reason)
 	b := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), typeURL)
 	b = protowire.AppendString(protowire.AppendTag(b, 6, protowire.BytesType), nonce)
 	return protowire.AppendBytes(protowire.AppendTag(b, 7, protowire.BytesType), detail)

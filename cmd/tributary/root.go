@@ -22,7 +22,7 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(), newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newGuard(), newLoad(), newBootstrap(), newAccess(), newToken(), newVersion(), newDocs())
+	root.AddCommand(newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(), newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newUpgrade(), newGuard(), newLoad(), newBootstrap(), newAccess(), newToken(), newVersion(), newDocs())
 	root.SetFlagErrorFunc(explainFlag)
 	sayArguments(root)
 	return root

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/config"
+	"tributary/internal/handover"
 	"tributary/internal/relay"
 	"tributary/internal/systemd"
 )
@@ -43,22 +44,38 @@ says why.`,
 			signal.Ignore(syscall.SIGPIPE) // who reads our log may go away; what is served must not
 			hangups, ignore := flags.hangups()
 			defer ignore()
+			before, err := handover.FromEnvironment()
+			if err != nil {
+				return err
+			}
 			cfg, err := flags.config()
 			if err != nil {
+				before.Fail(err)
 				return err
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			log := flags.log.logger(cmd.ErrOrStderr())
 			limitMemory(log)
-			sockets, err := systemd.Sockets()
+			opts := relay.Options{
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: systemd.FromEnvironment(log), Arguments: os.Args[1:],
+			}
+			if opts.Program, err = os.Executable(); err != nil {
+				return err
+			}
+			if before == nil {
+				opts.Sockets, err = systemd.Sockets()
+			} else {
+				opts.Sockets, opts.Predecessor = before.Sockets(), before
+				err = errors.Join(before.Tell(handover.Prepared), before.Await(ctx, handover.Go))
+			}
 			if err != nil {
 				return err
 			}
-			r, err := relay.Open(ctx, cfg, relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log,
-				Manager: systemd.FromEnvironment(log), Sockets: sockets,
-			})
+			r, err := relay.Open(ctx, cfg, opts)
+			if err != nil {
+				before.Fail(err)
+			}
 			if _, bad := errors.AsType[*relay.ConfigError](err); bad {
 				return &failure{exitConfig, err}
 			}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"tributary/cmd/internal/adminclient"
 	"tributary/internal/words"
@@ -21,42 +24,46 @@ func newVerify() *cobra.Command {
 	var flags clientFlags
 	var ages ageFlags
 	var istiod verify.Istiod
+	var envoy verify.Envoy
 	var settle time.Duration
 	output := outputs("text", "json")
 	cmd := &cobra.Command{
-		Use:   "verify --istiod URL",
-		Short: "Compare what is served with what an istiod really stored",
+		Use:   "verify {--istiod URL | --envoy URL}",
+		Short: "Compare what is served with what an istiod really stored, or an Envoy really has",
 		Long: `Verify asks a server what it serves, and an istiod behind it what it stored (its /debug/configz), and compares them object
 by object: what is missing there, stale, different, or extra, and why, where that can be known. istiod acknowledges what it then throws away,
 so that its acknowledgement is no proof; this is. What is on its way is given time (--settle). It exits with 3 if something is not right.
 
 Objects of other config sources of the istiod are extra; they count as findings only with --extra. Kinds that no client of the server asks
-for are not compared, as far as its admin server says so.`,
+for are not compared, as far as its admin server says so.
+
+With --envoy it asks an Envoy for its /config_dump, which says who it is, and the server's admin server what such an Envoy is to be told now, and
+compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. Rejected is what the Envoy has refused, warming what
+waits for something else before it is in force. What is of the Envoy's bootstrap is not looked at. Nobody becomes a client by that.`,
 		Example: `  tributary verify --istiod http://istiod.example:8080
-  tributary verify --istiod http://127.0.0.1:8080 --server mesh-1.example:16010 --admin mesh-1.example:16014 -o json`,
+  tributary verify --istiod http://127.0.0.1:8080 --server mesh-1.example:16010 --admin mesh-1.example:16014 -o json
+  tributary verify --envoy http://127.0.0.1:9901`,
 		Args: cobra.NoArgs,
 	}
 	var extra bool
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		if err := istiod.Check(); err != nil {
-			return usage("--istiod: %w", err)
-		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
-		istiod.Client = &http.Client{Timeout: flags.timeout}
-		find := func() ([]verify.Finding, int, error) {
-			served, err := flags.served(ctx, cmd, &ages)
-			if err != nil {
-				return nil, 0, err
+		find := func() ([]verify.Finding, int, error) { return flags.ofIstiod(ctx, cmd, &ages, &istiod) }
+		if envoy.Where == "" {
+			if err := istiod.Check(); err != nil {
+				return usage("--istiod: %w", err)
 			}
-			stored, err := istiod.Stored(ctx)
-			if err != nil {
-				if means := words.Connection(istiod.URL, err.Error()); means != "" {
-					return nil, 0, fmt.Errorf("%s: %s", istiod.URL, means)
-				}
-				return nil, 0, err
+			istiod.Client = &http.Client{Timeout: flags.timeout}
+		} else {
+			if err := envoy.Check(); err != nil {
+				return usage("--envoy: %w", err)
 			}
-			return verify.Compare(served, stored), len(served.Objects), nil
+			envoy.Client = &http.Client{Timeout: flags.timeout}
+			if envoy.IsFile() {
+				settle = 0 // it says the same again
+			}
+			find = func() ([]verify.Finding, int, error) { return flags.ofEnvoy(ctx, &ages, &envoy) }
 		}
 		findings, objects, err := settled(ctx, settle, find)
 		if err != nil {
@@ -75,12 +82,61 @@ for are not compared, as far as its admin server says so.`,
 	flags.add(cmd, "")
 	ages.add(cmd)
 	cmd.Flags().StringVar(&istiod.URL, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080")
+	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its /config_dump?include_eds")
 	cmd.Flags().DurationVar(&settle, "settle", 5*time.Second, "how long what is on its way may take: a finding is one that is still there then")
-	cmd.Flags().BoolVar(&extra, "extra", false, "count what other config sources of the istiod have as findings")
-	// The flag exists, so this cannot fail.
-	_ = cmd.MarkFlagRequired("istiod")
+	cmd.Flags().BoolVar(&extra, "extra", false, "count what the istiod or Envoy has from elsewhere as findings")
+	cmd.MarkFlagsOneRequired("istiod", "envoy")
+	cmd.MarkFlagsMutuallyExclusive("istiod", "envoy")
 	output.add(cmd)
 	return cmd
+}
+
+// ofIstiod returns what an istiod does not have as the server serves it, and how much was compared.
+func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ageFlags, istiod *verify.Istiod) ([]verify.Finding, int, error) {
+	served, err := f.served(ctx, cmd, ages)
+	if err != nil {
+		return nil, 0, err
+	}
+	stored, err := istiod.Stored(ctx)
+	if err != nil {
+		return nil, 0, inWords(istiod.URL, err)
+	}
+	return verify.Compare(served, stored), len(served.Objects), nil
+}
+
+// ofEnvoy is the same of an Envoy.
+func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify.Envoy) ([]verify.Finding, int, error) {
+	peer := &verify.EnvoyPeer{Envoy: *envoy, Told: func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {
+		text, err := protojson.Marshal(node)
+		if err != nil {
+			return nil, err
+		}
+		query := url.Values{"node": {string(text)}}
+		if delta {
+			query.Set("delta", "")
+		}
+		told := &verify.Told{}
+		_, err = f.admin(ages).Get(ctx, "/debug/told", query, told)
+		return told, err
+	}}
+	findings, compared, err := peer.Find(ctx)
+	return findings, compared, inWords(envoy.Where, err)
+}
+
+// inWords is why somebody cannot be asked.
+func inWords(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if means := words.Connection(where, err.Error()); means != "" {
+		return fmt.Errorf("%s: %s", where, means)
+	}
+	return err
+}
+
+// admin is who is asked for what only an admin server knows.
+func (f *clientFlags) admin(ages *ageFlags) *adminclient.Client {
+	return &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
 }
 
 // settleStep is how often it is looked whether what was on its way has arrived.

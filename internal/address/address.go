@@ -11,14 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"tributary/internal/secret"
 )
 
 // Address is that of a registry: scheme://[user:password@]host:port[/path]?backup=host:port,host:port&more=parameters.
 type Address struct {
-	Servers        []string // host:port, each once
-	User, Password string   // of the address, or its parameters username and password
-	Path           string
-	Params         url.Values
+	Servers  []string // host:port, each once
+	User     string   // of the address, or its parameter username
+	Password secret.Text
+	Path     string
+	Params   url.Values // others
 }
 
 // Parse reads an address. Servers without a port have the usual one. An error shows form in place of what is wrong with the whole, and no password.
@@ -76,10 +79,13 @@ func parse(hosts, query, port string) (a Address, err error) {
 		}
 		hosts = hosts[at+1:]
 	} else {
-		a.User, a.Password = a.Params.Get("username"), a.Params.Get("password")
-		if a.User != "" && !a.Params.Has("password") || a.User == "" && a.Password != "" {
+		a.User, a.Password = a.Params.Get("username"), secret.New(a.Params.Get("password"))
+		if a.User != "" && !a.Params.Has("password") || a.User == "" && a.Params.Get("password") != "" {
 			return a, errors.New("want both parameters, username and password, or none")
 		}
+	}
+	for _, name := range secrets {
+		a.Params.Del(name)
 	}
 	for _, list := range append([]string{hosts}, a.Params["backup"]...) {
 		for server := range strings.SplitSeq(list, ",") {
@@ -95,18 +101,18 @@ func parse(hosts, query, port string) (a Address, err error) {
 }
 
 // credentials reads user:password, as they stand in an address.
-func credentials(text string) (user, password string, err error) {
-	user, password, both := strings.Cut(text, ":")
+func credentials(text string) (user string, password secret.Text, err error) {
+	user, plain, both := strings.Cut(text, ":")
 	if !both {
-		return "", "", errors.New("the user has no password: want user:password@")
+		return "", password, errors.New("the user has no password: want user:password@")
 	}
 	if user, err = url.PathUnescape(user); err == nil {
-		password, err = url.PathUnescape(password)
+		plain, err = url.PathUnescape(plain)
 	}
 	if err != nil || user == "" {
-		return "", "", errors.New("the user and password cannot be read: want user:password@, with % as %25")
+		return "", password, errors.New("the user and password cannot be read: want user:password@, with % as %25")
 	}
-	return user, password, nil
+	return user, secret.New(plain), nil
 }
 
 // withPort adds the usual port to a server that names none.

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,16 +12,16 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:2181", "b:99", "c:2181", "[::1]:2181"}, a.Servers)
 	require.Equal(t, "bob", a.User)
-	require.Equal(t, "s3@cret", a.Password)
+	require.Equal(t, "s3@cret", a.Password.Reveal())
 	require.Equal(t, "/root", a.Path)
 	require.Equal(t, "y", a.Params.Get("x"))
 	a, err = Parse("nacos", "host", "8848", "nacos://a?username=bob&password=s3cret")
 	require.NoError(t, err)
-	require.Equal(t, "bob s3cret", a.User+" "+a.Password)
+	require.Equal(t, "bob s3cret", a.User+" "+a.Password.Reveal())
 	a, err = Parse("zookeeper", "host", "2181", "zookeeper://bob:^[s3%40]@[::1]:1,::2,a:3,b:4/r%20t")
 	require.NoError(t, err)
 	require.Equal(t, []string{"[::1]:1", "[::2]:2181", "a:3", "b:4"}, a.Servers)
-	require.Equal(t, "bob ^[s3@] /r t", a.User+" "+a.Password+" "+a.Path)
+	require.Equal(t, "bob ^[s3@] /r t", a.User+" "+a.Password.Reveal()+" "+a.Path)
 	for text, want := range map[string]string{
 		"zookeeper://bob:s3cret@a:b:c/\x01": "address: want zookeeper://host",
 		"nacos://bob:s3cret@a":              `address: want zookeeper://host, got "nacos://a"`,
@@ -66,5 +67,14 @@ func TestShown(t *testing.T) {
 		"nothing":                                 "nothing",
 	} {
 		require.Equal(t, want, Shown(text), text)
+	}
+}
+
+// What logs in is not shown by who prints the whole, wherever in the address it stands.
+func TestAnAddressShowsNoPassword(t *testing.T) {
+	for _, text := range []string{"nacos://bob:pl4nted@a", "nacos://a?username=bob&password=pl4nted", "nacos://a?token=pl4nted"} {
+		a, err := Parse("nacos", "host", "1", text)
+		require.NoError(t, err)
+		require.NotContains(t, fmt.Sprintf("%v %+v %#v", a, a, a), "pl4nted")
 	}
 }

@@ -1,13 +1,10 @@
 package history
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -15,18 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/killtest"
 	"tributary/memstore"
 	"tributary/resource"
 )
 
-const (
-	// crashing is the environment variable that makes the test binary write to the directory it names, until it is killed.
-	crashing = "TRIBUTARY_TEST_CRASHING"
-	// rounds is the environment variable that says how often; `make soak` sets it.
-	rounds = "TRIBUTARY_TEST_CRASHES"
-	// crashObjects are the objects that are written in turn.
-	crashObjects = 10
-)
+// crashObjects are the objects that are written in turn.
+const crashObjects = 10
 
 // changeForever writes the number i into object i%crashObjects with the i-th change, and prints what is in the history. What an earlier one said last
 // is what it begins with, as a source that is read again does.
@@ -80,15 +72,10 @@ func number(body []byte) int {
 // TestKilledAtAnyMoment kills the writer again and again. What it said was written is there, each change leads from what the one
 // before it led to, and what was served last is known.
 func TestKilledAtAnyMoment(t *testing.T) {
-	n := 5
-	if s := os.Getenv(rounds); s != "" {
-		var err error
-		n, err = strconv.Atoi(s)
-		require.NoError(t, err)
-	}
+	n := killtest.Rounds(t, 5)
 	dir, written := t.TempDir(), 0
 	for range n {
-		written = max(written, killOnce(t, dir))
+		written = max(written, killtest.Once(t, dir, false))
 		h := opened(t, dir, LeastSize, new(memstore.Table))
 		newest := 0
 		was := make(map[string]int)
@@ -119,26 +106,4 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	t.Logf("killed %d times, %d changes", n, written)
 	require.NotZero(t, written)
-}
-
-// killOnce runs a writer for a while, and returns the last change that it said was written.
-func killOnce(t *testing.T, dir string) (written int) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), crashing+"="+dir)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	kill := time.AfterFunc(time.Hour, func() { _ = cmd.Process.Kill() })
-	defer kill.Stop()
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		n, err := strconv.Atoi(lines.Text())
-		require.NoError(t, err)
-		if n > 0 && written == 0 {
-			kill.Reset(rand.N(400 * time.Millisecond))
-		}
-		written = max(written, n)
-	}
-	require.ErrorContains(t, cmd.Wait(), "killed")
-	return written
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"tributary/internal/killtest"
 	"tributary/memstore"
 	"tributary/resource"
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(crashing); dir != "" {
+	if dir, ok := killtest.Target(); ok {
 		changeForever(dir)
 	}
 	goleak.VerifyTestMain(m)

@@ -86,7 +86,7 @@ func On(ctx context.Context, address string) (net.Listener, error) {
 }
 
 func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
-	lis, err := (&net.ListenConfig{}).Listen(ctx, "unix", s.path)
+	lis, err := s.bind(ctx)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", s.path)
 		if dialErr == nil {
@@ -99,7 +99,7 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 		if err := os.Remove(s.path); err != nil {
 			return nil, err
 		}
-		lis, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path)
+		lis, err = s.bind(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -108,6 +108,12 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 		return nil, errors.Join(err, lis.Close())
 	}
 	return lis, nil
+}
+
+// bind makes the socket, which nobody but the owner can use until others are allowed to.
+func (s unixSocket) bind(ctx context.Context) (lis net.Listener, err error) {
+	closed(func() { lis, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path) })
+	return lis, err
 }
 
 // allow has those use the socket who may.

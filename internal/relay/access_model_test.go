@@ -134,7 +134,7 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	var engine *xds.Server
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
-		worlds: newWorlds(s.store, func(part memstore.Reader) *envoy.Catalog {
+		worlds: newWorlds(s.store, quarantines{}, log, func(part memstore.Reader, _ string) *envoy.Catalog {
 			one := envoy.New(part, envoy.Options{Log: log})
 			one.HearOf(engine) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
 			return one

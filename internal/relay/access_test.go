@@ -180,6 +180,11 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 		"- {address: 'fs://" + dir + "/rules'}\n" +
 		"- {name: e, address: 'eureka://me:" + planted + "eureka@" + nowhere + "/eureka'}\n" +
 		"- {name: n, address: 'consul://" + nowhere + "', tokenFile: consul}\n" +
+		"- {name: kv, address: 'consul-kv://" + nowhere + "/mesh', tokenFile: consul}\n" +
+		"- {name: z, address: 'zookeeper://me:" + planted + "zk@" + nowhere + "'}\n" +
+		"- {name: z2, address: 'zookeeper://" + nowhere + "/other?username=me&password=" + planted + "zk'}\n" +
+		"- {name: na, address: 'nacos://me:" + planted + "nacos@" + nowhere + "'}\n" +
+		"- {name: ns, address: 'nacos://" + nowhere + "?kind=services&username=me&password=" + planted + "nacos'}\n" +
 		"- {name: x, address: 'xds://" + nowhere + "', tokenFile: consul, tlsSettings: {mode: SIMPLE}}\n"
 	write(t, dir+"/tributary.yaml", text)
 	r := start(t, dir)
@@ -200,7 +205,8 @@ func TestPlantedSecretsAreNowhere(t *testing.T) {
 	seen := message + err.Error()
 	for _, path := range []string{
 		"/debug/status", "/debug/syncz", "/debug/clients", "/debug/connections", "/debug/sources", "/debug/configz", "/debug/quarantine", "/debug/guard", "/debug/explain?kind=ServiceEntry&namespace=prod&name=p00",
-		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
+		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at", "/debug/verify",
+		"/debug/told?node=%7B%7D",
 	} {
 		seen += r.page(t, path)
 	}

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,7 +14,6 @@ import (
 	"tributary/server/envoy"
 	"tributary/server/mcp"
 	"tributary/server/xds"
-	"tributary/sources/lastgood"
 )
 
 // catalogs serves the view in both forms: Envoy's types to who asks for those, and Istio's kinds to all others. Who may not see all objects is
@@ -50,15 +48,11 @@ func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string
 	if !allowed.Type(typeURL) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	objects := allowed.Objects()
-	if objects == nil {
-		return c.envoy.Collection(ctx, node, typeURL)
-	}
-	w, leave, err := c.worlds.acquire(ctx, objects)
+	of, leave, err := c.world(ctx, allowed)
 	if err != nil {
 		return nil, nil, err
 	}
-	coll, release, err := w.envoy.Collection(ctx, node, typeURL)
+	coll, release, err := of.Collection(ctx, node, typeURL)
 	if err != nil {
 		leave()
 		return nil, nil, err
@@ -69,6 +63,30 @@ func (c catalogs) ofEnvoy(ctx context.Context, node *corev3.Node, typeURL string
 		}
 		leave()
 	}, nil
+}
+
+// world returns the catalog for those who are allowed something, and what ends its use.
+func (c catalogs) world(ctx context.Context, allowed *access.Allowed) (*envoy.Catalog, func(), error) {
+	objects := allowed.Objects()
+	if objects == nil {
+		return c.envoy, func() {}, nil
+	}
+	w, leave, err := c.worlds.acquire(ctx, objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.envoy, leave, nil
+}
+
+// told returns what an Envoy of a node that is allowed something is to be told now, and whether it has to ask for each virtual host and cluster.
+func (c catalogs) told(ctx context.Context, allowed *access.Allowed, node *corev3.Node, delta bool) ([]xds.Served, bool, error) {
+	of, leave, err := c.world(ctx, allowed)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	served, onDemand, err := of.Told(ctx, node, delta)
+	return slices.DeleteFunc(served, func(s xds.Served) bool { return !allowed.Type(s.TypeURL) }), onDemand, err
 }
 
 func (c catalogs) ofEnvoys() []*envoy.Catalog { return append(c.worlds.catalogs(), c.envoy) }
@@ -110,12 +128,4 @@ func (c catalogs) rejected() (all []admin.Rejected) {
 	}
 	slices.SortStableFunc(all, func(a, b admin.Rejected) int { return resource.Key(a.Ref).Compare(resource.Key(b.Ref)) })
 	return all
-}
-
-// quarantineFile is where what Envoys reject is kept; empty for nowhere.
-func quarantineFile(state *lastgood.Dir) string {
-	if state == nil {
-		return ""
-	}
-	return filepath.Join(state.Path(), "envoy-quarantine")
 }

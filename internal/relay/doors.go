@@ -38,6 +38,7 @@ type doors struct {
 	adminTLS     *transport.Certificates // or nil
 	xds, xdsOver net.Listener            // plaintext and TLS; one of them may be nil
 	admin        net.Listener
+	raw          map[string]net.Listener // all of them as they were opened, by the names of sockets
 }
 
 // newDoors reads the certificates that cfg names. Nothing is open yet.
@@ -107,7 +108,8 @@ func connections(l config.Limits, descriptors int, log *slog.Logger) int {
 // open opens all ports, before anything runs: one that is taken is known at once. Those among sockets, by the names that log lines
 // have for them, are open already.
 func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
-	opener := opener{cfg, sockets}
+	d.raw = make(map[string]net.Listener)
+	opener := opener{cfg, sockets, d.raw}
 	defer func() {
 		if err == nil {
 			return
@@ -149,16 +151,22 @@ func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string
 type opener struct {
 	cfg     *config.Config
 	sockets map[string]net.Listener
+	opened  map[string]net.Listener // by name
 }
 
-func (o opener) open(ctx context.Context, name, key, address string) (net.Listener, error) {
+func (o opener) open(ctx context.Context, name, key, address string) (lis net.Listener, err error) {
+	defer func() {
+		if err == nil {
+			o.opened[name] = lis
+		}
+	}()
 	if lis := o.sockets[name]; lis != nil {
 		return lis, nil
 	}
 	if place, ok := o.cfg.Places[key]; ok {
 		key = place + ": " + key
 	}
-	lis, err := listen.On(ctx, address)
+	lis, err = listen.On(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}

@@ -32,7 +32,7 @@ func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *
 	engine.Register(s)
 	healthpb.RegisterHealthServer(s, h)
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
-	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfClients(engine))
+	debug.OfClients(engine).Register(s)
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s) // both v1 and v1alpha
 	return s

@@ -55,6 +55,7 @@ type unmanaged struct{}
 func (unmanaged) Ready()     {}
 func (unmanaged) Reloading() {}
 func (unmanaged) Stopping()  {}
+func (unmanaged) Main(int)   {}
 func (unmanaged) Run(context.Context, func() string, map[string]func(context.Context) error) error {
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,10 +15,12 @@ import (
 
 // porter keeps what the guard goes by in step with the configuration and with the files that it names.
 type porter struct {
-	guard *access.Guard
-	trust func(chain []*x509.Certificate) error // or nil
-	next  chan *identity.Authenticator          // the newest that run has not taken
-	first *identity.Authenticator               // owned by run
+	guard  *access.Guard
+	trust  func(chain []*x509.Certificate) error // or nil
+	known  func(chain []*x509.Certificate) error // by the admin server; or nil
+	before func(access.Rules)                    // called with rules before anybody is let in by them, but for the first
+	next   chan *identity.Authenticator          // the newest that run has not taken
+	first  *identity.Authenticator               // owned by run
 }
 
 func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheus.Registerer) (*porter, error) {
@@ -29,7 +32,10 @@ func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheu
 	if d.xdsTLS != nil {
 		p.trust = d.xdsTLS.Trusts
 	}
-	p.guard = access.NewGuard(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust}, log, metrics)
+	if d.adminTLS != nil {
+		p.known = d.adminTLS.Trusts
+	}
+	p.guard = access.NewGuard(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known}, log, metrics)
 	if d.xdsTLS != nil {
 		d.xdsTLS.OnChange(p.guard.Recheck)
 	}
@@ -49,9 +55,25 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 	return a, nil
 }
 
+// change has nobody see what is not allowed by the rules that are in force, and by those that are to come, while sources change as well. What is returned undoes that;
+// else set is called.
+func (p *porter) change(next access.Rules) (undo func()) {
+	was := p.guard.Policy()
+	p.before(slices.Concat(was.Rules, next))
+	between := was
+	between.Rules, between.Before = next, &was.Rules
+	p.guard.Set(between)
+	return func() {
+		p.before(was.Rules)
+		p.guard.Set(was)
+	}
+}
+
 // set puts another configuration in force. It is not safe for concurrent use.
 func (p *porter) set(cfg *config.Config, proofs *identity.Authenticator) {
-	p.guard.Set(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust})
+	rules := cfg.Rules()
+	p.before(rules)
+	p.guard.Set(access.Policy{Rules: rules, Authenticator: proofs, Trust: p.trust, AdminTrust: p.known})
 	select {
 	case <-p.next: // nobody has taken it
 	default:

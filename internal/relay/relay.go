@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -58,8 +59,9 @@ type Relay struct {
 	started    func()           // ends the start
 	manager    Manager
 
-	doors  doors
-	porter *porter
+	doors      doors
+	porter     *porter
+	succession succession
 }
 
 // Options are what a relay needs besides its configuration.
@@ -71,6 +73,11 @@ type Options struct {
 	Manager Manager
 	// Sockets are open already: those of xds, xdsTLS and admin. What the configuration says of their addresses does not count.
 	Sockets map[string]net.Listener
+	// Predecessor is the process that this one takes over from; nil if there is none. What it listens on is among Sockets.
+	Predecessor Predecessor
+	// Program is where the program is that takes over from this one in an upgrade, and Arguments what it is started with.
+	Program   string
+	Arguments []string
 }
 
 // Manager is who manages the service.
@@ -78,6 +85,7 @@ type Manager interface {
 	Ready()     // it does its work, or does it again after Reloading
 	Reloading() // the configuration is being read
 	Stopping()
+	Main(pid int) // the service is another process from now on
 	// Run says in words how the relay is, and has it looked after by whether all of alive return in time.
 	Run(ctx context.Context, status func() string, alive map[string]func(context.Context) error) error
 }
@@ -121,7 +129,7 @@ func (r *Relay) Reload(ctx context.Context) (string, error) {
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager()}
+	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager(), succession: newSuccession(opts)}
 
 	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry})
 	r.view = aggregate.New()
@@ -143,13 +151,17 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.porter, err = newPorter(cfg, &r.doors, opts.Log, registry); err != nil {
 		return nil, err
 	}
+	kept := quarantinesIn(state)
+	if err := kept.cleanHalf(); err != nil {
+		opts.Log.Warn("what was left half written is still there", "err", err)
+	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, r.porter, opts.Log, registry)
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: quarantineFile(state)}),
+		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: kept.file("")}),
 		questions: debug.NewQuestions(),
-		worlds: newWorlds(r.view, func(part memstore.Reader) *envoy.Catalog {
-			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log})
+		worlds: newWorlds(r.view, kept, opts.Log, func(part memstore.Reader, file string) *envoy.Catalog {
+			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, File: file})
 			c.HearOf(r.engine)
 			return c
 		}),
@@ -159,21 +171,23 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Answer: r.catalogs.answered},
 	})
 	r.catalogs.envoy.HearOf(r.engine)
+	r.catalogs.worlds.goBy(cfg.Rules())
+	r.porter.before = r.catalogs.worlds.goBy
 	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(r.feeds.upstreams, r.health)
 	}
-	if r.verified, err = newWatches(cfg.Verify, r.view, r.engine, opts.Log, registry); err != nil {
+	if r.verified, err = r.newWatches(cfg.Verify, registry); err != nil {
 		return nil, err
 	}
 	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
 	r.admin = admin.New(admin.Options{
-		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader,
+		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
-		Certificates: r.doors.status, Verified: r.verified.Reports, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change,
+		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
@@ -190,41 +204,71 @@ func (r *Relay) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	parts, failed := errgroup.WithContext(work)
-	for name, part := range map[string]func(context.Context) error{
-		"sources": r.supervisor.Run,
-		"view":    r.view.Run,
-		"mcp":     r.catalogs.mcp.Run,
-		"envoy":   r.catalogs.envoy.Run,
-		"worlds":  r.catalogs.worlds.run,
-		"access":  r.porter.run,
-		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) },
-		"grpc":    func(context.Context) error { return r.doors.serve(r.grpc) },
-		"tls":     r.doors.run,
-		"health":  r.followHealth,
-		"startup": r.endStart,
-		"reload":  r.reloader.run,
-		"sweep":   r.feeds.sweep,
-		"vips":    r.vips.run,
-		"verify":  r.verified.Run,
-		"history": r.remember,
-		"manager": r.managed,
-	} {
+	begin := func(ctx context.Context, name string, part func(context.Context) error) {
 		parts.Go(func() error {
-			if err := part(failed); err != nil && failed.Err() == nil {
+			if err := part(ctx); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
 		})
 	}
-	r.log.Info("listening", r.doors.addresses()...)
+	reading, stopReading := context.WithCancel(failed)
+	defer stopReading()
+	var readers sync.WaitGroup
+	for name, part := range map[string]func(context.Context) error{
+		"sources": r.supervisor.Run,
+		"reload":  r.reloader.run,
+		"sweep":   r.feeds.sweep,
+		"vips":    r.vips.run,
+		"verify":  r.verified.Run,
+		"history": r.remember,
+	} {
+		readers.Add(1)
+		begin(reading, name, func(ctx context.Context) error {
+			defer readers.Done()
+			return part(ctx)
+		})
+	}
+	r.succession.idle = func() { stopReading(); readers.Wait() }
+	seen, disappear := context.WithCancel(failed)
+	defer disappear()
+	for name, part := range map[string]func(context.Context) error{
+		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) },
+		"manager": r.managed,
+	} {
+		begin(seen, name, r.whenLive(part))
+	}
+	for name, part := range map[string]func(context.Context) error{
+		"view":     r.view.Run,
+		"mcp":      r.catalogs.mcp.Run,
+		"envoy":    r.catalogs.envoy.Run,
+		"worlds":   r.catalogs.worlds.run,
+		"access":   r.porter.run,
+		"grpc":     r.whenLive(func(context.Context) error { return r.doors.serve(r.grpc) }),
+		"tls":      r.doors.run,
+		"health":   r.followHealth,
+		"startup":  r.endStart,
+		"takeover": r.takeOver,
+	} {
+		begin(failed, name, part)
+	}
+	if r.succession.predecessor == nil {
+		r.log.Info("listening", r.doors.addresses()...)
+	}
 
+	over := drainOver
 	select {
 	case <-ctx.Done():
 		r.log.Info("shutting down")
+		r.manager.Stopping()
 	case <-failed.Done():
+		r.manager.Stopping()
+	case <-r.succession.over:
+		r.log.Info("handing clients over")
+		over = handOverOver
+		disappear() // who asks how we are is answered by the successor
 	}
-	r.manager.Stopping()
-	r.drain()
+	r.drain(over)
 	stop()
 	err := parts.Wait()
 	if err == nil {
@@ -243,7 +287,7 @@ func (r *Relay) followHealth(ctx context.Context) error {
 
 // drain ends the streams: it says that it is not ready, refuses new streams and connections, tells clients to go away,
 // and ends the streams there are one slice after another.
-func (r *Relay) drain() {
+func (r *Relay) drain(over time.Duration) {
 	r.admin.Drain()
 	r.health.Shutdown()
 
@@ -252,7 +296,7 @@ func (r *Relay) drain() {
 		defer close(ended)
 		r.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
 	}()
-	r.engine.Drain(context.Background(), drainOver)
+	r.engine.Drain(context.Background(), over)
 	select {
 	case <-ended:
 	case <-time.After(linger):

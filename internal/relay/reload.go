@@ -130,7 +130,10 @@ func (r *reloader) reload(by string) outcome {
 		proofs, err = authenticator(next, r.log)
 	}
 	if err == nil {
-		done, err = r.feeds.configure(next.ConfigSources)
+		undo := r.porter.change(next.Rules())
+		if done, err = r.feeds.configure(next.ConfigSources); err != nil {
+			undo()
+		}
 	}
 	status, now := r.Status(), time.Now()
 	if err != nil {

@@ -14,7 +14,8 @@ func limits(l config.Limits) xds.Limits {
 		TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream, Names: l.Names,
 		RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory, RequestsPerSecond: float64(l.RequestsPerSecond),
 		RefusalDelay: time.Duration(l.RefusalDelay), StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
-		HeaderBytes: l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout), FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),
+		ConnectionsPerSecond: float64(l.ConnectionsPerSecond),
+		HeaderBytes:          l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout), FirstRequestTimeout: time.Duration(l.FirstRequestTimeout),
 		IdleConnection: time.Duration(l.IdleConnection), StuckFor: time.Duration(l.StuckFor),
 	}
 }

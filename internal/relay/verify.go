@@ -1,34 +1,89 @@
 package relay
 
 import (
-	"log/slog"
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protojson"
 
-	"tributary/aggregate"
 	"tributary/config"
 	"tributary/resource"
+	"tributary/server/debug"
+	"tributary/server/envoy"
 	"tributary/server/verify"
 	"tributary/server/xds"
 )
 
-// newWatches makes those who verify the istiods of a configuration.
-func newWatches(all []config.Verify, view *aggregate.View, engine *xds.Server, log *slog.Logger, metrics prometheus.Registerer) (verify.Watches, error) {
+// newWatches makes those who verify the istiods and Envoys of a configuration.
+func (r *Relay) newWatches(all []config.Verify, metrics prometheus.Registerer) (verify.Watches, error) {
 	var watches verify.Watches
 	for _, v := range all {
-		watches = append(watches, verify.NewWatch(verify.Options{
-			Istiod: verify.Istiod{URL: v.Istiod, Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}},
-			Every:  time.Duration(v.Every), Log: log,
-			Served: func() verify.Served {
-				return verify.Served{Objects: slices.Collect(view.Snapshot().All()), Asked: asked(engine.Clients())}
-			},
-		}))
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
+		var peer verify.Peer = &verify.EnvoyPeer{Envoy: verify.Envoy{Where: v.Envoy, Client: client}, Told: r.told}
+		if v.Istiod != "" {
+			peer = &verify.IstiodPeer{Istiod: verify.Istiod{URL: v.Istiod, Client: client}, Served: func() verify.Served {
+				return verify.Served{Objects: slices.Collect(r.view.Snapshot().All()), Asked: asked(r.engine.Clients())}
+			}}
+		}
+		watches = append(watches, verify.NewWatch(verify.Options{Peer: peer, Every: time.Duration(v.Every), Log: r.log}))
 	}
 	return watches, metrics.Register(watches)
+}
+
+var errWho = errors.New("what an Envoy may see depends on who it is, by the rules for access, and no client of this id is connected, or several that may see different things")
+
+// told returns what an Envoy of a node is to be told now, and what it is known to reject.
+func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error) {
+	allowed, known := r.porter.guard.AllowedTo(node.GetId())
+	if !known {
+		return nil, errWho
+	}
+	served, onDemand, err := r.catalogs.told(ctx, allowed, node, delta)
+	if err != nil {
+		return nil, err
+	}
+	dump, err := debug.Dump(served, true)
+	if err != nil {
+		return nil, err
+	}
+	t := &verify.Told{OnDemand: onDemand, Refusals: []verify.Refusal{}}
+	if t.Dump, err = (protojson.MarshalOptions{UseProtoNames: true}).Marshal(dump); err != nil {
+		return nil, err
+	}
+	said := r.refusals(node.GetId())
+	if t.Connected = len(said) > 0; len(said) == 1 { // of several, it cannot be told which one it is
+		t.Refusals = append(t.Refusals, said[0]...)
+	}
+	for _, q := range r.catalogs.rejected() {
+		t.Refusals = append(t.Refusals, verify.Refusal{
+			TypeURL: q.TypeURL, Resources: q.Resources, Error: q.Error, Node: q.Node, At: q.Since, Object: q.Key().String(), Origin: q.Origin,
+		})
+	}
+	return t, nil
+}
+
+// refusals returns what each Envoy that is connected and has an id rejects of what it was sent last.
+func (r *Relay) refusals(id string) (all [][]verify.Refusal) {
+	for c := range r.engine.EachClient() {
+		if c.Node.GetId() != id || !slices.ContainsFunc(c.Types, func(t xds.TypeStatus) bool { return envoy.Serves(t.TypeURL) }) {
+			continue
+		}
+		var of []verify.Refusal
+		for _, t := range c.Types {
+			if debug.Condition(&t) == statusv3.ConfigStatus_ERROR {
+				of = append(of, verify.Refusal{TypeURL: t.TypeURL, Error: t.NackError, Node: id, At: t.NackAt})
+			}
+		}
+		all = append(all, of)
+	}
+	return all
 }
 
 // asked says which kinds clients ask for.

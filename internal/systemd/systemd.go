@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +50,9 @@ func (m *Manager) Reloading() {
 
 // Stopping says that the service ends.
 func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
+
+// Main says that the service is another process from now on.
+func (m *Manager) Main(pid int) { m.tell("MAINPID=" + strconv.Itoa(pid)) }
 
 func (m *Manager) tell(state string) {
 	if !m.there {

@@ -6,6 +6,8 @@ getent passwd tributary >/dev/null ||
   useradd --system --gid tributary --home-dir /var/lib/tributary --no-create-home --shell /usr/sbin/nologin tributary
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-  # What runs goes on with the new version; what does not is left to whoever installs it.
-  systemctl try-restart tributary.service
+  # What runs goes on with the new version, without a gap if that can be; what does not run is left to whoever installs it.
+  if systemctl is-active --quiet tributary.service; then
+    tributary upgrade || systemctl try-restart tributary.service
+  fi
 fi

@@ -25,8 +25,25 @@ import (
 // Policy is what is in force.
 type Policy struct {
 	Rules         Rules                                 // nil allows everything
+	Before        *Rules                                // those of before, while what is served changes as well: what both allow is allowed; nil for none
 	Authenticator *identity.Authenticator               // nil takes no tokens
 	Trust         func(chain []*x509.Certificate) error // whether a certificate is still one of whom we trust; all are if nil
+	AdminTrust    func(chain []*x509.Certificate) error // the same of those who come to the admin server
+}
+
+// prove returns who somebody is by what he shows, and what is trusted now: his connection may be older than that.
+func (p *Policy) prove(i *identity.Identity, headers []string, trust func(chain []*x509.Certificate) error) (*identity.Identity, error) {
+	who, err := p.Authenticator.Authenticate(i, headers)
+	if err == nil {
+		err = who.Trusted(trust)
+	}
+	if err == nil && !who.Expires.IsZero() && !time.Now().Before(who.Expires) {
+		err = identity.ErrExpired
+	}
+	if err != nil {
+		return nil, unauthenticated(err)
+	}
+	return who, nil
 }
 
 // Guard stands before a gRPC server: it lets in who is allowed something, and ends the streams of those who are no longer what they were, or may no
@@ -72,17 +89,35 @@ func NewGuard(p Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard 
 	return g
 }
 
-// Set puts another policy in force, and ends the streams that it concerns.
+// Set puts another policy in force, and ends the streams that it concerns. When it returns they are sent nothing more, but for what they were being sent if they are slow
+// to take it.
 func (g *Guard) Set(p Policy) {
 	g.policy.Store(&p)
-	g.Recheck()
+	g.await(g.recheck())
+}
+
+// leaveWithin is how long streams that have to end are waited for. One that is being sent something ends when that is over.
+const leaveWithin = time.Second
+
+// await waits until streams have ended.
+func (g *Guard) await(all []*client) {
+	late := time.After(leaveWithin)
+	for _, c := range all {
+		select {
+		case <-c.gone:
+		case <-late:
+			return
+		}
+	}
 }
 
 // Policy returns what is in force.
 func (g *Guard) Policy() Policy { return *g.policy.Load() }
 
 // Recheck ends the streams of which the client has not now what it had when it came: it is to be called when files of the policy have changed.
-func (g *Guard) Recheck() {
+func (g *Guard) Recheck() { g.recheck() }
+
+func (g *Guard) recheck() (ended []*client) {
 	g.mu.Lock()
 	all := make([]*client, 0, len(g.clients))
 	for c := range g.clients {
@@ -93,8 +128,10 @@ func (g *Guard) Recheck() {
 		if reason, err := c.recheck(g.policy.Load()); err != nil {
 			g.refuse(c.who, reason, err)
 			c.end(err)
+			ended = append(ended, c)
 		}
 	}
+	return ended
 }
 
 // refuse logs and counts a refusal.
@@ -114,6 +151,7 @@ func (g *Guard) refuse(i *identity.Identity, reason string, err error) {
 type client struct {
 	guard *Guard
 	end   context.CancelCauseFunc
+	gone  chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
 	who     *identity.Identity // set once
@@ -138,6 +176,33 @@ func Of(ctx context.Context, node *corev3.Node) (*Allowed, error) {
 	return allowed, err
 }
 
+// AllowedTo returns what those are allowed who are connected and call themselves node, and false if that cannot be told, since what is allowed depends on who
+// somebody is, and there is nobody, or there are several who may see different things.
+func (g *Guard) AllowedTo(node string) (allowed *Allowed, known bool) {
+	if g.policy.Load().Rules == nil {
+		return nil, true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.clients {
+		one, is := c.allows(node)
+		if is && known && one.Key() != allowed.Key() {
+			return nil, false
+		}
+		if is {
+			allowed, known = one, true
+		}
+	}
+	return allowed, known
+}
+
+// allows returns what the client is allowed, if it calls itself node and that was decided.
+func (c *client) allows(node string) (*Allowed, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allowed, c.decided && c.node != nil && *c.node == node
+}
+
 func (c *client) decide(node string) (*Allowed, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,12 +223,32 @@ func errNothing(i *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "nothing is allowed to %s", i)
 }
 
+// errChanging is for those to whom another thing is allowed than before, and neither is a part of the other, as long as that changes.
+var errChanging = status.Error(codes.Unavailable, "what is allowed to this client is changing: connect again")
+
 // allowed returns what is allowed to a client. While its node is not known, that is nothing that one can rely on.
 func (p *Policy) allowed(i *identity.Identity, node *string) (*Allowed, error) {
-	if p.Rules == nil {
+	now, err := allowedBy(p.Rules, i, node)
+	if err != nil || p.Before == nil {
+		return now, err
+	}
+	before, err := allowedBy(*p.Before, i, node)
+	switch {
+	case err != nil:
+		return nil, errChanging
+	case now.Covers(before):
+		return before, nil
+	case before.Covers(now):
+		return now, nil
+	}
+	return nil, errChanging
+}
+
+func allowedBy(rules Rules, i *identity.Identity, node *string) (*Allowed, error) {
+	if rules == nil {
 		return nil, nil //nolint:nilnil // nil is everything
 	}
-	rule, undecided := p.Rules.Of(i, node)
+	rule, undecided := rules.Of(i, node)
 	switch {
 	case rule == nil && undecided:
 		return nil, nil //nolint:nilnil // it will be decided
@@ -195,7 +280,7 @@ func (c *client) recheck(p *Policy) (reason string, err error) {
 
 func unauthenticated(err error) error { return status.Error(codes.Unauthenticated, err.Error()) }
 
-var errExpired = status.Error(codes.Unauthenticated, "the certificate or token has expired")
+var errExpired = unauthenticated(identity.ErrExpired)
 
 // admit finds out who a client is, and returns the context of its stream, which ends, with a gRPC status as its cause, when the client is to go.
 func (g *Guard) admit(ctx context.Context) (_ context.Context, c *client, done func(), err error) {
@@ -207,7 +292,7 @@ func (g *Guard) admit(ctx context.Context) (_ context.Context, c *client, done f
 			i = identity.Of(p.Addr, nil)
 		}
 	}
-	c = &client{guard: g}
+	c = &client{guard: g, gone: make(chan struct{})}
 	ctx, c.end = context.WithCancelCause(context.WithValue(ctx, clientKey{}, c))
 	g.mu.Lock()
 	g.clients[c] = struct{}{} // before it is looked at: a policy that comes meanwhile looks at it, too
@@ -217,6 +302,7 @@ func (g *Guard) admit(ctx context.Context) (_ context.Context, c *client, done f
 		delete(g.clients, c)
 		g.mu.Unlock()
 		c.end(nil)
+		close(c.gone)
 	}
 	reason, err := c.identify(i, metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
@@ -239,12 +325,9 @@ func (c *client) identify(i *identity.Identity, headers []string) (reason string
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.guard.policy.Load()
-	who, err := p.Authenticator.Authenticate(i, headers)
+	who, err := p.prove(i, headers, p.Trust)
 	if err != nil {
-		return reasonIdentity, unauthenticated(err)
-	}
-	if !who.Expires.IsZero() && !time.Now().Before(who.Expires) { // on a connection that is older
-		return reasonIdentity, errExpired
+		return reasonIdentity, err
 	}
 	if _, err := p.allowed(who, nil); err != nil {
 		return reasonAccess, err
@@ -347,16 +430,24 @@ func (g *Guard) Change(i *identity.Identity, headers []string) error {
 	return err
 }
 
+// Known returns an error, which carries a gRPC status, if somebody who comes to the admin server has shown a certificate that is not trusted any more.
+func (g *Guard) Known(i *identity.Identity) error {
+	err := i.Trusted(g.policy.Load().AdminTrust)
+	if err != nil {
+		err = unauthenticated(err)
+		g.refuse(i, reasonIdentity, err)
+	}
+	return err
+}
+
 func (g *Guard) mayChange(i *identity.Identity, headers []string) (reason string, err error) {
 	p := g.policy.Load()
-	who, err := p.Authenticator.Authenticate(i, headers)
+	who, err := p.prove(i, headers, p.AdminTrust)
 	switch {
 	case err != nil:
-		return reasonIdentity, unauthenticated(err)
+		return reasonIdentity, err
 	case !who.Proven():
 		return reasonIdentity, status.Error(codes.Unauthenticated, "a token or a client certificate is needed")
-	case !who.Expires.IsZero() && !time.Now().Before(who.Expires):
-		return reasonIdentity, errExpired
 	}
 	if rule, _ := p.Rules.Of(who, nil); p.Rules != nil && (rule == nil || !rule.Allow.Service(Admin)) {
 		return reasonAccess, status.Errorf(codes.PermissionDenied, "changes are not allowed to %s", who)

@@ -80,10 +80,18 @@ type Options struct {
 	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which carries a
 	// gRPC status, says why not. All may if nil.
 	MayChange func(who *identity.Identity, authorization []string) error
+	// Known returns an error, which carries a gRPC status, if somebody has shown a certificate that is not trusted any more, on a connection that is older than
+	// that. All are known if nil.
+	Known func(who *identity.Identity) error
 	// NoDebug leaves out the pages below /debug, and NoProfiles just those of profiles.
 	NoDebug, NoProfiles bool
-	// Verified says what was found of istiods. None are watched if nil.
+	// Verified says what was found of istiods and Envoys. None are watched if nil.
 	Verified func() []verify.Report
+	// Told returns what an Envoy of a node is to be told now, if it asks by delta or otherwise. There are none if nil.
+	Told func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Told, error)
+	// Upgrade has the program that is now where this one came from take over, on behalf of somebody. It returns what came of that, in lines for people, or an
+	// error, after which this process goes on. There is none if nil.
+	Upgrade func(ctx context.Context, by string) (done string, err error)
 	// History has what was served before. There is none if nil.
 	History History
 	// Page makes what answers at / and below /page/, and below /debug/page/ unless those are left out. There is none if nil.
@@ -162,8 +170,9 @@ func (s *Server) allPages() []Page {
 		{"/debug/seen", "when each object of ?kind= was first seen here, as JSON", http.HandlerFunc(s.seen)},
 		{"/debug/clients", "the clients, and what each was sent, acknowledged and rejected", s.list(s.clients)},
 		{"/debug/syncz", "the same in istiod's form", s.list(s.syncz)},
-		{"/debug/connections", "the clients in istiod's form", s.json(s.connections)},
+		{"/debug/connections", "the clients in istiod's form", http.HandlerFunc(s.connections)},
 		{"/debug/config_dump", "what the Envoy ?proxyID= was sent, in the form of its config_dump; with &include_eds its endpoints, too", http.HandlerFunc(s.configDump)},
+		{"/debug/clusters", "the endpoints that the Envoy ?proxyID= was sent, in the form of its /clusters?format=json", http.HandlerFunc(s.clusters)},
 		{"/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages })},
 		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
 		{"/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() })},
@@ -172,7 +181,8 @@ func (s *Server) allPages() []Page {
 		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(func() any { return s.Guarded() })},
 		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
 		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
-		{"/debug/verify", "what the istiods of the configuration do not have as it is served", s.json(s.verified)},
+		{"/debug/verify", "what the istiods and Envoys of the configuration do not have as it is served", s.json(s.verified)},
+		{"/debug/told", "what an Envoy whose node, as JSON, is ?node= is to be told now, in the form of its config_dump, and what it rejects; with &delta if it asks by delta", http.HandlerFunc(s.told)},
 		{"/debug/history", "what changed: ?kind=&namespace=&name=&source=&since=&limit=&details=true, all of them optional", http.HandlerFunc(s.history)},
 		{"/debug/history/at", "the objects of ?kind= that were served at ?time=, by default now", http.HandlerFunc(s.historyAt)},
 		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
@@ -202,6 +212,9 @@ func (s *Server) mux() *http.ServeMux {
 	}
 	mux.HandleFunc("POST /-/reload", s.reload)
 	mux.HandleFunc("POST /-/guard/release", s.release)
+	if s.opts.Upgrade != nil {
+		mux.HandleFunc("POST /-/upgrade", s.upgrade)
+	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
 	} {

@@ -250,7 +250,7 @@ func TestPagesExist(t *testing.T) {
 		status, body := get(t, s, p.Path)
 		assert.NotEqual(t, "404 page not found\n", body, "%s: %d", p.Path, status)
 	}
-	assert.Len(t, s.Pages(), 23)
+	assert.Len(t, s.Pages(), 25)
 	status, _ := get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }

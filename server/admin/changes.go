@@ -11,10 +11,16 @@ import (
 	"tributary/server/identity"
 )
 
-// changers refuses those who would change something from another machine, unless they may: who is on this one is let in by its own rules, such as the
-// mode of a socket.
+// changers refuses those whose certificate is not trusted any more, and those who would change something from another machine, unless they may: who is on this one
+// is let in by its own rules, such as the mode of a socket.
 func (s *Server) changers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.opts.Known != nil && r.TLS != nil {
+			if err := s.opts.Known(identity.Of(peerOf(r), r.TLS)); err != nil {
+				http.Error(w, status.Convert(err).Message(), http.StatusUnauthorized)
+				return
+			}
+		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.opts.MayChange == nil || comesFromHere(r) {
 			next.ServeHTTP(w, r)
 			return

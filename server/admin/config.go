@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
@@ -33,5 +34,19 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, err = fmt.Fprintln(w, done) //nolint:gosec // it has names of sources, and the text is plain
+	s.logWrite(r.URL.Path, err)
+}
+
+// upgradeWithin is how long an upgrade may take.
+const upgradeWithin = 5 * time.Minute
+
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(upgradeWithin)) // where there is none, there is no need
+	done, err := s.opts.Upgrade(r.Context(), asker(r))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, err = io.WriteString(w, done)
 	s.logWrite(r.URL.Path, err)
 }

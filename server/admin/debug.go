@@ -38,24 +38,34 @@ func (s *Server) list(each iter.Seq[any]) http.Handler {
 
 // writeList writes an array as write does a whole.
 func writeList(w io.Writer, each iter.Seq[any]) error {
+	if _, err := writeElements(w, "", each); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// writeElements writes an array as it stands behind what is indented, and returns how many elements there were.
+func writeElements(w io.Writer, indent string, each iter.Seq[any]) (n int, err error) {
 	var element bytes.Buffer
 	e := json.NewEncoder(&element)
-	e.SetIndent("  ", "  ")
+	e.SetIndent(indent+"  ", "  ")
 	e.SetEscapeHTML(false)
-	before, after := "[\n  ", "[]\n"
+	before, after := "[\n  "+indent, "[]"
 	for v := range each {
+		n++
 		element.Reset()
 		element.WriteString(before)
-		before, after = ",\n  ", "\n]\n"
+		before, after = ",\n  "+indent, "\n"+indent+"]"
 		if err := e.Encode(v); err != nil {
-			return err
+			return n, err
 		}
 		if _, err := w.Write(bytes.TrimSuffix(element.Bytes(), []byte("\n"))); err != nil {
-			return err // who asked has gone
+			return n, err // who asked has gone
 		}
 	}
-	_, err := io.WriteString(w, after)
-	return err
+	_, err = io.WriteString(w, after)
+	return n, err
 }
 
 func (s *Server) sources() any {

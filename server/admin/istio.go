@@ -1,6 +1,9 @@
 package admin
 
 import (
+	"fmt"
+	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -8,6 +11,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"tributary/server/debug"
 	"tributary/server/xds"
@@ -15,7 +19,7 @@ import (
 
 // toolPages are the pages that istioctl asks for over xDS, where anybody may be who can reach the port. They say what is served and to
 // whom, and nothing of where it comes from.
-var toolPages = []string{"config_dump", "configz", "connections", "list", "syncz"}
+var toolPages = []string{"clusters", "config_dump", "configz", "connections", "list", "syncz"}
 
 // ToolPages returns a handler of those pages alone, for a program in this process that asks in the name of a tool.
 func (s *Server) ToolPages() http.Handler {
@@ -93,26 +97,49 @@ func metadataText(node *corev3.Node, key string) string {
 	return node.GetMetadata().GetFields()[key].GetStringValue()
 }
 
-// connections is /debug/connections as istiod has it (AdsClients).
-func (s *Server) connections() any {
+// connections is /debug/connections as istiod has it (AdsClients), one client at a time; their number stands at the end, where it is known.
+func (s *Server) connections(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	s.logWrite(r.URL.Path, writeConnections(w, debug.Who(s.opts.Clients)))
+}
+
+func writeConnections(w io.Writer, clients iter.Seq[xds.ClientStatus]) error {
 	type connection struct {
 		ID      string    `json:"connectionId"`
 		At      time.Time `json:"connectedAt"`
 		Address string    `json:"address"`
 	}
-	var out struct {
-		Total     int          `json:"totalClients"`
-		Connected []connection `json:"clients,omitempty"`
+	if _, err := io.WriteString(w, "{\n  \"clients\": "); err != nil {
+		return err
 	}
-	for c := range debug.Who(s.opts.Clients) {
-		out.Connected = append(out.Connected, connection{debug.Connection(&c), c.Connected, c.Peer})
+	n, err := writeElements(w, "  ", func(yield func(any) bool) {
+		for c := range clients {
+			if !yield(connection{debug.Connection(&c), c.Connected, c.Peer}) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
 	}
-	out.Total = len(out.Connected)
-	return out
+	_, err = fmt.Fprintf(w, ",\n  \"totalClients\": %d\n}\n", n)
+	return err
 }
 
-// configDump is what an Envoy was sent. The errors are istiod's, by which istioctl knows them.
+// configDump is what an Envoy was sent.
 func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
+	s.ofProxy(w, r, func(served []xds.Served) (proto.Message, error) {
+		return debug.Dump(served, r.URL.Query().Has("include_eds"))
+	})
+}
+
+// clusters are the endpoints that it was sent.
+func (s *Server) clusters(w http.ResponseWriter, r *http.Request) {
+	s.ofProxy(w, r, func(served []xds.Served) (proto.Message, error) { return debug.Clusters(served) })
+}
+
+// ofProxy answers with what is said of what a client was sent. The errors are istiod's, by which istioctl knows them.
+func (s *Server) ofProxy(w http.ResponseWriter, r *http.Request, say func([]xds.Served) (proto.Message, error)) {
 	id := r.URL.Query().Get("proxyID")
 	if id == "" {
 		http.Error(w, "You must provide a proxyID in the query string", http.StatusBadRequest)
@@ -123,10 +150,10 @@ func (s *Server) configDump(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Proxy not connected to this Pilot instance. It may be connected to another instance.", http.StatusNotFound)
 		return
 	}
-	dump, err := debug.Dump(s.opts.Clients, c.StreamID, r.URL.Query().Has("include_eds"))
+	said, err := say(s.opts.Clients.Served(c.StreamID))
 	var text []byte
 	if err == nil {
-		text, err = protojson.MarshalOptions{Multiline: true, Indent: "  ", UseProtoNames: true}.Marshal(dump)
+		text, err = protojson.MarshalOptions{Multiline: true, Indent: "  ", UseProtoNames: true}.Marshal(said)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

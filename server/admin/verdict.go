@@ -77,13 +77,16 @@ func (st *Status) Troubles() []Trouble {
 	st.ofCertificates(&all)
 	for _, v := range st.Verified {
 		run := []string{"verify", "--istiod", v.Istiod}
+		if v.Envoy != "" {
+			run = []string{"verify", "--envoy", v.Envoy}
+		}
 		if v.Wrong() > 0 {
 			all.add(Trouble{About: AboutVerified, Do: "Each of them has its reason.", Run: run},
-				"istiod %s does not have %s as served", v.Istiod, words.Count(v.Wrong(), "object", "objects"))
+				"%s does not have %s as served", v.Peer(), words.Count(v.Wrong(), "object", "objects"))
 		}
 		if v.Error != "" {
-			all.add(Trouble{About: AboutVerified, Do: "See whether that istiod runs, and whether its port for HTTP is open to this machine.", Run: run},
-				"istiod %s cannot be verified: %s", v.Istiod, v.Error)
+			all.add(Trouble{About: AboutVerified, Do: "See whether it runs, and whether its port for HTTP is open to this machine.", Run: run},
+				"%s cannot be verified: %s", v.Peer(), v.Error)
 		}
 	}
 	for _, c := range st.Clients {

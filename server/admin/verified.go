@@ -1,29 +1,74 @@
 package admin
 
 import (
+	"fmt"
+	"net/http"
 	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"tributary/server/verify"
 )
 
-// Verified is how an istiod has what is served.
+// Verified is how an istiod or an Envoy has what is served.
 type Verified struct {
-	Istiod    string     `json:"istiod"`
+	Istiod    string     `json:"istiod,omitempty"`
+	Envoy     string     `json:"envoy,omitempty"`
 	At        *time.Time `json:"at,omitempty"` // when it was last compared
 	Missing   int        `json:"missing"`
 	Stale     int        `json:"stale"`
 	Different int        `json:"different"`
+	Rejected  int        `json:"rejected,omitempty"`
+	Warming   int        `json:"warming,omitempty"`
 	Error     string     `json:"error,omitempty"` // why the last attempt failed
 }
 
 // Wrong is how many objects it does not have as they are served.
-func (v *Verified) Wrong() int { return v.Missing + v.Stale + v.Different }
+func (v *Verified) Wrong() int { return v.Missing + v.Stale + v.Different + v.Rejected + v.Warming }
+
+// Peer says who it is.
+func (v *Verified) Peer() string {
+	if v.Envoy != "" {
+		return "Envoy " + v.Envoy
+	}
+	return "istiod " + v.Istiod
+}
+
+// Found says in words what was found, if anything is wrong.
+func (v *Verified) Found() string {
+	said := fmt.Sprintf("%d missing, %d stale, %d different", v.Missing, v.Stale, v.Different)
+	if v.Envoy != "" {
+		said += fmt.Sprintf(", %d rejected, %d warming", v.Rejected, v.Warming)
+	}
+	return said
+}
 
 func verifiedOf(r *verify.Report) Verified {
 	return Verified{
-		Istiod: r.Istiod, At: optional(r.At), Missing: r.Count(verify.Missing), Stale: r.Count(verify.Stale),
-		Different: r.Count(verify.Different), Error: r.Error,
+		Istiod: r.Istiod, Envoy: r.Envoy, At: optional(r.At), Missing: r.Count(verify.Missing), Stale: r.Count(verify.Stale),
+		Different: r.Count(verify.Different), Rejected: r.Count(verify.Rejected), Warming: r.Count(verify.Warming), Error: r.Error,
 	}
+}
+
+// told answers with what an Envoy is to be told.
+func (s *Server) told(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Told == nil {
+		http.Error(w, "nothing is served to Envoys", http.StatusServiceUnavailable)
+		return
+	}
+	node := &corev3.Node{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(r.URL.Query().Get("node")), node); err != nil {
+		http.Error(w, "node is to be the node of an Envoy's bootstrap, as JSON: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	told, err := s.opts.Told(r.Context(), node, r.URL.Query().Has("delta"))
+	if err != nil {
+		http.Error(w, status.Convert(err).Message(), http.StatusServiceUnavailable)
+		return
+	}
+	s.write(w, r, told)
 }
 
 func optional(at time.Time) *time.Time {

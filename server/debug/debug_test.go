@@ -14,6 +14,9 @@ import (
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -23,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -75,7 +79,8 @@ func conditions(configs []*statusv3.ClientConfig) map[string][]string {
 const first, second = "sidecar~10.0.0.1~web.shop~shop.svc", "sidecar~10.0.0.2~web.shop~shop.svc"
 
 func TestCSDSTellsHowClientsStand(t *testing.T) {
-	answer, err := debug.OfClients(crowd()).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd(), nil))
+	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)
 	require.Equal(t, map[string][]string{first: {"a SYNCED"}, second: {"a STALE", "b ERROR", "c NOT_SENT"}}, conditions(answer.GetConfig()))
 	require.Equal(t, "no", answer.GetConfig()[1].GetGenericXdsConfigs()[1].GetErrorState().GetDetails())
@@ -99,6 +104,7 @@ func TestCSDSMatchesNodes(t *testing.T) {
 	regex := func(s string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: s}}}
 	}
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd(), nil))
 	present := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_PresentMatch{PresentMatch: true}}
 	for name, c := range map[string]struct {
 		matchers []*matcherv3.NodeMatcher
@@ -117,25 +123,26 @@ func TestCSDSMatchesNodes(t *testing.T) {
 		"metadata there":     {metadata(present, "SECRET"), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer, err := debug.OfClients(crowd()).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: c.matchers})
+			answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: c.matchers})
 			require.NoError(t, err)
 			require.Len(t, answer.GetConfig(), c.want)
 		})
 	}
 	for _, wrong := range [][]*matcherv3.NodeMatcher{id(regex("(")), id(regex(string(make([]byte, 2000)))), id(&matcherv3.StringMatcher{}), metadata(&matcherv3.ValueMatcher{}, "a")} {
-		_, err := debug.OfClients(crowd()).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: wrong})
+		_, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: wrong})
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
 	}
 }
 
 // serve has questions answered on a port. The rest is not served.
-func serve(t *testing.T, p *people, pages http.Handler) discoveryv3.AggregatedDiscoveryServiceClient {
+func serve(t *testing.T, p *people, pages http.Handler) *grpc.ClientConn {
 	t.Helper()
 	q := debug.NewQuestions()
 	q.About(p, pages)
 	engine := xds.NewServer(q, xds.Options{Log: slog.New(slog.DiscardHandler)})
 	server := grpc.NewServer(append(engine.ServerOptions(), grpc.Creds(engine.Credentials(insecure.NewCredentials())))...)
 	engine.Register(server)
+	debug.OfClients(p).Register(server)
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
@@ -148,7 +155,7 @@ func serve(t *testing.T, p *people, pages http.Handler) discoveryv3.AggregatedDi
 		engine.Close()
 		require.NoError(t, <-served)
 	})
-	return discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	return conn
 }
 
 // ask sends one request and returns the first answer.
@@ -171,7 +178,7 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 	p.served = map[uint64][]xds.Served{1: {{TypeURL: xds.ClusterURL, Version: "v7", Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}}}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/syncz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `[{"proxy":"x"}]`) })
-	c := serve(t, p, mux)
+	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, p, mux))
 
 	answer, err := ask(t, c, "istio.io/debug/syncz")
 	require.NoError(t, err)
@@ -209,4 +216,55 @@ func TestIstioctlIsAnsweredAsIstiodDoes(t *testing.T) {
 		_, err = ask(t, c, typeURL)
 		require.Equal(t, code, status.Code(err), typeURL)
 	}
+}
+
+// Virtual hosts that are asked for one by one stand in their routes, as Envoy itself shows them; of secrets there is nothing but names and versions.
+func TestDumpOfWhatIsAskedFor(t *testing.T) {
+	entry := func(name string, m proto.Message) *xds.Entry {
+		body, err := anypb.New(m)
+		require.NoError(t, err)
+		b, err := proto.Marshal(body)
+		require.NoError(t, err)
+		return &xds.Entry{Name: name, Version: "v", Any: b}
+	}
+	dump, err := debug.Dump([]xds.Served{
+		{TypeURL: xds.RouteURL, Entries: []*xds.Entry{entry("80", &routev3.RouteConfiguration{Name: "80"}), entry("81", &routev3.RouteConfiguration{Name: "81"})}},
+		{TypeURL: xds.VHostURL, Entries: []*xds.Entry{entry("80/a", &routev3.VirtualHost{Name: "80/a"})}},
+		{TypeURL: xds.SecretURL, Entries: []*xds.Entry{entry("key", &tlsv3.Secret{Name: "key", Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
+			Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "s3cret"}},
+		}}})}},
+	}, false)
+	require.NoError(t, err)
+	text, err := protojson.Marshal(dump)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "s3cret")
+	secrets := &adminv3.SecretsConfigDump{}
+	require.NoError(t, dump.GetConfigs()[5].UnmarshalTo(secrets))
+	require.Equal(t, "key", secrets.GetDynamicActiveSecrets()[0].GetName())
+	routes, first := &adminv3.RoutesConfigDump{}, &routev3.RouteConfiguration{}
+	require.NoError(t, dump.GetConfigs()[4].UnmarshalTo(routes))
+	require.NoError(t, routes.GetDynamicRouteConfigs()[0].GetRouteConfig().UnmarshalTo(first))
+	require.Equal(t, "80/a", first.GetVirtualHosts()[0].GetName())
+}
+
+func TestClustersOfAnEnvoy(t *testing.T) {
+	host := func(port uint32, health corev3.HealthStatus) *endpointv3.LbEndpoint {
+		return &endpointv3.LbEndpoint{HealthStatus: health, HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+			Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}},
+		}}}}
+	}
+	body, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: "a", Endpoints: []*endpointv3.LocalityLbEndpoints{{
+		Priority: 1, LbEndpoints: []*endpointv3.LbEndpoint{host(80, corev3.HealthStatus_UNKNOWN), host(81, corev3.HealthStatus_DRAINING)},
+	}}})
+	require.NoError(t, err)
+	b, err := proto.Marshal(body)
+	require.NoError(t, err)
+	all, err := debug.Clusters([]xds.Served{{TypeURL: xds.ClusterURL, Entries: []*xds.Entry{{Name: "a"}}}, {TypeURL: xds.EndpointURL, Entries: []*xds.Entry{{Name: "a", Any: b}}}})
+	require.NoError(t, err)
+	require.Len(t, all.GetClusterStatuses(), 1)
+	hosts := all.GetClusterStatuses()[0].GetHostStatuses()
+	require.Len(t, hosts, 2)
+	require.Equal(t, corev3.HealthStatus_HEALTHY, hosts[0].GetHealthStatus().GetEdsHealthStatus())
+	require.Equal(t, corev3.HealthStatus_DRAINING, hosts[1].GetHealthStatus().GetEdsHealthStatus())
+	require.Equal(t, uint32(1), hosts[0].GetPriority())
 }

@@ -1,7 +1,9 @@
 package debug
 
 import (
+	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -9,17 +11,51 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/internal/pattern"
 )
 
-// maxPattern bounds a regular expression, in bytes.
-const maxPattern = 1 << 10
+// What a question may have.
+const (
+	maxMatchers = 100     // of nodes, and of their metadata
+	maxPattern  = 1 << 10 // bytes of a regular expression
+	maxProgram  = 10_000  // instructions of all regular expressions together: a short one may stand for a million
+)
+
+// question is what was paid for of one.
+type question struct{ matchers, program int }
+
+// matcher counts one more.
+func (q *question) matcher() error {
+	if q.matchers++; q.matchers > maxMatchers {
+		return fmt.Errorf("there are more than %d (maxMatchers): ask for fewer, or for all clients", maxMatchers)
+	}
+	return nil
+}
+
+// compile makes a program of a regular expression, if there is enough left for it.
+func (q *question) compile(expr string) (*regexp.Regexp, error) {
+	if len(expr) > maxPattern {
+		return nil, fmt.Errorf("a regular expression of %d bytes: the limit is %d (maxPattern)", len(expr), maxPattern)
+	}
+	whole := "^(?:" + expr + ")$" // Envoy's match the whole
+	parsed, err := syntax.Parse(whole, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if q.program += pattern.Size(parsed); q.program > maxProgram {
+		return nil, fmt.Errorf("the regular expressions have more than %d instructions (maxProgram): repeat less", maxProgram)
+	}
+	return regexp.Compile(whole)
+}
 
 // nodes says which nodes one of matchers is about; all if there are none. A part of a matcher that is not known is an error: it would
 // show others than were asked for.
 func nodes(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
 	var any []func(*corev3.Node) bool
+	var q question
 	for _, m := range matchers {
-		of, err := node(m)
+		of, err := q.node(m)
 		if err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)
 		}
@@ -35,17 +71,23 @@ func nodes(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
 	}, nil
 }
 
-func node(m *matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
+func (q *question) node(m *matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
+	if err := q.matcher(); err != nil {
+		return nil, err
+	}
 	var all []func(*corev3.Node) bool
 	if m.GetNodeId() != nil {
-		id, err := text(m.GetNodeId())
+		id, err := q.text(m.GetNodeId())
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, func(n *corev3.Node) bool { return id(n.GetId()) })
 	}
 	for _, sm := range m.GetNodeMetadatas() {
-		holds, err := value(sm.GetValue())
+		if err := q.matcher(); err != nil {
+			return nil, err
+		}
+		holds, err := q.value(sm.GetValue())
 		if err != nil {
 			return nil, err
 		}
@@ -70,10 +112,10 @@ func at(s *structpb.Struct, path []*matcherv3.StructMatcher_PathSegment) (v *str
 	return v
 }
 
-func value(m *matcherv3.ValueMatcher) (func(*structpb.Value) bool, error) {
+func (q *question) value(m *matcherv3.ValueMatcher) (func(*structpb.Value) bool, error) {
 	switch m := m.GetMatchPattern().(type) {
 	case *matcherv3.ValueMatcher_StringMatch:
-		is, err := text(m.StringMatch)
+		is, err := q.text(m.StringMatch)
 		return func(v *structpb.Value) bool {
 			s, ok := v.GetKind().(*structpb.Value_StringValue)
 			return ok && is(s.StringValue)
@@ -89,7 +131,7 @@ func value(m *matcherv3.ValueMatcher) (func(*structpb.Value) bool, error) {
 	return nil, status.Error(codes.InvalidArgument, "of metadata, texts, truth values and presence can be matched")
 }
 
-func text(m *matcherv3.StringMatcher) (func(string) bool, error) {
+func (q *question) text(m *matcherv3.StringMatcher) (func(string) bool, error) {
 	fold := func(s string) string { return s }
 	if m.GetIgnoreCase() {
 		fold = strings.ToLower
@@ -107,11 +149,7 @@ func text(m *matcherv3.StringMatcher) (func(string) bool, error) {
 	case *matcherv3.StringMatcher_Contains:
 		return compare(strings.Contains, p.Contains), nil
 	case *matcherv3.StringMatcher_SafeRegex:
-		expr := p.SafeRegex.GetRegex()
-		if len(expr) > maxPattern {
-			return nil, status.Errorf(codes.InvalidArgument, "a regular expression of %d bytes: the limit is %d", len(expr), maxPattern)
-		}
-		re, err := regexp.Compile("^(?:" + expr + ")$") // Envoy's match the whole
+		re, err := q.compile(p.SafeRegex.GetRegex())
 		if err != nil {
 			return nil, err
 		}

@@ -156,7 +156,7 @@ func (a *asker) dump(names []string) (all []*xds.Entry, err error) {
 	if !ok {
 		return nil, nil
 	}
-	dump, err := Dump(a.clients, c.StreamID, false)
+	dump, err := Dump(a.clients.Served(c.StreamID), false)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ const (
 	ofNamespaces                // in which they are: each object looks at its own and those that it names
 	ofPlaces                    // where they are
 	ofCredentials               // in which folder they have them
+	ofSites                     // the places that there are, where these are looked at: see sites.go
 	aspects
 )
 
@@ -31,6 +32,7 @@ func (l labels) namespaces(names ...string) {
 func (l labels) places(p *policy) {
 	if dependsOnPlace(p) {
 		l[label{of: ofPlaces}] = struct{}{}
+		l.sites(p)
 	}
 }
 

@@ -50,6 +50,7 @@ func TestWhatMakesADifferenceIsAProfile(t *testing.T) {
 		return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: o, namespace: %s}\nspec: %s\n", group, kind, namespace, spec)
 	}
 	const service = `{hosts: [o.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE%s}`
+	atA := "---\n" + object("WorkloadEntry", "x", `{address: 10.0.0.9, locality: a}`)
 	for what, of := range map[string]struct {
 		object      string
 		client, two *corev3.Node
@@ -64,8 +65,8 @@ func TestWhatMakesADifferenceIsAProfile(t *testing.T) {
 		"connections from there":            {object("VirtualService", "x", `{hosts: [one.internal], tcp: [{match: [{sourceNamespace: a}], route: [{destination: {host: one.internal}}]}]}`), in("a"), in("b")},
 		"a Sidecar":                         {object("Sidecar", "a", `{egress: [{hosts: ["*/*"]}]}`), in("a"), in("b")},
 		"a Telemetry":                       {object("Telemetry", "a", `{accessLogging: [{providers: [{name: envoy}]}]}`), in("a"), in("b")},
-		"a rule by locality":                {object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {outlierDetection: {}}}`), at("a"), at("b")},
-		"a subset by locality, on one port": {object("DestinationRule", "x", `{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: {localityLbSetting: {enabled: true}}}]}}]}`), at("a"), at("b")},
+		"a rule by locality":                {object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {outlierDetection: {}}}`) + atA, at("a"), at("b")},
+		"a subset by locality, on one port": {object("DestinationRule", "x", `{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: {localityLbSetting: {enabled: true}}}]}}]}`) + atA, at("a"), at("b")},
 		"certificates by name":              {object("Gateway", "x", `{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`), with("/a"), with("/b")},
 		"certificates of clients by name":   {object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {tls: {mode: SIMPLE, credentialName: c}}}`), with("/a"), with("/b")},
 	} {

@@ -15,8 +15,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"tributary/internal/recent"
 	"tributary/memstore"
@@ -31,7 +29,8 @@ type Options struct {
 	Log      *slog.Logger // slog.Default if nil
 	// Hearing is how long other clients are given to say what they think of what one has rejected. One second if zero.
 	Hearing time.Duration
-	// File keeps what is in quarantine across restarts. It is not kept if empty.
+	// File keeps what is in quarantine across restarts. It is not kept if empty. While it is written, there is another one besides it, of which the name begins with a dot
+	// and then as that of the file.
 	File       string
 	Registerer prometheus.Registerer // metrics are not exported if nil
 
@@ -71,6 +70,7 @@ type Catalog struct {
 	apart      uint64 // up to which lookout clients are told apart
 
 	keeping sync.Mutex // held while the file is written
+	file    string     // guarded by keeping: empty for none
 
 	booths booths
 
@@ -83,7 +83,7 @@ type Catalog struct {
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing), cmp.Or(opts.patience, hearingPatience)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
-	c.metrics, c.logged = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20)
+	c.metrics, c.logged, c.file = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20), opts.File
 	c.restore()
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{
 		Max: maxScopes, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
@@ -273,20 +273,21 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if !isServed(typeURL, &p) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	if size := p.size(); size > maxProfile {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
+	if err := p.check(); err != nil {
+		return nil, nil, err
 	}
 	c.narrow(&p)
-	if b := c.booths.of(xds.StreamOf(ctx)); b != nil {
+	stream := xds.StreamOf(ctx)
+	if b := c.booths.of(stream); b != nil {
 		if s := b.enter(c, p); s != nil {
-			return s.collection(typeURL), b.left, nil
+			return s.collection(typeURL), func() { b.left(); c.judge.leave(stream, typeURL) }, nil
 		}
 	}
 	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.collection(typeURL), release, nil
+	return s.collection(typeURL), func() { release(); c.judge.leave(stream, typeURL) }, nil
 }
 
 // narrow leaves of a client what it may be told apart by.

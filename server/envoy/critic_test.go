@@ -422,6 +422,30 @@ func TestQuarantineOutlivesARestart(t *testing.T) {
 	})
 }
 
+// Whatever moment the program is killed at, what is served in the place of what is rejected is known to the next one: it is kept before anybody is told.
+func TestWhatIsSetAsideIsKeptBeforeAnybodyIsTold(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "quarantine")
+	s := serveKept(t, file, answering(t, "a", "good."))
+	var changing, told, kept atomic.Bool
+	other := s.slowCritic(nodes[1], func(url, _ string, body []byte) string {
+		if url == xds.RouteURL && bytes.Contains(body, []byte("b.")) && !bytes.Contains(body, []byte(bad)) && !told.Swap(true) {
+			data, _ := os.ReadFile(file)
+			kept.Store(bytes.Contains(data, []byte(`"a"`)))
+		}
+		return ""
+	}, func(url string) { // it says nothing of what is bad before that is set aside
+		for url == xds.RouteURL && changing.Load() && len(s.quarantined()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	c := s.critic(nodes[0], disliking)
+	s.eventually(func() bool { return c.hasRoutes("good.") && other.hasRoutes("good.") }, "")
+	changing.Store(true)
+	s.table.Apply([]*resource.Resource{answering(t, "a", bad), answering(t, "b", "b.")}, nil)
+	s.eventually(told.Load, "")
+	require.True(t, kept.Load())
+}
+
 func TestWhoRejectsEverythingIsNotBelieved(t *testing.T) {
 	s := serve(t, answering(t, "a", "one."))
 	var sulks atomic.Bool

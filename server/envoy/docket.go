@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,9 +13,21 @@ import (
 // client accepts something else, whatever else it says meanwhile, and so none is lost. An entry is just that there may be something to be found, when to look, and
 // what was found to lead nowhere. Who has rejected something has an entry until it was looked at and there is nothing. A docket does nothing by itself and
 // looks at no clock.
+//
+// At an address, one complaint is looked at at a time, and none while its clients are heard, wait for others or rest. So that many of them cost no more than
+// one, and each address gets its turn.
 type docket struct {
 	hearing time.Duration // after which a complaint is looked at: others have had time to answer
 	open    map[complainant]*complaint
+	hosts   map[string]*bench
+}
+
+// bench is where those wait who complain at an address.
+type bench struct {
+	open  int
+	heard int       // just now
+	waits bool      // for others to be heard
+	rests time.Time // until then
 }
 
 // complainant is one type on one stream.
@@ -24,16 +37,17 @@ type complainant struct {
 }
 
 type complaint struct {
+	host  string
 	said  uint64    // how often the client has said something since there is a complaint
 	due   time.Time // when it is looked at; zero if not before the client says something
 	heard bool      // just now
-	waits bool      // for others to be heard
 	past
 }
 
 // past is what was found of a complaint that leads nowhere as it is.
 type past struct {
-	about []xds.Resource // that were heard
+	about []xds.Resource // that were heard, unless they are too many
+	whole sum            // of these then
 	turn  uint64         // of the quarantine, then
 	again time.Time      // when it is heard anew although nothing has changed; zero for never
 }
@@ -52,20 +66,24 @@ type result struct {
 }
 
 func newDocket(hearing time.Duration) docket {
-	return docket{hearing: hearing, open: make(map[complainant]*complaint)}
+	return docket{hearing: hearing, open: make(map[complainant]*complaint), hosts: make(map[string]*bench)}
 }
 
 func (d *docket) isEmpty() bool { return len(d.open) == 0 }
 
-// take notes that a client has said something, and reports whether there is something to be looked at earlier than before.
-func (d *docket) take(who complainant, rejects bool, now time.Time) (earlier bool) {
+// take notes that a client at an address has said something, and reports whether there is something to be looked at earlier than before.
+func (d *docket) take(who complainant, host string, rejects bool, now time.Time) (earlier bool) {
 	c := d.open[who]
 	if c == nil {
 		if !rejects {
 			return false
 		}
-		c = &complaint{}
+		c = &complaint{host: host}
 		d.open[who] = c
+		if d.hosts[host] == nil {
+			d.hosts[host] = &bench{}
+		}
+		d.hosts[host].open++
 	}
 	c.said++
 	at := now.Add(d.hearing)
@@ -75,25 +93,41 @@ func (d *docket) take(who complainant, rejects bool, now time.Time) (earlier boo
 	return earlier
 }
 
-// due returns what is to be looked at, what waits for the longest time first.
+// leave notes that a client has left, or is led elsewhere: if it complains of something, that is to be looked at.
+func (d *docket) leave(who complainant, now time.Time) (earlier bool) {
+	c := d.open[who]
+	return c != nil && d.take(who, c.host, true, now)
+}
+
+// due returns what is to be looked at, of each address what waits for the longest time, and what waits for the longest time first.
 func (d *docket) due(now time.Time) (all []look) {
+	order := func(a, b look) int {
+		return cmp.Or(d.open[a.complainant].due.Compare(d.open[b.complainant].due), cmp.Compare(a.stream, b.stream), cmp.Compare(a.typeURL, b.typeURL))
+	}
+	first := make(map[string]look)
 	for who, c := range d.open {
-		if !c.heard && !c.waits && !c.due.IsZero() && !c.due.After(now) {
-			all = append(all, look{who, c.said, c.past})
+		if c.isHeld(d.hosts[c.host]) || c.due.After(now) || d.hosts[c.host].rests.After(now) {
+			continue
+		}
+		l := look{who, c.said, c.past}
+		if f, has := first[c.host]; !has || order(l, f) < 0 {
+			first[c.host] = l
 		}
 	}
-	slices.SortFunc(all, func(a, b look) int {
-		return cmp.Or(d.open[a.complainant].due.Compare(d.open[b.complainant].due), cmp.Compare(a.stream, b.stream), cmp.Compare(a.typeURL, b.typeURL))
-	})
-	return all
+	return slices.SortedFunc(maps.Values(first), order)
+}
+
+// isHeld says whether it is not looked at for now, however long that takes.
+func (c *complaint) isHeld(b *bench) bool {
+	return c.heard || c.due.IsZero() || b.waits || b.heard > 0
 }
 
 // wait returns after what time something is due next, at most an hour.
 func (d *docket) wait(now time.Time) time.Duration {
 	wait := time.Hour
 	for _, c := range d.open {
-		if !c.heard && !c.waits && !c.due.IsZero() {
-			wait = min(wait, max(c.due.Sub(now), 0))
+		if b := d.hosts[c.host]; !c.isHeld(b) {
+			wait = min(wait, max(c.due.Sub(now), b.rests.Sub(now), 0))
 		}
 	}
 	return wait
@@ -107,25 +141,47 @@ func (d *docket) found(l look, yet bool, now time.Time) {
 		c.due = now.Add(lookAgain)
 	default:
 		delete(d.open, l.complainant)
+		if b := d.hosts[c.host]; b.open == 1 && !b.rests.After(now) {
+			delete(d.hosts, c.host)
+		} else {
+			b.open--
+		}
+		d.clean(now)
 	}
 }
 
-// hold has a complaint wait until others have been heard.
-func (d *docket) hold(l look) { d.open[l.complainant].waits = true }
+// clean forgets addresses at which nobody complains any more, and that need not rest.
+func (d *docket) clean(now time.Time) {
+	if len(d.hosts) > 2*len(d.open)+maxDisbelieved {
+		maps.DeleteFunc(d.hosts, func(_ string, b *bench) bool { return b.open == 0 && !b.rests.After(now) })
+	}
+}
+
+// hold has those at an address wait until others have been heard.
+func (d *docket) hold(l look) { d.benchOf(l).waits = true }
+
+func (d *docket) benchOf(l look) *bench { return d.hosts[d.open[l.complainant].host] }
 
 // free has those looked at again that wait.
 func (d *docket) free() {
-	for _, c := range d.open {
-		c.waits = false
+	for _, b := range d.hosts {
+		b.waits = false
 	}
 }
 
 // begin notes that a complaint is heard.
-func (d *docket) begin(l look) { d.open[l.complainant].heard = true }
+func (d *docket) begin(l look) {
+	d.open[l.complainant].heard = true
+	d.benchOf(l).heard++
+}
 
-// done notes that it no longer is. It is looked at once more in any case: there may be something that was not heard.
-func (d *docket) done(l look, r result, now time.Time) {
+// done notes that it no longer is, and that nobody at its address is heard for some time. It is looked at once more in any case: there may be something that
+// was not heard.
+func (d *docket) done(l look, r result, rest time.Duration, now time.Time) {
 	d.free()
+	b := d.benchOf(l)
+	b.heard--
+	b.rests = now.Add(rest)
 	c := d.open[l.complainant]
 	c.heard, c.due = false, now.Add(d.hearing)
 	switch r.ended {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/resource"
 	"tributary/server/xds"
 )
 
@@ -63,7 +64,7 @@ func TestNoComplaintIsLost(t *testing.T) {
 				}
 			}
 			p.unsure = false
-			d.take(p.complainant, rejects, now)
+			d.take(p.complainant, fmt.Sprint(p.stream), rejects, now)
 		}
 		hear := func(l look) {
 			p := of(l)
@@ -113,7 +114,7 @@ func TestNoComplaintIsLost(t *testing.T) {
 				r = result{endedUnexplained, past{about: h.about, turn: h.turn}}
 			}
 			delete(heard, h.complainant)
-			d.done(h.look, r, now)
+			d.done(h.look, r, time.Duration(random.IntN(3))*time.Second, now)
 		}
 		for range 60 {
 			switch random.IntN(5) {
@@ -153,4 +154,81 @@ func TestNoComplaintIsLost(t *testing.T) {
 			require.Equal(t, len(p.rejects) > 0, d.open[p.complainant] != nil, "seed %d: %v", seed, p)
 		}
 	}
+}
+
+// However many complain at an address, one of them is looked at at a time, and none while one is heard or they rest; others are not held up.
+func TestAnAddressIsHeardOneAtATime(t *testing.T) {
+	now := time.Unix(0, 0)
+	d := newDocket(time.Second)
+	for i := range uint64(1000) {
+		d.take(complainant{i, "t"}, "many", true, now)
+	}
+	d.take(complainant{1000, "t"}, "one", true, now)
+	now = now.Add(time.Second)
+	all := d.due(now)
+	require.Len(t, all, 2)
+	require.Equal(t, []uint64{0, 1000}, []uint64{all[0].stream, all[1].stream})
+	d.begin(all[0])
+	d.found(all[1], false, now)
+	require.Empty(t, d.due(now))
+	require.Equal(t, time.Hour, d.wait(now), "who is heard rings")
+	d.done(all[0], result{ended: endedUnexplained}, 9*time.Second, now)
+	require.Empty(t, d.due(now))
+	require.Equal(t, 9*time.Second, d.wait(now))
+	now = now.Add(9 * time.Second)
+	all = d.due(now)
+	require.Len(t, all, 1)
+	d.hold(all[0])
+	require.Empty(t, d.due(now))
+	d.free()
+	require.Equal(t, uint64(1), d.due(now)[0].stream)
+	for i := range uint64(1000) {
+		d.found(look{complainant: complainant{i, "t"}, said: 1}, false, now)
+	}
+	require.Empty(t, d.open)
+	require.Empty(t, d.hosts)
+}
+
+// Of who has left nothing is kept, however his complaint ended.
+func TestWhoIsGoneComplainsOfNothing(t *testing.T) {
+	s := serve(t, answering(t, "a", "one."))
+	odd := s.critic(nodes[0], func(string, string, []byte) string { return "no" })
+	s.eventually(func() bool { return s.ended(endedUnexplained) > 1 }, "of its clusters and routes")
+	s.eventually(func() bool { // there is nothing more to be heard
+		s.catalog.judge.mu.Lock()
+		defer s.catalog.judge.mu.Unlock()
+		for _, c := range s.catalog.judge.docket.open {
+			if !c.due.IsZero() {
+				return false
+			}
+		}
+		return len(s.catalog.judge.docket.open) > 0
+	}, "")
+	odd.leave()
+	s.eventually(func() bool { return len(s.open()) == 0 }, "")
+}
+
+// What is rejected is not kept if it is much.
+func TestManyRejectionsAreNotKept(t *testing.T) {
+	var objects []*resource.Resource
+	for i := range maxRejected {
+		objects = append(objects, serviceEntry(t, fmt.Sprint("s", i)))
+	}
+	s := serve(t, objects...)
+	s.critic(nodes[0], func(url, _ string, _ []byte) string { return map[bool]string{true: "no"}[url == xds.ClusterURL] })
+	heard := func() *complaint {
+		s.catalog.judge.mu.Lock()
+		defer s.catalog.judge.mu.Unlock()
+		for _, c := range s.catalog.judge.docket.open {
+			if c.due.IsZero() && !c.heard {
+				return c
+			}
+		}
+		return nil
+	}
+	s.eventually(func() bool { return s.ended(endedUnexplained) > 0 && heard() != nil }, "")
+	require.Empty(t, heard().about)
+	ended := s.ended(endedUnexplained)
+	s.table.Apply([]*resource.Resource{serviceEntry(t, "more")}, nil)
+	s.eventually(func() bool { return s.ended(endedUnexplained) > ended }, "it is heard once more, of what is new")
 }

@@ -158,7 +158,11 @@ func (l locality) compare(o locality) int {
 
 // locality returns where the endpoint is, which it or its label says as region/zone/subzone.
 func (e *endpoint) locality() locality {
-	return localityOf(cmp.Or(e.spec.GetLocality(), strings.ReplaceAll(e.labels[localityLabel], ".", "/")))
+	return localityOf(siteText(e.spec, e.labels))
+}
+
+func siteText(spec *networking.WorkloadEntry, labels map[string]string) string {
+	return cmp.Or(spec.GetLocality(), strings.ReplaceAll(labels[localityLabel], ".", "/"))
 }
 
 func localityOf(s string) locality {

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"iter"
 	"maps"
@@ -48,6 +49,7 @@ var (
 	errTooMuch    = errors.New("the client rejects too much, and does not say what of it")
 	errGone       = errors.New("the client is gone")
 	errChanged    = errors.New("other objects have changed meanwhile")
+	errNoRoom     = errors.New("there is no place for it in quarantine")
 	errWitnessed  = errors.New("others have accepted meanwhile what the client rejects")
 )
 
@@ -132,6 +134,9 @@ func (h *hearing) report(end string, err error) {
 // hold holds the hearing and returns what came of it: nothing, if all was heard before.
 func (h *hearing) hold(ctx context.Context) (r result, err error) {
 	now := time.Now()
+	h.judge.thinking.Lock()
+	think := sync.OnceFunc(h.judge.thinking.Unlock)
+	defer think()
 	h.begun = h.turn()
 	h.catchUp(h.scope) // so that all that the client rejects is made of what there was at that turn, or of what has changed since
 	var o xds.Opinion
@@ -143,13 +148,8 @@ func (h *hearing) hold(ctx context.Context) (r result, err error) {
 		return result{}, nil
 	}
 	h.rejected, h.named = named(h.rejected, h.about.Error)
-	r.turn = h.begun
-	for _, one := range h.about.Rejected {
-		if slices.Contains(h.rejected, one) || slices.Contains(h.past.about, one) {
-			r.about = append(r.about, one)
-		}
-	}
-	r.ended, err = h.judged(ctx, now)
+	r.past = h.now()
+	r.ended, err = h.judged(ctx, now, think)
 	switch r.ended {
 	case endedUnheard:
 		_, r.again = h.judge.believes(h.about.Host, now)
@@ -162,17 +162,43 @@ func (h *hearing) hold(ctx context.Context) (r result, err error) {
 // news returns what was not heard before of what is rejected. If something has changed since that bears on it, all of it is news.
 func (h *hearing) news(now time.Time) []xds.Resource {
 	all := h.about.Rejected
-	if len(h.past.about) == 0 || !h.past.again.IsZero() && !now.Before(h.past.again) {
+	switch {
+	case !h.past.again.IsZero() && !now.Before(h.past.again), len(h.past.about) == 0 && (h.past.whole == sum{} || h.past.whole != h.whole()), h.hasChanged(h.past.turn, all):
 		return all
-	}
-	if h.hasChanged(h.past.turn, all) {
-		return all
+	case len(h.past.about) == 0:
+		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(r xds.Resource) bool { return slices.Contains(h.past.about, r) })
 }
 
+// sum stands for resources that are too many to be kept.
+type sum [sha256.Size]byte
+
+// whole is that of what is rejected.
+func (h *hearing) whole() sum {
+	var d digest
+	for _, r := range h.about.Rejected {
+		d.text(r.Name, r.Version)
+	}
+	return sha256.Sum256(d)
+}
+
+// now is what will have been heard after the hearing.
+func (h *hearing) now() past {
+	if len(h.rejected) > maxRejected {
+		return past{whole: h.whole(), turn: h.begun}
+	}
+	p := past{turn: h.begun}
+	for _, one := range h.about.Rejected {
+		if slices.Contains(h.rejected, one) || slices.Contains(h.past.about, one) {
+			p.about = append(p.about, one)
+		}
+	}
+	return p
+}
+
 // judged finds out whose fault it is that something is rejected, and returns how that ended.
-func (h *hearing) judged(ctx context.Context, now time.Time) (end string, err error) {
+func (h *hearing) judged(ctx context.Context, now time.Time, thought func()) (end string, err error) {
 	if ofTheMachine(h.about.Error) {
 		return endedMachine, nil
 	}
@@ -192,6 +218,7 @@ func (h *hearing) judged(ctx context.Context, now time.Time) (end string, err er
 	case len(suspects) == 0:
 		return endedUnexplained, nil
 	}
+	thought()
 	guilty, err := h.find(ctx, suspects)
 	switch {
 	case len(guilty) > 0:
@@ -339,7 +366,7 @@ func (h *hearing) convict(guilty []*aside) (set []*aside, err error) {
 		Since: time.Now(), TypeURL: h.about.TypeURL, Resources: slices.Sorted(maps.Keys(names(h.rejected))),
 		Error: h.about.Error, Node: h.about.Node, Peer: h.about.Peer, host: h.about.Host,
 	}
-	toAll := h.isToldToOthers()
+	toAll, inUse := h.isToldToOthers(), h.inUse()
 	come := h.foresee(versions(trials(guilty)))
 	defer come()
 	h.mu.Lock()
@@ -349,19 +376,20 @@ func (h *hearing) convict(guilty []*aside) (set []*aside, err error) {
 		if !toAll || a.turn == 0 { // what was there from the start may be accepted by those who are yet to come
 			of.of, of.Only = h.scope.reach, h.scope.profile.String()
 		}
+		given, failed := h.quarantine.convict(a, of, func(r reach) bool { return inUse[r] })
 		switch {
-		case !h.quarantine.hasRoom(a.key, why.host):
+		case errors.Is(failed, errNoRoom):
 			h.limited = true
-		case !h.quarantine.convict(a, of):
-			err = errChanged
+		case failed != nil:
+			err = failed
 		default:
-			set, keys = append(set, a), append(keys, a.key)
+			set, keys = append(set, a), append(append(keys, a.key), given...)
 		}
 	}
 	following := h.set(keys, h.last)
 	h.mu.Unlock()
+	h.keep() // before anybody is told: after a crash, it would not be known what to serve to those who were
 	h.catchUpAll(following)
-	h.keep()
 	for _, a := range set {
 		h.log.Error("an object is in quarantine for Envoys, which are served what it was before, until it changes", "key", a.key.String(), "origin", a.now.Origin().String(),
 			"node_id", why.Node, "peer", why.Peer, "to_all", toAll && a.turn > 0, "type_url", why.TypeURL, "reject", why.Error)

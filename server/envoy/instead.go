@@ -53,15 +53,7 @@ func (c *Catalog) follow(s *scope, touched map[string]struct{}) {
 
 // isApart says whether some objects are, or were, otherwise for the clients of the scope than for everybody.
 func (s *scope) isApart(q *quarantine) bool {
-	if len(s.tried)+len(s.bears) > 0 {
-		return true
-	}
-	for _, list := range q.asides {
-		if list[s.reach] != nil {
-			return true
-		}
-	}
-	return false
+	return len(s.tried)+len(s.bears)+len(q.of[s.reach]) > 0
 }
 
 // translateHosts calls f while the mesh is what the clients of a scope are told of, and not longer than one may keep others waiting.

@@ -33,11 +33,12 @@ const (
 	maxHearings     = 16
 	lookAgain       = time.Second // at a client that has not said yet, if it says nothing
 	disbelief       = 10 * time.Minute
-	maxRejected     = 100 // resources of one complaint: who rejects more and does not say which has nothing to say
-	maxSuspects     = 64
-	maxQuarantined  = 100
-	maxOfComplainer = 10 // by the word of one address
-	maxDisbelieved  = 1000
+	// Nobody is heard for longer than a part of the time: who was heard rests for so many times as long as it took, or as long if he was right.
+	restOfOthers   = 9
+	restOfRight    = 1
+	maxRejected    = 100 // resources of one complaint: who rejects more and does not say which has nothing to say
+	maxSuspects    = 64
+	maxDisbelieved = 1000
 )
 
 // Witnesses are the clients, as a server of the catalog knows them.
@@ -55,6 +56,8 @@ type judge struct {
 	patience time.Duration
 	quiet    atomic.Bool   // nobody's consent is of interest
 	bell     chan struct{} // rung when something may be due
+
+	thinking sync.Mutex // held by who looks for suspects: that is work, and not more than one processor is for it
 
 	mu          sync.Mutex
 	witnesses   Witnesses // or nil
@@ -112,8 +115,20 @@ func (j *judge) take(a *xds.AnswerInfo) {
 	if s := j.hearings[a.StreamID]; s != nil {
 		s.ring()
 	}
-	if j.docket.take(complainant{a.StreamID, a.TypeURL}, a.Error != "", time.Now()) {
+	if j.docket.take(complainant{a.StreamID, a.TypeURL}, a.Host, a.Error != "", time.Now()) {
 		j.quiet.Store(false)
+		j.ring()
+	}
+}
+
+// leave notes that a client does not see any more what it saw of a type.
+func (j *judge) leave(stream uint64, typeURL string) {
+	if j.quiet.Load() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.docket.leave(complainant{stream, typeURL}, time.Now()) {
 		j.ring()
 	}
 }
@@ -164,7 +179,7 @@ func (j *judge) found(l look, o xds.Opinion, now time.Time) {
 	j.quiet.Store(j.docket.isEmpty())
 }
 
-// begin gives a client a seat, unless others are to be heard before: who has one at the same address, or just got one in the same profile; or too many.
+// begin gives a client a seat, unless others are to be heard before: who just got one in the same profile; or too many. Nobody has one at the same address.
 func (j *judge) begin(l look, host string, of reach, now time.Time) *seat {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -173,7 +188,7 @@ func (j *judge) begin(l look, host string, of reach, now time.Time) *seat {
 		if !s.old {
 			young++
 		}
-		waits = waits || s.host == host || !s.old && s.of == of || young == maxYoung
+		waits = waits || !s.old && s.of == of || young == maxYoung
 	}
 	if waits {
 		j.docket.hold(l)
@@ -189,8 +204,12 @@ func (j *judge) begin(l look, host string, of reach, now time.Time) *seat {
 func (j *judge) done(l look, r result, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	rest := restOfOthers * now.Sub(j.hearings[l.stream].since)
+	if r.ended == endedQuarantined || r.ended == endedAgain {
+		rest = restOfRight * now.Sub(j.hearings[l.stream].since)
+	}
 	delete(j.hearings, l.stream)
-	j.docket.done(l, r, now)
+	j.docket.done(l, r, rest, now)
 	j.ring()
 }
 

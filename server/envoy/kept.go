@@ -42,8 +42,8 @@ type keptVersion struct {
 	Body        []byte            `json:"body"`
 }
 
-// encode returns what is to be kept. An object that is not there is: its source may not have been read yet, unless all is known.
-func (q *quarantine) encode(all bool) ([]byte, error) {
+// kept returns what is to be kept. An object that is not there is: its source may not have been read yet, unless all is known.
+func (q *quarantine) kept(all bool) []keptObject {
 	list := []keptObject{}
 	for _, a := range q.each(func(a *aside) bool { return a.now != nil || !all }) {
 		why := a.why
@@ -56,7 +56,7 @@ func (q *quarantine) encode(all bool) ([]byte, error) {
 		}
 		list = append(list, o)
 	}
-	return json.MarshalIndent(list, "", "  ")
+	return list
 }
 
 // restore sets aside what was kept.
@@ -65,7 +65,7 @@ func (q *quarantine) restore(data []byte) error {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return err
 	}
-	for _, o := range list[:min(len(list), maxQuarantined)] {
+	for _, o := range list[:min(len(list), maxPlaces+maxAsides)] {
 		key := resource.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 		why := &Quarantined{
 			Key: key, Version: o.Version, Since: o.Since, TypeURL: o.TypeURL, Resources: o.Resources, Error: o.Error, Node: o.Node, Peer: o.Peer, host: o.Host, Only: o.Only, of: o.Of,
@@ -75,20 +75,17 @@ func (q *quarantine) restore(data []byte) error {
 			serves = resource.FromBody(resource.Meta{Key: key, Labels: v.Labels, Annotations: v.Annotations, Created: v.Created}, v.Body)
 			why.Serves = serves.Version()
 		}
-		if q.asides[key] == nil {
-			q.asides[key] = make(map[reach]*aside)
-		}
-		q.asides[key][o.Of] = &aside{trial: &trial{key: key, earlier: []*resource.Resource{serves}}, why: why}
+		q.add(key, o.Of, &aside{trial: &trial{key: key, earlier: []*resource.Resource{serves}}, why: why})
 	}
 	return nil
 }
 
 // restore reads what an earlier run kept.
 func (c *Catalog) restore() {
-	if c.opts.File == "" {
+	if c.file == "" {
 		return
 	}
-	data, err := os.ReadFile(c.opts.File)
+	data, err := os.ReadFile(c.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -96,30 +93,52 @@ func (c *Catalog) restore() {
 		err = c.quarantine.restore(data)
 	}
 	if err != nil {
-		c.log.Error("what was in quarantine for Envoys is not known any more", "file", c.opts.File, "err", err)
+		c.log.Error("what was in quarantine for Envoys is not known any more", "file", c.file, "err", err)
 	}
+}
+
+// Rest has the file be left as it is from now on.
+func (c *Catalog) Rest() {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	c.file = ""
+}
+
+// Forget has the file be removed, and not be written any more.
+func (c *Catalog) Forget() error {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	file := c.file
+	if c.file = ""; file == "" {
+		return nil
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // keep writes what is in quarantine, if that has changed.
 func (c *Catalog) keep() {
-	if c.opts.File == "" {
-		return
-	}
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
+	if c.file == "" {
+		return
+	}
 	c.mu.Lock()
 	if !c.quarantine.changed {
 		c.mu.Unlock()
 		return
 	}
 	c.quarantine.changed = false
-	data, err := c.quarantine.encode(c.synced)
+	list := c.quarantine.kept(c.synced)
 	c.mu.Unlock()
+	data, err := json.MarshalIndent(list, "", "  ")
 	if err == nil {
-		err = replaceFile(c.opts.File, data)
+		err = replaceFile(c.file, data)
 	}
 	if err != nil {
-		c.log.Error("what is in quarantine for Envoys will not be known after a restart", "file", c.opts.File, "err", err)
+		c.log.Error("what is in quarantine for Envoys will not be known after a restart", "file", c.file, "err", err)
 	}
 }
 

@@ -135,7 +135,9 @@ func (l *lookouts) hold(all labels) {
 	for of := range all {
 		if l.count[of]++; l.count[of] == 1 {
 			l.kinds[of.of]++
-			l.grown++
+			if of.of != ofSites || l.kinds[ofPlaces] > 0 {
+				l.grown++
+			}
 		}
 	}
 }
@@ -157,9 +159,7 @@ func (l *lookouts) narrow(p *profile) {
 	if l.count[label{of: ofNamespaces, name: p.namespace}] == 0 {
 		p.namespace = elsewhere
 	}
-	if l.kinds[ofPlaces] == 0 {
-		p.place = locality{}
-	}
+	p.place = l.reduce(p.place)
 	if l.kinds[ofCredentials] == 0 {
 		p.credentials = ""
 	}
@@ -190,6 +190,16 @@ func (c *Catalog) tellApart() {
 	}
 }
 
+// looksAtPlaces says whether some object does, or some of those that come.
+func (c *Catalog) looksAtPlaces(coming []labels) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mesh.lookouts.kinds[ofPlaces] > 0 || slices.ContainsFunc(coming, func(l labels) bool {
+		_, is := l[label{of: ofPlaces}]
+		return is
+	})
+}
+
 // foresee has clients be told apart by what objects look at that are about to come, before these are told: nobody has to lose what it was told by one label to
 // be told the same by another. What it returns is to be called when they have come.
 func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
@@ -203,6 +213,13 @@ func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
 		}
 		if spec, err := r.Spec(); err == nil { // else it is not told
 			all = append(all, lookedAt(r, spec))
+		}
+	}
+	if c.looksAtPlaces(all) {
+		for r := range objects {
+			if kind := r.Key().Kind; kind == resource.ServiceEntry || kind == resource.WorkloadEntry {
+				all = append(all, sitesOfObject(r))
+			}
 		}
 	}
 	each := func(do func(*lookouts, labels)) {

@@ -47,6 +47,7 @@ type entry struct {
 	version  string
 	object   *resource.Resource
 	spec     *networking.ServiceEntry // without endpoints, which are most of it: they are decoded when they are translated
+	sites    []locality               // of these
 	selected map[string]*workload     // by its workloadSelector, by name; nil if it has none
 }
 
@@ -194,12 +195,15 @@ func specOf[T any](r *resource.Resource) (spec T, err error) {
 }
 
 func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
+	sites := sitesOf(spec)
 	if spec != nil {
 		spec.Endpoints = nil
 		m.lookouts.hold(lookedAtByEntry(key.Namespace, spec.GetExportTo()))
+		m.lookouts.hold(lookedAtBySites(sites...))
 	}
 	if old := m.entries[key]; old != nil {
 		m.lookouts.release(lookedAtByEntry(key.Namespace, old.spec.GetExportTo()))
+		m.lookouts.release(lookedAtBySites(old.sites...))
 		if spec != nil && old.created.Equal(r.Created()) && proto.Equal(old.spec, spec) {
 			touched = m.moved
 		}
@@ -216,7 +220,7 @@ func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking
 	if spec == nil {
 		return
 	}
-	e := &entry{key: key, created: r.Created(), version: r.Version(), object: r, spec: spec}
+	e := &entry{key: key, created: r.Created(), version: r.Version(), object: r, spec: spec, sites: sites}
 	m.entries[key] = e
 	e.touch(touched)
 	for _, host := range e.hosts() {
@@ -239,17 +243,29 @@ func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking
 	})
 }
 
+func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload {
+	labels := make(map[string]string)
+	maps.Copy(labels, spec.GetLabels())
+	maps.Copy(labels, r.Labels())
+	return &workload{name: r.Key().Name, version: r.Version(), labels: labels, spec: spec}
+}
+
+// site is where the workload is.
+func (w *workload) site() locality { return localityOf(siteText(w.spec, w.labels)) }
+
 func (m *mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
 	m.in(key.Namespace, func(s *space) {
 		var w *workload
+		old := s.workloads[key.Name]
 		if spec != nil {
-			labels := make(map[string]string)
-			maps.Copy(labels, spec.GetLabels())
-			maps.Copy(labels, r.Labels())
-			w = &workload{name: key.Name, version: r.Version(), labels: labels, spec: spec}
+			w = newWorkload(r, spec)
+			m.lookouts.hold(lookedAtBySites(w.site()))
 			s.workloads[key.Name] = w
 		} else {
 			delete(s.workloads, key.Name)
+		}
+		if old != nil {
+			m.lookouts.release(lookedAtBySites(old.site()))
 		}
 		for _, e := range s.selectors {
 			_, had := e.selected[key.Name]

@@ -64,6 +64,9 @@ func (h *hearing) within(s *scope, typeURL string, pieces map[piece]*virtualHost
 		switch {
 		case typeURL == xds.VHostURL:
 			for _, d := range mine.domains {
+				if shared == nil || shared.domains[d] > 1 {
+					continue // it is another host's, or may be
+				}
 				name := of.route + "/" + d
 				names = append(names, name, name+":"+of.route)
 			}

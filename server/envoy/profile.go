@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // role is what a client is, which decides in which form it is told of services.
@@ -41,6 +43,14 @@ func (p *profile) size() int {
 	return len(p.namespace) + len(p.labels) + len(p.credentials) + len(p.place.region) + len(p.place.zone) + len(p.place.subZone)
 }
 
+// check says whether the profile is larger than one may be.
+func (p *profile) check() error {
+	if size := p.size(); size > maxProfile {
+		return status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
+	}
+	return nil
+}
+
 // String says what clients these are.
 func (p profile) String() string {
 	what := "sidecars in "
@@ -63,11 +73,12 @@ func (p profile) reach() reach {
 }
 
 // labelText is labels as a text, the same for equal ones.
-func labelText(labels map[string]string) (text string) {
+func labelText(labels map[string]string) string {
+	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		text += name + "=" + labels[name] + "\n"
+		text.WriteString(name + "=" + labels[name] + "\n")
 	}
-	return text
+	return text.String()
 }
 
 // labelMap returns the labels.

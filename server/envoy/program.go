@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"tributary/internal/pattern"
 )
 
 // Envoy reads regular expressions as bytes of Latin 1, and refuses one whose RE2 program is larger than its runtime allows
@@ -39,7 +41,7 @@ func programSize(re string) int {
 	if err != nil {
 		return 0 // which is said of it elsewhere
 	}
-	if rough := size(parsed); rough > maxProgram {
+	if rough := pattern.Size(parsed); rough > maxProgram {
 		return rough
 	}
 	middle, anchored := withoutAnchors(parsed.Simplify())

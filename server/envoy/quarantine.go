@@ -72,10 +72,32 @@ type quarantine struct {
 	order   *list.List              // of *trial, the one that changed last at the end
 	old     map[resource.Key]*trial // that have not changed, and are suspected all the same: turn is zero
 	asides  map[resource.Key]map[reach]*aside
+	of      map[reach]map[resource.Key]*aside // the same
 }
 
 func newQuarantine() *quarantine {
-	return &quarantine{trials: make(map[resource.Key]*list.Element), order: list.New(), old: make(map[resource.Key]*trial), asides: make(map[resource.Key]map[reach]*aside)}
+	return &quarantine{trials: make(map[resource.Key]*list.Element), order: list.New(), old: make(map[resource.Key]*trial), asides: make(map[resource.Key]map[reach]*aside), of: make(map[reach]map[resource.Key]*aside)}
+}
+
+// add has an object be set aside for somebody.
+func (q *quarantine) add(key resource.Key, of reach, a *aside) {
+	if q.asides[key] == nil {
+		q.asides[key] = make(map[reach]*aside)
+	}
+	if q.of[of] == nil {
+		q.of[of] = make(map[resource.Key]*aside)
+	}
+	q.asides[key][of], q.of[of][key] = a, a
+}
+
+// drop undoes that.
+func (q *quarantine) drop(key resource.Key, of reach) {
+	if delete(q.asides[key], of); len(q.asides[key]) == 0 {
+		delete(q.asides, key)
+	}
+	if delete(q.of[of], key); len(q.of[of]) == 0 {
+		delete(q.of, of)
+	}
 }
 
 // admit returns what is to be translated for everybody of an object that was one thing, or not there, and is another one now. Unless it is on trial,
@@ -154,8 +176,8 @@ func (q *quarantine) put(t *trial) {
 
 // release ends that an object is set aside.
 func (q *quarantine) release(key resource.Key) {
-	if q.asides[key] != nil {
-		delete(q.asides, key)
+	for of := range q.asides[key] {
+		q.drop(key, of)
 		q.changed = true
 	}
 }
@@ -171,8 +193,12 @@ func (q *quarantine) forget(key resource.Key) {
 // parole puts those that are set aside on trial once more of which it is so, and returns them. They are as old as ever.
 func (q *quarantine) parole(is func(*aside) bool) (all []*trial) {
 	for key, list := range maps.Clone(q.asides) {
+		var looked *trial // of what was set aside at one time for several
 		for _, a := range list {
-			if a.now != nil && is(a) {
+			if a.trial == looked {
+				continue
+			}
+			if looked = a.trial; a.now != nil && is(a) {
 				t := &trial{key: key, now: a.now, earlier: a.left(), turn: a.turn}
 				q.put(t)
 				all = append(all, t)
@@ -222,8 +248,8 @@ func (q *quarantine) isOn(t *trial) bool {
 // just tried with it.
 func (q *quarantine) insteadOf(s *scope) map[resource.Key]*resource.Resource {
 	all := make(map[resource.Key]*resource.Resource)
-	for key, list := range q.asides {
-		if a := list[s.reach]; a != nil && a.now != nil && list[everybody] == nil {
+	for key, a := range q.of[s.reach] {
+		if a.now != nil && q.asides[key][everybody] == nil {
 			all[key] = a.serves()
 		}
 	}
@@ -235,37 +261,27 @@ func (q *quarantine) insteadOf(s *scope) map[resource.Key]*resource.Resource {
 	return all
 }
 
-// convict sets an object aside for those for whom why says, unless it has changed since it was suspected. Who is set aside already stays so.
-func (q *quarantine) convict(a *aside, why Quarantined) bool {
+// convict sets an object aside for those for whom why says, unless it has changed since it was suspected, or there is no place, and returns what else is not set
+// aside any more for that. What is set aside already stays so.
+func (q *quarantine) convict(a *aside, why Quarantined, inUse func(reach) bool) (given []resource.Key, err error) {
 	if q.asides[a.key][everybody] != nil || q.asides[a.key][why.of] != nil {
-		return true
+		return nil, nil
 	}
 	if !q.isOn(a.trial) {
-		return false
+		return nil, errChanged
+	}
+	ok, given := q.makeRoom(a.key, why.of, why.host, inUse)
+	if !ok {
+		return nil, errNoRoom
 	}
 	why.Key, why.Version, why.Origin = a.key, a.now.Version(), a.now.Origin()
 	if s := a.serves(); s != nil {
 		why.Serves = s.Version()
 	}
-	if q.asides[a.key] == nil {
-		q.asides[a.key] = make(map[reach]*aside)
-	}
 	q.turn++ // what there is is otherwise now
-	q.asides[a.key][why.of] = &aside{trial: a.trial, depth: a.depth, why: &why}
+	q.add(a.key, why.of, &aside{trial: a.trial, depth: a.depth, why: &why})
 	q.changed = true
-	return true
-}
-
-// hasRoom says whether an object may be set aside by the word of a host, besides the others.
-func (q *quarantine) hasRoom(key resource.Key, host string) bool {
-	all, ofHost := make(map[resource.Key]bool), make(map[resource.Key]bool)
-	for _, a := range q.each(func(a *aside) bool { return a.now != nil }) {
-		all[a.key] = true
-		if a.why.host == host {
-			ofHost[a.key] = true
-		}
-	}
-	return (all[key] || len(all) < maxQuarantined) && (ofHost[key] || len(ofHost) < maxOfComplainer)
+	return given, nil
 }
 
 // list returns what there is in quarantine, in order of key: of each object for all, or for those who were the first.

@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/internal/pattern"
 )
 
 // Envoy refuses all routes of a port, or all of a listener, for one regular expression that its RE2 does not take. Go's are nearly the same.
@@ -34,7 +36,7 @@ func whyNot(re string, most int) string {
 	if escape := beyondBytes(re); escape != "" {
 		return fmt.Sprintf("Envoy's regular expressions are of bytes, and %s is none: characters beyond them are written as they are", escape)
 	}
-	if size(parsed) > maxProgram {
+	if pattern.Size(parsed) > maxProgram {
 		return "it is too large for Envoy's regular expressions"
 	}
 	if n := programSize(re); n+n/16 > most { // some are reckoned too small by so much
@@ -80,35 +82,8 @@ func isClass(name string) bool {
 	return name == "Any" || script || category && name != "Cn" && name != "LC"
 }
 
-// maxProgram is how large, by our reckoning, a regular expression may be: RE2 makes programs of 131,000 instructions at most, of which a range of
-// characters beyond ASCII takes some.
-const (
-	maxProgram = 100_000
-	rangeCost  = 4
-)
-
-// size is about how many instructions a regular expression has.
-func size(re *syntax.Regexp) int {
-	n := 1
-	for _, sub := range re.Sub {
-		n += size(sub)
-	}
-	switch re.Op {
-	case syntax.OpLiteral:
-		n += len(string(re.Rune))
-	case syntax.OpCharClass:
-		for i := 0; i < len(re.Rune); i += 2 {
-			if n++; re.Rune[i+1] > unicode.MaxASCII {
-				n += rangeCost - 1
-			}
-		}
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		n += 2 * rangeCost
-	case syntax.OpRepeat:
-		n *= max(re.Min, re.Max, 1)
-	}
-	return min(n, 100*maxProgram)
-}
+// maxProgram is how large, by our reckoning, a regular expression may be: RE2 makes programs of 131,000 instructions at most.
+const maxProgram = 100_000
 
 // unsound yields what of a match is no condition that Envoy can be told, by its path, and why.
 func unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string] {

@@ -63,22 +63,31 @@ func (h *hearing) suspects() (some []*trial, cleared bool) {
 
 // changed returns the objects on trial that bear on some hosts to the client, the one that changed last first.
 func (h *hearing) changed(hosts map[string]struct{}) (all []suspect) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.quarantine.suspects(h.scope.reach) {
+	for _, t := range h.onTrial() {
+		h.mu.Lock() // for each: nobody is to wait for all of them
 		if h.bearsOn(t, hosts) {
 			all = append(all, suspect{t, h.bears(t)})
 		}
+		h.mu.Unlock()
 	}
 	return all
+}
+
+// onTrial returns the objects that could be set aside for the client, the one that changed last first.
+func (h *hearing) onTrial() []*trial {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.quarantine.suspects(h.scope.reach)
 }
 
 // hasChanged says whether something has changed, since the quarantine was at a turn, that bears on resources.
 func (h *hearing) hasChanged(since uint64, all []xds.Resource) bool {
 	hosts := h.scope.hostsOf(h.about.TypeURL, names(all))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.quarantine.suspects(h.scope.reach), func(t *trial) bool { return t.turn > since && h.bearsOn(t, hosts) })
+	return slices.ContainsFunc(h.onTrial(), func(t *trial) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return t.turn > since && h.bearsOn(t, hosts)
+	})
 }
 
 // fromTheStart returns the objects of which that is made that the client never had, and that have not changed: before, they were not there. Some may have
@@ -216,6 +225,22 @@ func (h *hearing) isToldToOthers() bool {
 			return e != nil && e.Version == r.Version && wants(r.Name)
 		})
 	}) || !others
+}
+
+// inUse returns the profiles of which there are clients.
+func (h *hearing) inUse() map[reach]bool {
+	seen := make(map[*xds.Collection]bool)
+	h.witnesses().Sees(func(_ uint64, c *xds.Collection, _ func(string) bool) bool {
+		seen[c] = true
+		return false
+	})
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	all := make(map[reach]bool)
+	for s := range h.following {
+		all[s.reach] = all[s.reach] || slices.ContainsFunc(s.all(), func(c *xds.Collection) bool { return seen[c] })
+	}
+	return all
 }
 
 // objectsOf returns the objects of which hosts are made, and of which hosts each.

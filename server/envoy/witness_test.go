@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -8,6 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
+	"tributary/server/xds"
 )
 
 // Who accepts what he is told does not speak for what he is not told: routes without hosts, to a client on demand, or those of another namespace.
@@ -38,4 +40,20 @@ func TestWhoIsNotToldTheBadPartIsNoWitness(t *testing.T) {
 			require.Equal(t, []string{"vs3"}, s.quarantined())
 		})
 	}
+}
+
+// Who asks for a domain that another host has speaks for that one, and not for a host that would have it, too.
+func TestADomainOfAnotherHostIsNoWitness(t *testing.T) {
+	const service = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %[1]s, namespace: default}\n" +
+		"spec: {hosts: [%[1]s.internal], addresses: [10.0.0.1], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE}\n---\n"
+	c := catalogOf(t, fmt.Sprintf(service, "a")+fmt.Sprintf(service, "b")+
+		"apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: b, namespace: default}\nspec: {hosts: [b.internal], http: [{directResponse: {status: 200}}]}\n")
+	p := profileOf(nodes[0])
+	p.onDemand = true
+	s := c.newScope(p)
+	h := hearing{Catalog: c, scope: s, rejected: []xds.Resource{{Name: "80/b.internal"}}}
+	h.about.TypeURL = xds.VHostURL
+	names := h.within(s, xds.VHostURL, h.piecesOf(suspect{&trial{key: keyOf("b")}, map[string]struct{}{"b.internal": {}}}))
+	require.Contains(t, names, "80/b.internal")
+	require.NotContains(t, names, "80/10.0.0.1")
 }

@@ -44,9 +44,10 @@ type member[F any] struct {
 	failed bool          // to be made; the same
 
 	// guarded by Set.mu
-	users int
-	used  uint64 // when it was last used
-	cost  int    // when somebody last asked; as long as it is being made, that of the dearest other one
+	users   int
+	retired bool   // nobody else is to use it
+	used    uint64 // when it was last used
+	cost    int    // when somebody last asked; as long as it is being made, that of the dearest other one
 }
 
 // New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with each family
@@ -86,7 +87,9 @@ func (s *Set[K, F]) create(key K, m *member[F], host string, create func() F) {
 	defer func() {
 		if m.failed {
 			s.mu.Lock()
-			delete(s.members, key)
+			if s.members[key] == m {
+				delete(s.members, key)
+			}
 			s.mu.Unlock()
 			s.release(key, m, host)
 		}
@@ -167,6 +170,28 @@ func (m *member[F]) isMade() bool {
 	}
 }
 
+// Retire takes the families away of whose keys is says so. Who uses one goes on doing so, until which it is not dropped; for who comes, another one is made.
+func (s *Set[K, F]) Retire(is func(key K) bool) {
+	for _, family := range s.retire(is) {
+		s.drop(family)
+	}
+}
+
+func (s *Set[K, F]) retire(is func(key K) bool) (idle []F) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, m := range s.members {
+		if !is(key) {
+			continue
+		}
+		delete(s.members, key)
+		if m.retired = true; m.users == 0 {
+			idle = append(idle, m.family)
+		}
+	}
+	return idle
+}
+
 // release ends a use. Families without users go when they cost too much.
 func (s *Set[K, F]) release(key K, m *member[F], host string) {
 	for _, family := range s.leave(key, m, host) {
@@ -186,6 +211,9 @@ func (s *Set[K, F]) leave(key K, m *member[F], host string) (dropped []F) {
 	}
 	if m.users--; m.users > 0 || m.failed {
 		return nil
+	}
+	if m.retired {
+		return []F{m.family}
 	}
 	s.clock++
 	m.used, m.cost = s.clock, s.cost(m.family)

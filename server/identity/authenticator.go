@@ -171,10 +171,8 @@ func (a *Authenticator) Authenticate(i *Identity, headers []string) (*Identity, 
 
 // Again returns an error if what i has proven holds no longer, such as a token that is revoked. Certificates are for trust to judge, unless it is nil.
 func (a *Authenticator) Again(i *Identity, trust func(chain []*x509.Certificate) error) error {
-	if trust != nil && len(i.chain) > 0 {
-		if err := trust(i.chain); err != nil {
-			return err
-		}
+	if err := i.Trusted(trust); err != nil {
+		return err
 	}
 	if i.Token == "" && i.JWT == nil {
 		return nil

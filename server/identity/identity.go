@@ -5,6 +5,7 @@ package identity
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -38,6 +39,24 @@ type JWT struct {
 	Issuer, Subject string
 	Audience        []string
 }
+
+// Trusted returns an error if the client has shown a certificate that trust does not trust, or that has expired: a connection may be older than what is trusted
+// now. Whoever is to be trusted now is nobody's business if trust is nil.
+func (i *Identity) Trusted(trust func(chain []*x509.Certificate) error) error {
+	if len(i.chain) == 0 {
+		return nil
+	}
+	if !time.Now().Before(i.Expires) {
+		return ErrExpired
+	}
+	if trust == nil {
+		return nil
+	}
+	return trust(i.chain)
+}
+
+// ErrExpired refuses a proof that held once.
+var ErrExpired = errors.New("the certificate or token has expired")
 
 // Proven says whether the client has shown a certificate or a token.
 func (i *Identity) Proven() bool { return len(i.chain) > 0 || i.Token != "" || i.JWT != nil }
@@ -86,13 +105,29 @@ func Of(addr net.Addr, state *tls.ConnectionState) *Identity {
 		i.DNS = append(i.DNS, strings.ToLower(name))
 	}
 	i.Subject = leaf.Subject.String()
-	i.Expires = leaf.NotAfter
+	i.Expires = lasts(state.VerifiedChains)
 	return i
+}
+
+// lasts returns until when one of the chains holds, each of which ends with the first of its certificates: authorities expire, too.
+func lasts(chains [][]*x509.Certificate) (until time.Time) {
+	for _, chain := range chains {
+		first := chain[0].NotAfter
+		for _, one := range chain[1:] {
+			if one.NotAfter.Before(first) {
+				first = one.NotAfter
+			}
+		}
+		if first.After(until) {
+			until = first
+		}
+	}
+	return until
 }
 
 // addressOf returns the IP address of a peer; it is not valid for a unix socket. An IPv4 address is one also if it came to a socket of IPv6.
 func addressOf(addr net.Addr) netip.Addr {
-	if addr == nil {
+	if addr == nil || addr.Network() == "unix" { // which its owner calls as he likes, also like an IP address
 		return netip.Addr{}
 	}
 	ap, err := netip.ParseAddrPort(addr.String())

@@ -37,7 +37,7 @@ type query struct {
 func parse(v url.Values) query {
 	q := query{filter: strings.TrimSpace(v.Get("q")), show: showAll, page: number(v.Get("page")), clients: number(v.Get("clients"))}
 	if len(q.filter) > longestFilter {
-		q.filter = strings.ToValidUTF8(q.filter[:longestFilter], "")
+		q.filter = strings.TrimSpace(strings.ToValidUTF8(q.filter[:longestFilter], ""))
 	}
 	if schema, ok := resource.SchemaByName(v.Get("kind")); ok {
 		q.kind = schema.Kind

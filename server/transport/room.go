@@ -127,6 +127,9 @@ func (c *roomConn) Close() error {
 
 // hostOf returns the IP address of a peer; of a unix socket there is none.
 func hostOf(addr net.Addr) string {
+	if addr.Network() == "unix" {
+		return addr.Network()
+	}
 	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
 		return host
 	}

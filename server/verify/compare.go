@@ -1,5 +1,5 @@
-// Package verify compares what is served with what an istiod really stored. An acknowledgement does not tell: istiod acknowledges what
-// it then throws away.
+// Package verify compares what is served with what an istiod really stored, or an Envoy really has. An acknowledgement does not tell: istiod
+// acknowledges what it then throws away, and what a proxy in between holds back nobody has acknowledged.
 package verify
 
 import (
@@ -15,13 +15,18 @@ type Class string
 
 // The classes.
 const (
-	Missing   Class = "missing"   // it is served, and istiod does not have it
-	Stale     Class = "stale"     // istiod has what was served before
-	Different Class = "different" // istiod has something else
-	Extra     Class = "extra"     // istiod has it, and it is not served, nor was it
+	Missing   Class = "missing"   // it is served, and the peer does not have it
+	Stale     Class = "stale"     // the peer has what was served before
+	Different Class = "different" // the peer has something else
+	Rejected  Class = "rejected"  // an Envoy has rejected it
+	Warming   Class = "warming"   // an Envoy has it, and waits for what it refers to before it is in force
+	Extra     Class = "extra"     // the peer has it, and it is not served, nor was it
 )
 
-// Finding is an object that istiod does not have as it is served.
+// Classes are all of them.
+func Classes() []Class { return []Class{Missing, Stale, Different, Rejected, Warming, Extra} }
+
+// Finding is an object that an istiod, or a thing that an Envoy, does not have as it is served.
 type Finding struct {
 	Class     Class         `json:"class"`
 	Kind      resource.Kind `json:"kind"`

@@ -21,3 +21,20 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Whatever something in the place of an Envoy answers is an error, or is compared.
+func FuzzParseDump(f *testing.F) {
+	f.Add([]byte(`{"configs": [{"@type": "a.BootstrapConfigDump", "bootstrap": {"node": {"id": "a"}}}, {"dynamic_active_clusters": [{"cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a"}}]}]}`))
+	f.Add([]byte(`{"configs": [{"dynamic_listeners": [{}, {"active_state": {}}, {"error_state": {"failed_configuration": 5}}], "dynamic_endpoint_configs": [{"endpoint_config": {}}]}]}`))
+	f.Fuzz(func(t *testing.T, page []byte) {
+		d, err := ParseDump(page)
+		if err != nil {
+			return
+		}
+		found, _, err := CompareEnvoy(&Told{Dump: page}, d)
+		require.NoError(t, err)
+		for _, f := range found {
+			require.NotEmpty(t, f.Reason+f.Name+string(f.Kind))
+		}
+	})
+}

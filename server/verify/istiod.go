@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 
-	"tributary/internal/body"
 	"tributary/resource"
 )
 
@@ -34,21 +33,9 @@ func (i *Istiod) Check() error {
 // Stored returns what the istiod has.
 func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
 	page := strings.TrimSuffix(i.URL, "/") + "/debug/configz"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	text, err := get(ctx, i.Client, page)
 	if err != nil {
 		return nil, err
-	}
-	resp, err := i.Client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // everything was read
-	text, err := body.Read(resp.Body, maxAnswer)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", page, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", page, resp.Status)
 	}
 	stored, err := Parse(text)
 	if err != nil {

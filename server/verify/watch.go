@@ -2,21 +2,25 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // settle is how long what is on its way may take: a finding is one that is still there then.
 const settle = 5 * time.Second
 
-// Report is what was found of an istiod.
+// Report is what was found of an istiod or of an Envoy.
 type Report struct {
-	Istiod   string    `json:"istiod"`
+	Istiod   string    `json:"istiod,omitempty"`
+	Envoy    string    `json:"envoy,omitempty"`
 	At       time.Time `json:"at,omitzero"` // of the last look that succeeded
-	Objects  int       `json:"objects"`     // that were served then
+	Objects  int       `json:"objects"`     // that were compared then
 	Findings []Finding `json:"findings"`
 	Error    string    `json:"error,omitempty"` // why the last look failed; what was found before it stands
 }
@@ -31,15 +35,62 @@ func (r Report) Count(class Class) (n int) {
 	return n
 }
 
-// Options of a Watch.
-type Options struct {
-	Istiod Istiod
-	Every  time.Duration
-	Served func() Served // what is served now
-	Log    *slog.Logger
+// Peer is what is looked at.
+type Peer interface {
+	// Find returns what it does not have as it is served, and how much was compared.
+	Find(ctx context.Context) ([]Finding, int, error)
+	// name puts its address into a report.
+	name(r *Report)
 }
 
-// Watch verifies an istiod again and again.
+// IstiodPeer is an istiod, and what is served.
+type IstiodPeer struct {
+	Istiod
+	Served func() Served // now
+}
+
+// Find implements Peer.
+func (p *IstiodPeer) Find(ctx context.Context) ([]Finding, int, error) {
+	stored, err := p.Stored(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	served := p.Served()
+	return Compare(served, stored), len(served.Objects), nil
+}
+
+func (p *IstiodPeer) name(r *Report) { r.Istiod = p.URL }
+
+// EnvoyPeer is an Envoy, and what it is to be told.
+type EnvoyPeer struct {
+	Envoy
+	// Told returns what an Envoy of a node is to be told now, if it asks by delta or otherwise.
+	Told func(ctx context.Context, node *corev3.Node, delta bool) (*Told, error)
+}
+
+// Find implements Peer.
+func (p *EnvoyPeer) Find(ctx context.Context) ([]Finding, int, error) {
+	dump, err := p.Dump(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	told, err := p.Told(ctx, dump.Node, dump.Delta)
+	if err != nil {
+		return nil, 0, err
+	}
+	return CompareEnvoy(told, dump)
+}
+
+func (p *EnvoyPeer) name(r *Report) { r.Envoy = p.Where }
+
+// Options of a Watch.
+type Options struct {
+	Peer  Peer
+	Every time.Duration
+	Log   *slog.Logger
+}
+
+// Watch verifies a peer again and again.
 type Watch struct {
 	opts Options
 
@@ -49,7 +100,9 @@ type Watch struct {
 
 // NewWatch returns a watch that has not looked yet.
 func NewWatch(opts Options) *Watch {
-	return &Watch{opts: opts, report: Report{Istiod: opts.Istiod.URL, Findings: []Finding{}}}
+	w := &Watch{opts: opts, report: Report{Findings: []Finding{}}}
+	opts.Peer.name(&w.report)
+	return w
 }
 
 // Report returns what was found.
@@ -94,12 +147,7 @@ func (w *Watch) look(ctx context.Context) {
 func (w *Watch) find(ctx context.Context) ([]Finding, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.opts.Every)
 	defer cancel()
-	stored, err := w.opts.Istiod.Stored(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	served := w.opts.Served()
-	return Compare(served, stored), len(served.Objects), nil
+	return w.opts.Peer.Find(ctx)
 }
 
 // lasting are the findings of now that were there before. An object that changes all the time may be behind each time.
@@ -123,29 +171,47 @@ func (w *Watch) publish(findings []Finding, objects int, err error) {
 	before := w.report
 	if err != nil {
 		if w.report.Error = err.Error(); before.Error == "" {
-			w.opts.Log.Warn("istiod cannot be verified", "istiod", w.opts.Istiod.URL, "err", err)
+			w.opts.Log.Warn("a client cannot be verified", "istiod", before.Istiod, "envoy", before.Envoy, "err", err)
 		}
 		return
 	}
-	w.report = Report{Istiod: before.Istiod, At: time.Now(), Objects: objects, Findings: append([]Finding{}, findings...)}
+	w.report = Report{Istiod: before.Istiod, Envoy: before.Envoy, At: time.Now(), Objects: objects, Findings: append([]Finding{}, findings...)}
 	was, is := before.wrong(), w.report.wrong()
 	switch {
 	case is > 0 && is != was:
-		w.opts.Log.Warn("istiod does not have what is served", "istiod", w.opts.Istiod.URL,
-			"missing", w.report.Count(Missing), "stale", w.report.Count(Stale), "different", w.report.Count(Different))
+		w.opts.Log.Warn("a client does not have what is served", "istiod", before.Istiod, "envoy", before.Envoy, "findings", w.report.counts())
 	case is == 0 && was > 0:
-		w.opts.Log.Info("istiod has what is served again", "istiod", w.opts.Istiod.URL)
+		w.opts.Log.Info("a client has what is served again", "istiod", before.Istiod, "envoy", before.Envoy)
 	}
 }
 
-// wrong is how many findings somebody should look at: what an istiod has from elsewhere is not among them.
+// counts are how many findings there are of each class that somebody should look at.
+func (r Report) counts() string {
+	var all []string
+	for _, class := range Classes() {
+		if n := r.Count(class); n > 0 && class != Extra {
+			all = append(all, fmt.Sprintf("%d %s", n, class))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// wrong is how many findings somebody should look at: what a peer has from elsewhere is not among them.
 func (r Report) wrong() int { return len(r.Findings) - r.Count(Extra) }
+
+// classes are those that there are of such a peer.
+func (r Report) classes() []Class {
+	if r.Envoy != "" {
+		return Classes()
+	}
+	return []Class{Missing, Stale, Different, Extra}
+}
 
 var (
 	findingsDesc = prometheus.NewDesc("tributary_verify_findings",
-		"Objects that an istiod does not have as they are served, by class.", []string{"istiod", "class"}, nil)
+		"Objects that an istiod, or things that an Envoy, does not have as they are served, by class.", []string{"istiod", "envoy", "class"}, nil)
 	verifiedDesc = prometheus.NewDesc("tributary_verify_last_success_timestamp_seconds",
-		"When an istiod was last compared with what is served.", []string{"istiod"}, nil)
+		"When an istiod or Envoy was last compared with what is served.", []string{"istiod", "envoy"}, nil)
 )
 
 // Watches are all of them. It implements prometheus.Collector.
@@ -157,17 +223,17 @@ func (ws Watches) Describe(descs chan<- *prometheus.Desc) {
 	descs <- verifiedDesc
 }
 
-// Collect implements prometheus.Collector. Of an istiod that was never reached there is nothing.
+// Collect implements prometheus.Collector. Of one that was never reached there is nothing. An empty label is to Prometheus as none.
 func (ws Watches) Collect(metrics chan<- prometheus.Metric) {
 	for _, w := range ws {
 		r := w.Report()
 		if r.At.IsZero() {
 			continue
 		}
-		for _, class := range []Class{Missing, Stale, Different, Extra} {
-			metrics <- prometheus.MustNewConstMetric(findingsDesc, prometheus.GaugeValue, float64(r.Count(class)), r.Istiod, string(class))
+		for _, class := range r.classes() {
+			metrics <- prometheus.MustNewConstMetric(findingsDesc, prometheus.GaugeValue, float64(r.Count(class)), r.Istiod, r.Envoy, string(class))
 		}
-		metrics <- prometheus.MustNewConstMetric(verifiedDesc, prometheus.GaugeValue, float64(r.At.UnixMilli())/1000, r.Istiod)
+		metrics <- prometheus.MustNewConstMetric(verifiedDesc, prometheus.GaugeValue, float64(r.At.UnixMilli())/1000, r.Istiod, r.Envoy)
 	}
 }
 

@@ -53,8 +53,11 @@ func TestWatchFindsWhatLasts(t *testing.T) {
 		well := append(append([]byte("["), text...), ']')
 		istiod := &shown{page: well}
 		w := NewWatch(Options{
-			Istiod: Istiod{URL: "http://istiod:8080", Client: &http.Client{Transport: istiod}}, Every: time.Minute,
-			Served: func() Served { return Served{Objects: []*resource.Resource{ours}} }, Log: slog.New(slog.DiscardHandler),
+			Peer: &IstiodPeer{
+				Istiod: Istiod{URL: "http://istiod:8080", Client: &http.Client{Transport: istiod}},
+				Served: func() Served { return Served{Objects: []*resource.Resource{ours}} },
+			},
+			Every: time.Minute, Log: slog.New(slog.DiscardHandler),
 		})
 		all := Watches{w}
 		metrics := func(want string) {
@@ -80,12 +83,12 @@ func TestWatchFindsWhatLasts(t *testing.T) {
 		time.Sleep(time.Minute + 2*settle)
 		synctest.Wait()
 		require.Equal(t, 1, w.Report().Count(Missing))
-		metrics(`# HELP tributary_verify_findings Objects that an istiod does not have as they are served, by class.
+		metrics(`# HELP tributary_verify_findings Objects that an istiod, or things that an Envoy, does not have as they are served, by class.
 # TYPE tributary_verify_findings gauge
-tributary_verify_findings{class="different",istiod="http://istiod:8080"} 0
-tributary_verify_findings{class="extra",istiod="http://istiod:8080"} 0
-tributary_verify_findings{class="missing",istiod="http://istiod:8080"} 1
-tributary_verify_findings{class="stale",istiod="http://istiod:8080"} 0
+tributary_verify_findings{class="different",envoy="",istiod="http://istiod:8080"} 0
+tributary_verify_findings{class="extra",envoy="",istiod="http://istiod:8080"} 0
+tributary_verify_findings{class="missing",envoy="",istiod="http://istiod:8080"} 1
+tributary_verify_findings{class="stale",envoy="",istiod="http://istiod:8080"} 0
 `)
 
 		at := w.Report().At

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec passes frames through as they are and reads requests by hand; everything else is left to the standard codec.
+// codec passes frames through as they are, and what others have encoded, and reads requests by hand; everything else is left to the standard codec.
 type codec struct{ encoding.CodecV2 }
 
 // The windows of a stream and of a connection, in bytes. gRPC's own grow to megabytes. A stream may send this much of a request
@@ -58,17 +58,25 @@ func (s *Server) ServerOptions() []grpc.ServerOption {
 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if f, ok := v.(*frame); ok {
-		return f.data, nil
+	switch v := v.(type) {
+	case *frame:
+		return v.data, nil
+	case mem.BufferSlice: // an answer of another service, which has encoded it
+		return v, nil
 	}
 	return c.CodecV2.Marshal(v)
 }
 
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	r, ok := v.(*request)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
+	heavyWork.do(r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
+	return err
+}
+
+func (r *request) unmarshal(data mem.BufferSlice) error {
 	switch size := data.Len(); {
 	case size <= pooledRequest:
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())

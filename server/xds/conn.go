@@ -26,6 +26,9 @@ type gatedCredentials struct {
 }
 
 func (c gatedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := c.server.letIn(raw); err != nil {
+		return nil, nil, err
+	}
 	inner, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) { // the credentials have logged it
@@ -181,7 +184,7 @@ func (c *conn) streamBegins() {
 	}
 	c.server.refused(refusedPerConnection)
 	if c.server.logged.Allow() {
-		c.server.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", c.addr.String(), "limit", c.server.opts.Limits.StreamsPerConnection)
+		c.server.log.Warn("a connection has as many streams as it may: more wait, or are refused", "peer", peerOf(c.addr), "limit", c.server.opts.Limits.StreamsPerConnection)
 	}
 }
 
@@ -306,7 +309,7 @@ func (c *conn) end(reason string, why error) {
 // complain says why a connection is closed.
 func (c *conn) complain(reason string, why error) {
 	if c.server.logged.Allow() {
-		c.server.log.Warn("connection closed", "peer", c.addr.String(), "err", why)
+		c.server.log.Warn("connection closed", "peer", peerOf(c.addr), "err", why)
 	}
 	c.server.refused(reason)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding/gzip"
+
+	"tributary/internal/costtest"
 )
 
 // resuming is a request that brings along versions of about size bytes.
@@ -354,4 +356,41 @@ func TestFrames(t *testing.T) {
 		}, got, "cut every %d bytes", cut)
 		require.Len(t, f.messages, 1, "the prefix that is not whole")
 	}
+}
+
+// FuzzFrames has a client send anything in place of frames. Messages that begin end once, and what is found does not depend on how the bytes
+// are cut.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte("\x00\x00\x06\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x02a\x00\x00\x03\x00\x08\x00\x00\x00\x01\x01b\x00"), uint8(3))
+	f.Add([]byte("\x00\x00\x03\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x03"), uint8(1))
+	f.Add([]byte("\x00\x00\x01\x01\x04\x00\x00\x00\x01a\x00\x00\x01\x09\x04\x00\x00\x00\x01b"), uint8(0))
+	f.Fuzz(func(t *testing.T, sent []byte, cut uint8) {
+		var found []string
+		for _, size := range []int{len(sent), 1 + int(cut)} {
+			var got []string
+			open := map[*incoming]bool{}
+			f := newFrames(
+				func(m *incoming) { got = append(got, fmt.Sprint("began ", m.size, " ", m.compressed())) },
+				func(m *incoming) { got = append(got, fmt.Sprint("ended ", m.size, " ", m.left)) },
+				unlimited,
+			)
+			f.preface = 0
+			costtest.Run(t, len(sent), 1000, func() {
+				for b := sent; len(b) > 0; {
+					n := min(size, len(b))
+					f.read(b[:n])
+					b = b[n:]
+				}
+			})
+			for _, m := range f.messages {
+				require.False(t, open[m], "on two streams")
+				open[m] = true
+			}
+			require.LessOrEqual(t, len(f.messages), 1+len(sent)/frameHeader)
+			if size == len(sent) {
+				found = got
+			}
+			require.Equal(t, found, got)
+		}
+	})
 }

@@ -20,7 +20,7 @@ func TestManyNamesGiveWay(t *testing.T) {
 	}()
 	var w wants
 	for i := 0; i < 8*600 && !ran.Load(); i++ { // the runtime may have something else to run first
-		w.add(fmt.Sprint(i))
+		w.add(fmt.Sprint(i), nothing)
 	}
 	require.True(t, ran.Load())
 	<-done

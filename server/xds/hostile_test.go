@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 	w := newWorld(t, Options{})
 	s := w.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
-	for range 200 {
+	for range chatterBurst {
 		require.NoError(t, s.Send(resuming("never/synced/Type", 60_000)))
 	}
 	require.NoError(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
@@ -68,6 +69,32 @@ func TestALongFieldInManyParts(t *testing.T) {
 	group := append([]byte{15<<3 | 3}, 15<<3|4)
 	require.ErrorIs(t, r.decode(group), errGroup)
 	require.ErrorContains(t, r.decode(text[:100]), "unexpected EOF")
+}
+
+// A field that means nothing is not gathered, and what comes after it is read.
+func TestALongFieldThatMeansNothing(t *testing.T) {
+	text := protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.BytesType), 4<<20)
+	text = append(text, make([]byte, 4<<20)...)
+	text = protowire.AppendString(protowire.AppendTag(text, 6, protowire.BytesType), "n")
+	for _, size := range []int{1, 2, 3, 1000, 16 << 10} {
+		var parts [][]byte
+		for begin := 0; begin < len(text); {
+			n := min(size, len(text)-begin)
+			if begin > 100 { // the beginning and the end in small parts
+				n = min(16<<10, max(len(text)-begin-100, 1))
+			}
+			parts = append(parts, text[begin:begin+n])
+			begin += n
+		}
+		r := request{delta: true}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		require.NoError(t, r.decode(parts...))
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+		require.Equal(t, "n", r.nonce)
+		require.ErrorContains(t, r.decode(parts[:len(parts)-110]...), "unexpected EOF")
+	}
 }
 
 // What is asked for in an odd way is everything all the same, and shared.

@@ -23,6 +23,9 @@ type Limits struct {
 	// StreamsPerConnection are open at once on one connection, those of other services included; 100. Clients are told, and leave more
 	// for another connection, or for later.
 	StreamsPerConnection int
+	// ConnectionsPerSecond are let in from one IP address, sustained; bursts of one second's worth at once; 500. Others wait, and those who would wait for
+	// longer than HandshakeTimeout are cut off.
+	ConnectionsPerSecond float64
 	// StreamsPerSecond are opened on one connection, sustained; bursts of ten seconds' worth are let through; 100. Who opens more, as
 	// to reset them at once, loses the connection.
 	StreamsPerSecond float64
@@ -77,6 +80,7 @@ func (l *Limits) setDefaults() {
 	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
 	l.StreamsPerConnection = cmp.Or(l.StreamsPerConnection, 100)
 	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 100)
+	l.ConnectionsPerSecond = cmp.Or(l.ConnectionsPerSecond, 500)
 	if l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10); l.HeaderBytes < 0 || l.HeaderBytes > hugeHeaders {
 		l.HeaderBytes = hugeHeaders
 	}
@@ -111,9 +115,11 @@ const (
 	refusedStalled        = "request_stalled"
 	refusedFrames         = "request_frames"
 	refusedRequestRate    = "request_rate"
+	refusedChatter        = "chatter"
 	refusedPerConnection  = "streams_per_connection"
 	refusedStreamRate     = "stream_rate"
 	refusedHeaders        = "header_bytes"
+	refusedArrivals       = "connection_rate"
 	refusedHandshake      = "handshake"
 	refusedFirstRequest   = "first_request"
 	refusedIdle           = "idle_connection"
@@ -290,8 +296,19 @@ func HostOf(ctx context.Context) string {
 
 // hostOf returns the IP address of a peer, or all of an address that has none.
 func hostOf(addr net.Addr) string {
+	if addr.Network() == "unix" { // all clients of it have its name as they like
+		return addr.Network()
+	}
 	if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
 		return ap.Addr().Unmap().String()
+	}
+	return addr.String()
+}
+
+// peerOf is how a client's address is shown. The end of a unix socket is named as its owner likes, also like an address.
+func peerOf(addr net.Addr) string {
+	if addr.Network() == "unix" {
+		return "unix:" + addr.String()
 	}
 	return addr.String()
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"unique"
 )
 
 // What a client has, what it wants, and the one function that says what it is to be sent.
@@ -32,13 +31,40 @@ type wants struct {
 	names map[string]struct{}
 }
 
-// add adds a name. Clients of one kind want the same names, of which there is one copy for all of them.
-func (w *wants) add(name string) {
+// add adds a name. Clients of one kind want the same names, of which there is one copy for all of them: that of the entry in a state.
+func (w *wants) add(name string, of *state) {
 	if w.names == nil {
 		w.names = make(map[string]struct{})
 	}
-	w.names[unique.Make(name).Value()] = struct{}{}
+	if e := of.get(name); e != nil {
+		name = e.Name
+	}
+	w.names[name] = struct{}{}
 	giveWay(len(w.names))
+}
+
+// of yields what a state has of the names.
+func (w *wants) of(s *state) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		looked := 0
+		if s.len < len(w.names) {
+			for e := range s.all() {
+				if _, ok := w.names[e.Name]; ok && !yield(e) {
+					return
+				}
+				looked++
+				giveWay(looked)
+			}
+			return
+		}
+		for name := range w.names {
+			if e := s.get(name); e != nil && !yield(e) {
+				return
+			}
+			looked++
+			giveWay(looked)
+		}
+	}
 }
 
 // giveWay lets others have the processor after some hundreds of names. A stream with very many works on them for longer than Go leaves
@@ -338,14 +364,7 @@ const sharedShare = 16
 // listPuts lists the changes that the client wants, and what it lacks, each name once.
 func (p *step) listPuts(h *holding, w *wants, goal *state) {
 	if h.at == nothing && !w.all {
-		looked := 0
-		for name := range w.names {
-			if e := goal.get(name); e != nil {
-				p.puts = append(p.puts, e)
-			}
-			looked++
-			giveWay(looked)
-		}
+		p.puts = slices.AppendSeq(p.puts, w.of(goal))
 		sortEntries(p.puts)
 		return
 	}
@@ -373,17 +392,19 @@ func (p *step) listPuts(h *holding, w *wants, goal *state) {
 
 // listAll lists all that a client by name has afterwards.
 func (p *step) listAll(h *holding, w *wants, goal *state) {
-	p.puts, p.spans = make([]*Entry, 0, len(w.names)), nil
-	looked := 0
-	for name := range w.names {
-		looked++
-		giveWay(looked)
-		from := p.to
-		if _, lacks := h.lacks[name]; lacks {
-			from = goal
+	p.puts, p.spans = make([]*Entry, 0, min(len(w.names), p.to.len+len(h.lacks))), nil
+	if p.to == goal {
+		p.puts = slices.AppendSeq(p.puts, w.of(goal))
+	} else {
+		for e := range w.of(p.to) {
+			if _, lacks := h.lacks[e.Name]; !lacks {
+				p.puts = append(p.puts, e)
+			}
 		}
-		if e := from.get(name); e != nil {
-			p.puts = append(p.puts, e)
+		for e := range w.of(goal) {
+			if _, lacks := h.lacks[e.Name]; lacks {
+				p.puts = append(p.puts, e)
+			}
 		}
 	}
 	sortEntries(p.puts)

@@ -16,9 +16,10 @@ import (
 // request is a DiscoveryRequest or DeltaDiscoveryRequest. One value is reused for all requests of a stream: clients such
 // as istiod repeat a node of several kilobytes on every acknowledgement, which is skipped once a node is known.
 type request struct {
-	delta bool // which of the two messages to expect; set by the owner
-
-	maxCost int // of names in one request, or of its versions; without a limit if not positive; set by the owner
+	// set by the owner
+	delta   bool   // which of the two messages to expect
+	maxCost int    // of names in one request, or of its versions; without a limit if not positive
+	host    string // of the client
 
 	size      int          // encoded
 	wire      int          // the same before it was decompressed; set by watch
@@ -34,6 +35,7 @@ type request struct {
 	unsub     []string
 	initial   *versions      // initial_resource_versions
 	err       *status.Status // error_detail: a NACK
+	asks      bool           // for something else than before; set by the one who takes it
 
 	whole *versions              // what it was decoded from, if there are too many names
 	keeps func(name []byte) bool // of names that are subscribed to; all if nil
@@ -63,7 +65,7 @@ var (
 
 // clear forgets the request, so that nothing of it is kept until the next one.
 func (r *request) clear() {
-	*r = request{delta: r.delta, maxCost: r.maxCost, node: r.node, interned: r.interned, keeps: r.keeps}
+	*r = request{delta: r.delta, maxCost: r.maxCost, host: r.host, node: r.node, interned: r.interned, keeps: r.keeps}
 }
 
 // nameCost is what a name counts against a limit on names. One that is very long counts as several.
@@ -103,8 +105,14 @@ func (r *request) decode(parts ...[]byte) error {
 	}
 	var field []byte // that is not whole yet
 	var missing int  // of it, in bytes
+	var skip int     // bytes of one that means nothing
 	for _, b := range parts {
 		for len(b) > 0 && !r.tooMany() {
+			if skip > 0 {
+				n := min(skip, len(b))
+				b, skip = b[n:], skip-n
+				continue
+			}
 			source := b
 			if len(field) > 0 {
 				n := min(missing, len(b))
@@ -125,11 +133,15 @@ func (r *request) decode(parts ...[]byte) error {
 				if missing = lacking(rest); missing > r.size {
 					return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
 				}
+				if r.isForeign(rest) {
+					skip = missing
+					continue
+				}
 				field = append(make([]byte, 0, len(rest)+missing), rest...)
 			}
 		}
 	}
-	if len(field) > 0 && !r.tooMany() {
+	if (len(field) > 0 || skip > 0) && !r.tooMany() {
 		return fmt.Errorf("decode discovery request: %w", io.ErrUnexpectedEOF)
 	}
 	if r.tooMany() {
@@ -171,6 +183,24 @@ func lacking(b []byte) int {
 	return 1
 }
 
+// fields returns what the fields of the message mean.
+func (r *request) fields() []field {
+	if r.delta {
+		return deltaFields[:]
+	}
+	return sotwFields[:]
+}
+
+// isForeign says whether b is the beginning, with the size, of a field of bytes that means nothing to us. It is passed over where it is, however long it is.
+func (r *request) isForeign(b []byte) bool {
+	num, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {
+		return false
+	}
+	_, size := protowire.ConsumeVarint(b[n:])
+	return size > 0
+}
+
 // tooMany says whether there are more names than a client may have.
 func (r *request) tooMany() bool { return r.maxCost > 0 && max(r.cost, r.versions) > r.maxCost }
 
@@ -179,10 +209,7 @@ var errGroup = errors.New("a group")
 
 // decodeFields decodes the fields of b, up to one that is not whole, which it returns.
 func (r *request) decodeFields(b []byte) (rest []byte, err error) {
-	fields, all, before := sotwFields[:], b, r.versions
-	if r.delta {
-		fields = deltaFields[:]
-	}
+	fields, all, before := r.fields(), b, r.versions
 	for len(b) > 0 && !r.tooMany() {
 		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 {
 			r.bring(b[2:end])

@@ -91,7 +91,7 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	to := w.coll(testType).current.Load()
 	var wants wants
 	for _, name := range wanted {
-		wants.add(name)
+		wants.add(name, nothing)
 	}
 	delta := variant{delta: true}
 	p := plan(delta, &holding{at: from}, &wants, to, false)

@@ -58,6 +58,7 @@ type Server struct {
 
 	ramp      ramp
 	gate      *gate
+	arrivals  arrivals
 	conns     sync.Map  // net.Addr → *conn: see ownAddr
 	gateOff   sync.Once // says that streams do not go through the gate
 	names     nameCosts
@@ -91,7 +92,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
+		gate:         newGate(&opts.Limits), arrivals: arrivals{perSecond: opts.Limits.ConnectionsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
 		streams: make(map[uint64]*stream), perPeer: make(map[string]int),
 	}
 	if opts.Registerer != nil {
@@ -181,10 +182,10 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	ctx := ss.Context()
 	st := &stream{
 		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
-		bell: make(bell, 1), drain: make(chan struct{}), ended: make(chan error, 1), limiter: s.opts.Limits.limiter(),
+		bell: make(bell, 1), drain: make(chan struct{}), ended: make(chan error, 1), limiter: s.opts.Limits.limiter(), chatter: newChatter(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer, st.host = p.Addr.String(), hostOf(p.Addr)
+		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
 	}
 	st.conn = s.connOf(ctx)
 	if s.opts.Gzip {

@@ -34,6 +34,7 @@ type stream struct {
 	host      string        // of peer, without the port
 	conn      *conn         // nil if the gRPC server has other credentials than ours
 	limiter   *rate.Limiter // of requests, or nil; used by receive
+	chatter   chatter       // the same
 	// unanswered are types for which the catalog has no answer; used by receive
 	unanswered map[string]struct{}
 	connected  time.Time
@@ -54,9 +55,9 @@ type stream struct {
 	cuts map[*Group]cut // that the types with a rank are brought to
 	// childless are types of children that the client did not ask for when it was time: nothing waits for them.
 	childless map[string]bool
+	sent      uint64 // responses
 
 	// owned by send
-	sent  uint64
 	again time.Duration // after what time to look for something to send, if the bell does not ring; zero for never
 }
 
@@ -112,20 +113,22 @@ func (s *stream) giveBack(sub *subscription) {
 
 // receive reads requests until the stream ends. It returns nil when the client is done.
 func (s *stream) receive() error {
-	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream}
+	req := &request{delta: s.delta, maxCost: s.server.opts.Limits.NamesPerStream, host: s.host}
 	due := s.due
 	for {
 		if err := s.grpc.RecvMsg(req); err != nil {
 			return s.notReceived(err)
 		}
 		room := s.conn.take(req, due)
-		err := s.take(req, time.Now())
+		var err error
+		heavyWork.do(s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) })
 		if keepErr := s.keep(req, room); err == nil {
 			err = keepErr
 		}
 		if err != nil {
 			return err
 		}
+		s.slow(s.grpc.Context(), req, time.Now())
 		req.clear()
 	}
 }
@@ -186,6 +189,7 @@ func (s *stream) take(req *request, now time.Time) error {
 			sub, err = s.open(req, typeURL)
 		}
 		if errors.Is(err, ErrNoAnswer) {
+			req.asks = true
 			s.leaveUnanswered(typeURL)
 			return nil
 		}
@@ -356,10 +360,13 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		var wait time.Duration
 		var turns chan<- struct{}
 		bell := s.bell
+		if ctx.Err() != nil { // who may see nothing any more is not even planned for
+			return ended(ctx)
+		}
 		switch {
 		case begun:
 			turn.work()
-			out, wait = s.next(time.Now())
+			heavyWork.do(s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) })
 			s.passOn()
 			turn.wait()
 		case s.due():
@@ -420,6 +427,16 @@ func ended(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return status.FromContextError(ctx.Err()).Err()
+}
+
+// isHeavy says whether it is heavy work to find out what is next.
+func (s *stream) isHeavy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cost < heavyNames && !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.has.brought != nil }) {
+		return false
+	}
+	return !slices.ContainsFunc(s.subs, func(sub *subscription) bool { return len(sub.chunks) > 0 }) // which are next
 }
 
 // due says whether the client is to be sent something, as far as can be seen without planning it.

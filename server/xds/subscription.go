@@ -95,6 +95,7 @@ func (s *subscription) outstanding() bool {
 // whether the request answers the last response, or is the first.
 func (s *subscription) take(r *request, first bool, now time.Time) (current bool) {
 	current = first || s.ack(r, now)
+	r.asks = first || len(r.subscribe)+len(r.unsub) > 0
 	switch {
 	case s.delta:
 		s.takeDelta(r, first, now) // subscriptions count even where the nonce is stale
@@ -144,20 +145,22 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	s.named = s.named || len(r.names) > 0
 	wanted := wants{all: all, names: make(map[string]struct{}, len(r.names))}
 	had := all && s.wants.all && s.has.at != nothing // with everything else
-	added := false
+	added, known := false, s.coll.current.Load()
 	for _, name := range r.names {
 		if name == "*" {
 			continue
 		}
-		wanted.add(name)
+		wanted.add(name, known)
 		if _, ok := s.wants.names[name]; !ok && !had {
 			s.has.owe(name)
 			added = true
 		}
 	}
+	r.asks = r.asks || all != s.wants.all || len(wanted.names) != len(s.wants.names)
 	for name := range s.wants.names {
 		if _, ok := wanted.names[name]; !ok {
 			s.has.forget(name)
+			r.asks = true
 		}
 	}
 	if first && all {
@@ -192,6 +195,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 	if len(s.has.lacks) == 0 {
 		s.owed = 0
 	}
+	known := s.coll.current.Load()
 	for _, name := range r.subscribe {
 		if name == "*" {
 			if !s.wants.all {
@@ -202,7 +206,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		if _, ok := s.wants.names[name]; !ok {
 			s.cost += nameCost(len(name))
 		}
-		s.wants.add(name)
+		s.wants.add(name, known)
 		if s.missing != nil && !s.there(name) {
 			s.missing.add(name)
 		}

@@ -26,7 +26,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 		to := (&state{}).with(changes)
 		wants := wants{all: r.IntN(2) == 0}
 		for range r.IntN(20) {
-			wants.add(name())
+			wants.add(name(), nothing)
 		}
 		had := map[string]string{}
 		var wire []byte
@@ -43,7 +43,7 @@ func TestResumingAgainstAModel(t *testing.T) {
 		if n := name(); r.IntN(3) == 0 && wants.cover(n) {
 			has.owe(n)
 			delete(had, n)
-			wants.add(n)
+			wants.add(n, nothing)
 		}
 
 		var wantPuts, wantRemoved, gotPuts []string

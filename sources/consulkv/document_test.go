@@ -1,6 +1,7 @@
 package consulkv
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +47,9 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 	r := storetest.New(keyA.Kind, keyA.Namespace, keyA.Name, "new")
 	before := slices.Clone(value)
 	old, others := p.look(key, value, keyA)
+	if docs := resource.Decode(key, value, p.decode); strings.EqualFold(path.Ext(key), ".json") && len(docs) == 1 && docs[0].Key == keyA {
+		others = nil // one that is broken is mended by what is written in its place
+	}
 	if after, err := p.replace(key, value, r); err == nil {
 		got, rest := p.look(key, after, keyA)
 		require.True(t, resource.Equal(r, got), "%q", after)

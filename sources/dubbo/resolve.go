@@ -43,6 +43,7 @@ type mappings struct {
 
 	// owned by who has the turn
 	of    map[string][]string // interfaces, by application
+	err   error               // why it was not read last, and of is what was read before; nil if it was, or there is none
 	due   time.Time           // when it is read again
 	pause time.Duration       // after that
 }
@@ -176,7 +177,10 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		var guess []string
 		if err != nil {
 			if r.unknown(n) {
-				guess = r.resolver.mapping.interfacesOf(ctx, n.of.application, first, r.registry.Mapped)
+				var unread error
+				if guess, unread = r.resolver.mapping.interfacesOf(ctx, n.of.application, first, r.registry.Mapped); unread != nil {
+					err = fmt.Errorf("%w; nor can the mapping be read: %w", err, unread)
+				}
 				first = false
 			}
 			r.counters.unresolved.Add(1)
@@ -279,12 +283,12 @@ func (r *run) unknown(n *resolution) bool {
 	return false
 }
 
-// interfacesOf returns the interfaces that an application is said to serve. first says that it was not asked for the same revision before: of that something new
+// interfacesOf returns the interfaces that an application is said to serve, and why that could not be read anew. first says that it was not asked for the same revision before: of that something new
 // may be said. Who asks while another one reads waits for that.
-func (m *mappings) interfacesOf(ctx context.Context, application string, first bool, read func(context.Context) (map[string][]string, error)) []string {
+func (m *mappings) interfacesOf(ctx context.Context, application string, first bool, read func(context.Context) (map[string][]string, error)) ([]string, error) {
 	select {
 	case <-ctx.Done():
-		return nil
+		return nil, ctx.Err()
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()
 	}
@@ -296,14 +300,18 @@ func (m *mappings) interfacesOf(ctx context.Context, application string, first b
 		m.pause = firstPause
 	}
 	if !began.Before(m.due) {
-		if all, err := read(ctx); err == nil {
+		all, err := read(ctx)
+		if err == nil {
 			m.of = all
+		}
+		if m.err = err; errors.Is(err, registry.ErrAbsent) {
+			m.err = nil
 		}
 		now := time.Now()
 		m.due = now.Add(max(m.pause, mappingShare*now.Sub(began)))
 		m.pause = min(2*m.pause, lastPause)
 	}
-	return slices.Clone(m.of[application])
+	return slices.Clone(m.of[application]), m.err
 }
 
 // reason is why it is not known what instances with a revision serve; empty if it is.

@@ -14,6 +14,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -29,21 +30,26 @@ func TestTheMappingIsReadLessAndLess(t *testing.T) {
 		ask := func(long time.Duration) int {
 			before := reads
 			for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(lastTry) {
-				require.Equal(t, []string{"a"}, m.interfacesOf(t.Context(), "app", reads == 0, read))
+				all, err := m.interfacesOf(t.Context(), "app", reads == 0, read)
+				require.NoError(t, err)
+				require.Equal(t, []string{"a"}, all)
 			}
 			return reads - before
 		}
 		require.LessOrEqual(t, ask(time.Hour), 9)
 		require.LessOrEqual(t, ask(24*time.Hour), 25)
 		before := reads
-		require.Empty(t, m.interfacesOf(t.Context(), "new", true, read), "it is not read for each at once")
+		all, _ := m.interfacesOf(t.Context(), "new", true, read)
+		require.Empty(t, all, "it is not read for each at once")
 		time.Sleep(firstPause)
-		m.interfacesOf(t.Context(), "new", false, read)
+		_, _ = m.interfacesOf(t.Context(), "new", false, read)
 		require.Equal(t, before+1, reads, "what is new may be said soon")
 
 		failed := func(context.Context) (map[string][]string, error) { return nil, errors.New("no") }
 		time.Sleep(2 * lastPause)
-		require.Equal(t, []string{"a"}, m.interfacesOf(t.Context(), "app", false, failed), "what was read stays")
+		all, err := m.interfacesOf(t.Context(), "app", false, failed)
+		require.EqualError(t, err, "no")
+		require.Equal(t, []string{"a"}, all, "what was read stays")
 	})
 }
 
@@ -175,3 +181,41 @@ func TestNothingStaysOfInstancesThatServeNothing(t *testing.T) {
 	r.state.drop(i)
 	require.Empty(t, r.resolver.all)
 }
+
+// TestMoreIsMappedThanIsRead has a ZooKeeper with more interfaces in its mapping than are read: what was read of it stays, and it is said.
+func TestMoreIsMappedThanIsRead(t *testing.T) {
+	s := zktest.New()
+	for n := range registry.MaxMapped + 1 {
+		s.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "app")
+	}
+	a, err := zookeeper.ParseAddress("zookeeper://zk:2181")
+	require.NoError(t, err)
+	r := zookeeper.WithDial(s.Dial, a, time.Minute)
+	watching, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Watch(watching, nobody{}, registry.Wanted{})
+	}()
+	var all map[string][]string
+	require.Eventually(t, func() bool {
+		all, err = r.Mapped(t.Context())
+		return err != nil && strings.Contains(err.Error(), "MaxMapped")
+	}, 20*time.Second, time.Millisecond)
+	require.Nil(t, all)
+	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has 20001 interfaces or more, and of more than 20000 (MaxMapped) none are read: delete those that nobody serves")
+	stop()
+	<-ended
+}
+
+// nobody is told of everything, and takes note of nothing.
+type nobody struct{ registry.Listener }
+
+func (nobody) Parts([]registry.Part, error)                           {}
+func (nobody) Applications([]string, error)                           {}
+func (nobody) Registered(registry.Part, []registry.Registered, error) {}
+func (nobody) Instances(string, []string, error)                      {}
+func (nobody) Instance(string, string, *provider.Instance, error)     {}
+func (nobody) Others(int)                                             {}
+func (nobody) Connection(registry.Connection)                         {}
+func (nobody) Healed(string)                                          {}

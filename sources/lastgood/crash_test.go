@@ -1,30 +1,21 @@
 package lastgood
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/killtest"
 	"tributary/memstore"
 	"tributary/resource"
 )
 
-const (
-	// crashing is the environment variable that makes the test binary write to the directory it names, until it is killed.
-	crashing = "TRIBUTARY_TEST_CRASHING"
-	// rounds is the environment variable that says how often; `make soak` sets it.
-	rounds = "TRIBUTARY_TEST_CRASHES"
-
-	crashObjects = 50
-)
+// crashObjects are the pairs of objects that are written in turn.
+const crashObjects = 50
 
 // writeForever is the writer: commit i writes the number i into one of crashObjects pairs of objects. It prints up to which
 // commit everything is stored.
@@ -79,17 +70,12 @@ func numberOf(r *resource.Resource) int {
 // TestKilledAtAnyMoment kills the writer again and again, and checks that what it said was stored is there, or something
 // newer, and that no commit is there by half.
 func TestKilledAtAnyMoment(t *testing.T) {
-	n := 5
-	if s := os.Getenv(rounds); s != "" {
-		var err error
-		n, err = strconv.Atoi(s)
-		require.NoError(t, err)
-	}
+	n := killtest.Rounds(t, 5)
 	dir := t.TempDir()
 	stored, advanced := 0, 0
 	for round := range n {
 		before := stored
-		stored = max(stored, killOnce(t, dir, round%4 == 3))
+		stored = max(stored, killtest.Once(t, dir, round%4 == 3))
 		if stored > before {
 			advanced++
 		}
@@ -102,33 +88,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	t.Logf("killed %d times, %d commits stored", n, stored)
 	require.NotZero(t, advanced)
-}
-
-// killOnce runs a writer for a while, from its start or from the first commit stored, and returns the last commit that it
-// said was stored.
-func killOnce(t *testing.T, dir string, early bool) (stored int) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), crashing+"="+dir)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	kill := time.AfterFunc(time.Hour, func() { _ = cmd.Process.Kill() })
-	defer kill.Stop()
-	soon := func() { kill.Reset(rand.N(500 * time.Millisecond)) }
-	if early {
-		soon()
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		n, err := strconv.Atoi(lines.Text())
-		require.NoError(t, err)
-		if stored == 0 && !early {
-			soon()
-		}
-		stored = n
-	}
-	require.ErrorContains(t, cmd.Wait(), "killed")
-	return stored
 }
 
 func requireNothingLost(t *testing.T, kept *Kept, stored int) {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"tributary/internal/killtest"
 	"tributary/internal/logtest"
 	"tributary/memstore"
 	"tributary/resource"
@@ -576,7 +577,7 @@ func TestClockStepsBack(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv(crashing); path != "" {
+	if path, ok := killtest.Target(); ok {
 		writeForever(path)
 	}
 	goleak.VerifyTestMain(m)

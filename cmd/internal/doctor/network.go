@@ -34,7 +34,7 @@ func (d *Doctor) names(ctx context.Context, cfg *config.Config) {
 		}
 	}
 	for _, v := range cfg.Verify {
-		if u, err := url.Parse(v.Istiod); err == nil && d.name(ctx, "verify", u.Hostname()) {
+		if u, err := url.Parse(v.Istiod + v.Envoy); err == nil && u.Host != "" && d.name(ctx, "verify", u.Hostname()) {
 			looked++
 		}
 	}

@@ -151,7 +151,7 @@ func (t *text) certificates(all []transport.Status) (lines []string) {
 	return lines
 }
 
-// verified says of each istiod how it has what is served.
+// verified says of each istiod and Envoy how it has what is served.
 func (t *text) verified(all []admin.Verified) (lines []string) {
 	for _, v := range all {
 		said := "not yet"
@@ -159,12 +159,12 @@ func (t *text) verified(all []admin.Verified) (lines []string) {
 			said = "has everything, " + t.ago(*v.At)
 		}
 		if v.Wrong() > 0 {
-			said = fmt.Sprintf("NOT AS SERVED: %d missing, %d stale, %d different, %s; see /debug/verify", v.Missing, v.Stale, v.Different, t.ago(*v.At))
+			said = "NOT AS SERVED: " + v.Found() + ", " + t.ago(*v.At) + "; see /debug/verify"
 		}
 		if v.Error != "" {
 			said += "; cannot be asked: " + oneLine(v.Error)
 		}
-		lines = append(lines, v.Istiod+": "+said)
+		lines = append(lines, v.Istiod+v.Envoy+": "+said)
 	}
 	return lines
 }

@@ -115,11 +115,13 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := registry.Mapping{}
+	var all registry.Mapping
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		all.Add(strings.TrimPrefix(key, mapped), string(keys[key]))
+		if err := all.Add("Consul's KV below "+mapped, strings.TrimPrefix(key, mapped), string(keys[key])); err != nil {
+			return nil, err
+		}
 	}
-	return all, nil
+	return all.InterfacesOf(), nil
 }
 
 // follower makes what Consul's source tells of services what Dubbo's wants to know of interfaces and applications.

@@ -97,15 +97,17 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	all := registry.Mapping{}
+	var all registry.Mapping
 	for _, name := range names {
 		applications, err := r.client.Config(ctx, name, mapping)
 		if err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrDenied) {
 			return nil, err
 		}
-		all.Add(name, applications)
+		if err := all.Add("Nacos' configuration of group "+mapping, name, applications); err != nil {
+			return nil, err
+		}
 	}
-	return all, nil
+	return all.InterfacesOf(), nil
 }
 
 // explain says what an error of the client means.

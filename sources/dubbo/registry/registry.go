@@ -4,7 +4,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"tributary/sources/dubbo/provider"
 )
@@ -127,16 +126,4 @@ type Connection struct {
 	Message string // for people, of one that is not up, or of what is the matter with one that is
 	// Certain says that the registry makes sure of what it does not list any more: that is not in doubt, however long it was away.
 	Certain bool
-}
-
-// Mapping is the interfaces that applications are said to serve.
-type Mapping map[string][]string
-
-// Add adds what Dubbo writes for an interface: the names of applications, with commas.
-func (m Mapping) Add(iface, applications string) {
-	for app := range strings.SplitSeq(applications, ",") {
-		if app = strings.TrimSpace(app); app != "" {
-			m[app] = append(m[app], iface)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tributary/internal/address"
+	"tributary/internal/secret"
 )
 
 // Scheme is that of addresses of ZooKeeper.
@@ -16,12 +17,13 @@ const Scheme = "zookeeper"
 // Address is where a registry is, as Dubbo's users write it:
 // zookeeper://[user:password@]host:2181[/root]?backup=host:2181,host:2181&group=dubbo&timeout=30000&session=60000.
 type Address struct {
-	Servers        []string // host:port
-	User, Password string
-	Root           string // before all paths, for those that share a ZooKeeper; empty, or /path
-	Group          string // the registry's: the node under which everything is
-	Timeout        time.Duration
-	Session        time.Duration
+	Servers  []string // host:port
+	User     string
+	Password secret.Text
+	Root     string // before all paths, for those that share a ZooKeeper; empty, or /path
+	Group    string // the registry's: the node under which everything is
+	Timeout  time.Duration
+	Session  time.Duration
 }
 
 // The defaults, which are Dubbo's.

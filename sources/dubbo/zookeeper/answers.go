@@ -57,7 +57,9 @@ func (a *answers) come(p []byte) error {
 			p = p[n:]
 			switch a.have {
 			case lengthSize:
-				a.left = int(binary.BigEndian.Uint32(a.head[:]))
+				if a.left = int(binary.BigEndian.Uint32(a.head[:])); a.left > maxAnswer {
+					return fmt.Errorf("an answer of %d bytes, and more than %d (maxAnswer) are not read: delete what is not needed of the node that is so large", a.left, maxAnswer)
+				}
 			case headSize:
 				if err := a.check(); err != nil {
 					return err

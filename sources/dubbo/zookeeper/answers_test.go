@@ -3,10 +3,14 @@ package zookeeper
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/costtest"
 )
 
 // answer is one to a request: its head, and what was asked for.
@@ -81,4 +85,27 @@ func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 	}
 	require.EqualError(t, err, "h:2181: an answer says that it has 4294967295 names, and has 0 bytes for them")
 	require.Equal(t, err, failed)
+}
+
+// FuzzAnswers has something in the place of a ZooKeeper answer anything. What is found does not depend on how the bytes are cut.
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x18\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01abcd"), uint8(3))
+	f.Add([]byte("\x00\x00\x00\x14\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"), uint8(0))
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x02ab"), uint8(1))
+	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
+		var errs []string
+		for _, size := range []int{max(len(b), 1), 1 + int(cut)} {
+			a := &answers{names: map[uint32]bool{1: true, 2: true}}
+			var err error
+			costtest.Run(t, len(b), 100, func() {
+				for part := range slices.Chunk(b, size) {
+					if err = a.come(part); err != nil {
+						break
+					}
+				}
+			})
+			errs = append(errs, fmt.Sprint(err, a.names))
+		}
+		require.Equal(t, errs[0], errs[1])
+	})
 }

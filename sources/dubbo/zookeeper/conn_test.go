@@ -62,8 +62,11 @@ func TestAPortOfAnotherKindIsRefused(t *testing.T) {
 	require.EqualError(t, err, `h:80 is no ZooKeeper: it answers with "HTTP"`)
 	require.Equal(t, err, failed)
 	answer := "\x00\x00\x00\x25" + strings.Repeat("x", 0x25) + "\xff\xff\xff\xff"
+	_, err = read(iotest.OneByteReader(strings.NewReader(answer)))
+	require.EqualError(t, err, "h:80: an answer of 4294967295 bytes, and more than 67108864 (maxAnswer) are not read: delete what is not needed of the node that is so large")
+	answer = answer[:len(answer)-4] + "\x04\x00\x00\x00abc"
 	text, err := read(iotest.OneByteReader(strings.NewReader(answer)))
-	require.NoError(t, err, "later ones are the library's")
+	require.NoError(t, err, "64 MiB are the most")
 	require.Equal(t, answer, string(text))
 }
 
@@ -144,4 +147,14 @@ func TestWhoHasTLSIsNamed(t *testing.T) {
 func TestConnectingIsNoFailure(t *testing.T) {
 	first := said(t, nil, func(c net.Conn) { _, _ = c.Read(make([]byte, 1024)) }, "ended the connection")
 	require.Contains(t, first.Message, "ended the connection")
+}
+
+// TestAnAnswerHasABound has the library connect to a server that sends one byte more than is read.
+func TestAnAnswerHasABound(t *testing.T) {
+	greeting := "\x00\x00\x00\x24" + "\x00\x00\x00\x00" + "\x00\x00\x27\x10" + "\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x10" + strings.Repeat("p", 16)
+	said(t, nil, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 100))
+		_, _ = io.WriteString(c, greeting+"\x04\x00\x00\x01")
+		_, _ = io.Copy(io.Discard, c)
+	}, "an answer of 67108865 bytes, and more than 67108864 (maxAnswer) are not read")
 }

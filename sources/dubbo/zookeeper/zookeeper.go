@@ -121,7 +121,7 @@ func (r *Registry) keep(c Conn) {
 // authenticate makes the connection known before anything is read; ok is false when ctx ended first.
 func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 	for a.User != "" && ctx.Err() == nil {
-		if w.conn.AddAuth("digest", a.User+":"+a.Password) == nil {
+		if w.conn.AddAuth("digest", a.User+":"+a.Password.Reveal()) == nil {
 			break
 		}
 		w.reconnected(ctx, time.Second)
@@ -345,9 +345,6 @@ func (w *watch) vanished(string) (<-chan zk.Event, error) {
 	return fired, nil
 }
 
-// maxMapping is how many interfaces are looked at to find those of applications without metadata.
-const maxMapping = 20_000
-
 // Metadata implements registry.Registry. dubbo-go keeps it in another place than Java.
 func (r *Registry) Metadata(_ context.Context, application, revision string) ([]byte, error) {
 	conn := r.current()
@@ -378,8 +375,12 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err = explain(path, err); err != nil {
 		return nil, err
 	}
-	all := registry.Mapping{}
-	for _, node := range nodes[:min(len(nodes), maxMapping)] {
+	at := "ZooKeeper's " + path + " on " + strings.Join(r.address.Servers, ", ")
+	if err := registry.Fits(len(nodes), at); err != nil {
+		return nil, err
+	}
+	var all registry.Mapping
+	for _, node := range nodes {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -388,10 +389,12 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 			return nil, err
 		}
 		if err == nil {
-			all.Add(decode(node), string(content))
+			if err := all.Add(at, decode(node), string(content)); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return all, nil
+	return all.InterfacesOf(), nil
 }
 
 func (r *Registry) current() Conn {

@@ -50,6 +50,6 @@ func ParseAddress(text string) (Address, error) {
 	}
 	path := (&url.URL{Path: cmp.Or(u.Path, defaultPath)}).EscapedPath()
 	return Address{
-		Servers: u.Servers, Path: strings.TrimRight(path, "/"), Secure: scheme == SecureScheme, User: u.User, Password: secret.New(u.Password),
+		Servers: u.Servers, Path: strings.TrimRight(path, "/"), Secure: scheme == SecureScheme, User: u.User, Password: u.Password,
 	}, nil
 }

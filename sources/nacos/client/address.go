@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"tributary/internal/address"
+	"tributary/internal/secret"
 )
 
 // Scheme is that of addresses of Nacos.
@@ -16,12 +17,13 @@ const Scheme = "nacos"
 // Address is where a Nacos is, as Dubbo's users write it:
 // nacos://[user:password@]host:8848?backup=host:8848,host:8848&namespace=public&group=DEFAULT_GROUP.
 type Address struct {
-	Servers        []string // host:port of HTTP; that of gRPC is GRPCOffset above
-	User, Password string
-	Namespace      string // its id; empty for the public one
-	Group          string
-	ContextPath    string // of HTTP, without slashes
-	GRPCOffset     int
+	Servers     []string // host:port of HTTP; that of gRPC is GRPCOffset above
+	User        string
+	Password    secret.Text
+	Namespace   string // its id; empty for the public one
+	Group       string
+	ContextPath string // of HTTP, without slashes
+	GRPCOffset  int
 }
 
 // The defaults, which are those of Nacos.

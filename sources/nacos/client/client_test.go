@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"tributary/internal/secret"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/nacostest"
 )
@@ -31,13 +32,13 @@ func TestAddress(t *testing.T) {
 	a, err := client.ParseAddress("nacos://user:p%40ss@n1?backup=n2:8850,n3&namespace=test&group=shop&username=other&timeout=3000&contextPath=/n")
 	require.NoError(t, err)
 	require.Equal(t, client.Address{
-		Servers: []string{"n1:8848", "n2:8850", "n3:8848"}, User: "user", Password: "p@ss", Namespace: "test", Group: "shop", ContextPath: "n", GRPCOffset: 1000,
+		Servers: []string{"n1:8848", "n2:8850", "n3:8848"}, User: "user", Password: secret.New("p@ss"), Namespace: "test", Group: "shop", ContextPath: "n", GRPCOffset: 1000,
 	}, a)
 	a, err = client.ParseAddress("nacos://[::1]:8848?namespace=public&username=nacos&password=secret")
 	require.NoError(t, err)
 	require.Equal(t, "public", a.NamespaceName())
 	require.Empty(t, a.Namespace)
-	require.Equal(t, []string{"nacos", "secret"}, []string{a.User, a.Password})
+	require.Equal(t, []string{"nacos", "secret"}, []string{a.User, a.Password.Reveal()})
 	for _, bad := range []string{"nacos://", "http://a", "nacos://a:0", "nacos://a:b", "nacos://a?grpcOffset=x", "nacos://a:65000", "nacos://a?backup=:1"} {
 		_, err := client.ParseAddress(bad)
 		require.ErrorContains(t, err, "address: ", bad)
@@ -454,4 +455,30 @@ func TestWhatIsPassedOver(t *testing.T) {
 	})
 	l.await(t, "the other one is read", func() bool { return len(l.instances[orders]) == 1 })
 	require.Equal(t, []string{"providers:com.acme.Demo::"}, <-passed)
+}
+
+// TestMoreConfigurationThanIsReadIsRefused has a server count, list or send more than is read: nothing of it is taken for the whole.
+func TestMoreConfigurationThanIsReadIsRefused(t *testing.T) {
+	s := nacostest.Start(t)
+	page := ""
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
+	t.Cleanup(web.Close)
+	of, l := follow(t, s.Beside(web, ""), client.Watched{})
+	l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+	l.await(t, "it can be asked", func() bool {
+		_, err := of.Configs(t.Context(), "mapping")
+		return err == nil || !strings.Contains(err.Error(), "connect")
+	})
+	for what, c := range map[string]struct{ page, want string }{
+		"counted": {`{"totalCount":20001,"pageItems":[{"dataId":"a"}]}`, "there are 20001 or more, and of more than 20000 (maxConfigs) none are read"},
+		"listed":  {`{"totalCount":1,"pageItems":[` + strings.Repeat(`{"dataId":"a"},`, 20_000) + `{"dataId":"b"}]}`, "there are 20001 or more, and of more than 20000 (maxConfigs) none are read"},
+		"sent":    {`{"totalCount":1,"pageItems":[{"dataId":"` + strings.Repeat("a", 8<<20) + `"}]}`, "the answer has more than 8 MiB"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			page = c.page
+			_, err := of.Configs(t.Context(), "mapping")
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "list the configuration of group mapping")
+		})
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/costtest"
 )
 
 // Whatever a server sends as a service: what is read of it can be used, and the rest is a warning.
@@ -34,4 +36,16 @@ func TestAnInstanceThatIsTooLargeIsNotRead(t *testing.T) {
 	require.Len(t, all, 1)
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "more than 1048576 are not read")
+}
+
+// FuzzConfigs has something in the place of a Nacos list anything as its configuration.
+func FuzzConfigs(f *testing.F) {
+	f.Add([]byte(`{"totalCount": 1, "pageItems": [{"dataId": "a"}]}`))
+	f.Add([]byte(`{"code": 0, "data": {"totalCount": -1, "pageItems": [null, {"dataId": ""}]}}`))
+	f.Fuzz(func(t *testing.T, page []byte) {
+		costtest.Run(t, len(page), 1000, func() {
+			names, _, err := readConfigs(page)
+			require.True(t, err == nil || names == nil)
+		})
+	})
 }

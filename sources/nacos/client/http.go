@@ -101,7 +101,7 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 		return nil, err
 	}
 	var all []string
-	for page, count := 1, 1; len(all) < min(count, maxConfigs); page++ {
+	for page, count := 1, 1; len(all) < count; page++ {
 		var names []string
 		if names, count, err = c.login.configs(ctx, conn.server, with.token, c.address.Namespace, group, page); err != nil {
 			return nil, fmt.Errorf("list the configuration of group %s: %w", group, with.explain(err))
@@ -109,7 +109,10 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 		if len(names) == 0 {
 			break // fewer than there were
 		}
-		all = append(all, names...)
+		if all = append(all, names...); len(all) > maxConfigs || count > maxConfigs {
+			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d (maxConfigs) none are read: delete those that nobody needs",
+				group, conn.server, max(len(all), count), maxConfigs)
+		}
 	}
 	return all, nil
 }

@@ -49,7 +49,7 @@ func (c *conn) walk(ctx context.Context, group string) (l list, count int, err e
 		}
 		switch {
 		case len(l.names) > maxNames || a.Count > maxNames:
-			return l, 0, fmt.Errorf("more than %d are not read", maxNames)
+			return l, 0, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for what is to be read", c.server, max(len(l.names), a.Count), maxNames)
 		case len(l.names) == known || len(l.names) >= a.Count:
 			return l, a.Count, nil
 		}

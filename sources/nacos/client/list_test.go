@@ -74,3 +74,18 @@ func TestWhatIsListedAgainIsToldAgain(t *testing.T) {
 	s.Show("DEFAULT_GROUP", "orders")
 	l.await(t, "it is told", func() bool { return len(l.names["DEFAULT_GROUP"]) == 1 && len(l.instances[orders]) == 1 })
 }
+
+// TestMoreNamesThanAreReadAreRefused has a server count more names than are read, or list them: what was known stays.
+func TestMoreNamesThanAreReadAreRefused(t *testing.T) {
+	s := nacostest.Start(t)
+	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, l := follow(t, s.Address(), client.Watched{})
+	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	s.Count(100_000)
+	l.await(t, "it is told", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
+	l.do(func() {
+		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 127.0.0.1:")
+		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], " has 100001 or more, and of more than 100000 (maxNames) none are read: have a group for what is to be read")
+		require.Len(t, l.instances[orders], 1)
+	})
+}

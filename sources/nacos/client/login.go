@@ -100,7 +100,7 @@ func (l *login) ask(ctx context.Context, server, path string) (token string, las
 	none := func(why error) (string, time.Duration, error, error) {
 		return "", 0, fmt.Errorf("log in as %s: %w", l.address.User, why), nil
 	}
-	status, body, err := l.web.ask(ctx, server, http.MethodPost, path, "", url.Values{"username": {l.address.User}, "password": {l.address.Password}})
+	status, body, err := l.web.ask(ctx, server, http.MethodPost, path, "", url.Values{"username": {l.address.User}, "password": {l.address.Password.Reveal()}})
 	if err != nil && strings.Contains(err.Error(), noStatus) {
 		return none(ErrDenied)
 	}

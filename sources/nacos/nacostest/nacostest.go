@@ -175,6 +175,13 @@ func (s *Server) Hide(group, service string) {
 	s.hidden[group+"@@"+service] = true
 }
 
+// Count has it count more than it lists, from now on.
+func (s *Server) Count(more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.More = more
+}
+
 // SetClock sets the time that it has.
 func (s *Server) SetClock(clock int64) {
 	s.mu.Lock()

@@ -1,0 +1,22 @@
+//go:build !unix
+
+package handover
+
+import (
+	"errors"
+	"net"
+)
+
+// Successor is a process that was started to take over from this one. There are none here.
+type Successor struct{ *peer }
+
+// Start fails: files cannot be inherited here.
+func Start(string, []string, map[string]net.Listener) (*Successor, error) {
+	return nil, errors.New("one process cannot take over from another on this system")
+}
+
+// PID is zero.
+func (*Successor) PID() int { return 0 }
+
+// Kill does nothing.
+func (*Successor) Kill() {}

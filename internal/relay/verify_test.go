@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"tributary/server/verify"
+	"tributary/server/xds"
+)
+
+// told asks what an Envoy of an id is to be told.
+func (r *rig) told(t *testing.T, node string) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/debug/told?node="+url.QueryEscape(node), nil)
+	require.NoError(t, err)
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, resp.Body.Close()) }()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// What a node is to be told is what it may see: with rules for access that is known of those who are connected. Nobody becomes a client by asking.
+func TestWhatANodeIsToBeTold(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("shop", "a", 80)+entry("other", "b", 80))
+	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	var status int
+	var text string
+	eventually(t, func() error { // what was read is translated in a moment
+		if status, text = r.told(t, `{"id": "web"}`); status != http.StatusOK {
+			return errors.New(text)
+		}
+		return nil
+	})
+	var told verify.Told
+	require.NoError(t, json.Unmarshal([]byte(text), &told))
+	require.False(t, told.Connected)
+	require.Contains(t, text, "a.example")
+	require.Contains(t, text, "b.example")
+	status, text = r.told(t, `no`)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, text, "the node of an Envoy's bootstrap")
+	require.Empty(t, r.engine.Clients())
+
+	config := mustRead(t, dir+"/tributary.yaml")
+	write(t, dir+"/tributary.yaml", config+"access:\n- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [shop]}}\n")
+	_, err := r.Reload(t.Context())
+	require.NoError(t, err)
+	status, text = r.told(t, `{"id": "web"}`)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "depends on who it is")
+
+	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discovery.DiscoveryRequest{Node: &corev3.Node{Id: "web"}, TypeUrl: xds.ClusterURL}))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	eventually(t, func() error {
+		if status, text = r.told(t, `{"id": "web"}`); status != http.StatusOK {
+			return errors.New(text)
+		}
+		return nil
+	})
+	require.Contains(t, text, "a.example")
+	require.NotContains(t, text, "b.example", "it may not see that")
+	require.Contains(t, text, `"connected": true`)
+}

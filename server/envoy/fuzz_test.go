@@ -1,0 +1,54 @@
+package envoy
+
+import (
+	"strconv"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/internal/costtest"
+)
+
+// FuzzNode has an Envoy say anything of itself: it has a namespace, and takes no more room than what it said.
+func FuzzNode(f *testing.F) {
+	for id, of := range map[string]map[string]any{
+		"sidecar~10.0.0.1~a.shop~shop.svc.cluster.local": {metadataLabels: map[string]any{"app": "a", localityLabel: "r.z.s"}, metadataInterception: "TPROXY", metadataIstio: "1.27"},
+		"router~10.0.0.1~a~b":                            {metadataCredentials: "a/", metadataNamespace: "b"},
+		"x":                                              {metadataGenerator: "grpc", metadataProgram: "1.2.3", metadataLabels: 5},
+	} {
+		metadata, err := structpb.NewStruct(of)
+		require.NoError(f, err)
+		b, err := proto.Marshal(&corev3.Node{Id: id, Metadata: metadata, Locality: &corev3.Locality{Region: "r"}})
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var node corev3.Node
+		if proto.Unmarshal(b, &node) != nil {
+			return
+		}
+		costtest.Run(t, len(b), 200, func() {
+			p := profileOf(&node)
+			require.NotEmpty(t, p.namespace)
+			require.LessOrEqual(t, len(p.labelMap()), 1+len(b))
+			require.LessOrEqual(t, p.size(), 10_000+20*len(b))
+			_ = p.String()
+			_ = p.reach()
+		})
+	})
+}
+
+// A node may have a quarter of a mebibyte of labels: reading them costs as much as they are, and not the square of it.
+func TestManyLabelsCostWhatTheyAre(t *testing.T) {
+	labels, said := map[string]any{}, 0
+	for i := range 20_000 {
+		name := "label-" + strconv.Itoa(i)
+		labels[name], said = "v", said+len(name)+1
+	}
+	metadata, err := structpb.NewStruct(map[string]any{metadataLabels: labels})
+	require.NoError(t, err)
+	costtest.Run(t, said, 100, func() { profileOf(&corev3.Node{Metadata: metadata}) })
+}

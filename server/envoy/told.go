@@ -1,0 +1,40 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"tributary/server/xds"
+)
+
+var errNotYet = errors.New("not everything was read yet, and clients are told nothing before")
+
+// Told returns all that a client of a node would be told now if it asked, and whether it would have to ask for each virtual host and cluster. Nobody is a
+// client by that: it has no say in hearings, and what others are told stays as it is.
+func (c *Catalog) Told(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
+	p := profileOf(node)
+	p.onDemand = p.onDemand && delta
+	if err := p.check(); err != nil {
+		return nil, false, err
+	}
+	c.narrow(&p)
+	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	for _, coll := range s.all() {
+		if !coll.Synced() {
+			return nil, false, errNotYet
+		}
+	}
+	for _, typeURL := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.VHostURL, xds.SecretURL} {
+		if coll := s.collection(typeURL); coll != nil {
+			all = append(all, xds.Served{TypeURL: typeURL, Version: coll.Version(), Entries: slices.Collect(coll.All())})
+		}
+	}
+	return all, p.onDemand, nil
+}

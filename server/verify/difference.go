@@ -1,0 +1,293 @@
+package verify
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+
+	"tributary/resource"
+)
+
+// CompareEnvoy returns what an Envoy does not have as it is to be told, in order, and how many things were compared. Both are taken to be of one moment.
+func CompareEnvoy(told *Told, theirs *Dump) ([]Finding, int, error) {
+	ours, err := ParseDump(told.Dump)
+	if err != nil {
+		return nil, 0, fmt.Errorf("what is served: %w", err)
+	}
+	d := difference{told: told, ours: ours, theirs: theirs}
+	for _, kind := range []resource.Kind{cluster, listener} {
+		if theirs.asks[kind] {
+			d.all(kind, d.wanted(kind))
+		}
+	}
+	d.all(routes, d.routes())
+	d.all(secret, d.secrets())
+	d.endpoints()
+	d.quarantined()
+	slices.SortStableFunc(d.found, func(a, b Finding) int { return a.Key().Compare(b.Key()) })
+	return d.found, d.compared, nil
+}
+
+// difference is that between what an Envoy has and what it is to be told.
+type difference struct {
+	told         *Told
+	ours, theirs *Dump
+	found        []Finding
+	compared     int
+}
+
+func (d *difference) add(class Class, kind resource.Kind, name, reason string) {
+	if text := d.refusal(kind, name); text != "" && class != Extra && class != Rejected {
+		class, reason = Rejected, text
+	}
+	d.found = append(d.found, Finding{Class: class, Kind: kind, Name: name, Reason: reason})
+}
+
+// refusal returns in which words the Envoy rejects what it is told of a kind, if that is about a name: those that it names, or else all.
+func (d *difference) refusal(kind resource.Kind, name string) (said string) {
+	for _, r := range d.told.Refusals {
+		if r.Object == "" && kindOf(r.TypeURL) == kind && (strings.Contains(r.Error, name) || !d.names(kind, r.Error)) {
+			said = r.Error
+		}
+	}
+	return said
+}
+
+// names says whether a text names anything that the Envoy is to have of a kind.
+func (d *difference) names(kind resource.Kind, text string) bool {
+	for name := range d.ours.has[kind] {
+		if strings.Contains(text, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// kindOf is the kind of a type's resources.
+func kindOf(typeURL string) resource.Kind {
+	return resource.Kind(typeURL[strings.LastIndexByte(typeURL, '.')+1:])
+}
+
+// wanted are the names of a kind of which the Envoy is to have all; of clusters on demand those for which it asked.
+func (d *difference) wanted(kind resource.Kind) map[string]bool {
+	names := make(map[string]bool)
+	for name := range d.ours.has[kind] {
+		if _, has := d.theirs.has[kind][name]; has || kind != cluster || !d.told.OnDemand {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// routes are the names of those to which listeners lead that the Envoy has.
+func (d *difference) routes() map[string]bool {
+	names := make(map[string]bool)
+	for name, l := range d.ours.has[listener] {
+		if their := d.theirs.has[listener][name]; their != nil && their.body != nil {
+			l, _ := l.body.(*listenerv3.Listener)
+			for route := range routesOf(l) {
+				names[route] = true
+			}
+		}
+	}
+	return names
+}
+
+// routesOf are the routes for which those ask who have a listener.
+func routesOf(l *listenerv3.Listener) map[string]bool {
+	names := make(map[string]bool)
+	for _, chain := range append(slices.Clone(l.GetFilterChains()), l.GetDefaultFilterChain()) {
+		for _, f := range chain.GetFilters() {
+			var manager hcmv3.HttpConnectionManager
+			if f.GetTypedConfig().MessageIs(&manager) && f.GetTypedConfig().UnmarshalTo(&manager) == nil && manager.GetRds() != nil {
+				names[manager.GetRds().GetRouteConfigName()] = true
+			}
+		}
+	}
+	return names
+}
+
+// secrets are the names of those that the Envoy has asked for, as far as it tells.
+func (d *difference) secrets() map[string]bool {
+	names := make(map[string]bool)
+	for name := range d.ours.has[secret] {
+		if d.theirs.has[secret][name] != nil {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// all compares all of a kind: what is wanted, and what the Envoy has besides.
+func (d *difference) all(kind resource.Kind, wanted map[string]bool) {
+	for name := range wanted {
+		if ours := d.ours.has[kind][name]; ours != nil {
+			d.compared++
+			d.one(kind, name, ours, d.theirs.has[kind][name])
+		}
+	}
+	for name, their := range d.theirs.has[kind] {
+		switch ours := d.ours.has[kind][name]; {
+		case wanted[name]:
+		case ours != nil && their.body != nil: // it does not have to have it any more
+			d.one(kind, name, ours, their)
+		case their.refused != "" && their.body == nil:
+			d.add(Rejected, kind, name, their.refused)
+		case isOurs(their.version):
+			d.add(Stale, kind, name, "it is no longer served, and the Envoy has not dropped it")
+		default:
+			d.add(Extra, kind, name, "it is from something else that this Envoy is told by")
+		}
+	}
+}
+
+// one compares one thing that is served and that the Envoy is to have.
+func (d *difference) one(kind resource.Kind, name string, ours, their *part) {
+	switch {
+	case their != nil && their.refused != "":
+		d.add(Rejected, kind, name, their.refused)
+	case their != nil && their.warming:
+		d.add(Warming, kind, name, "it is not in force before what it refers to has come: "+waitsFor(kind))
+	case their == nil:
+		d.add(Missing, kind, name, d.whyMissing())
+	case kind == secret:
+		if d.theirs.Delta && ours.version != their.version {
+			d.older(kind, name, ours, their)
+		}
+	case their.err != nil:
+		d.add(Different, kind, name, "what the Envoy has cannot be read: "+their.err.Error())
+	case kind == routes:
+		d.routing(name, ours, their)
+	case !proto.Equal(ours.body, their.body):
+		d.older(kind, name, ours, their)
+	}
+}
+
+func waitsFor(kind resource.Kind) string {
+	switch kind {
+	case cluster:
+		return "endpoints, or secrets"
+	case listener:
+		return "routes, or secrets"
+	}
+	return "files"
+}
+
+func (d *difference) whyMissing() string {
+	if !d.told.Connected {
+		return "no client of its id is connected"
+	}
+	return "it may be on its way; if it stays so, something in between holds it back"
+}
+
+// older says that the Envoy has something else than is served, which its version tells from what.
+func (d *difference) older(kind resource.Kind, name string, ours, their *part) {
+	switch {
+	case d.theirs.Delta && ours.version == their.version && kind != secret && !d.told.OnDemand:
+		d.add(Different, kind, name, "the Envoy shows other content than it was sent")
+	case isOurs(their.version):
+		d.add(Stale, kind, name, "the Envoy has the earlier version "+their.version+d.away())
+	default:
+		d.add(Different, kind, name, fmt.Sprintf("the Envoy was told by something else, which calls its version %q", their.version))
+	}
+}
+
+func (d *difference) away() string {
+	if d.told.Connected {
+		return ""
+	}
+	return ", and no client of its id is connected"
+}
+
+// form is of versions as this program makes them: of a resource, or of all of a type.
+var form = regexp.MustCompile(`^[A-Za-z0-9_-]{16}([A-Za-z0-9_-]{6})?$`)
+
+func isOurs(version string) bool { return form.MatchString(version) }
+
+// routing compares routes. Virtual hosts that are asked for one by one are those that the Envoy has asked for.
+func (d *difference) routing(name string, ours, their *part) {
+	our, isRoutes := ours.body.(*routev3.RouteConfiguration)
+	has, hasRoutes := their.body.(*routev3.RouteConfiguration)
+	if !isRoutes || !hasRoutes || our.GetVhds() == nil || has.GetVhds() == nil {
+		if !proto.Equal(ours.body, their.body) {
+			d.older(routes, name, ours, their)
+		}
+		return
+	}
+	hosts := make(map[string]*routev3.VirtualHost, len(our.GetVirtualHosts()))
+	for _, v := range our.GetVirtualHosts() {
+		hosts[v.GetName()] = v
+	}
+	for _, v := range has.GetVirtualHosts() {
+		d.compared++
+		switch our := hosts[v.GetName()]; {
+		case our == nil:
+			d.add(Stale, virtualHost, v.GetName(), "it is no longer served, and the Envoy has not dropped it"+d.away())
+		case !proto.Equal(our, v):
+			d.add(Stale, virtualHost, v.GetName(), "the Envoy has an earlier one"+d.away())
+		}
+	}
+	our, has = proto.CloneOf(our), proto.CloneOf(has)
+	our.VirtualHosts, has.VirtualHosts = nil, nil
+	if !proto.Equal(our, has) {
+		d.older(routes, name, ours, their)
+	}
+}
+
+// endpoints compares those of clusters that the Envoy has, and for whose endpoints it asks.
+func (d *difference) endpoints() {
+	for name, c := range d.theirs.has[cluster] {
+		their, _ := c.body.(*clusterv3.Cluster)
+		served := d.ours.has[cluster][name]
+		if served == nil || c.warming || their.GetType() != clusterv3.Cluster_EDS {
+			continue
+		}
+		if from := their.GetEdsClusterConfig().GetServiceName(); from != "" {
+			name = from
+		}
+		ours := d.ours.has[endpoints][name]
+		if ours == nil {
+			continue // the cluster itself is another one
+		}
+		d.compared++
+		has := d.theirs.has[endpoints][name]
+		if has == nil {
+			d.add(Missing, endpoints, name, d.whyMissing())
+			continue
+		}
+		our, _ := ours.body.(*endpointv3.ClusterLoadAssignment)
+		members, _ := has.body.(*endpointv3.ClusterLoadAssignment)
+		if said := membersDiffer(our, members); said != "" && isOurs(c.version) {
+			d.add(Stale, endpoints, name, said+d.away())
+		} else if said != "" {
+			d.add(Different, endpoints, name, said)
+		}
+	}
+}
+
+// quarantined adds what the Envoy is not served, since it or another one rejects it.
+func (d *difference) quarantined() {
+	for _, r := range d.told.Refusals {
+		if r.Object == "" {
+			continue
+		}
+		kind := kindOf(r.TypeURL)
+		names := slices.DeleteFunc(slices.Clone(r.Resources), func(name string) bool {
+			return d.ours.has[kind][name] == nil && d.theirs.has[kind][name] == nil && (d.theirs.Node == nil || d.theirs.Node.GetId() != r.Node)
+		})
+		for _, name := range names {
+			d.found = append(d.found, Finding{
+				Class: Rejected, Kind: kind, Name: name, Origin: r.Origin,
+				Reason: r.Error + "; " + r.Object + " is in quarantine for it",
+			})
+		}
+	}
+}

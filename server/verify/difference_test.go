@@ -1,0 +1,170 @@
+package verify_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/verify"
+)
+
+// The versions of a tributary: of a resource, and of all of a type.
+const current, earlier, ofAll = "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCCCCCCCC"
+
+// bootstrapOf is the part of a dump that says who the Envoy is.
+func bootstrapOf(api string) string {
+	return `{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "web", "metadata": {"NAMESPACE": "shop"}, "extensions": [{"name": "x"}]},
+	 "static_resources": {"clusters": [{"name": "xds"}]}, "dynamic_resources": {"ads_config": {"api_type": "` + api + `"}, "cds_config": {"ads": {}}, "lds_config": {"ads": {}}}}},`
+}
+
+// whole is a dump in which everything is as it is served. Each thing of it stands in a line.
+const whole = `
+{"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x", "name": "xds"}}], "dynamic_active_clusters": [
+ {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "EDS", "connect_timeout": "10s"}},
+ {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b", "type": "STATIC"}}
+]},
+{"@type": "type.googleapis.com/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": [
+ {"name": "l", "active_state": {"version_info": "AAAAAAAAAAAAAAAA", "listener": {"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l", "filter_chains": [{"filters": [{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "rds": {"route_config_name": "80"}}}]}]}}}
+]},
+{"@type": "type.googleapis.com/envoy.admin.v3.RoutesConfigDump", "dynamic_route_configs": [
+ {"version_info": "AAAAAAAAAAAAAAAA", "route_config": {"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "80", "virtual_hosts": [{"name": "v", "domains": ["v"]}]}}
+]},
+{"@type": "type.googleapis.com/envoy.admin.v3.SecretsConfigDump", "dynamic_active_secrets": [
+ {"name": "s", "version_info": "AAAAAAAAAAAAAAAA", "secret": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "tls_certificate": {"private_key": "[redacted]"}}}
+]},
+{"@type": "type.googleapis.com/envoy.admin.v3.EndpointsConfigDump", "dynamic_endpoint_configs": [
+ {"endpoint_config": {"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name": "a", "endpoints": [{"locality": {"region": "eu"}, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "port_value": 80}}}, "health_status": "HEALTHY", "load_balancing_weight": 1}]}]}}
+]}`
+
+func dumped(parts ...string) []byte {
+	return []byte(`{"configs": [` + strings.Join(parts, "") + `]}`)
+}
+
+// with is the dump in which of is now.
+func with(t *testing.T, text, of, now string) string {
+	t.Helper()
+	require.Contains(t, text, of)
+	return strings.ReplaceAll(text, of, now)
+}
+
+func TestCompareEnvoy(t *testing.T) {
+	delta, sotw := bootstrapOf("DELTA_GRPC"), bootstrapOf("GRPC")
+	isConnected := verify.Told{Connected: true}
+	rejects := func(r ...verify.Refusal) verify.Told { return verify.Told{Connected: true, Refusals: r} }
+	onDemand := verify.Told{Connected: true, OnDemand: true}
+	const clusters, rds = "type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	vhds := func(text string) string { return with(t, text, `"name": "80"`, `"name": "80", "vhds": {}`) }
+	cut := func(text, from, to string) string { // what begins with from, and ends with to
+		i := strings.Index(text, from)
+		require.GreaterOrEqual(t, i, 0)
+		j := strings.Index(text[i:], to)
+		require.GreaterOrEqual(t, j, 0)
+		return text[:i] + text[i+j+len(to):]
+	}
+	withoutB := with(t, cut(whole, ` {"version_info": "AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, "\n"), "\"10s\"}},\n", "\"10s\"}}\n")
+	olderB := with(t, with(t, whole, `"STATIC"`, `"STRICT_DNS"`), `"AAAAAAAAAAAAAAAA", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`, `"`+earlier+`", "cluster": {"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b"`)
+	foreign := with(t, olderB, earlier, "2026/1")
+	for name, c := range map[string]struct {
+		told   verify.Told
+		ours   string
+		theirs []string
+		want   []string
+	}{
+		"all is well":                      {isConnected, whole, []string{delta, whole}, nil},
+		"by another version, but the same": {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
+		"what Envoy judges of itself":      {isConnected, whole, []string{delta, with(t, whole, `"HEALTHY"`, `"UNHEALTHY"`)}, nil},
+		"missing":                          {isConnected, whole, []string{delta, withoutB}, []string{"missing Cluster b: it may be on its way; if it stays so, something in between holds it back"}},
+		"missing, and nobody is there":     {verify.Told{}, whole, []string{delta, withoutB}, []string{"missing Cluster b: no client of its id is connected"}},
+		"on demand":                        {onDemand, whole, []string{delta, withoutB}, nil},
+		"what it does not ask for":         {isConnected, whole, []string{with(t, delta, `"cds_config": {"ads": {}}`, `"cds_config": {"path_config_source": {"path": "x"}}`), withoutB}, nil},
+		"stale":                            {isConnected, whole, []string{delta, olderB}, []string{"stale Cluster b: the Envoy has the earlier version " + earlier}},
+		"stale, and gone":                  {isConnected, withoutB, []string{delta, whole}, []string{"stale Cluster b: it is no longer served, and the Envoy has not dropped it"}},
+		"different":                        {isConnected, whole, []string{delta, foreign}, []string{`different Cluster b: the Envoy was told by something else, which calls its version "2026/1"`}},
+		"of our version, but not so":       {isConnected, whole, []string{delta, with(t, whole, `"STATIC"`, `"STRICT_DNS"`)}, []string{"different Cluster b: the Envoy shows other content than it was sent"}},
+		"extra":                            {isConnected, withoutB, []string{delta, foreign}, []string{"extra Cluster b: it is from something else that this Envoy is told by"}},
+		"an endpoint that is gone":         {isConnected, with(t, whole, "10.0.0.1", "10.0.0.2"), []string{delta, whole}, []string{"stale ClusterLoadAssignment a: the Envoy lacks 10.0.0.2:80; the Envoy still has 10.0.0.1:80"}},
+		"a weight":                         {isConnected, with(t, whole, `"load_balancing_weight": 1`, `"load_balancing_weight": 2`), []string{delta, whole}, []string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"}},
+		"one that is drained":              {isConnected, with(t, whole, `"HEALTHY"`, `"DRAINING"`), []string{delta, whole}, []string{"stale ClusterLoadAssignment a: the Envoy has otherwise 10.0.0.1:80"}},
+		"a secret":                         {isConnected, with(t, whole, `{"name": "s", "version_info": "AAAAAAAAAAAAAAAA"`, `{"name": "s", "version_info": "`+earlier+`"`), []string{delta, whole}, []string{"stale Secret s: the Envoy has the earlier version " + current}},
+		"a secret, by all of them":         {isConnected, whole, []string{sotw, with(t, whole, current, ofAll)}, nil},
+		"a secret whose file is not there": {isConnected, whole, []string{delta, with(t, whole, "dynamic_active_secrets", "dynamic_warming_secrets")}, []string{"warming Secret s: it is not in force before what it refers to has come: files"}},
+		"warming":                          {isConnected, whole, []string{delta, with(t, whole, `"active_state"`, `"warming_state"`)}, []string{"warming Listener l: it is not in force before what it refers to has come: routes, or secrets"}},
+		"draining":                         {isConnected, with(t, whole, `"name": "l", `, `"name": "m", `), []string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`, `"dynamic_listeners": [{"name": "old", "draining_state": {"version_info": "x"}},`)}, nil},
+		"rejected, as the dump has it":     {isConnected, whole, []string{delta, with(t, whole, `{"name": "l", "active_state"`, `{"name": "l", "error_state": {"details": "no"}, "active_state"`)}, []string{"rejected Listener l: no"}},
+		"rejected, and never there": {
+			isConnected, with(t, whole, `"name": "l", `, `"name": "m", `),
+			[]string{delta, with(t, with(t, whole, `"name": "l", `, `"name": "m", `), `"dynamic_listeners": [`, `"dynamic_listeners": [{"error_state": {"failed_configuration": {"@type": "x", "name": "n"}, "details": "no"}},`)},
+			[]string{"rejected Listener n: no"},
+		},
+		"rejected, as its client says":  {rejects(verify.Refusal{TypeURL: clusters, Error: "cluster b: no"}), whole, []string{delta, olderB}, []string{"rejected Cluster b: cluster b: no"}},
+		"rejected for something else":   {rejects(verify.Refusal{TypeURL: rds, Error: "no"}), whole, []string{delta, olderB}, []string{"stale Cluster b: the Envoy has the earlier version " + earlier}},
+		"an object in quarantine":       {rejects(verify.Refusal{TypeURL: rds, Resources: []string{"80", "81"}, Error: "no", Node: "other", Object: "VirtualService shop/v"}), whole, []string{delta, whole}, []string{"rejected RouteConfiguration 80: no; VirtualService shop/v is in quarantine for it"}},
+		"a virtual host":                {onDemand, vhds(with(t, whole, `["v"]`, `["w"]`)), []string{delta, vhds(whole)}, []string{"stale VirtualHost v: the Envoy has an earlier one"}},
+		"a virtual host that is gone":   {onDemand, vhds(cut(whole, `, "virtual_hosts"`, `]}]`)), []string{delta, vhds(whole)}, []string{"stale VirtualHost v: it is no longer served, and the Envoy has not dropped it"}},
+		"a virtual host, not asked for": {onDemand, vhds(whole), []string{delta, vhds(cut(whole, `, "virtual_hosts"`, `]}]`))}, nil},
+		"not readable":                  {isConnected, whole, []string{delta, with(t, whole, `"type": "STATIC"`, `"type": 5.5`)}, []string{"different Cluster b: what the Envoy has cannot be read: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			theirs, err := verify.ParseDump(dumped(c.theirs...))
+			require.NoError(t, err)
+			require.Equal(t, "web", theirs.Node.GetId())
+			c.told.Dump = dumped(c.ours)
+			found, compared, err := verify.CompareEnvoy(&c.told, theirs)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, compared, 4)
+			var all []string
+			for _, f := range found {
+				all = append(all, string(f.Class)+" "+string(f.Kind)+" "+f.Name+": "+f.Reason)
+			}
+			if len(all) == 1 && len(c.want) == 1 && strings.HasPrefix(all[0], c.want[0]) {
+				return // the rest is a library's
+			}
+			require.Equal(t, c.want, all)
+		})
+	}
+}
+
+func TestDumpsOfEnvoy(t *testing.T) {
+	asked := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.String()
+		_, _ = w.Write(dumped(bootstrapOf("GRPC"), whole))
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		name = filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(name, content, 0o600))
+		return name
+	}
+	for where, wrong := range map[string]string{
+		server.URL: "",
+		file("whole", dumped(bootstrapOf("DELTA_GRPC"), whole)):               "",
+		file("nobody", dumped(whole)):                                         "there is no bootstrap in the dump",
+		file("endless", dumped(strings.TrimSuffix(bootstrapOf("GRPC"), ","))): "there are no endpoints in the dump",
+		file("other", []byte(`{}`)):                                           "not the config_dump of an Envoy",
+		file("text", []byte(`no`)):                                            "not the config_dump of an Envoy",
+		filepath.Join(dir, "lost"):                                            "no such file",
+		"unix://" + filepath.Join(dir, "no-socket"):                           "no such file",
+	} {
+		e := verify.Envoy{Where: where, Client: server.Client()}
+		require.NoError(t, e.Check())
+		d, err := e.Dump(t.Context())
+		if wrong != "" {
+			require.ErrorContains(t, err, wrong)
+			continue
+		}
+		require.NoError(t, err)
+		require.Empty(t, d.Node.GetExtensions()) //nolint:staticcheck // Envoy has them
+		require.Equal(t, e.IsFile(), d.Delta)
+	}
+	require.Equal(t, "/config_dump?include_eds", asked)
+	for _, where := range []string{"", "ftp://x", "http://", "http://u:p@x", "unix://", "http://x?y"} {
+		require.Error(t, (&verify.Envoy{Where: where}).Check(), where)
+	}
+}

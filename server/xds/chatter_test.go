@@ -1,0 +1,76 @@
+package xds
+
+import (
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/status"
+)
+
+func TestChatterIsHeardSlowly(t *testing.T) {
+	c, now := newChatter(), time.Now()
+	for range 50 {
+		require.Zero(t, c.heard(50, now), "each response may be answered")
+	}
+	for range chatterBurst {
+		require.Zero(t, c.heard(50, now), "some more may come")
+	}
+	require.Equal(t, time.Second/chatterPerSecond, c.heard(50, now))
+	require.Equal(t, 2*time.Second/chatterPerSecond, c.heard(50, now))
+	require.Zero(t, c.heard(51, now), "another response may be answered")
+	require.Equal(t, 3*time.Second/chatterPerSecond, c.heard(51, now))
+}
+
+// A client that rejects the same response over and over is still served, and is not thrown out.
+func TestAClientThatTalksIsReadSlowly(t *testing.T) {
+	for _, delta := range []bool{true, false} {
+		w := newWorld(t, Options{})
+		w.set(testType, "a")
+		say := w.talker(delta)
+		nonce := say("", "a")
+		for range chatterBurst + 3 {
+			say(nonce, "")
+		}
+		w.set(testType, "b")
+		require.NotEqual(t, nonce, say("", "b"))
+		require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedChatter)), 0)
+	}
+}
+
+// talker is a client that asks for a name, and returns the nonce of the response; or rejects a response, if it is given its nonce.
+func (w *world) talker(delta bool) func(nonce, name string) string {
+	conn, rejected := w.conn(), &status.Status{Message: "no"}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	if delta {
+		s, err := client.DeltaAggregatedResources(w.t.Context())
+		require.NoError(w.t, err)
+		return func(nonce, name string) string {
+			if nonce != "" {
+				require.NoError(w.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResponseNonce: nonce, ErrorDetail: rejected}))
+				return ""
+			}
+			require.NoError(w.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResourceNamesSubscribe: []string{name}}))
+			r, err := s.Recv()
+			require.NoError(w.t, err)
+			return r.GetNonce()
+		}
+	}
+	s, err := client.StreamAggregatedResources(w.t.Context())
+	require.NoError(w.t, err)
+	var names []string
+	return func(nonce, name string) string {
+		if nonce != "" {
+			require.NoError(w.t, s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResponseNonce: nonce, ErrorDetail: rejected, ResourceNames: names}))
+			return ""
+		}
+		names = append(names, name)
+		require.NoError(w.t, s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResourceNames: names}))
+		r, err := s.Recv()
+		require.NoError(w.t, err)
+		return r.GetNonce()
+	}
+}

@@ -1,0 +1,32 @@
+package consul
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/costtest"
+)
+
+// FuzzRegistered has something in the place of a Consul answer anything: what Dubbo registered is refused, or it is a provider or an instance.
+func FuzzRegistered(f *testing.F) {
+	f.Add("a.B", []byte(`{"Node": {"Address": "10.0.0.1"}, "Service": {"Port": 80, "Tags": ["protocol=tri", "path=/x", "=", "dubbo.metadata.revision=1"], "Meta": {"url": "tri://10.0.0.1:80/a.B"}}, "Checks": [{"Type": "ttl", "Status": "critical"}]}`))
+	f.Add("", []byte(`{"Node": {}, "Service": {"Port": -1}}`))
+	f.Fuzz(func(t *testing.T, name string, text []byte) {
+		var e api.ServiceEntry
+		if json.Unmarshal(text, &e) != nil || e.Node == nil || e.Service == nil {
+			return
+		}
+		costtest.Run(t, len(name)+len(text), 2000, func() {
+			if p, ok, err := Registered(name, &e).Provider(); ok && err == nil {
+				require.NotEmpty(t, p.Host)
+			}
+			_, _, _ = Instance(name, &e)
+			_ = StateOf(&e)
+			_ = levelsOf(e.Service.Tags)
+			_ = placesOf(name, &e)
+		})
+	})
+}
