@@ -1,0 +1,268 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/config"
+)
+
+//go:generate go test . -run TestPageIsCurrent -update
+
+const pageFile = "../docs/configuration.md"
+
+// TestPageIsCurrent holds the tables of docs/configuration.md to what the structs say. `go generate ./config` writes them.
+func TestPageIsCurrent(t *testing.T) {
+	const begin, end = "<!-- keys: begin -->\n", "<!-- keys: end -->"
+	have, err := os.ReadFile(pageFile)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(have), begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	want := before + begin + keys(t) + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(pageFile, []byte(want), 0o644)) //nolint:gosec // for everybody to read
+		return
+	}
+	require.Equal(t, want, string(have), "run `go generate ./config`")
+}
+
+// TestDocumentedDefaultsAreTaken holds of each default of the page that is a value that it can be written as one.
+func TestDocumentedDefaultsAreTaken(t *testing.T) {
+	value := regexp.MustCompile("^`(.+)`$")
+	tried := 0
+	try := func(typ reflect.Type, within string) {
+		for _, f := range reflect.VisibleFields(typ) {
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous || key == "" || key == "-" {
+				continue
+			}
+			_, documented := describe(t, f)
+			literal := value.FindStringSubmatch(documented)
+			if literal == nil {
+				continue
+			}
+			tried++
+			text := fmt.Sprintf(within, key+": "+strconv.Quote(literal[1]))
+			if k := bare(f.Type).Kind(); k == reflect.Int || k == reflect.Int64 && bare(f.Type) != reflect.TypeFor[config.Duration]() || k == reflect.Bool {
+				text = fmt.Sprintf(within, key+": "+literal[1])
+			} else if k == reflect.Slice {
+				text = fmt.Sprintf(within, key+": ["+strconv.Quote(literal[1])+"]")
+			}
+			_, err := config.Parse("t.yaml", []byte(text))
+			require.NoError(t, err, text)
+		}
+	}
+	files := "configSources: [{address: 'fs:///a'}]\n"
+	try(reflect.TypeFor[config.Limits](), files+"limits: {%s}")
+	try(reflect.TypeFor[config.Debounce](), files+"debounce: {%s}")
+	try(reflect.TypeFor[config.Pacing](), files+"pacing: {%s}")
+	try(reflect.TypeFor[config.History](), files+"history: {%s}")
+	try(reflect.TypeFor[config.Listen](), files+"listen: {%s}")
+	try(reflect.TypeFor[config.Admin](), files+"admin: {%s}")
+	try(reflect.TypeFor[config.Config](), files+"%s")
+	try(reflect.TypeFor[config.Guard](), "configSources: [{address: 'fs:///a', guard: {%s}}]")
+	for _, s := range config.Schemes() {
+		try(reflect.TypeOf(s.Settings()).Elem(), "configSources: [{address: '"+example(s)+"', %s}]")
+	}
+	require.Greater(t, tried, 100)
+}
+
+// section is a part of the page: the keys of a mapping.
+type section struct {
+	title, intro string
+	typ          reflect.Type
+}
+
+// keys are the tables of all keys, in the order of the file.
+func keys(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	own := map[reflect.Type]string{ // what has a section of its own, by what its place calls it
+		reflect.TypeFor[config.Source]():      "configSources",
+		reflect.TypeFor[config.TLSSettings](): "tlsSettings",
+	}
+	sections := []section{{"The file", "Keys of the file itself.", reflect.TypeFor[config.Config]()}}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
+		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
+			own[typ] = key
+			sections = append(sections, section{key, f.Tag.Get("jsonschema"), typ})
+		} else if key != "" && typ.Kind() == reflect.Slice && bare(typ.Elem()).Kind() == reflect.Struct {
+			own[bare(typ.Elem())] = key
+			sections = append(sections, section{key, "A list. " + f.Tag.Get("jsonschema"), bare(typ.Elem())})
+		}
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config.Source]()) {
+		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
+			own[typ] = key
+			sections = append(sections, section{key, "Of each source. " + f.Tag.Get("jsonschema"), typ})
+		}
+	}
+	for _, s := range config.Schemes() {
+		var names []string
+		for _, name := range s.Names {
+			if name += "://"; s.Kind != "" {
+				name += "…?kind=" + s.Kind
+			}
+			names = append(names, "`"+name+"`")
+		}
+		intro := "Of sources whose address is " + strings.Join(names, " or ") + ", beside those of [each source](#configsources)."
+		sections = append(sections, section{title(s), intro, reflect.TypeOf(s.Settings()).Elem()})
+	}
+	sections = append(sections, section{"tlsSettings", "TLS of the connection to a source, of every scheme that has the key.", reflect.TypeFor[config.TLSSettings]()})
+	for _, s := range sections {
+		_, _ = fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| key | type | default | what it says |\n| --- | --- | --- | --- |\n", s.title, s.intro)
+		rows(t, &b, "", s.typ, own)
+	}
+	return b.String() + "\n"
+}
+
+// rows writes a row for each key of a mapping, and for those of the mappings in it.
+func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, own map[reflect.Type]string) {
+	t.Helper()
+	for _, f := range reflect.VisibleFields(typ) {
+		key := keyOf(f)
+		if key == "" || f.Anonymous {
+			continue
+		}
+		what, byDefault := describe(t, f)
+		inner, list := bare(f.Type), ""
+		if inner.Kind() == reflect.Slice {
+			inner, list = bare(inner.Elem()), "[]"
+		}
+		name := typeName(t, f)
+		place, elsewhere := own[inner]
+		if elsewhere {
+			name = fmt.Sprintf("[%s](#%s)", name, strings.ToLower(place))
+		}
+		_, _ = fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", under+key, name, byDefault, what)
+		if inner.Kind() == reflect.Struct && !elsewhere {
+			rows(t, b, under+key+list+".", inner, own)
+		}
+	}
+}
+
+var (
+	// sayingDefault is the sentence of a description that says what holds without the key.
+	sayingDefault = regexp.MustCompile(`\s*Default:? (.+?)\.(\s|$)`)
+	// literal is a default that is written as it is said.
+	literal = regexp.MustCompile(`^([0-9][0-9.]*(?:ns|us|ms|s|m|h|%)?(?:[0-9]+[smh])*|[0-9.]*:[0-9]+|[0-9.]+/[0-9]+|gzip|true|false|{[a-z]+}\S*|[A-Z_]{2,}|[a-z]+(?:-[a-z]+)*)((?:(?:;|:|, which|, since) .*)?)$`)
+)
+
+// spoken are the words by which a default is told that are no values.
+var spoken = []string{"never", "derived", "all", "everything", "none"}
+
+// describe returns what the description of a key says, and apart from it the default.
+func describe(t *testing.T, f reflect.StructField) (what, byDefault string) {
+	t.Helper()
+	what = strings.ReplaceAll(f.Tag.Get("jsonschema"), "|", `\|`)
+	require.NotEmpty(t, what, f.Name)
+	m := sayingDefault.FindStringSubmatchIndex(what)
+	if m == nil {
+		if !strings.Contains(f.Tag.Get("json"), ",omit") {
+			byDefault = "**required**"
+		} else if bare(f.Type).Kind() == reflect.Bool {
+			byDefault = "`false`"
+		}
+		return what, byDefault
+	}
+	byDefault = what[m[2]:m[3]]
+	what = strings.TrimSpace(what[:m[0]] + " " + strings.TrimSpace(what[m[4]:]))
+	if l := literal.FindStringSubmatch(byDefault); l != nil && bare(f.Type).Kind() != reflect.Struct && !slices.Contains(spoken, l[1]) {
+		byDefault = "`" + l[1] + "`" + l[2]
+	}
+	return what, byDefault
+}
+
+// typeName is what a value of a key is called, with its unit.
+func typeName(t *testing.T, f reflect.StructField) string {
+	t.Helper()
+	typ := bare(f.Type)
+	switch typ {
+	case reflect.TypeFor[config.Duration]():
+		return "duration"
+	case reflect.TypeFor[config.Percent]():
+		return "percentage"
+	case reflect.TypeFor[config.Guard]():
+		return "mapping or `off`"
+	case reflect.TypeFor[config.Merge]():
+		return "mapping or `endpoints`"
+	}
+	switch typ.Kind() {
+	case reflect.Slice:
+		if bare(typ.Elem()).Kind() == reflect.Struct {
+			return "list of mappings"
+		}
+		return "list of texts"
+	case reflect.Map:
+		if typ.Elem().Kind() == reflect.String {
+			return "map of texts"
+		}
+		return "map of integers"
+	case reflect.Struct:
+		return "mapping"
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int64:
+		if strings.Contains(f.Name, "Bytes") || strings.Contains(f.Tag.Get("jsonschema"), "in bytes") {
+			return "integer, bytes"
+		}
+		if strings.HasSuffix(f.Name, "PerSecond") {
+			return "integer, a second"
+		}
+		return "integer"
+	}
+	t.Fatalf("%s has a type that the page has no word for: %s", f.Name, typ)
+	return ""
+}
+
+// title is the heading of a kind of source.
+func title(s config.Scheme) string {
+	if s.Kind != "" {
+		return s.Names[0] + " of kind " + s.Kind
+	}
+	return s.Names[0]
+}
+
+// example is an address of a kind of source.
+func example(s config.Scheme) string {
+	address := s.Names[0] + "://h:1"
+	switch s.Names[0] {
+	case "consul-kv", "eureka":
+		address += "/a"
+	case "fs":
+		address = "fs:///a"
+	}
+	if s.Kind != "" {
+		address += "?kind=" + s.Kind
+	}
+	return address
+}
+
+// keyOf is the name that a field has in the file, if it has one.
+func keyOf(f reflect.StructField) string {
+	key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if key == "-" {
+		return ""
+	}
+	return key
+}
+
+// bare is a type without the pointer that says that it may be absent.
+func bare(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
