@@ -24,6 +24,7 @@ type attacksFlags struct {
 	changes int
 	least   time.Duration
 	rounds  int
+	beside  bool
 	only    string
 	servers string
 }
@@ -32,9 +33,10 @@ func (f *attacksFlags) register(flags *flag.FlagSet) {
 	flags.BoolVar(&f.on, "attacks", false, "attack the tributary binary, go-control-plane's server and istiod, each as it comes, on loopback, and look what honest clients notice; needs Linux")
 	flags.Float64Var(&f.size, "attack-size", 1, "the share of the full size of each attack, for -attacks")
 	flags.IntVar(&f.honest, "honest", 100, "how many honest clients there are, for -attacks")
-	flags.IntVar(&f.changes, "attack-changes", 20, "how many changes are timed in a spell of peace, and at the least in one of attack, for -attacks")
+	flags.IntVar(&f.changes, "attack-changes", 60, "how many changes are timed in a spell, for -attacks")
 	flags.DurationVar(&f.least, "attack-time", 3*time.Second, "how long an attack lasts at the least, for -attacks")
 	flags.IntVar(&f.rounds, "attack-rounds", 3, "how often peace and attack take turns, for -attacks")
+	flags.BoolVar(&f.beside, "attack-beside", false, "also attack another server of the same kind, which nobody else uses, and look what the clients of this one notice: that is what the machine does to them, for -attacks")
 	flags.StringVar(&f.only, "attack", "", "only attacks whose names contain this, for -attacks")
 	flags.StringVar(&f.servers, "attacked", "tributary,go-control-plane,istiod", "which servers, for -attacks")
 }
@@ -51,9 +53,10 @@ type spell struct {
 // attackResult is a row of the table.
 type attackResult struct {
 	attack, server string
-	peace, under   spell
-	counts         attack.Counts
-	err            error
+	// beside is while another server is attacked.
+	peace, beside, under spell
+	counts               attack.Counts
+	err                  error
 }
 
 // runAttacks runs each attack on each server, anew each time, and writes the table.
@@ -96,43 +99,57 @@ func (r *attackResult) run(server *attackedServer, flags attacksFlags, s setting
 			return err
 		}
 	}
-	args := role.AttackArgs{Name: r.attack, Target: attack.Target{
-		Address: v.address, TypeURL: v.ask.TypeURLs[0], Node: wire.Node(v.ask.Node, v.ask.Metadata), Size: flags.size,
-	}}
+	other := &victim{timeout: s.Timeout, ask: v.ask}
+	if flags.beside {
+		defer other.stop()
+		if err := other.startServer(server); err != nil {
+			return err
+		}
+	}
 	for i := range flags.rounds { // in turns, since the machine may have more to do at one time than at another
 		if i > 0 {
-			time.Sleep(2 * time.Second) // what the attack left behind is no peace
+			rest()
 		}
 		if err := v.measure(&r.peace, flags.changes, 0); err != nil {
 			return err
 		}
-		if err := r.attackOnce(v, args, flags, s); err != nil || r.under.late {
+		if flags.beside {
+			if _, err := r.attackOnce(other, v, &r.beside, flags, s); err != nil {
+				return err
+			}
+			rest()
+		}
+		counts, err := r.attackOnce(v, v, &r.under, flags, s)
+		if err != nil || r.under.late {
 			return err
 		}
+		r.counts.Dials += counts.Dials
+		r.counts.Refused += counts.Refused
+		r.counts.Sent += counts.Sent
 	}
 	return nil
 }
 
-func (r *attackResult) attackOnce(v *victim, args role.AttackArgs, flags attacksFlags, s settings) error {
+// rest lets pass what an attack left behind, which is no peace.
+func rest() { time.Sleep(2 * time.Second) }
+
+// attackOnce attacks one server, and measures what the clients of the same or another one notice.
+func (r *attackResult) attackOnce(attacked, v *victim, into *spell, flags attacksFlags, s settings) (counts attack.Counts, err error) {
 	attacker, err := startChild(role.RoleAttacker)
 	if err != nil {
-		return err
+		return counts, err
 	}
 	defer attacker.stop()
+	args := role.AttackArgs{Name: r.attack, Target: attack.Target{
+		Address: attacked.address, TypeURL: attacked.ask.TypeURLs[0], Node: wire.Node(attacked.ask.Node, attacked.ask.Metadata), Size: flags.size,
+	}}
 	if err := attacker.call(s.Timeout, "Begin", args, nil); err != nil {
-		return err
+		return counts, err
 	}
-	if err := v.measure(&r.under, flags.changes, flags.least); err != nil {
-		return err
+	if err := v.measure(into, flags.changes, flags.least); err != nil {
+		return counts, err
 	}
-	var counts attack.Counts
-	if err := attacker.call(s.Timeout, "End", struct{}{}, &counts); err != nil {
-		return err
-	}
-	r.counts.Dials += counts.Dials
-	r.counts.Refused += counts.Refused
-	r.counts.Sent += counts.Sent
-	return nil
+	return counts, attacker.call(s.Timeout, "End", struct{}{}, &counts)
 }
 
 // measure times changes for a while more.
@@ -179,11 +196,11 @@ func (q *spell) cores() string { return fmt.Sprintf("%.2f", q.cpu.Seconds()/q.la
 
 func writeAttacks(out io.Writer, results []attackResult) error {
 	t := report.Table{Left: 2, Header: []string{
-		"attack", "server", "p50 in peace", "under attack", "p99 in peace", "under attack", "ratio", "cores in peace", "under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
+		"attack", "server", "p50 in peace", "under attack", "p99 in peace", "another attacked", "under attack", "ratio", "cores in peace", "under attack", "peak MB in peace", "under attack", "dials", "thrown out", "sent",
 	}}
 	for _, r := range results {
 		if r.err != nil {
-			t.Add(r.attack, r.server, r.err.Error(), "", "", "", "", "", "", "", "", "", "", "")
+			t.Add(r.attack, r.server, r.err.Error(), "", "", "", "", "", "", "", "", "", "", "", "")
 			continue
 		}
 		before, under := r.peace.at(0.99), r.under.at(0.99)
@@ -191,7 +208,11 @@ func writeAttacks(out io.Writer, results []attackResult) error {
 		if r.under.late {
 			p99, ratio = "over "+lateAfter.String(), "–"
 		}
-		t.Add(r.attack, r.server, inMillis(r.peace.at(0.5)), inMillis(r.under.at(0.5)), inMillis(before), p99, ratio, r.peace.cores(), r.under.cores(),
+		beside := "–"
+		if len(r.beside.took) > 0 {
+			beside = inMillis(r.beside.at(0.99))
+		}
+		t.Add(r.attack, r.server, inMillis(r.peace.at(0.5)), inMillis(r.under.at(0.5)), inMillis(before), beside, p99, ratio, r.peace.cores(), r.under.cores(),
 			fmt.Sprint(r.peace.peak>>20), fmt.Sprint(r.under.peak>>20), fmt.Sprint(r.counts.Dials), fmt.Sprint(r.counts.Refused), fmt.Sprint(r.counts.Sent))
 	}
 	_, err := t.WriteTo(out)

@@ -70,12 +70,7 @@ func (s *attackedServer) start(flags attacksFlags, set settings) (v *victim, err
 		}
 	}()
 	v.ask = role.OpenArgs{Streams: flags.honest, Delta: s.name != programIstiod, Resources: attackedObjects, Timeout: set.Timeout}
-	if s.program == nil {
-		err = v.startStock()
-	} else {
-		err = v.startProgram(s.program)
-	}
-	if err != nil {
+	if err := v.startServer(s); err != nil {
 		return v, err
 	}
 	if v.client, err = startChild(role.RoleClient); err != nil {
@@ -91,6 +86,13 @@ func (v *victim) stop() {
 	for _, stop := range slices.Backward(v.stops) {
 		stop()
 	}
+}
+
+func (v *victim) startServer(s *attackedServer) error {
+	if s.program == nil {
+		return v.startStock()
+	}
+	return v.startProgram(s.program)
 }
 
 func (v *victim) startStock() error {

@@ -21,6 +21,9 @@ type arrivals struct {
 // manyHosts is from how many addresses on those are forgotten that have not come lately.
 const manyHosts = 1000
 
+// burstsPerSecond makes those that may come at once a tenth of what may come in a second: 50 by default, which is little enough for nobody to notice.
+const burstsPerSecond = 10
+
 // next returns how long the next connection of a host has to wait, if that is at most so long; else it is not let in.
 func (a *arrivals) next(host string, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	if a.perSecond < 0 {
@@ -40,7 +43,7 @@ func (a *arrivals) next(host string, most time.Duration, now time.Time) (wait ti
 		if a.hosts == nil {
 			a.hosts = make(map[string]*rate.Limiter)
 		}
-		l = rate.NewLimiter(rate.Limit(a.perSecond), max(int(a.perSecond), 1))
+		l = rate.NewLimiter(rate.Limit(a.perSecond), max(int(a.perSecond/burstsPerSecond), 1))
 		a.hosts[host] = l
 	}
 	r := l.ReserveN(now, 1)

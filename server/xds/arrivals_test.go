@@ -11,8 +11,8 @@ import (
 )
 
 func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
-	a, now := arrivals{perSecond: 10}, time.Now()
-	next := func(host string) (time.Duration, bool) { return a.next(host, time.Second, now) }
+	a, now := arrivals{perSecond: 100}, time.Now()
+	next := func(host string) (time.Duration, bool) { return a.next(host, 100*time.Millisecond, now) }
 	for range 10 {
 		wait, ok := next("a")
 		require.True(t, ok)
@@ -21,7 +21,7 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 	for i := range 10 {
 		wait, ok := next("a")
 		require.True(t, ok)
-		require.InDelta(t, float64(i+1)/10, wait.Seconds(), 0.001)
+		require.InDelta(t, float64(i+1)/100, wait.Seconds(), 0.001)
 	}
 	for range 100 {
 		_, ok := next("a")
@@ -29,7 +29,7 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 	}
 	wait, _ := next("b")
 	require.Zero(t, wait, "others do not wait")
-	now = now.Add(1100 * time.Millisecond)
+	now = now.Add(110 * time.Millisecond)
 	wait, ok := next("a")
 	require.True(t, ok, "those that were cut off are not owed anything")
 	require.Zero(t, wait)

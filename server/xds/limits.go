@@ -23,7 +23,7 @@ type Limits struct {
 	// StreamsPerConnection are open at once on one connection, those of other services included; 100. Clients are told, and leave more
 	// for another connection, or for later.
 	StreamsPerConnection int
-	// ConnectionsPerSecond are let in from one IP address, sustained; bursts of one second's worth at once; 500. Others wait, and those who would wait for
+	// ConnectionsPerSecond are let in from one IP address, sustained; a tenth of a second's worth at once; 500. Others wait, and those who would wait for
 	// longer than HandshakeTimeout are cut off.
 	ConnectionsPerSecond float64
 	// StreamsPerSecond are opened on one connection, sustained; bursts of ten seconds' worth are let through; 100. Who opens more, as
