@@ -79,6 +79,7 @@ func runAttacks(files filesFlags, flags attacksFlags, s settings, out io.Writer)
 			result := attackResult{attack: name, server: server.name}
 			result.err = result.run(server, flags, s)
 			results = append(results, result)
+			p.line(fmt.Sprintf("%s: %s: 99 %% of clients and changes: %s → %s", name, server.name, inMillis(result.peace.at(0.99)), inMillis(result.under.at(0.99))))
 		}
 	}
 	if _, err := fmt.Fprintf(out, "%d honest clients, size of attacks %g; load of the machine before: %s, after: %s\n\n", flags.honest, flags.size, load, process.Load()); err != nil {

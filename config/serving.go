@@ -21,7 +21,7 @@ type Limits struct {
 	RequestsPerSecond    int      `json:"requestsPerSecond,omitempty" jsonschema:"Requests of one stream, sustained; bursts of ten seconds' worth are let through. Default: 10000; -1 for no limit."`
 	StreamsPerConnection int      `json:"streamsPerConnection,omitempty" jsonschema:"Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit."`
 	ConnectionsPerSecond int      `json:"connectionsPerSecond,omitempty" jsonschema:"Connections that are let in from one IP address, sustained; a tenth of a second's worth at once. Others wait, and are cut off if that would take longer than handshakeTimeout. Default: 500; -1 for no limit."`
-	StreamsPerSecond     int      `json:"streamsPerSecond,omitempty" jsonschema:"Streams that are opened on one connection, sustained; bursts of ten seconds' worth are let through. Who opens more loses the connection. Default: 100; -1 for no limit."`
+	StreamsPerSecond     int      `json:"streamsPerSecond,omitempty" jsonschema:"Streams that are opened from one IP address, sustained; a tenth of a second's worth at once. Others wait: their connections are read no further until then. Default: 500; -1 for no limit."`
 	HeaderBytes          int      `json:"headerBytes,omitempty" jsonschema:"Size of the headers of a stream, in bytes, each counted as 32 more than it has. Default: 65536; -1 for 16777216."`
 	HandshakeTimeout     Duration `json:"handshakeTimeout,omitempty" jsonschema:"How long a new connection has for the handshakes of TLS and HTTP/2. Default: 10s."`
 	FirstRequestTimeout  Duration `json:"firstRequestTimeout,omitempty" jsonschema:"How long a stream may be without a request. Default: 1m."`

@@ -109,6 +109,10 @@ type conn struct {
 
 	// owned by the reader
 	frames *frames
+	opens  *arriving // streams of its address; nil for no limit
+	opened int       // streams that the client has opened,
+	owed   int       // and those among them for which it has to wait
+	hasty  bool      // it opens more than it may
 	err    error
 
 	mu     sync.Mutex
@@ -131,6 +135,9 @@ func newConn(inner net.Conn, s *Server) *conn {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.since = time.Now()
 	c.unused = c.since
+	if s.opens.perSecond >= 0 {
+		c.opens = s.opens.of(c.host, c.since)
+	}
 	c.frames = newFrames(c.began, c.ended, &s.opts.Limits)
 	s.conns.Store(c.addr, c)
 	return c
@@ -153,6 +160,13 @@ func ownAddr(a net.Addr) net.Addr {
 func (c *conn) RemoteAddr() net.Addr { return c.addr }
 
 func (c *conn) Read(b []byte) (int, error) {
+	if c.owed > 0 && c.frames.begun { // a handshake has its own time
+		c.opens.wait(c.ctx, c.owed)
+		c.owed = 0
+	}
+	if c.hasty || c.opens != nil && c.opens.behind() { // so that it does not come with hundreds of streams
+		b = b[:min(len(b), hastyRead)]
+	}
 	n, err := c.Conn.Read(b)
 	c.frames.read(b[:n])
 	c.begun.Store(c.frames.begun)
@@ -164,7 +178,34 @@ func (c *conn) Read(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
+	c.count()
 	return n, err
+}
+
+const (
+	// hastyRead is how many bytes are read at a time while too many streams are opened, which takes at least 10 bytes each.
+	hastyRead = 512
+	// fewStreams are those that a client may open for which others of its address have to wait, without a word.
+	fewStreams = 10
+)
+
+// count notes what streams the client has opened. If those are too many at once, it is read no further until it is its turn. To end the connection would have the
+// client come back, with more of them.
+func (c *conn) count() {
+	n := c.frames.opened - c.opened
+	c.opened += n
+	if n == 0 || c.opens == nil || c.opens.AllowN(time.Now(), n) {
+		return
+	}
+	c.owed += n
+	if c.hasty || c.opened <= fewStreams {
+		return
+	}
+	c.hasty = true
+	c.server.refused(refusedStreamRate)
+	if c.server.logged.Allow() {
+		c.server.log.Warn("connection is read slowly: its address opens more streams than limits.streamsPerSecond", "peer", peerOf(c.addr), "streams", c.opened)
+	}
 }
 
 func (c *conn) Write(b []byte) (int, error) {

@@ -3,8 +3,6 @@ package xds
 import (
 	"encoding/binary"
 	"errors"
-
-	"golang.org/x/time/rate"
 )
 
 // frames follows the HTTP/2 frames that a client sends, just enough to see where each message of gRPC begins, how large it
@@ -23,12 +21,12 @@ type frames struct {
 	body   int // bytes of the payload that are not padding and still to come; negative until the padding is known
 	id     uint32
 
-	opens      *rate.Limiter // of streams, or nil
-	maxHeaders int           // bytes of the headers of a stream, as they are on the wire
-	headers    int           // of the stream that is being opened
-	newest     uint32        // stream
-	begun      bool          // the first frame, which ends the handshake, has come
-	bodies     int64         // bytes of messages that have come
+	opened     int    // streams, whether or not they are reset at once
+	maxHeaders int    // bytes of the headers of a stream, as they are on the wire
+	headers    int    // of the stream that is being opened
+	newest     uint32 // stream
+	begun      bool   // the first frame, which ends the handshake, has come
+	bodies     int64  // bytes of messages that have come
 
 	current  *incoming            // of the frame, if it carries data
 	next     incoming             // for a frame that begins with one
@@ -66,23 +64,19 @@ const (
 var (
 	errUnfinished  = errors.New("too many streams in the middle of a message")
 	errSmallFrames = errors.New("a message in many small frames")
-	errStreamRate  = errors.New("it opens streams one after the other, more than limits.streamsPerSecond")
 	errHeaders     = errors.New("the headers of a stream are more than limits.headerBytes")
 )
 
 func newFrames(began, ended func(*incoming), l *Limits) *frames {
 	return &frames{
 		began: began, ended: ended, preface: clientPreface, messages: make(map[uint32]*incoming),
-		opens: limiterOf(l.StreamsPerSecond), maxHeaders: l.HeaderBytes,
+		maxHeaders: l.HeaderBytes,
 	}
 }
 
 // reason is err as it labels the metric.
 func (f *frames) reason() string {
-	switch {
-	case errors.Is(f.err, errStreamRate):
-		return refusedStreamRate
-	case errors.Is(f.err, errHeaders):
+	if errors.Is(f.err, errHeaders) {
 		return refusedHeaders
 	}
 	return refusedFrames
@@ -140,13 +134,11 @@ func (f *frames) begin() {
 	}
 }
 
-// open counts a stream that the client opens, and is not asked whether it resets it at once.
+// open counts a stream that the client opens.
 func (f *frames) open() {
 	if f.id > f.newest {
 		f.newest = f.id
-		if f.opens != nil && !f.opens.Allow() {
-			f.err = errStreamRate
-		}
+		f.opened++
 	}
 	f.headers = 0
 	f.head()

@@ -26,8 +26,8 @@ type Limits struct {
 	// ConnectionsPerSecond are let in from one IP address, sustained; a tenth of a second's worth at once; 500. Others wait, and those who would wait for
 	// longer than HandshakeTimeout are cut off.
 	ConnectionsPerSecond float64
-	// StreamsPerSecond are opened on one connection, sustained; bursts of ten seconds' worth are let through; 100. Who opens more, as
-	// to reset them at once, loses the connection.
+	// StreamsPerSecond are opened from one IP address, sustained, whether or not they are reset at once; a tenth of a second's worth at once; 500. Others
+	// wait: their connections are read no further until it is their turn.
 	StreamsPerSecond float64
 	StartingStreams  int // streams served their first responses at once, while others wait; 16 per processor
 	TypesPerStream   int // type URLs that one stream asks for; 256
@@ -79,7 +79,7 @@ func (l *Limits) setDefaults() {
 	l.RequestsPerSecond = cmp.Or(l.RequestsPerSecond, 10_000)
 	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
 	l.StreamsPerConnection = cmp.Or(l.StreamsPerConnection, 100)
-	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 100)
+	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 500)
 	l.ConnectionsPerSecond = cmp.Or(l.ConnectionsPerSecond, 500)
 	if l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10); l.HeaderBytes < 0 || l.HeaderBytes > hugeHeaders {
 		l.HeaderBytes = hugeHeaders

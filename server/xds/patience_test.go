@@ -111,14 +111,36 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 	}
 }
 
-func TestStreamsThatAreResetAtOnceAreCounted(t *testing.T) {
-	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 0.5}}) // and 5 at once
+// Streams come to gRPC as fast as those of an address may, whether or not they are reset at once, and the connection stays.
+func TestStreamsTakeTurns(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 100}}) // and 10 at once
+	w.set(testType, "a")
 	r := w.raw()
-	for range 6 {
+	start := time.Now()
+	const n = 60
+	for range n {
+		r.open(true)
+	}
+	eventually(t, func() bool { return w.server.Streams() == n })
+	require.GreaterOrEqual(t, time.Since(start), 90*time.Millisecond, "at the most 40 come at once, and 10 more are free")
+	w.refusedFor(refusedStreamRate, 1)
+}
+
+func TestWhoDoesNotOpenStreamsDoesNotWait(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StreamsPerSecond: 100}}) // and 10 at once
+	w.set(testType, "a")
+	c := w.delta(testType)
+	c.ask(testType)
+	c.expectAck(testType, nil, "a@1")
+	r := w.raw()
+	for range 1000 { // which takes ten seconds
 		require.NoError(t, r.framer.WriteRSTStream(r.open(true), http2.ErrCodeCancel))
 	}
-	<-r.closed
 	w.refusedFor(refusedStreamRate, 1)
+	w.set(testType, "b")
+	c.expect(testType, "b@1")
+	require.NoError(t, r.conn.Close())
+	require.True(t, w.server.opens.of("another", time.Now()).Allow())
 }
 
 func TestAConnectionHasSoManyStreams(t *testing.T) {

@@ -58,7 +58,8 @@ type Server struct {
 
 	ramp      ramp
 	gate      *gate
-	arrivals  arrivals
+	arrivals  spacing   // of connections
+	opens     spacing   // of streams
 	conns     sync.Map  // net.Addr → *conn: see ownAddr
 	gateOff   sync.Once // says that streams do not go through the gate
 	names     nameCosts
@@ -92,7 +93,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), arrivals: arrivals{perSecond: opts.Limits.ConnectionsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
+		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond}, opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: rate.NewLimiter(linesLogged, 100),
 		streams: make(map[uint64]*stream), perPeer: make(map[string]int),
 	}
 	if opts.Registerer != nil {

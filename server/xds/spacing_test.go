@@ -11,7 +11,7 @@ import (
 )
 
 func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
-	a, now := arrivals{perSecond: 100}, time.Now()
+	a, now := spacing{perSecond: 100}, time.Now()
 	next := func(host string) (time.Duration, bool) { return a.next(host, 100*time.Millisecond, now) }
 	for range 10 {
 		wait, ok := next("a")
