@@ -69,12 +69,25 @@ func (r *Relay) whenLive(part func(context.Context) error) func(context.Context)
 // takeOver takes the clients over when everything is read.
 func (r *Relay) takeOver(ctx context.Context) error {
 	p := r.succession.predecessor
-	if p == nil || !r.awaitSync(ctx) {
+	if p == nil {
 		return nil
 	}
-	err := p.Tell(handover.Ready)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	yours := make(chan error, 1)
+	go func() { // from the beginning: to read everything may take for ever, and the process before may end meanwhile
+		yours <- p.Await(ctx, handover.Yours)
+		stop()
+	}()
+	var err error
+	if r.awaitSync(reading) {
+		err = p.Tell(handover.Ready)
+	}
 	if err == nil {
-		err = p.Await(ctx, handover.Yours)
+		err = <-yours
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("take over from the process before: %w", err)
