@@ -74,3 +74,29 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 		return r.GetNonce()
 	}
 }
+
+// What a client asks for before it has the last response, as it does that is led to one name after another, is no chatter; to say the same once more is.
+func TestWhoAsksBeforeItIsAnsweredIsNoChatter(t *testing.T) {
+	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2}
+	names := []string{"a"}
+	asks := func(nonce string) bool {
+		r := &request{nonce: nonce, names: names}
+		s.take(r, false, time.Now())
+		return r.asks
+	}
+	require.True(t, asks("2"))
+	require.False(t, asks("2"), "that is an acknowledgement")
+	s.firstNonce, s.lastNonce = 3, 3 // which is on its way
+	require.False(t, asks("2"))
+	for _, name := range []string{"b", "c", "d"} {
+		names = append(names, name)
+		require.True(t, asks("2"), name)
+		require.False(t, asks("2"), name)
+	}
+	names = names[:1]
+	require.True(t, asks("2"), "it needs less")
+	require.False(t, asks("2"))
+	names = []string{"e"}
+	require.True(t, asks("2"), "it needs another one")
+	require.False(t, asks("2"))
+}

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"time"
@@ -17,9 +18,10 @@ type subscription struct {
 
 	wants wants
 	has   holding
-	kept  kept // of the versions in has.brought
-	named bool // SotW: a name was given once, so that no names no longer means all
-	cost  int  // of the names that are wanted: see nameCost
+	kept  kept   // of the versions in has.brought
+	named bool   // SotW: a name was given once, so that no names no longer means all
+	stale uint64 // SotW: a sum of the names of the last request that was stale, if they were others than those that are wanted
+	cost  int    // of the names that are wanted: see nameCost
 	// questions are those that were asked last, of a type that has them; used by receive
 	questions []string
 	missing   *missing // delta: of a type that is handed out by name only, else nil
@@ -123,11 +125,29 @@ func (s *subscription) takeStale(r *request) {
 	for _, name := range r.names {
 		kept[name] = struct{}{}
 	}
+	dropped := false
 	for name := range s.wants.names {
 		if _, ok := kept[name]; !ok {
 			s.has.renew(name)
+			dropped = true
 		}
 	}
+	sum := uint64(0)
+	if dropped || len(kept) != len(s.wants.names) {
+		sum = sumOf(kept)
+	}
+	r.asks, s.stale = sum != s.stale, sum
+}
+
+// sumSeed makes sums that nobody can foresee.
+var sumSeed = maphash.MakeSeed()
+
+// sumOf is a sum of names by which others are told from them.
+func sumOf(names map[string]struct{}) (sum uint64) {
+	for name := range names {
+		sum += maphash.String(sumSeed, name)
+	}
+	return sum
 }
 
 // all says whether a SotW request asks for everything.
@@ -179,7 +199,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	case more, !s.partial && (first || added || less):
 		s.has.asks = true
 	}
-	s.wants, s.cost = wanted, r.cost
+	s.wants, s.cost, s.stale = wanted, r.cost, 0
 }
 
 // takeDelta takes what a request adds to what the client wants, and what it takes away.
