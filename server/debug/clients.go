@@ -3,13 +3,16 @@
 package debug
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -46,6 +49,46 @@ func Who(clients Clients) iter.Seq[xds.ClientStatus] {
 		}
 	}
 }
+
+// At so many clients is looked in one turn, and for so long: who else has much done waits for no more, or for one client if that takes longer.
+const (
+	atATime = 100
+	turnFor = 10 * time.Millisecond
+)
+
+// someAtATime looks at the clients that Who yields, in turns with others who have much done, until ctx ends or look has an error.
+func someAtATime(ctx context.Context, clients Clients, look func(*xds.ClientStatus) error) error {
+	var some []xds.ClientStatus
+	all := func() (err error) {
+		for left := some; len(left) > 0; {
+			late := xds.HeavyWork(ctx, func() {
+				for begun := time.Now(); len(left) > 0 && err == nil && time.Since(begun) < turnFor; left = left[1:] {
+					err = look(&left[0])
+				}
+			})
+			if late != nil || ctx.Err() != nil {
+				return gone(ctx)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		some = some[:0]
+		return nil
+	}
+	for c := range Who(clients) {
+		if some = append(some, c); len(some) < atATime {
+			continue
+		}
+		if err := all(); err != nil {
+			return err
+		}
+	}
+	return all()
+}
+
+// gone is what those are told who have gone.
+func gone(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
 // told are the metadata of nodes that tools read. The rest is large, and nobody's business.
 var told = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}

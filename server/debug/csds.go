@@ -16,21 +16,24 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"tributary/internal/turns"
+	"tributary/server/xds"
 )
 
 // CSDS is the client status discovery service about those who are connected here. The status of clients says how they stand with each type.
 //
-// An answer about thousands of clients has megabytes. It is encoded client by client, one answer at a time, and what the answers take that
-// are on their way is bounded: anybody may ask, and need not read.
+// An answer about thousands of clients has megabytes. It is encoded client by client, one answer at a time, in turns with others who have much done, and what
+// the answers take that are on their way is bounded: anybody may ask, and need not read.
 type CSDS struct {
 	clients Clients
-	turn    chan struct{} // held by who makes an answer
+	turns   *turns.Turns  // taken by who makes an answer
 	kept    *atomic.Int64 // bytes of answers that are in memory
 }
 
 // OfClients returns the service that tells of those who are connected here.
 func OfClients(clients Clients) *CSDS {
-	return &CSDS{clients: clients, turn: make(chan struct{}, 1), kept: new(atomic.Int64)}
+	return &CSDS{clients: clients, turns: turns.New(1), kept: new(atomic.Int64)}
 }
 
 // Register has s serve it. The codec of s must pass a mem.BufferSlice through as it is, as that of package xds does.
@@ -86,23 +89,20 @@ func (c *CSDS) encoded(ctx context.Context, r *statusv3.ClientStatusRequest) (me
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
 	a := answer{kept: c.kept}
-	for client := range Who(c.clients) {
-		if !match(client.Node) {
-			continue
-		}
-		if err := a.add(config(&client)); err != nil {
-			return nil, err
-		}
-		if ctx.Err() != nil {
-			return nil, status.FromContextError(ctx.Err()).Err()
-		}
+	late := c.turns.Do(ctx, xds.HostOf(ctx), func() {
+		err = someAtATime(ctx, c.clients, func(client *xds.ClientStatus) error {
+			if !match(client.Node) {
+				return nil
+			}
+			return a.add(config(client))
+		})
+	})
+	if late != nil {
+		return nil, gone(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return a.whole(), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -79,10 +80,54 @@ func TestAnswersOnTheirWayAreBounded(t *testing.T) {
 // One answer is made at a time, and who goes does not wait.
 func TestOneAnswerIsMadeAtATime(t *testing.T) {
 	c := OfClients(many{1, 1})
-	c.turn <- struct{}{}
+	require.NoError(t, c.turns.Do(t.Context(), "another", func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := c.encoded(ctx, &statusv3.ClientStatusRequest{})
+		require.Equal(t, codes.Canceled, status.Code(err))
+		require.Zero(t, c.kept.Load())
+	}))
+}
+
+// leaving is a client that goes, by whom it is seen.
+type leaving struct {
+	many
+
+	leave func()
+	seen  *int
+}
+
+func (l leaving) EachClient() iter.Seq[xds.ClientStatus] {
+	return func(yield func(xds.ClientStatus) bool) {
+		for c := range l.many.EachClient() {
+			*l.seen++
+			l.leave()
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// Who goes is not answered any further, whether clients are meant or not.
+func TestNobodyIsLookedAtForWhoHasGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := c.encoded(ctx, &statusv3.ClientStatusRequest{})
+	seen := 0
+	c := OfClients(leaving{many{100_000, 1}, cancel, &seen})
+	none := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}}
+	_, err := c.encoded(ctx, &statusv3.ClientStatusRequest{NodeMatchers: none})
 	require.Equal(t, codes.Canceled, status.Code(err))
-	require.Zero(t, c.kept.Load())
+	require.LessOrEqual(t, seen, 1000)
+}
+
+// A client that made itself a name without end costs nobody who looks for others by a regular expression.
+func TestARegularExpressionMatchesNoEndlessText(t *testing.T) {
+	for _, of := range []struct{ size, found int }{{maxText, 1}, {maxText + 1, 0}} {
+		any := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}}}}
+		answer, err := OfClients(many{1, of.size}).encoded(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: any})
+		require.NoError(t, err)
+		var got statusv3.ClientStatusResponse
+		require.NoError(t, proto.Unmarshal(answer.Materialize(), &got))
+		require.Len(t, got.GetConfig(), of.found)
+	}
 }

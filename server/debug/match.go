@@ -20,6 +20,7 @@ const (
 	maxMatchers = 100     // of nodes, and of their metadata
 	maxPattern  = 1 << 10 // bytes of a regular expression
 	maxProgram  = 10_000  // instructions of all regular expressions together: a short one may stand for a million
+	maxText     = 1 << 10 // bytes of what a regular expression matches; a longer text, which a client may make up, it does not match
 )
 
 // question is what was paid for of one.
@@ -105,7 +106,10 @@ func (q *question) node(m *matcherv3.NodeMatcher) (func(*corev3.Node) bool, erro
 
 // at returns what a path leads to, or nil.
 func at(s *structpb.Struct, path []*matcherv3.StructMatcher_PathSegment) (v *structpb.Value) {
-	for _, segment := range path {
+	for i, segment := range path {
+		if i > 0 && s == nil {
+			return nil
+		}
 		v = s.GetFields()[segment.GetKey()]
 		s = v.GetStructValue()
 	}
@@ -153,7 +157,7 @@ func (q *question) text(m *matcherv3.StringMatcher) (func(string) bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		return re.MatchString, nil
+		return func(s string) bool { return len(s) <= maxText && re.MatchString(s) }, nil
 	}
 	return nil, status.Error(codes.InvalidArgument, "such a match of texts is not known")
 }

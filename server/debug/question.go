@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"tributary/internal/turns"
 	"tributary/server/xds"
 )
 
@@ -43,12 +44,12 @@ const (
 type Questions struct {
 	clients Clients
 	pages   http.Handler
-	turn    chan struct{} // held by who makes an answer: that can be a lot of work, and anybody may ask
-	kept    atomic.Int64  // bytes of answers
+	turns   *turns.Turns // taken by who makes an answer: that can be a lot of work, and anybody may ask
+	kept    atomic.Int64 // bytes of answers
 }
 
 // NewQuestions returns who is to be told of what it answers, by About, before anybody asks.
-func NewQuestions() *Questions { return &Questions{turn: make(chan struct{}, 1)} }
+func NewQuestions() *Questions { return &Questions{turns: turns.New(1)} }
 
 // About has questions answered with the status of clients, and with pages, which are asked for with a GET of /debug/NAME.
 func (q *Questions) About(clients Clients, pages http.Handler) { q.clients, q.pages = clients, pages }
@@ -81,13 +82,15 @@ type asker struct {
 	size    int64 // of what the collection holds; changed by the stream's reader alone, which has ended when it is given back
 }
 
-func (a *asker) ask(names []string) error {
-	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-a.ctx.Done():
-		return status.FromContextError(a.ctx.Err()).Err()
+func (a *asker) ask(names []string) (err error) {
+	if a.turns.Do(a.ctx, xds.HostOf(a.ctx), func() { err = a.tell(names) }) != nil {
+		return gone(a.ctx)
 	}
+	return err
+}
+
+// tell puts the answer into the collection.
+func (a *asker) tell(names []string) error {
 	entries, err := a.answer(names)
 	if err != nil {
 		return err
@@ -119,7 +122,9 @@ func (a *asker) page(names []string) ([]*xds.Entry, error) {
 	if err != nil {
 		http.NotFound(body, nil) // as istiod answers what it does not know, from which istioctl knows it
 	} else {
-		a.pages.ServeHTTP(body, r)
+		if xds.HeavyWork(a.ctx, func() { a.pages.ServeHTTP(body, r) }) != nil {
+			return nil, gone(a.ctx)
+		}
 	}
 	if body.over {
 		return nil, status.Errorf(codes.ResourceExhausted, "the answer has more than %d bytes: ask the admin server", maxAnswer)
@@ -130,21 +135,20 @@ func (a *asker) page(names []string) ([]*xds.Entry, error) {
 // syncz answers with how all clients stand.
 func (a *asker) syncz([]string) (all []*xds.Entry, err error) {
 	seen := make(map[string]bool)
-	for c := range Who(a.clients) {
-		body, err := anypb.New(config(&c))
+	err = someAtATime(a.ctx, a.clients, func(c *xds.ClientStatus) error {
+		body, err := anypb.New(config(c))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		name := c.Node.GetId()
 		if seen[name] { // the ids of nodes are theirs to choose
-			name = Connection(&c)
+			name = Connection(c)
 		}
 		seen[name] = true
-		if all, err = entry(all, name, body); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+		all, err = entry(all, name, body)
+		return err
+	})
+	return all, err
 }
 
 // dump answers with what one client was sent; with nothing if there is none, as istiod does.
@@ -156,7 +160,15 @@ func (a *asker) dump(names []string) (all []*xds.Entry, err error) {
 	if !ok {
 		return nil, nil
 	}
-	dump, err := Dump(a.clients.Served(c.StreamID), false)
+	if xds.HeavyWork(a.ctx, func() { all, err = parts(a.clients.Served(c.StreamID)) }) != nil {
+		return nil, gone(a.ctx)
+	}
+	return all, err
+}
+
+// parts are those of the dump of what was served.
+func parts(served []xds.Served) (all []*xds.Entry, err error) {
+	dump, err := Dump(served, false)
 	if err != nil {
 		return nil, err
 	}

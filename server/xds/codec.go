@@ -2,6 +2,7 @@ package xds
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"time"
 
@@ -72,7 +73,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	heavyWork.do(r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) })
+	_ = heavily(context.Background(), r.host, data.Len() > heavyBytes, func() { err = r.unmarshal(data) }) // gRPC does not say when nobody needs it any more
 	return err
 }
 

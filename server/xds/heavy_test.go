@@ -10,41 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Addresses take turns, however much one of them has to be done.
-func TestHeavyWorkTakesTurns(t *testing.T) {
-	h := newHeavy(2)
-	require.Nil(t, h.queue("a"))
-	require.Nil(t, h.queue("a"))
-	var turns []chan struct{}
-	for _, host := range []string{"a", "a", "b", "c", "b"} {
-		turns = append(turns, h.queue(host))
-	}
-	done := make([]bool, len(turns))
-	next := func() int {
-		h.leave()
-		for i, turn := range turns {
-			select {
-			case <-turn:
-				if !done[i] {
-					done[i] = true
-					return i
-				}
-			default:
-			}
-		}
-		return -1
-	}
-	var order []int
-	for range len(turns) {
-		order = append(order, next())
-	}
-	require.Equal(t, []int{0, 2, 3, 1, 4}, order)
-	require.Empty(t, h.waiting, "nothing is kept of who waited")
-	h.leave()
-	h.leave()
-	require.Equal(t, 2, h.free)
-}
-
 // What a state has of some names is the same from whichever side it is looked for.
 func TestWantsOfAState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -3,6 +3,7 @@ package xds
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -77,4 +78,17 @@ func TestServedIsWhatAClientWasSent(t *testing.T) {
 	c.expect(testType, "b@2")
 	require.Equal(t, []string{"b@2"}, served())
 	require.Nil(t, w.server.Served(99))
+}
+
+// A question may wait for others. A large request, which has a turn of the processors meanwhile, is none: everybody's large requests would wait as well.
+func TestALargeRequestIsNoQuestion(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.coll(testType).typ.Ask = func([]string) error {
+		t.Error("it was asked")
+		return nil
+	}
+	w.set(testType)
+	c := w.sotw(testType)
+	c.ask(testType, strings.Repeat("a", heavyBytes))
+	require.Equal(t, codes.InvalidArgument, status.Code(c.ended()))
 }

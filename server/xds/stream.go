@@ -121,7 +121,9 @@ func (s *stream) receive() error {
 		}
 		room := s.conn.take(req, due)
 		var err error
-		heavyWork.do(s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) })
+		if late := heavily(s.grpc.Context(), s.host, req.size > heavyBytes, func() { err = s.take(req, time.Now()) }); late != nil {
+			err = late
+		}
 		if keepErr := s.keep(req, room); err == nil {
 			err = keepErr
 		}
@@ -366,7 +368,9 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		switch {
 		case begun:
 			turn.work()
-			heavyWork.do(s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) })
+			if heavily(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
+				return ended(ctx)
+			}
 			s.passOn()
 			turn.wait()
 		case s.due():
