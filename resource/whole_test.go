@@ -106,7 +106,7 @@ func plainComments(text []byte) (plain []byte) {
 	return plain
 }
 
-var blankLine = regexp.MustCompile(`(?m)^[ \t]+$`)
+var blankLine = regexp.MustCompile(`(?m)^[ \t]+\r?$`)
 
 // checkWhole expects of a text in which Decode finds no fault that the parser, which reads it from its begin to its end as
 // one stream, finds none either, and the same objects, in the same order.
