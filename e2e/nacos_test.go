@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -53,15 +54,17 @@ func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, what strin
 	return err
 }
 
-// stays fails the test if is gave an error at some moment while f ran.
+// stays fails the test if is gave an error at some moment while f ran. A moment without an answer says nothing, but they must not all be such.
 func stays(t *testing.T, is func() error, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	lost := make(chan error, 1)
 	go func() {
-		var first error
+		first := fixture.ErrNoAnswer
 		for ctx.Err() == nil {
-			if err := is(); err != nil && ctx.Err() == nil && first == nil {
+			err := is()
+			known := ctx.Err() == nil && !errors.Is(err, fixture.ErrNoAnswer)
+			if known && (first == nil || errors.Is(first, fixture.ErrNoAnswer)) {
 				first = err
 			}
 			select {
