@@ -106,7 +106,7 @@ func plainComments(text []byte) (plain []byte) {
 	return plain
 }
 
-var blankLine = regexp.MustCompile(`(?m)^[ \t]+\r?$`)
+var blankLine = regexp.MustCompile(`(?m)^[ \t]+(#.*)?\r?$`)
 
 // checkWhole expects of a text in which Decode finds no fault that the parser, which reads it from its begin to its end as
 // one stream, finds none either, and the same objects, in the same order.
@@ -123,7 +123,7 @@ func checkWhole(t *testing.T, text []byte, opts Options) {
 		return // a stream of JSON, which YAML does not know; a directive, of which the parser knows but one version
 	}
 	roots, ok := wholeRoots(text)
-	if !ok { // lines of blanks between documents are empty, also where a tab is among them
+	if !ok { // lines of blanks and comments between documents are empty, also where they begin with a tab
 		roots, ok = wholeRoots(blankLine.ReplaceAll(text, nil))
 	}
 	if !ok {
