@@ -29,6 +29,9 @@ func (l secureListener) Accept() (net.Conn, error) {
 
 type secureConn struct{ net.Conn }
 
+// NetConn returns the connection in it, as that of tls.Conn does.
+func (c secureConn) NetConn() net.Conn { return c.Conn }
+
 // serverCredentials let one gRPC server have listeners with and without TLS.
 type serverCredentials struct {
 	credentials.TransportCredentials // of plaintext

@@ -119,6 +119,9 @@ type roomConn struct {
 	leave func()
 }
 
+// NetConn returns the connection in it, as that of tls.Conn does.
+func (c *roomConn) NetConn() net.Conn { return c.Conn }
+
 // Close implements net.Conn.
 func (c *roomConn) Close() error {
 	c.leave()

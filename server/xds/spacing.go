@@ -1,10 +1,10 @@
 package xds
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -22,7 +22,8 @@ type spacing struct {
 // arriving is what comes from one address.
 type arriving struct {
 	*rate.Limiter
-	turn chan struct{} // has one element while somebody waits by wait
+	turn    chan struct{} // has one element while somebody waits
+	waiting atomic.Int64  // connections
 }
 
 const (
@@ -48,61 +49,72 @@ func (p *spacing) of(host string, now time.Time) *arriving {
 	if p.hosts == nil {
 		p.hosts = make(map[string]*arriving)
 	}
-	h := &arriving{rate.NewLimiter(rate.Limit(p.perSecond), max(int(p.perSecond/burstsPerSecond), 1)), make(chan struct{}, 1)}
+	h := &arriving{Limiter: rate.NewLimiter(rate.Limit(p.perSecond), max(int(p.perSecond/burstsPerSecond), 1)), turn: make(chan struct{}, 1)}
 	p.hosts[host] = h
 	return h
 }
 
-// next returns how long the next one of a host has to wait, if that is at most so long; else it is not let in.
-func (p *spacing) next(host string, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
-	if p.perSecond < 0 {
-		return 0, true
-	}
-	r := p.of(host, now).ReserveN(now, 1)
-	if wait = r.DelayFrom(now); wait > most {
-		r.CancelAt(now)
-		return 0, false
-	}
-	return wait, true
-}
-
-// wait waits until so many may have come, after those that began to wait before. Who gives up owes nothing.
-func (a *arriving) wait(ctx context.Context, n int) {
+// wait waits until so many may have come, after those that began to wait before, and says whether they may. Who has gone when it is his turn, or until done, owes
+// nothing, and nobody waits for him.
+func (a *arriving) wait(done <-chan struct{}, n int, gone func() bool) bool {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
-	case <-ctx.Done():
-		return
+	case <-done:
+		return false
+	}
+	if gone() {
+		return false
 	}
 	for ; n > 0; n -= a.Burst() {
-		if a.WaitN(ctx, min(n, a.Burst())) != nil {
-			return
+		r := a.ReserveN(time.Now(), min(n, a.Burst()))
+		select {
+		case <-time.After(r.Delay()):
+		case <-done:
+			r.Cancel()
+			return false
 		}
 	}
+	return true
 }
 
-// behind reports whether somebody waits by wait.
+// behind reports whether somebody waits.
 func (a *arriving) behind() bool { return len(a.turn) > 0 }
 
-var errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
-
-// letIn waits until it is a connection's turn. The time for its handshakes begins then. Who would have to wait for longer than he has for them is cut off.
-func (s *Server) letIn(raw net.Conn) error {
-	limit := orForever(s.opts.Limits.HandshakeTimeout)
-	wait, ok := s.arrivals.next(hostOf(raw.RemoteAddr()), limit, time.Now())
-	if !ok {
-		s.refused(refusedArrivals)
-		if s.logged.Allow() {
-			s.log.Warn("connection closed", "peer", peerOf(raw.RemoteAddr()), "err", errArrivals)
-		}
-		return errArrivals
+// letIn waits until it is a connection's turn, and says whether it came. Who would have to wait for longer than most, if nobody went, is cut off.
+func (a *arriving) letIn(done <-chan struct{}, most time.Duration, gone func() bool) (in bool, err error) {
+	if !a.behind() && a.Allow() {
+		return true, nil
 	}
-	if wait == 0 {
+	defer a.waiting.Add(-1)
+	if float64(a.waiting.Add(1)) > most.Seconds()*float64(a.Limit()) {
+		return false, errArrivals
+	}
+	return a.wait(done, 1, gone), nil
+}
+
+var (
+	errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
+	errGone     = errors.New("it hung up before it was its turn")
+)
+
+// letIn waits until it is a connection's turn. The time for its handshakes begins then.
+func (s *Server) letIn(raw net.Conn) error {
+	if s.arrivals.perSecond < 0 {
 		return nil
 	}
-	select {
-	case <-time.After(wait):
-	case <-s.closing:
+	limit := orForever(s.opts.Limits.HandshakeTimeout)
+	start := time.Now()
+	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), start).letIn(s.closing, limit, func() bool { return hasGone(raw) })
+	switch {
+	case err != nil:
+		s.refused(refusedArrivals)
+		if s.logged.Allow() {
+			s.log.Warn("connection closed", "peer", peerOf(raw.RemoteAddr()), "err", err)
+		}
+		return err
+	case !in:
+		return errGone
 	}
 	return raw.SetDeadline(time.Now().Add(min(limit, time.Hour)))
 }
