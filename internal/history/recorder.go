@@ -205,6 +205,9 @@ func (w *writing) flush() {
 			h.log.Info("changes are written to the history again")
 		}
 		h.failed = false
+		if err := h.files.within(); err != nil {
+			h.log.Warn("what the history has no room for is not removed", "err", err)
+		}
 	}
 	w.records.out.Reset()
 	w.n = 0

@@ -124,7 +124,7 @@ func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
 	if markErr := records.add(head{Entry{At: at}, mark{markBegin}}); markErr != nil {
 		return errors.Join(err, markErr)
 	}
-	return errors.Join(err, s.append(records.out.Bytes()), s.drop())
+	return errors.Join(err, s.append(records.out.Bytes()), s.drop(s.limit-s.limit/parts)) // the newest is to have room
 }
 
 // writeBase writes the versions of what is served, in one record.
@@ -160,14 +160,26 @@ func (s *segments) append(records []byte) error {
 // full says that it is time for another segment.
 func (s *segments) full() bool { return s.all[len(s.all)-1].size >= s.limit/parts }
 
-// drop removes the oldest segments, and what nobody needs any more, until the rest is within the limit.
-func (s *segments) drop() error {
-	var errs []error
+// within keeps the history within its size behind a round that was larger than the room for it.
+func (s *segments) within() error {
+	if s.total() <= s.limit {
+		return nil
+	}
+	return s.drop(s.limit)
+}
+
+func (s *segments) total() int64 {
 	total := s.base.size
 	for _, seg := range s.all {
 		total += seg.size
 	}
-	for len(s.all) > 1 && total > s.limit-s.limit/parts { // the newest is to have room
+	return total
+}
+
+// drop removes the oldest segments until the rest is within room, which the newest and the base may not be, and what nobody needs any more.
+func (s *segments) drop(room int64) error {
+	var errs []error
+	for total := s.total(); len(s.all) > 1 && total > room; {
 		total -= s.all[0].size
 		errs = append(errs, ignoreMissing(os.Remove(s.path(s.all[0].number, segmentSuffix))))
 		s.all = slices.Clone(s.all[1:]) // readers have the slice that was

@@ -1,0 +1,178 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// many are the objects of a large mesh.
+const many = 100_000
+
+// service is the body of an object, as long as that of a usual service.
+func service(i int) string { return fmt.Sprint(i, strings.Repeat(" 10.0.0.1:8080", 20)) }
+
+func largeTable() *memstore.Table {
+	table, all := new(memstore.Table), make([]*resource.Resource, many)
+	for i := range all {
+		all[i] = made(i, service(0))
+	}
+	table.Apply(all, nil)
+	table.MarkSynced()
+	return table
+}
+
+// onDisk is how much a directory takes, and how much of it is the list of what is served.
+func onDisk(t testing.TB, dir string) (all, base int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(t, err)
+		all += info.Size()
+		if filepath.Ext(e.Name()) == baseSuffix {
+			base += info.Size()
+		}
+	}
+	return all, base
+}
+
+// TestLargeIsBounded changes objects of a large mesh for longer than the history can remember: it stays within its size.
+func TestLargeIsBounded(t *testing.T) {
+	const size = 8 << 20
+	table, dir := largeTable(), t.TempDir()
+	h := opened(t, dir, size, table)
+	h.round(table)
+	most, written := int64(0), 0
+	for i := 0; i < 60_000; i += 1000 {
+		changed := make([]*resource.Resource, 1000)
+		for n := range changed {
+			changed[n] = made((i+n)%many, service(i+1))
+			written += len(changed[n].Body())
+		}
+		table.Apply(changed, nil)
+		h.round(table)
+		all, _ := onDisk(t, dir)
+		most = max(most, all)
+	}
+	_, base := onDisk(t, dir)
+	require.Greater(t, int64(written), int64(2*size))
+	require.LessOrEqual(t, most, int64(size), "the list of what is served takes %d", base)
+}
+
+// BenchmarkPairs has commits of two tables of a large mesh in turn: one that somebody follows who does nothing with it, and one that a history
+// follows. It says what a commit takes of each, and the median of the ratios of blocks. A block begins when all before it is followed and written;
+// one commit is a change at a time, many are commits without a pause.
+func BenchmarkPairs(b *testing.B) {
+	for _, block := range []int{1, 100} {
+		b.Run(fmt.Sprint("block=", block), func(b *testing.B) { pairs(b, block) })
+	}
+}
+
+func pairs(b *testing.B, block int) {
+	type side struct {
+		table *memstore.Table
+		seen  func() memstore.Revision
+		spent []time.Duration
+	}
+	var followed atomic.Uint64
+	idle, with := &side{table: largeTable(), seen: func() memstore.Revision { return memstore.Revision(followed.Load()) }}, &side{table: largeTable()}
+	h := opened(b, b.TempDir(), DefaultSize, with.table)
+	with.seen = func() memstore.Revision {
+		if s := h.state.Load(); len(s.segments) > 0 {
+			return s.now.Revision()
+		}
+		return 0
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	var following sync.WaitGroup
+	following.Go(func() {
+		_ = memstore.Follow(ctx, idle.table, nil, func(_ []resource.Key, now memstore.Snapshot, _, _ bool) { followed.Store(uint64(now.Revision())) }) // it ends with ctx
+	})
+	following.Go(func() { _ = h.Run(ctx) })
+	defer following.Wait()
+	defer cancel()
+	sides := []*side{idle, with}
+	rested := func() {
+		for _, s := range sides {
+			for s.seen() != s.table.Snapshot().Revision() {
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+	}
+	n := 0
+	for b.Loop() {
+		for _, s := range sides {
+			all := make([]*resource.Resource, block)
+			for i := range all {
+				all[i] = made((n+i*997)%many, service(n+1))
+			}
+			rested()
+			began := time.Now()
+			for _, r := range all {
+				s.table.Apply([]*resource.Resource{r}, nil)
+			}
+			s.spent = append(s.spent, time.Since(began))
+		}
+		slices.Reverse(sides)
+		n++
+	}
+	ratios := make([]float64, n)
+	for i := range ratios {
+		ratios[i] = float64(with.spent[i]) / float64(idle.spent[i])
+	}
+	median := func(s *side) float64 {
+		slices.Sort(s.spent)
+		return float64(s.spent[n/2]) / float64(block)
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[n/2], "ratio")
+	b.ReportMetric(median(idle), "ns/idle")
+	b.ReportMetric(median(with), "ns/history")
+	b.ReportMetric(0, "ns/op") // it has waits in it
+}
+
+// BenchmarkStart opens a full history of a large mesh, and takes up what is served, of which nothing has changed.
+func BenchmarkStart(b *testing.B) {
+	table, dir := largeTable(), b.TempDir()
+	h := opened(b, dir, DefaultSize, table)
+	h.round(table)
+	for i := 0; len(h.state.Load().segments) < parts-1; i += 1000 {
+		changed := make([]*resource.Resource, 1000)
+		for n := range changed {
+			changed[n] = made((i+n)%many, service(i+1))
+		}
+		table.Apply(changed, nil)
+		h.round(table)
+	}
+	require.NoError(b, h.files.close())
+	size, _ := onDisk(b, dir)
+	var open, takeUp time.Duration
+	n := 0
+	for b.Loop() {
+		began := time.Now()
+		h := opened(b, dir, DefaultSize, table)
+		open += time.Since(began)
+		began = time.Now()
+		h.round(table)
+		takeUp += time.Since(began)
+		require.NoError(b, h.files.close())
+		n++
+	}
+	b.ReportMetric(float64(size), "bytes")
+	b.ReportMetric(float64(open.Milliseconds())/float64(n), "ms/open")
+	b.ReportMetric(float64(takeUp.Milliseconds())/float64(n), "ms/takeup")
+}
