@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/doctor"
+	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/internal/words"
 	"tributary/server/admin"
@@ -17,6 +22,8 @@ func newDoctor() *cobra.Command {
 	var d doctor.Doctor
 	var secure secureFlags
 	var strict bool
+	var through string
+	var idle time.Duration
 	output := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "doctor [-c FILE]",
@@ -24,12 +31,14 @@ func newDoctor() *cobra.Command {
 		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with the rights that it needs;
 the names in addresses, certificates, the clock, ports, how many files may be open and watched, and the state directory. With --istiod or
 --mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients ask for
-is known. It is best run as the user who runs the server, and changes nothing.
+is known. With --through it holds an idle stream through the address that istiod has for us, with istiod's pings, and tells what ends it.
+It is best run as the user who runs the server, and changes nothing.
 
 It exits with 3 if there is an error; with --strict also if there is a warning.`,
 		Example: `  tributary doctor
   tributary doctor -c /etc/tributary/tributary.yaml --istiod http://istiod.example:8080
-  tributary doctor --mesh-config mesh.yaml --strict -o json`,
+  tributary doctor --mesh-config mesh.yaml --strict -o json
+  tributary doctor --through mesh.example:16010`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			if d.File == "" {
@@ -42,6 +51,16 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			d.Running = func(ctx context.Context, cfg *config.Config) *doctor.Running { return running(ctx, cfg, &secure) }
+			if through != "" {
+				d.Through = &doctor.Through{
+					Client: &xdsclient.Client{
+						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(), Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
+					},
+					Hold:    idle,
+					Holding: func() { cmd.PrintErrf("an idle stream is held through %s for %s\n", through, idle) },
+				}
+			}
 			if err := d.Look(ctx); err != nil {
 				return err
 			}
@@ -69,21 +88,27 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	f.StringVarP(&d.File, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
 	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
 	f.StringVar(&d.MeshConfig, "mesh-config", "", "file with the mesh configuration of that istiod, or values of its Helm chart")
+	f.StringVar(&through, "through", "", "HOST:PORT by which istiod reads from us, as in its configSources: hold an idle stream through it")
+	f.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
 	f.BoolVar(&d.Offline, "offline", false, "ask nobody over the network: sources that are no files are not read")
 	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
 	secure.add(cmd)
+	secure.addToken(cmd)
 	output.add(cmd)
 	return cmd
 }
 
+// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings takes to refuse pings that
+// come every 30 s.
+const idleFor = 130 * time.Second
+
 // running asks the server that runs with cfg what it is; nil if none does.
 func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *doctor.Running {
-	address := cfg.Listen.Admin
-	if cfg.Listen.AdminTLS != nil {
-		address = "https://" + address
+	address, _, _ := strings.Cut(cfg.Listen.Admin, "?") // the mode of a socket
+	client := &adminclient.Client{Address: address, Timeout: ageTimeout}
+	if cfg.Listen.AdminTLS != nil { // else the flags of TLS are for --through
+		client.Address, client.TLS = "https://"+address, secure.settings()
 	}
-	address, _, _ = strings.Cut(address, "?") // the mode of a socket
-	client := &adminclient.Client{Address: address, TLS: secure.settings(), Timeout: ageTimeout}
 	var st admin.Status
 	if _, err := client.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
 		return nil

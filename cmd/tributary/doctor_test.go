@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,10 +12,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"tributary/cmd/internal/doctor"
 )
@@ -171,4 +177,93 @@ func TestDoctorPage(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, run)
+}
+
+// TestDoctorThrough holds an idle stream through what may be between an istiod and us.
+func TestDoctorThrough(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n"
+	write(t, dir+"/tributary.yaml", text)
+	s, other := serving(t, "-c", dir+"/tributary.yaml"), serving(t, "-c", dir+"/tributary.yaml")
+	s.awaitReady(t)
+	other.awaitReady(t)
+	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
+	through := func(address, idle string) (int, map[string][]doctor.Finding) {
+		return examined(t, "-c", dir+"/tributary.yaml", "--through", address, "--idle", idle)
+	}
+
+	code, found := through("xds://"+s.xds, "10ms")
+	assert.Zero(t, code)
+	assert.Equal(t, []doctor.Finding{{Check: "keepalive", Severity: doctor.Fine, Message: s.xds + ": an idle stream stood for 10ms"}}, found["keepalive"])
+
+	_, found = through(other.xds, "10ms")
+	has(t, found, "keepalive", doctor.Warning, "is not the server that runs with "+dir)
+
+	nobody := quietAfter(t, s.xds, nil)
+	code, found = through(nobody, "1h")
+	assert.Equal(t, 3, code)
+	has(t, found, "keepalive", doctor.Error, nobody+": after")
+	has(t, found, "keepalive", doctor.Error, "an idle stream was ended")
+	assert.Contains(t, found["keepalive"][0].Fix, "raise the idle timeout")
+
+	strict := quietAfter(t, s.xds, func(conn net.Conn) error {
+		return http2.NewFramer(conn, nil).WriteGoAway(1, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings"))
+	})
+	code, found = through(strict, "1h")
+	assert.Equal(t, 3, code)
+	has(t, found, "keepalive", doctor.Error, "keepalive pings are refused")
+	assert.Contains(t, found["keepalive"][0].Fix, "allow a ping every 30 s")
+
+	code, found = through(s.admin, "1h")
+	assert.Equal(t, 3, code)
+	has(t, found, "keepalive", doctor.Error, "it may be the admin port")
+	_, found = examined(t, "-c", dir+"/tributary.yaml", "--through", s.xds, "--offline")
+	has(t, found, "keepalive", doctor.Skipped, "--through")
+}
+
+// quietAfter passes connections on to address and ends one as soon as nothing has been said on it for a moment, with what end writes to the client.
+func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
+	require.NoError(t, err)
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			client, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer client.Close() //nolint:errcheck // it is to end
+				server, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+				if !assert.NoError(t, err) {
+					return
+				}
+				conns.Go(func() { _, _ = io.Copy(server, client) })
+				defer server.Close() //nolint:errcheck // it is to end
+				buf := make([]byte, 1<<16)
+				for answered := false; ; {
+					n, err := server.Read(buf)
+					if errors.Is(err, os.ErrDeadlineExceeded) {
+						if end != nil {
+							assert.NoError(t, end(client))
+						}
+						return
+					}
+					if _, wrote := client.Write(buf[:n]); err != nil || wrote != nil {
+						return
+					}
+					if answered = answered || bytes.Contains(buf[:n], []byte("ProxyConfig")); answered { // the response, with its type
+						_ = server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = lis.Close()
+		conns.Wait()
+	})
+	return lis.Addr().String()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"tributary/internal/words"
 	"tributary/resource"
@@ -137,6 +138,9 @@ func (st *Status) ofCertificates(all *troubles) {
 		about := Trouble{About: AboutCertificates, Do: "Put the new certificate and its key in place; they are looked at every second.", Run: []string{"status"}}
 		if c.Expired {
 			all.add(about, "the certificate of %s has expired", c.Listener)
+		}
+		if c.Soon {
+			all.add(about, "the certificate of %s expires at %s", c.Listener, c.NotAfter.UTC().Format(time.RFC3339))
 		}
 		if c.Trouble != "" {
 			all.add(about, "the certificate of %s is not in force: %s", c.Listener, c.Trouble)

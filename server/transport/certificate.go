@@ -301,6 +301,7 @@ type Status struct {
 	Subject  string    `json:"subject"`           // its names
 	NotAfter time.Time `json:"notAfter,omitzero"` // zero if there is none yet
 	Expired  bool      `json:"expired,omitempty"`
+	Soon     bool      `json:"soon,omitempty"`    // it expires soon, and most of its life is over: somebody should have renewed it
 	Trouble  string    `json:"trouble,omitempty"` // why what the files hold now is not in force
 }
 
@@ -315,7 +316,9 @@ func (c *Certificates) Status() Status {
 		return s
 	}
 	s.Subject, s.NotAfter = nameOf(now.leaf), now.leaf.NotAfter
-	s.Expired = !time.Now().Before(s.NotAfter)
+	left := time.Until(s.NotAfter)
+	s.Expired = left <= 0
+	s.Soon = !s.Expired && left < min(expiresSoon, s.NotAfter.Sub(now.leaf.NotBefore)/4) // those that live for days are renewed late
 	return s
 }
 

@@ -190,6 +190,11 @@ tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
 	expired.look(now)
 	require.Contains(t, log.String(), "it has expired")
 	require.True(t, expired.Status().Expired)
+	require.False(t, expired.Status().Soon, "it has")
+	for left, is := range map[time.Duration]bool{20 * time.Minute: true, time.Hour: false, 20 * 24 * time.Hour: false} { // of two hours more
+		c, _, _ := loaded(t, a.Loopback(now.Add(left)), Files{})
+		require.Equal(t, is, c.Status().Soon, left)
+	}
 }
 
 // While certificates come and go, each handshake has one that is whole.

@@ -43,6 +43,8 @@ type Doctor struct {
 	Istiod, MeshConfig string
 	// Running is what a server that runs with the configuration says of itself; nil if none does.
 	Running func(context.Context, *config.Config) *Running
+	// Through is where to hold an idle stream; nil for nowhere.
+	Through *Through
 
 	Findings []Finding
 	running  *Running
@@ -72,6 +74,7 @@ const (
 	ofWatches       = "inotify"
 	ofState         = "state"
 	ofIstiod        = "istiod"
+	ofKeepalive     = "keepalive"
 )
 
 // Look looks at everything. The error is that it could not.
@@ -99,6 +102,7 @@ func (d *Doctor) Look(ctx context.Context) error {
 	}
 	d.descriptors()
 	d.istiod(ctx, cfg)
+	d.keepalive(ctx, cfg)
 	return ctx.Err()
 }
 

@@ -109,6 +109,9 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		if l := cfg.Listen.XDSTLS; l != nil {
 			secure = portOf(l.Address)
 		}
+		if d.Through != nil && address == d.Through.Client.Server { // by way of what is in between
+			ours = true
+		}
 		tls := s.TLSSettings != nil && s.TLSSettings.Mode != "" && s.TLSSettings.Mode != "DISABLE"
 		switch port := portOf(address); port {
 		case "":
@@ -122,7 +125,7 @@ func (d *Doctor) mesh(cfg *config.Config, from string, text []byte) {
 		}
 	}
 	if cfg != nil && !ours {
-		d.note(ofIstiod, Error, from+": no config source has our port", "add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts")
+		d.note(ofIstiod, Error, from+": no config source has our port", "add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts; if it comes by way of another address, name that with --through")
 	}
 	switch {
 	case kubernetes:

@@ -84,16 +84,12 @@ func hostsOf(address string) (hosts []string) {
 	return hosts
 }
 
-// soon is how long before its end a certificate is a finding.
-const soon = 7 * 24 * time.Hour
-
 func (d *Doctor) certificate(c transport.Status) {
-	left := time.Until(c.NotAfter)
 	said := fmt.Sprintf("%s: %s of %s is valid until %s", c.Listener, c.File, c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
 	switch {
-	case c.Expired || left <= 0:
+	case c.Expired:
 		d.note(ofTLS, Error, said, "put another in its place; a server that runs takes it up by itself")
-	case left < soon:
+	case c.Soon:
 		d.note(ofTLS, Warning, said, "put another in its place; a server that runs takes it up by itself")
 	default:
 		d.note(ofTLS, Fine, said, "")

@@ -89,6 +89,9 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"the certificate of listen.xdsTLS has expired": func(st *admin.Status) {
 			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}
 		},
+		"the certificate of listen.xdsTLS expires at 2026-05-04T03:00:00Z": func(st *admin.Status) {
+			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", NotAfter: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), Soon: true}}
+		},
 	} {
 		said, ok := check(change)
 		require.False(t, ok)

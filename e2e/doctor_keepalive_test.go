@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"tributary/e2e/fixture"
+)
+
+// TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a gRPC server with default
+// settings, which refuses istiod's pings, and something in between that forgets connections.
+func TestDoctorKeepalive(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("E2E_NIGHTLY") == "" {
+		t.Skip("takes two minutes; E2E_NIGHTLY=1 runs it")
+	}
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", serviceEntry("a", 80))
+	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
+	tributary.AwaitReady(t)
+	config := filepath.Join(t.TempDir(), "tributary.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+"'}]\n"), 0o600))
+
+	var looking sync.WaitGroup
+	for _, c := range []struct {
+		address, says string
+		code          int
+	}{
+		{tributary.XDS, tributary.XDS + ": an idle stream stood for 2m10s", 0},
+		{defaultServer(t), "keepalive pings are refused", 3},
+		{forgetful(t, tributary.XDS), "after 40s a keepalive ping was not answered", 3},
+	} {
+		looking.Go(func() {
+			out, code := fixture.Run(t, fixture.TributaryBinary(t), "doctor", "-c", config, "--through", c.address)
+			assert.Contains(t, out, c.says)
+			assert.Equal(t, c.code, code)
+		})
+	}
+	looking.Wait()
+}
+
+// answering answers each request with nothing.
+type answering struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+}
+
+func (answering) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if req.GetResponseNonce() != "" {
+			continue
+		}
+		if err := stream.Send(&discovery.DiscoveryResponse{TypeUrl: req.GetTypeUrl(), Nonce: "1"}); err != nil {
+			return err
+		}
+	}
+}
+
+// defaultServer is a gRPC server with gRPC's settings.
+func defaultServer(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp4", fixture.Loopback(fixture.FreePort(t)))
+	require.NoError(t, err)
+	s := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(s, answering{})
+	var serving sync.WaitGroup
+	serving.Go(func() { assert.NoError(t, s.Serve(lis)) })
+	t.Cleanup(func() {
+		s.Stop()
+		serving.Wait()
+	})
+	return lis.Addr().String()
+}
+
+// forgetful passes on what is said on a connection, and lets all bytes vanish once it was silent for a second.
+func forgetful(t *testing.T, address string) string {
+	t.Helper()
+	lis, err := net.Listen("tcp4", fixture.Loopback(fixture.FreePort(t)))
+	require.NoError(t, err)
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			client, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			server, err := (&net.Dialer{}).DialContext(t.Context(), "tcp4", address)
+			if !assert.NoError(t, err) {
+				_ = client.Close()
+				return
+			}
+			var vanish atomic.Bool
+			silence := time.AfterFunc(time.Second, func() { vanish.Store(true) })
+			pass := func(to, from net.Conn) {
+				defer from.Close() //nolint:errcheck // it is to end
+				buf := make([]byte, 1<<16)
+				for {
+					n, err := from.Read(buf)
+					if err != nil && vanish.Load() {
+						return // that, too, is told nobody
+					}
+					if err != nil {
+						_ = to.Close()
+						return
+					}
+					if vanish.Load() {
+						continue
+					}
+					if _, err := to.Write(buf[:n]); err != nil {
+						return
+					}
+					silence.Reset(time.Second)
+				}
+			}
+			conns.Go(func() { pass(server, client) })
+			conns.Go(func() { pass(client, server) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = lis.Close()
+		conns.Wait()
+	})
+	return lis.Addr().String()
+}
