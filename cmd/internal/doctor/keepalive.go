@@ -18,6 +18,9 @@ type Through struct {
 	Holding func()            // told when it begins
 }
 
+// arrival is for how long a server may not know yet who asks.
+const arrival = 2 * time.Second
+
 // keepalive looks whether an idle stream stands, with the pings of an istiod.
 func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 	if d.Through == nil || d.Offline {
@@ -29,8 +32,7 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 	stood, err := d.Through.Client.Stay(ctx, d.Through.Hold, func() {
 		d.Through.Holding()
 		if d.Running != nil && cfg != nil && d.running != nil {
-			now := d.Running(ctx, cfg)
-			arrived = now == nil || now.has(d.Through.Client.NodeID)
+			arrived = d.sees(ctx, cfg, d.Through.Client.NodeID)
 		}
 	})
 	if ctx.Err() != nil {
@@ -58,6 +60,19 @@ func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
 	}
 	if !arrived {
 		d.note(ofKeepalive, Warning, fmt.Sprintf("%s: who answers there is not the server that runs with %s", address, d.File), "see that what is in between leads to this server; of several replicas it may have been another one")
+	}
+}
+
+// sees reports whether the server that runs has a client of that node. A stream is there before the server knows what it asks for.
+func (d *Doctor) sees(ctx context.Context, cfg *config.Config, node string) bool {
+	for end := time.Now().Add(arrival); ; time.Sleep(arrival / 50) {
+		now := d.Running(ctx, cfg)
+		if now == nil || now.has(node) {
+			return true
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false
+		}
 	}
 }
 
