@@ -24,7 +24,7 @@ func newApply() *cobra.Command {
 changes at the same time is not overwritten: then apply says so, and fails. An object with metadata.resourceVersion is only
 written if the store still has that version.`,
 		Example: `  tributary apply -f rules/ --store consul-kv://127.0.0.1:8500/mesh
-  tributary get vs reviews -n shop -o yaml --store consul-kv://127.0.0.1:8500/mesh | sed s/v1/v2/ |
+  tributary get vs reviews -n shop -o yaml --store consul-kv://127.0.0.1:8500/mesh | sed 's/subset: v1/subset: v2/' |
     tributary apply -f - --store consul-kv://127.0.0.1:8500/mesh`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {

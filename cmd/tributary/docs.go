@@ -74,7 +74,7 @@ func reference(root *cobra.Command) ([]byte, error) {
 			fmt.Fprintf(&page, "\n```\n%s\n```\n", cmd.UseLine())
 		}
 		if cmd.Example != "" {
-			fmt.Fprintf(&page, "\nExamples:\n\n```console\n%s\n```\n", cmd.Example)
+			fmt.Fprintf(&page, "\nExamples:\n\n```console\n%s```\n", prompted(cmd.Example))
 		}
 		if flags := cmd.NonInheritedFlags(); flags.HasAvailableFlags() {
 			fmt.Fprintf(&page, "\n```\n%s```\n", flags.FlagUsages())
@@ -82,6 +82,21 @@ func reference(root *cobra.Command) ([]byte, error) {
 		return nil
 	})
 	return page.Bytes(), err
+}
+
+// prompted are the commands of an example as they are typed: behind a prompt, but for the lines by which one goes on.
+func prompted(example string) string {
+	var b strings.Builder
+	goesOn := false
+	for line := range strings.SplitSeq(example, "\n") {
+		line = strings.TrimPrefix(line, "  ")
+		if !goesOn {
+			b.WriteString("$ ")
+		}
+		b.WriteString(line + "\n")
+		goesOn = strings.HasSuffix(line, "\\") || strings.HasSuffix(line, "|")
+	}
+	return b.String()
 }
 
 // each calls f with cmd and all commands under it that are not hidden.

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -150,33 +149,6 @@ func TestDoctorOfAServerThatRuns(t *testing.T) {
 	has(t, found, "state", doctor.Warning, "nothing is kept across restarts")
 	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
-}
-
-// TestDoctorPage runs the commands of docs/doctor.md: all lines that stand there are said.
-func TestDoctorPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/doctor.md")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	t.Chdir(dir)
-	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	run := 0
-	for _, block := range regexp.MustCompile("(?s)```console\n\\$ tributary (.*?)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		run++
-		if strings.HasPrefix(block[1], "doctor") { // the ports of the machine may be taken
-			config, err := os.ReadFile("tributary.yaml")
-			require.NoError(t, err)
-			write(t, "tributary.yaml", strings.NewReplacer("127.0.0.1:16010", "127.0.0.1:0", "127.0.0.1:16014", "127.0.0.1:0").Replace(string(config)))
-		}
-		got := command(t, strings.Fields(block[1])...)
-		for line := range strings.Lines(block[2]) {
-			line = strings.NewReplacer("127.0.0.1:16010", "127.0.0.1:0", "127.0.0.1:16014", "127.0.0.1:0").Replace(line)
-			if strings.HasPrefix(block[1], "init") { // registries may run on the machine
-				line, _, _ = strings.Cut(line, " and ")
-			}
-			assert.Contains(t, got.stdout, line)
-		}
-	}
-	assert.Equal(t, 2, run)
 }
 
 // TestDoctorThrough holds an idle stream through what may be between an istiod and us.

@@ -15,7 +15,7 @@ var (
 	// shellBlock is a block of a page with what is typed into a shell.
 	shellBlock = regexp.MustCompile("(?ms)^[ ]*```(?:console|sh|bash)\n(.*?)^[ ]*```")
 	// typed is a line of a block that runs the program, without the prompt, variables for it, and what its output goes to.
-	typed = regexp.MustCompile(`(?m)^[ ]*(?:\$ )?(?:[A-Z_]+=\S+ )*tributary ([^|#;&>\n]*)`)
+	typed = regexp.MustCompile(`(?m)^[ ]*\$ (?:[A-Z_]+=\S+ )*tributary ([^|#;&>\n]*)`)
 	word  = regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`)
 )
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -35,7 +34,7 @@ by object: what is missing there, stale, different, or extra, and why, where tha
 so that its acknowledgement is no proof; this is. What is on its way is given time (--settle). It exits with 3 if something is not right.
 
 Objects of other config sources of the istiod are extra; they count as findings only with --extra. Kinds that no client of the server asks
-for are not compared, as far as its admin server says so.
+for are not compared, as far as its admin server says so; while no client is connected, all are.
 
 With --envoy it asks an Envoy for its /config_dump, which says who it is, and the server's admin server what such an Envoy is to be told now, and
 compares clusters, endpoints, listeners, routes, virtual hosts, and the versions of secrets. Rejected is what the Envoy has refused, warming what
@@ -188,6 +187,7 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 		}
 	}
 	var clients []struct {
+		Node  string `json:"node"`
 		Types []struct {
 			TypeURL string `json:"type_url"`
 		} `json:"types"`
@@ -199,15 +199,13 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 		}
 		return s, nil
 	}
-	asked := make(map[resource.Kind]bool)
+	asked := verify.Asked{}
 	for _, c := range clients {
 		for _, t := range c.Types {
-			if parts := strings.Split(t.TypeURL, "/"); len(parts) == 3 {
-				asked[resource.Kind(parts[2])] = true
-			}
+			asked.Client(c.Node, t.TypeURL)
 		}
 	}
-	s.Asked = func(kind resource.Kind) bool { return asked[kind] }
+	s.Asked = asked.For()
 	return s, nil
 }
 

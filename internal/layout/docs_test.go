@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/pagetest"
 )
 
 // naming is how documents name what proves them: a package in backquotes and a colon, tests of it, and parts of tests behind a slash. What
@@ -16,12 +18,11 @@ var naming = regexp.MustCompile("`([a-z0-9/]+)`: ?|\\b((?:Test|Fuzz|Benchmark)[A
 
 // TestDocsNameTests holds that the tests exist that documents name as proof.
 func TestDocsNameTests(t *testing.T) {
-	readmes, err := filepath.Glob("../../sources/*/README.md")
+	pages, err := pagetest.Pages(top)
 	require.NoError(t, err)
-	docs, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	all := tests(t, "../..")
-	for _, file := range append(docs, readmes...) {
+	all := tests(t, top)
+	for _, page := range pages {
+		file := filepath.Join(top, page)
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		of := ""

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -86,15 +85,13 @@ func (r *Relay) refusals(id string) (all [][]verify.Refusal) {
 	return all
 }
 
-// asked says which kinds clients ask for.
+// asked says which kinds clients ask for, as far as that is known.
 func asked(clients []xds.ClientStatus) func(resource.Kind) bool {
-	kinds := make(map[resource.Kind]bool)
+	kinds := verify.Asked{}
 	for _, c := range clients {
 		for _, t := range c.Types {
-			if parts := strings.Split(t.TypeURL, "/"); len(parts) == 3 {
-				kinds[resource.Kind(parts[2])] = true
-			}
+			kinds.Client(c.Node.GetId(), t.TypeURL)
 		}
 	}
-	return func(kind resource.Kind) bool { return kinds[kind] }
+	return kinds.For()
 }

@@ -20,6 +20,7 @@ import (
 	"tributary/adsc"
 	"tributary/internal/words"
 	"tributary/resource"
+	"tributary/server/verify"
 )
 
 // Client asks one server.
@@ -35,9 +36,6 @@ type Client struct {
 	// Again is called when a watch is connected once more; nil for nobody.
 	Again func(server string)
 }
-
-// defaultNodeID is of the form that istiod wants.
-const defaultNodeID = "sidecar~127.0.0.1~tributary-cli.default~default.svc.cluster.local"
 
 // Answer is what a server has of a kind at one moment.
 type Answer struct {
@@ -160,7 +158,7 @@ func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
 		Addresses:     []string{c.Server},
 		TLS:           c.TLS,
 		TokenFile:     c.TokenFile,
-		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, defaultNodeID), Metadata: &structpb.Struct{Fields: fields}},
+		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, verify.CommandLine), Metadata: &structpb.Struct{Fields: fields}},
 		Subscriptions: subs,
 		Hooks: adsc.Hooks{Connected: func(server string) {
 			if connected && c.Again != nil {

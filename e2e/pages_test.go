@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/e2e/fixture"
+	"tributary/internal/pagetest"
+)
+
+// TestPages runs the console blocks of the pages that need real peers, and holds what is printed to what the pages show.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	blocks, err := pagetest.Of("..", pagetest.EndToEnd)
+	require.NoError(t, err)
+	walked := make(map[string]bool)
+	for page, steps := range walks {
+		t.Run(page, func(t *testing.T) {
+			s := sandbox(t)
+			prepare := steps.prepare(t, s)
+			for _, anchor := range steps.anchors {
+				block, ok := blocks[page+"#"+anchor]
+				require.True(t, ok, "%s has no block under #%s", page, anchor)
+				if prepare != nil {
+					prepare(anchor)
+				}
+				require.NoError(t, s.Run(block))
+			}
+		})
+		for _, anchor := range steps.anchors {
+			walked[page+"#"+anchor] = true
+		}
+	}
+	for id, block := range blocks {
+		if walked[id] {
+			continue
+		}
+		t.Run(strings.ReplaceAll(id, "#", " "), func(t *testing.T) {
+			prepare := consoles[id]
+			require.NotNil(t, prepare, "say in consoles or walks what the block is to be run on")
+			s := sandbox(t)
+			prepare(t, s)
+			require.NoError(t, s.Run(block))
+		})
+	}
+}
+
+// sandbox has the program, and a machine of its own as far as the pages speak of it.
+func sandbox(t *testing.T) *pagetest.Sandbox {
+	t.Helper()
+	dir := t.TempDir()
+	s := &pagetest.Sandbox{
+		Dir:      dir,
+		Programs: map[string]string{"tributary": "exec '" + fixture.TributaryBinary(t) + `' "$@"`, "sudo": `exec "$@"`},
+		Env:      []string{"XDG_STATE_HOME=" + dir + "/.state", "VISUAL="},
+		Instead:  map[string]string{"/etc/tributary": dir + "/etc/tributary"},
+		Ends:     map[string][]int{},
+		Until:    map[string]string{},
+	}
+	require.NoError(t, os.MkdirAll(dir+"/etc/tributary", 0o750))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// walks are the pages whose blocks follow from each other. What is to happen before the block under an anchor is done by what prepare returns.
+var walks = map[string]struct {
+	anchors []string
+	prepare func(*testing.T, *pagetest.Sandbox) func(anchor string)
+}{
+	"docs/start.md": {
+		[]string{"2-say-where-consul-is", "3-start", "4-register-a-service", "5-point-istiod-at-it", "6-see-that-it-has-it", "7-see-a-change-arrive"}, fromThePackage,
+	},
+}
+
+// fromThePackage is the machine of docs/start.md on which the package is installed: there is a Consul, and an istiod is started with what the page says.
+func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	s.Programs["consul"] = "exec '" + fixture.ConsulBinary(t) + `' "$@"`
+	s.Env = append(s.Env, "CONSUL_HTTP_ADDR="+consul.HTTP)
+	s.Instead["127.0.0.1:8500"] = consul.HTTP
+	xds, admin := fixture.Loopback(fixture.FreePort(t)), fixture.Loopback(fixture.FreePort(t))
+	s.Env = append(s.Env, "TRIBUTARY_SERVER="+xds, "TRIBUTARY_ADMIN="+admin)
+	s.Instead["127.0.0.1:16010"], s.Instead["127.0.0.1:16014"] = xds, admin
+
+	// What the unit of the package starts, without a systemd.
+	unit, err := os.ReadFile("../packaging/files/tributary.service")
+	require.NoError(t, err)
+	start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/tributary (.*)$`).FindSubmatch(unit)
+	require.NotNil(t, start)
+	args := strings.Fields(strings.NewReplacer("/etc/tributary", s.Dir+"/etc/tributary", "/var/lib/tributary", s.Dir+"/var").Replace(string(start[1])))
+	s.Programs["systemctl"] = `[ "$*" = "enable --now tributary" ]`
+	tributary := &fixture.Tributary{XDS: xds, Admin: admin}
+	s.After = func(step pagetest.Step, _ string) {
+		if strings.Contains(step.Command, "systemctl enable") {
+			tributary.Process = fixture.Start(t, "tributary", nil, append([]string{fixture.TributaryBinary(t)}, args...)...)
+			tributary.AwaitReady(t)
+		}
+		if strings.Contains(step.Command, "consul services register") {
+			id := regexp.MustCompile(`-address=(\S+)`).FindStringSubmatch(step.Command)[1]
+			tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"`+id+`"`) })
+		}
+	}
+	return func(anchor string) {
+		if anchor != "6-see-that-it-has-it" {
+			return
+		}
+		mesh, err := os.ReadFile(filepath.Join(s.Dir, "mesh.yaml")) // as the page has it written
+		require.NoError(t, err)
+		istiod := fixture.NewIstiodWith(t, string(mesh))
+		istiod.AwaitSynced(t)
+		s.Instead["127.0.0.1:8080"] = istiod.HTTP
+	}
+}
+
+// consoles says of each other block what it is run on.
+var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
+	"docs/verify.md#does-istiod-really-have-it":   behindAGate,
+	"docs/verify.md#does-an-envoy-really-have-it": rejecting,
+	"docs/commands.md#tributary-verify": func(t *testing.T, s *pagetest.Sandbox) {
+		dir := t.TempDir()
+		write(t, dir, "echo.yaml", echoService(fixture.FreePort(t), 1, 2))
+		tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
+		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tributary.XDS))
+		asks(s, tributary)
+		s.Instead["istiod.example:8080"], s.Instead["127.0.0.1:8080"] = istiod.HTTP, istiod.HTTP
+		s.Instead["http://127.0.0.1:9901"] = strings.TrimSuffix(envoy.URL(""), "/")
+	},
+	"docs/commands.md#tributary-doctor": func(t *testing.T, s *pagetest.Sandbox) {
+		rules := t.TempDir()
+		write(t, rules, "a.yaml", serviceEntry("a", 80))
+		tributary := fixture.StartTributary(t, fixture.Files("rules", rules))
+		mesh := bootstrap(t, "istiod", "--server", tributary.XDS, "--kubernetes=false")
+		istiod := fixture.NewIstiodWith(t, mesh)
+		istiod.AwaitSynced(t)
+		s.Instead["istiod.example:8080"] = istiod.HTTP
+		config := fmt.Sprintf("listen: {xds: '%s', admin: '%s'}\nconfigSources: [{name: rules, address: 'fs://%s'}]\n", tributary.XDS, tributary.Admin, rules)
+		write(t, s.Dir, "tributary.yaml", config)
+		write(t, s.Dir+"/etc/tributary", "tributary.yaml", config)
+		write(t, s.Dir, "mesh.yaml", mesh)
+		s.Ends["tributary doctor --mesh-config"] = []int{0, 3} // strict of what this machine has, too
+	},
+	"docs/commands.md#tributary-upgrade": func(t *testing.T, s *pagetest.Sandbox) {
+		rules := t.TempDir()
+		write(t, rules, "a.yaml", serviceEntry("a", 80))
+		tributary := fixture.StartTributary(t, fixture.Files("rules", rules))
+		tributary.AwaitReady(t)
+		asks(s, tributary)
+		s.Instead["unix:///run/tributary/admin.sock"] = tributary.Admin
+	},
+	"docs/commands.md#tributary-get": func(t *testing.T, s *pagetest.Sandbox) {
+		rules := t.TempDir()
+		write(t, rules, "a.yaml", serviceEntry("reviews", 80)+"---\n"+serviceEntry("ratings", 80)+"---\n"+virtualService("reviews", "reviews.example"))
+		k := startKV(t, fixture.ConsulOptions{})
+		tributary := fixture.StartTributary(t, fixture.Files("rules", rules))
+		tributary.WaitFor(t, 10*time.Second, func() error {
+			if out, _ := fixture.Run(t, fixture.TributaryBinary(t), "get", "se", "-A", "--at", "0s", "--admin", tributary.Admin); !strings.Contains(out, "ratings") {
+				return errors.New("the history has not begun")
+			}
+			return nil
+		})
+		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		asks(s, tributary)
+		s.Instead["istiod.example:15010"], s.Instead["127.0.0.1:8500"] = istiod.GRPC, k.consul.HTTP
+		s.Instead["--at 1h"] = "--at 0s"
+	},
+	"docs/commands.md#tributary-apply": func(t *testing.T, s *pagetest.Sandbox) {
+		stores(t, s)
+		write(t, s.Dir+"/rules", "reviews.yaml", strings.Replace(virtualService("reviews", "reviews.mesh.internal"), "internal}}]", "internal, subset: v1}}]", 1))
+	},
+	"docs/commands.md#tributary-edit": func(t *testing.T, s *pagetest.Sandbox) {
+		out, code := stores(t, s).apply(t, virtualService("reviews", "v1.mesh.internal"))
+		require.Zero(t, code, out)
+	},
+	"docs/commands.md#tributary-delete": func(t *testing.T, s *pagetest.Sandbox) {
+		out, code := stores(t, s).apply(t, virtualService("reviews", "v1.mesh.internal"))
+		require.Zero(t, code, out)
+	},
+	"sources/consulkv/README.md#rules-in-consuls-key-value-store": func(t *testing.T, s *pagetest.Sandbox) { stores(t, s) },
+}
+
+// stores is a Consul to keep rules in, some rules, and an editor.
+func stores(t *testing.T, s *pagetest.Sandbox) *kv {
+	t.Helper()
+	k := startKV(t, fixture.ConsulOptions{})
+	s.Instead["127.0.0.1:8500"] = k.consul.HTTP
+	require.NoError(t, os.Mkdir(s.Dir+"/rules", 0o750))
+	write(t, s.Dir+"/rules", "reviews.yaml", virtualService("reviews", "v1.mesh.internal"))
+	s.Programs["nano"] = `exec sed -i s/v1.mesh/v3.mesh/ "$1"`
+	return k
+}
+
+// asks has the commands of the sandbox ask a server, whatever it is called.
+func asks(s *pagetest.Sandbox, tributary *fixture.Tributary) {
+	s.Env = append(s.Env, "TRIBUTARY_SERVER="+tributary.XDS, "TRIBUTARY_ADMIN="+tributary.Admin)
+	for _, host := range []string{"127.0.0.1", "mesh-1.example"} {
+		s.Instead[host+":16010"], s.Instead[host+":16014"] = tributary.XDS, tributary.Admin
+	}
+}
+
+// behindAGate is a real istiod that has dropped one object, and was not told of a change of another one.
+func behindAGate(t *testing.T, s *pagetest.Sandbox) {
+	dir := t.TempDir()
+	for i := range 13 {
+		name := fmt.Sprint("right-", i)
+		write(t, dir, name+".yaml", serviceEntry(name, 80))
+	}
+	write(t, dir, "a.yaml", serviceEntry("a", 80))
+	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("validation", "warn"))
+	gate := fixture.StartGate(t, tributary.XDS)
+	istiod := fixture.StartIstiod(t, "xds://"+gate.Addr)
+	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	write(t, dir, "odd.yaml", serviceEntry("odd", 80000))
+	write(t, dir, "last.yaml", serviceEntry("last", 80))
+	istiod.WaitFor(t, 10*time.Second, func() error {
+		all, err := istiod.Configs(t.Context())
+		if _, has := all[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "last"}]; err == nil && !has {
+			err = errors.New("it has not been told yet")
+		}
+		return err
+	})
+	gate.Shut()
+	write(t, dir, "a.yaml", serviceEntry("a", 81))
+	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"number": 81`) })
+	asks(s, tributary)
+	s.Instead["istiod.example:8080"] = istiod.HTTP
+	s.Ends["tributary verify"] = []int{3}
+}
+
+// rejecting is a real Envoy whose machine does not have a port that it is to listen on, and that was not told of a change of a route.
+func rejecting(t *testing.T, s *pagetest.Sandbox) {
+	one, two, taken, port := backend(t, "one"), backend(t, "two"), backend(t, "somebody else"), fixture.FreePort(t)
+	mesh := startMesh(t, "echo.yaml", echoService(port, one, two))
+	mesh.write(t, "taken.yaml", plain(taken, one))
+	mesh.write(t, "route.yaml", echoRoute("one"))
+	gate := fixture.StartGate(t, mesh.XDS)
+	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", gate.Addr))
+	mesh.WaitFor(t, 10*time.Second, func() error {
+		found, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "0s")
+		if len(found) != 1 || !strings.HasPrefix(found[0], "rejected Listener") {
+			return errors.New(strings.Join(append(found, reasons...), "\n"))
+		}
+		return nil
+	})
+	gate.Shut()
+	mesh.write(t, "route.yaml", echoRoute("two"))
+	mesh.WaitFor(t, 10*time.Second, func() error { return pageNames(t, mesh.Tributary, "/debug/configz", `"subset": "two"`) })
+	asks(s, mesh.Tributary)
+	s.Instead["http://127.0.0.1:9901"] = strings.TrimSuffix(envoy.URL(""), "/")
+	s.Instead["RouteConfiguration 8080"] = fmt.Sprintf("RouteConfiguration %d", port)
+	s.Instead["127.0.0.1_9000"], s.Instead["127.0.0.1:9000"] = fmt.Sprintf("127.0.0.1_%d", taken), fmt.Sprintf("127.0.0.1:%d", taken)
+	s.Ends["tributary verify"] = []int{3}
+}

@@ -1,0 +1,83 @@
+package pagetest
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// varying is what is different in each run, where the page has it, and a name for it.
+var varying = []struct {
+	what *regexp.Regexp
+	name string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?`), "TIME"},
+	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`), "TIME"},
+	{regexp.MustCompile(`\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b`), "AGE"},
+	{regexp.MustCompile(`\b(version|pid|hold) +\S+`), "$1 ONE"},
+	{regexp.MustCompile(`(\S) {2,}`), "$1  "},
+}
+
+// plain is a line without what varies.
+func plain(line string) string {
+	line = strings.TrimRight(line, " \t\r")
+	for _, v := range varying {
+		line = v.what.ReplaceAllString(line, v.name)
+	}
+	return line
+}
+
+const elided = "…"
+
+// compare tells how what was printed is different from what the page shows; nothing if it is not.
+func compare(shown []string, printed string) string {
+	got := strings.Split(strings.TrimRight(printed, "\n"), "\n")
+	for i := range got {
+		got[i] = plain(got[i])
+	}
+	want := make([]string, len(shown))
+	for i := range shown {
+		want[i] = plain(shown[i])
+	}
+	if matches(want, got) {
+		return ""
+	}
+	var b strings.Builder
+	at := 0
+	for at < len(want) && at < len(got) && strings.TrimSpace(want[at]) != elided && same(want[at], got[at]) {
+		_, _ = fmt.Fprintf(&b, "    %s\n", got[at])
+		at++
+	}
+	for _, line := range want[at:] {
+		_, _ = fmt.Fprintf(&b, "  - %s\n", line)
+	}
+	for _, line := range got[at:] {
+		_, _ = fmt.Fprintf(&b, "  + %s\n", line)
+	}
+	return b.String()
+}
+
+// matches reports whether lines are as they are wanted, of which a line of "…" stands for any number.
+func matches(want, got []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0
+	}
+	if strings.TrimSpace(want[0]) != elided {
+		return len(got) > 0 && same(want[0], got[0]) && matches(want[1:], got[1:])
+	}
+	for skip := range len(got) + 1 {
+		if matches(want[1:], got[skip:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// same reports whether a line is as it is wanted, where "…" stands for any text.
+func same(want, got string) bool {
+	parts := strings.Split(want, elided)
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return regexp.MustCompile(`^` + strings.Join(parts, `.*`) + `$`).MatchString(got)
+}
