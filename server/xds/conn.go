@@ -348,11 +348,13 @@ func (c *conn) end(reason string, why error) {
 }
 
 // complain says why a connection is closed.
-func (c *conn) complain(reason string, why error) {
-	if c.server.logged.Allow() {
-		c.server.log.Warn("connection closed", "peer", peerOf(c.addr), "err", why)
+func (c *conn) complain(reason string, why error) { c.server.complain(c.addr, reason, why) }
+
+func (s *Server) complain(peer net.Addr, reason string, why error) {
+	if s.logged.Allow() {
+		s.log.Warn("connection closed", "peer", peerOf(peer), "err", why)
 	}
-	c.server.refused(reason)
+	s.refused(reason)
 }
 
 func (c *conn) Close() error {

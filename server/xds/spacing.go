@@ -3,6 +3,7 @@ package xds
 import (
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,20 +99,23 @@ var (
 	errGone     = errors.New("it hung up before it was its turn")
 )
 
-// letIn waits until it is a connection's turn. The time for its handshakes begins then.
+// letIn waits until a client has said something, and then until it is its connection's turn: who says nothing costs no more than a connection, and takes no turn. The
+// time for its handshakes begins then.
 func (s *Server) letIn(raw net.Conn) error {
+	if err := awaitWord(raw); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.complain(raw.RemoteAddr(), refusedHandshake, errNoHandshake)
+		}
+		return err
+	}
 	if s.arrivals.perSecond < 0 {
 		return nil
 	}
 	limit := orForever(s.opts.Limits.HandshakeTimeout)
-	start := time.Now()
-	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), start).letIn(s.closing, limit, func() bool { return hasGone(raw) })
+	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(s.closing, limit, func() bool { return hasGone(raw) })
 	switch {
 	case err != nil:
-		s.refused(refusedArrivals)
-		if s.logged.Allow() {
-			s.log.Warn("connection closed", "peer", peerOf(raw.RemoteAddr()), "err", err)
-		}
+		s.complain(raw.RemoteAddr(), refusedArrivals, err)
 		return err
 	case !in:
 		return errGone

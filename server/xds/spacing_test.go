@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 )
 
 func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
@@ -92,6 +94,8 @@ func TestConnectionsThatComeTooFast(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, http2.ClientPreface)
+		require.NoError(t, err)
 	}
 	eventually(t, func() bool {
 		return testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedArrivals)) > 0
@@ -109,8 +113,23 @@ func TestWhoHungUpIsNotWaitedFor(t *testing.T) {
 	for range 300 { // five minutes for each that waits
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
 		require.NoError(t, err)
+		_, err = io.WriteString(conn, http2.ClientPreface)
+		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
+	w.delta(testType).ask(testType, "a")
+	eventually(t, func() bool { return w.server.Streams() == 2 })
+}
+
+func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour}})
+	w.set(testType, "a")
+	for range 300 {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	w.delta(testType).ask(testType, "a")
 	w.delta(testType).ask(testType, "a")
 	eventually(t, func() bool { return w.server.Streams() == 2 })
 }
