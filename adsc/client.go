@@ -286,7 +286,7 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	if tooManyPings(err) {
 		c.ping = min(2*c.ping, maxPing)
 	}
-	return s.stood(err), fmt.Errorf("xDS stream to %s: %w", address, err)
+	return s.stood(err), &streamError{address, err}
 }
 
 func (c *Client) dialOptions(address string) ([]grpc.DialOption, error) {

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/words"
 )
 
 // maxReason bounds the reason of a rejection: a response of 100,000 bad resources must not be answered by a request
@@ -51,8 +53,20 @@ func reasonOf(err error) string {
 	return strings.ToValidUTF8(text, "�")
 }
 
-// streamError says in words that a server ended the stream without giving a reason.
-func streamError(err error) error {
+// streamError is why a stream has ended, in words: what is said of the connection by a library is for programs.
+type streamError struct {
+	address string
+	err     error
+}
+
+func (e *streamError) Error() string {
+	return "xDS stream to " + e.address + ": " + words.Stream(e.address, e.err.Error())
+}
+
+func (e *streamError) Unwrap() error { return e.err }
+
+// reasoned says in words that a server ended the stream without giving a reason.
+func reasoned(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the server ended it")
 	}

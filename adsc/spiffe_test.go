@@ -39,7 +39,7 @@ func TestTLSOfAWorkloadAPI(t *testing.T) {
 	narrow := settings(federated)
 	narrow.CACertificates = "spiffe://example.org"
 	require.ErrorContains(t, outcome(t, server(other, federated), narrow), "is not of the trust domain spiffe://example.org")
-	require.ErrorContains(t, outcome(t, server(other, istiod), settings(istiod)), "certificate signed by unknown authority",
+	require.ErrorContains(t, outcome(t, server(other, istiod), settings(istiod)), "its certificate is signed by nobody who is trusted",
 		"who signs for another trust domain does not speak for ours")
 	another := settings(istiod)
 	another.ClientCertificate = "spiffe://example.org/else"

@@ -85,7 +85,7 @@ func (s *stream) read(ctx context.Context, w wire, end func(error)) {
 	for {
 		a, err := w.recv()
 		if err != nil {
-			end(streamError(err))
+			end(reasoned(err))
 			return
 		}
 		select {

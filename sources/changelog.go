@@ -25,8 +25,8 @@ func newChangeLog() *changeLog { return &changeLog{limiter: rate.NewLimiter(1, 2
 // namedChanges is how many of the objects of a commit are named.
 const namedChanges = 5
 
-// say logs what a commit changed.
-func (l *changeLog) say(log *slog.Logger, changes []memstore.Change) {
+// say logs what a commit changed, and what else there is to say of it.
+func (l *changeLog) say(log *slog.Logger, changes []memstore.Change, more ...any) {
 	if len(changes) == 0 {
 		return
 	}
@@ -57,9 +57,10 @@ func (l *changeLog) say(log *slog.Logger, changes []memstore.Change) {
 	if len(places) > 0 {
 		attrs = append(attrs, "places", strings.Join(places, ", "))
 	}
-	if more := len(changes) - namedChanges; more > 0 {
-		attrs = append(attrs, "more", more)
+	if unnamed := len(changes) - namedChanges; unnamed > 0 {
+		attrs = append(attrs, "more", unnamed)
 	}
+	attrs = append(attrs, more...)
 	if before > 0 {
 		attrs = append(attrs, "commits_before", before)
 	}

@@ -61,7 +61,8 @@ type sink struct {
 func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *sink {
 	source := newLabel(spec.Name)
 	log = source.logger(log)
-	guarded := guard.Options{Settings: spec.Guard, Log: log}
+	changes := newChangeLog()
+	guarded := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, all []memstore.Change) { changes.say(log, all, "end_of_hold", hold) }}
 	if spec.Memory != nil {
 		guarded.Changed = spec.Memory.SetHeld
 	}
@@ -69,7 +70,7 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	s := &sink{
 		source: source, guard: before, log: log, validate: opts.Validate,
 		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
-		partial: spec.Partial, changes: newChangeLog(), left: map[string][]LeftOut{},
+		partial: spec.Partial, changes: changes, left: map[string][]LeftOut{},
 	}
 	if spec.Memory != nil {
 		s.remember, s.setPrint = spec.Memory.SetNote, spec.Memory.SetPrint
@@ -161,7 +162,10 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 	if h == old || well {
 		return
 	}
-	attrs := []any{"from", old.State.String(), "to", h.State.String(), "message", h.Message}
+	attrs := []any{"from", old.State.String(), "to", h.State.String()}
+	if h.Message != "" {
+		attrs = append(attrs, "message", h.Message)
+	}
 	level := slog.LevelInfo
 	switch h.State {
 	case old.State:

@@ -494,9 +494,11 @@ func TestAChangeOfStateIsOneLine(t *testing.T) {
 			sink.Report(Health{State: Unreachable, Message: fmt.Sprint("connection refused ", i)})
 		}
 		require.Equal(t, "connection refused 9", s.Status()[0].Message)
+		sink.Report(Health{State: Healthy})
 	})
-	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 	require.Contains(t, log.String(), `level=WARN msg="source state changed" source=a from=starting to=unreachable message="connection refused 0"`)
+	require.NotContains(t, log.String(), `message=""`)
 }
 
 // TestAPanicOfAWorkerIsAFailureOfItsSource has a rule of validation panic where it is applied on all processors, and a worker

@@ -75,7 +75,7 @@ func TestSaysWhatHappens(t *testing.T) {
 	eventually(t, func() error { return contains(events.String(), "shop/e-0") })
 	says("client connected", `"node_id":"watcher"`, `"peer":"127.0.0.1:`)
 	command(t, "get", "se", "--server", s.xds, "--node-id", "late", "--timeout", "2s")
-	says("stream refused", `"peer":"127.0.0.1:`, `"err":"`)
+	says("stream refused", `"peer":"127.0.0.1:`, `"err":"too many streams: the limit is 1"`)
 	stop()
 	says("client disconnected", `"node_id":"watcher"`, `"after":`, `"why":"`)
 
@@ -84,10 +84,11 @@ func TestSaysWhatHappens(t *testing.T) {
 	says("a loss is held back: what the source no longer has stays in force until the hold ends or is released", `"source":"rules"`)
 	require.Zero(t, command(t, "guard", "release", "rules", "--admin", s.admin).code)
 	says("the hold has ended", whoAmI(), "from 127.0.0.1:")
+	says("source changed", `"deleted":11`, `"end_of_hold":"`, `-ServiceEntry shop/e-1`, `"more":6`)
 
 	// Reloads, by whom.
 	require.Zero(t, command(t, "reload", "--admin", s.admin).code)
-	says("configuration reloaded", `"by":"`+whoAmI()+", from 127.0.0.1:")
+	says("configuration reloaded", `"by":"`+whoAmI()+", from 127.0.0.1:", `"sources":"as they were"`)
 	p.signal(t, syscall.SIGHUP)
 	says("configuration reloaded", `"by":"SIGHUP"`)
 	write(t, dir+"/tributary.yaml", "nothing: here\n")

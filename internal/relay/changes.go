@@ -58,13 +58,36 @@ func shared(some, others []*feed) (names []string) {
 	return names
 }
 
+// attributes say the same to the log.
+func (c changes) attributes() (attrs []any) {
+	for _, did := range c.sorts() {
+		if len(did.names) > 0 {
+			attrs = append(attrs, did.what, did.names)
+		}
+	}
+	if c.reordered {
+		attrs = append(attrs, "reordered", true)
+	}
+	if len(attrs) == 0 {
+		attrs = []any{"sources", "as they were"}
+	}
+	return attrs
+}
+
+// sorted are names of sources, by what was done to them.
+type sorted struct {
+	what  string
+	names []string
+}
+
+func (c changes) sorts() []sorted {
+	return []sorted{{"added", c.added}, {"changed", c.changed}, {"renamed", c.renamed}, {"removed", c.removed}}
+}
+
 // lines say what was changed, for people.
 func (c changes) lines(file string) []string {
 	lines := []string{file + " is in force"}
-	for _, did := range []struct {
-		what  string
-		names []string
-	}{{"added", c.added}, {"changed", c.changed}, {"renamed", c.renamed}, {"removed", c.removed}} {
+	for _, did := range c.sorts() {
 		if len(did.names) > 0 {
 			lines = append(lines, did.what+": "+strings.Join(did.names, ", "))
 		}

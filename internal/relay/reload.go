@@ -152,7 +152,7 @@ func (r *reloader) reload(by string) outcome {
 	r.status.Store(&status)
 	r.good.Set(1)
 	r.loaded.SetToCurrentTime()
-	r.log.Info("configuration reloaded", "file", r.File, "by", by, "added", done.added, "changed", done.changed, "renamed", done.renamed, "removed", done.removed, "reordered", done.reordered)
+	r.log.Info("configuration reloaded", append([]any{"file", r.File, "by", by}, done.attributes()...)...)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/words"
 )
 
 // Limits protect the server from its clients. A limit that is zero has its default, and one that is negative is none.
@@ -168,7 +170,11 @@ const maxStalled = 1000
 // stall logs a refusal and delays the news of it.
 func (s *Server) stall(st *stream, err error) {
 	if s.logged.Allow() {
-		s.log.Warn("stream refused", "node_id", st.nodeID(), "peer", st.peer, "err", err)
+		attrs := []any{"peer", st.peer, "err", words.Plain(err.Error())}
+		if id := st.nodeID(); id != "" { // else it was refused before it had said so
+			attrs = append([]any{"node_id", id}, attrs...)
+		}
+		s.log.Warn("stream refused", attrs...)
 	}
 	defer s.stalled.Add(-1)
 	if s.stalled.Add(1) > maxStalled {

@@ -4,21 +4,24 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/words"
 )
 
 // cameIn logs who a client is, once it has said so.
 func (s *stream) cameIn() {
-	if s.server.visits.Allow() {
-		variant := "sotw"
-		if s.delta {
-			variant = "delta"
-		}
-		s.server.log.Info("client connected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant)
+	variant := "sotw"
+	if s.delta {
+		variant = "delta"
 	}
+	s.server.visits.say(s.server.log, "client connected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant)
 }
 
 // wentAway logs why a stream has ended, and how long it was open. One that said nothing is not worth a line.
@@ -26,10 +29,10 @@ func (s *stream) wentAway(err error) {
 	s.mu.Lock()
 	silent := s.node == nil
 	s.mu.Unlock()
-	if silent || !s.server.visits.Allow() {
+	if silent {
 		return
 	}
-	s.server.log.Info("client disconnected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id,
+	s.server.visits.say(s.server.log, "client disconnected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id,
 		"after", time.Since(s.connected).Round(time.Millisecond), "why", whyEnded(err))
 }
 
@@ -41,5 +44,22 @@ func whyEnded(err error) string {
 	case status.Code(err) == codes.Canceled, errors.Is(err, context.Canceled):
 		return "the connection ended, or the client ended the stream"
 	}
-	return err.Error()
+	return words.Plain(err.Error())
+}
+
+// visits has a line for each client that comes and goes. When too many do at once, the next line says how many had none.
+type visits struct {
+	limiter *rate.Limiter
+	unsaid  atomic.Int64
+}
+
+func (v *visits) say(log *slog.Logger, msg string, attrs ...any) {
+	if !v.limiter.Allow() {
+		v.unsaid.Add(1)
+		return
+	}
+	if before := v.unsaid.Swap(0); before > 0 {
+		attrs = append(attrs, "visits_before", before)
+	}
+	log.Info(msg, attrs...) //nolint:sloglint // it is one of two
 }

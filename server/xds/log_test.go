@@ -1,12 +1,16 @@
 package xds
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -35,6 +39,27 @@ func TestWhyAStreamEnded(t *testing.T) {
 	require.Equal(t, "it is done", whyEnded(nil))
 	require.Equal(t, "it is done", whyEnded(io.EOF))
 	require.Equal(t, "the connection ended, or the client ended the stream", whyEnded(status.Error(codes.Canceled, "context canceled")))
-	require.Equal(t, errDraining.Error(), whyEnded(errDraining))
 	require.Equal(t, "x", whyEnded(errors.New("x")))
+}
+
+// What is said to clients, and what to people, has not the words of the library in between.
+func TestWhyAClientWasSentAwayIsInWords(t *testing.T) {
+	require.Equal(t, "server is shutting down", whyEnded(errDraining))
+	require.Equal(t, "ended: a question too many", whyEnded(fmt.Errorf("ended: %w", status.Error(codes.ResourceExhausted, "a question too many"))))
+}
+
+// When more come and go than there are lines for, the next line says how many had none.
+func TestVisitsWithoutALineAreCounted(t *testing.T) {
+	var log bytes.Buffer
+	v := visits{limiter: rate.NewLimiter(0, 1)}
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	for range 4 {
+		v.say(logger, "client connected")
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	v.limiter.SetBurst(2)
+	v.limiter.SetLimit(rate.Inf)
+	v.say(logger, "client disconnected")
+	v.say(logger, "client connected")
+	require.Equal(t, 1, strings.Count(log.String(), "visits_before=3\n"), log.String())
 }

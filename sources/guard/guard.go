@@ -21,6 +21,8 @@ type Options struct {
 	// Changed is called when State is another, and with those of which Held is, for whoever keeps them. It must not block, nor
 	// call the guard.
 	Changed func(keys []resource.Key)
+	// Ended is called by Run with what the end of a hold changed in the table.
+	Ended func(hold string, changes []memstore.Change)
 }
 
 // Table is what is guarded: the table of one source, into which nobody else writes.
@@ -42,6 +44,7 @@ type Guard struct {
 	table   Table
 	log     *slog.Logger
 	changed func(keys []resource.Key)
+	ended   func(hold string, changes []memstore.Change)
 	now     func() time.Time
 	wake    chan struct{} // for Run; holds one
 
@@ -62,7 +65,7 @@ type Guard struct {
 // New returns a guard of table and what it has already.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
-		table: table, log: opts.Log, changed: opts.Changed, now: time.Now, wake: make(chan struct{}, 1),
+		table: table, log: opts.Log, changed: opts.Changed, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
 		settings: opts.withDefaults(),
 	}
 	if g.log == nil {
@@ -70,6 +73,9 @@ func New(table Table, opts Options) *Guard {
 	}
 	if g.changed == nil {
 		g.changed = func([]resource.Key) {}
+	}
+	if g.ended == nil {
+		g.ended = func(string, []memstore.Change) {}
 	}
 	for r := range table.Snapshot().All() {
 		g.has.add(r.Key().Kind, 1, endpoints(r))
@@ -204,8 +210,10 @@ func (g *Guard) LastChange() time.Time {
 // release has the table be as the source says. The caller holds mu, and there is a hold.
 func (g *Guard) release(why string) {
 	puts, deletes := g.hold.desired()
+	hold := g.hold.id
 	g.end(why)
-	g.commit(puts, deletes, g.now())
+	changes, _ := g.commit(puts, deletes, g.now())
+	g.brought(hold, changes)
 	g.forgive()
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"tributary/memstore"
 )
 
 // news is the beginning or the end of a hold, for people.
@@ -11,7 +13,8 @@ type news struct {
 	began              bool
 	resumed            bool // it began before the restart
 	id, why            string
-	objects, endpoints int // that went when it ended
+	objects, endpoints int               // that went when it ended
+	changes            []memstore.Change // that its end made
 }
 
 // maxNews is how many beginnings and ends wait for Run. A source that flips faster than that is told of in part.
@@ -24,6 +27,13 @@ func (g *Guard) tell(n news) {
 	}
 	g.ring()
 	g.changed(nil)
+}
+
+// brought adds what the end of a hold changed to the news of it. The caller holds mu, and has told of the end.
+func (g *Guard) brought(hold string, changes []memstore.Change) {
+	if last := len(g.news) - 1; g.news[last].id == hold {
+		g.news[last].changes = changes
+	}
 }
 
 func (g *Guard) ring() {
@@ -62,6 +72,9 @@ func (g *Guard) report() (due <-chan time.Time) {
 	g.mu.Unlock()
 	for _, n := range all {
 		n.log(g.log)
+		if len(n.changes) > 0 {
+			g.ended(n.id, n.changes)
+		}
 	}
 	if at.IsZero() {
 		return nil

@@ -69,9 +69,9 @@ func TestPortThatIsNoServer(t *testing.T) {
 		serve func(net.Conn)
 		shown string
 	}{
-		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "error reading server preface"},
-		{"it says nothing", func(net.Conn) {}, "error reading server preface"},
-		{"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) }, "error reading server preface"},
+		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "it closed the connection at once"},
+		{"it says nothing", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
+		{"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) }, "it does not answer as a server of gRPC does"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := readWith(t, Settings{Mode: "sotw"}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond }, listening(t, c.serve))
