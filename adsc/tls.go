@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"tributary/internal/spiffe"
+	"tributary/internal/words"
 )
 
 // The modes of TLS, as Istio writes them.
@@ -212,7 +213,7 @@ func (t *TLS) certificate(said *spiffe.Said) (tls.Certificate, error) {
 	}
 	cert, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey), err)
+		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w", nameOf(t.ClientCertificate), nameOf(t.PrivateKey), words.KeyPair(err))
 	}
 	return cert, nil
 }

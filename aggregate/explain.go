@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"tributary/aggregate/conflicts"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -74,7 +75,7 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	}
 	switch {
 	case len(keys) > 0:
-		e.Why = fmt.Sprintf("%d objects speak of %s", len(keys), host)
+		e.Why = fmt.Sprintf("%s of %s", words.Count(len(keys), "object speaks", "objects speak"), host)
 	case !v.Synced():
 		e.Why = fmt.Sprintf("no object speaks of %s, but not every source is read yet", host)
 	default:

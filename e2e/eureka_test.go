@@ -186,7 +186,7 @@ func TestEurekaParted(t *testing.T) {
 	m.holds("instances at both", 2*eurekaTime)
 	m.keeps("one of twelve reaches the second only", func() {
 		stopOne[0]()
-		m.tributary.WaitFor(t, 2*eurekaTime, func() error { return pageNames(t, m.tributary, "/debug/sources", "1 instances expired at") })
+		m.tributary.WaitFor(t, 2*eurekaTime, func() error { return pageNames(t, m.tributary, "/debug/sources", "1 instance expired at") })
 	})
 	stopTwo[0]()
 	m.want["orders"] = all[1:]

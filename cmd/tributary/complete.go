@@ -36,51 +36,108 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 
 // completeObjects offers kinds and types first, and then names of objects.
 func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if kind, object, ok := strings.Cut(typed, "/"); ok && (len(args) == 0 || strings.Contains(args[0], "/")) {
+		var names []cobra.Completion
+		for _, name := range f.names(cmd, kind, object) {
+			names = append(names, kind+"/"+name)
+		}
+		return names, noFiles
+	}
 	if len(args) == 0 {
 		names, _ := completeType(cmd, args, typed)
+		if before := strings.LastIndex(typed, ","); before >= 0 { // one more kind
+			kinds, _ := completeKind(cmd, args, typed)
+			for i := range kinds {
+				kinds[i] = typed[:before+1] + kinds[i]
+			}
+			return kinds, noFiles
+		}
 		return append(names, cobra.CompletionWithDesc(allKinds, "all kinds")), noFiles
 	}
-	var names []cobra.Completion
-	for _, r := range f.objects(cmd, args[0]) {
-		name := r.Key().FullName()
-		if f.selects(r) && !f.everywhere && !strings.Contains(typed, "/") {
-			name = r.Key().Name
+	return f.names(cmd, args[0], typed), noFiles
+}
+
+// names are those of the objects of kinds, as they are to be typed.
+func (f *clientFlags) names(cmd *cobra.Command, kinds, typed string) (names []cobra.Completion) {
+	for kind := range strings.SplitSeq(kinds, ",") {
+		for _, r := range f.objects(cmd, kind) {
+			name := r.Key().FullName()
+			if f.selects(r) && !f.everywhere && !strings.Contains(typed, "/") {
+				name = r.Key().Name
+			}
+			names = append(names, name)
 		}
-		names = append(names, name)
 	}
-	return names, noFiles
+	return names
 }
 
 // completeNamespaces offers those of the objects of the kind that was given, or of services.
 func (f *clientFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	kind := "serviceentry"
+	kinds := "serviceentry"
 	if len(args) > 0 {
-		kind = args[0]
+		kinds, _, _ = strings.Cut(args[0], "/")
+	}
+	if kinds == allKinds {
+		kinds = "serviceentry,virtualservice,destinationrule" // those that there are most of: who has pressed Tab waits for each
 	}
 	var names []cobra.Completion
-	for _, r := range f.objects(cmd, kind) {
-		names = append(names, r.Key().Namespace)
+	for kind := range strings.SplitSeq(kinds, ",") {
+		for _, r := range f.objects(cmd, kind) {
+			names = append(names, r.Key().Namespace)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names), noFiles
 }
 
-// completeObjects offers kinds first, and then names of objects.
-func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) != 1 {
-		return completeKind(cmd, args, typed)
+// completeNamespaces offers those of the objects of the kind that was given, or of services.
+func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	kind := "serviceentry"
+	if len(args) > 0 {
+		kind, _, _ = strings.Cut(args[0], "/")
+	}
+	var names []cobra.Completion
+	for _, name := range f.seen(cmd, kind) {
+		namespace, _, ok := strings.Cut(name, "/")
+		if ok {
+			names = append(names, namespace)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), noFiles
+}
+
+// seen are the objects of a kind, in order; none if they cannot be asked for.
+func (f *adminFlags) seen(cmd *cobra.Command, kind string) (names []string) {
+	schema, ok := resource.SchemaByName(kind)
+	if !ok {
+		return nil
 	}
 	f.timeout = completionTimeout
 	var seen admin.Seen
-	if _, err := f.client().Get(cmd.Context(), "/debug/seen", url.Values{"kind": args[:1]}, &seen); err != nil {
-		return nil, noFiles
+	if _, err := f.client().Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
+		return nil
 	}
-	var names []cobra.Completion
 	for name := range seen {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return names, noFiles
+	return names
+}
+
+// completeObjects offers kinds first, and then names of objects.
+func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if kind, _, ok := strings.Cut(typed, "/"); ok && len(args) == 0 {
+		var names []cobra.Completion
+		for _, name := range f.seen(cmd, kind) {
+			names = append(names, kind+"/"+name)
+		}
+		return names, noFiles
+	}
+	if len(args) != 1 {
+		return completeKind(cmd, args, typed)
+	}
+	return f.seen(cmd, args[0]), noFiles
 }
 
 // completeHolds offers the sources of which something is held.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/compare"
@@ -102,8 +101,8 @@ It exits with 3 if there is a difference.`,
 			if err != nil {
 				return err
 			}
-			cmd.PrintErrf("%s, %d are only in %s, %d only in %s",
-				words.Count(d.Changed, "object differs", "objects differ"), d.OnlyInFirst, sides[0].Name, d.OnlyInSecond, sides[1].Name)
+			cmd.PrintErrf("%s, %s only in %s, %d only in %s",
+				words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name, d.OnlyInSecond, sides[1].Name)
 			if d.Quarantined > 0 {
 				cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
 			}
@@ -115,7 +114,7 @@ It exits with 3 if there is a difference.`,
 			case d.Total() > 0:
 				return &failure{code: exitFindings}
 			case left > 0:
-				return fmt.Errorf("%d objects could not be read and were not compared", left)
+				return fmt.Errorf("not compared, since it cannot be read: %s", words.Count(left, "object", "objects"))
 			}
 			return nil
 		}),
@@ -130,6 +129,8 @@ It exits with 3 if there is a difference.`,
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
 	f.DurationVar(&flags.timeout, "timeout", 10*time.Second, "how long to wait for the first answer of a server")
 	flags.log.add(cmd)
+	// The flag exists and the function is valid, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("kind", completeKinds)
 	return cmd
 }
 
@@ -163,7 +164,9 @@ func (f *diffFlags) check(paths []string) (servers []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		f.schemas = append(f.schemas, schema)
+		if !slices.Contains(f.schemas, schema) {
+			f.schemas = append(f.schemas, schema)
+		}
 	}
 	return servers, nil
 }
@@ -173,21 +176,10 @@ func (f *diffFlags) selects(key resource.Key) bool {
 		slices.ContainsFunc(f.schemas, func(s *resource.Schema) bool { return s.Kind == key.Kind })
 }
 
-// maxAsks is how many kinds a server is asked for at once.
-const maxAsks = 4
-
 // ask returns what a server has.
 func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func(error)) (*compare.Side, error) {
-	answers := make([]*xdsclient.Answer, len(f.schemas))
-	asks, ctx := errgroup.WithContext(ctx)
-	asks.SetLimit(maxAsks)
-	for i, schema := range f.schemas {
-		asks.Go(func() (err error) {
-			answers[i], err = client.Get(ctx, schema)
-			return err
-		})
-	}
-	if err := asks.Wait(); err != nil {
+	answers, err := client.GetAll(ctx, f.schemas)
+	if err != nil {
 		return nil, err
 	}
 	side := &compare.Side{Name: client.Server}

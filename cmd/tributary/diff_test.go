@@ -54,5 +54,5 @@ func TestDiff(t *testing.T) {
 	got = command(t, "diff", dir+"/a", "--server", a.xds)
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "warning: "+dir+"/a/broken.yaml:1")
-	assert.Contains(t, got.stderr, "error: 1 objects could not be read and were not compared\n")
+	assert.Contains(t, got.stderr, "error: not compared, since it cannot be read: 1 object\n")
 }

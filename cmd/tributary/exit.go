@@ -57,7 +57,7 @@ func exitCode(err error, stderr io.Writer) int {
 	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = &failure{exitUsage, err}
+		f = &failure{exitUsage, inFlags(err)}
 	}
 	_, listsPlaces := errors.AsType[*config.Error](f.err)
 	text := ""

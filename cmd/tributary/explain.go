@@ -30,7 +30,7 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 }
 
 func (f *adminFlags) client() *adminclient.Client {
-	return &adminclient.Client{Address: f.address, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	return &adminclient.Client{Address: f.address, TLS: f.secure.settings(), Secure: f.secure.given(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
 }
 
 func newExplain() *cobra.Command {
@@ -38,7 +38,7 @@ func newExplain() *cobra.Command {
 	var namespace string
 	output := outputs("text", "json")
 	cmd := &cobra.Command{
-		Use:   "explain {KIND [NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
+		Use:   "explain {KIND [NAMESPACE/]NAME | KIND/[NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
 		Short: "Say why an object, or a host, is what it is",
 		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
 why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent
@@ -78,12 +78,19 @@ registries have and are not served, and why. It exits with 1 if there is no such
 	flags.add(cmd)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
 	output.add(cmd)
+	// The flag exists and the function is valid, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)
 	return cmd
 }
 
 // question makes of the arguments of explain what is asked, for people and for the admin server.
 func question(args []string, namespace string) (asked string, query url.Values, err error) {
 	if len(args) == 1 {
+		if kind, object, ok := strings.Cut(args[0], "/"); ok && object != "" {
+			if _, known := resource.SchemaByName(kind); known { // as get -o name prints it
+				return question([]string{kind, object}, namespace)
+			}
+		}
 		host := args[0]
 		if schema, ok := resource.SchemaByName(host); ok || strings.Contains(host, "/") {
 			return "", nil, usage("want a kind and a name, or a host; got %s alone%s", host, forExample(schema))

@@ -149,6 +149,11 @@ func completeKind(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeKinds offers the kinds as the value of a flag.
+func completeKinds(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completeKind(cmd, nil, typed)
+}
+
 // completeType offers what get and watch take.
 func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	names, directive := completeKind(cmd, args, typed)
@@ -205,7 +210,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			}
 			selector, err := labels.Parse(labelled)
 			if err != nil {
-				return usage("--selector %s: %w", labelled, err)
+				return usage("--selector %s: want conditions such as app=reviews,version in (v1,v2),track!=canary,tier,!old", labelled)
 			}
 			all, err := whatIsWanted(args, &flags)
 			if err != nil {
@@ -215,7 +220,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			defer stop()
 			var read func(*resource.Schema) ([]*resource.Resource, error)
 			if at.IsZero() {
-				of, done, err := flags.reader(ctx, cmd, &stored)
+				of, done, err := flags.reader(ctx, cmd, &stored, all)
 				if err != nil {
 					return err
 				}
@@ -252,6 +257,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				if len(all) == 1 {
 					what = all[0].schema.Plural
 				}
+				if labelled != "" {
+					what += " with labels " + labelled
+				}
 				sayNothing(cmd, &flags, what, others)
 			}
 			return errors.Join(missing...)
@@ -271,8 +279,8 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	return cmd
 }
 
-// reader returns who reads the objects of a kind, from a store or a server, and a function to call when that is done.
-func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
+// reader returns who reads the objects of a kind that is wanted, from a store or a server, and a function to call when that is done.
+func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags, all []wanted) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
 	if *stored != (storeFlags{}) {
 		store, err := stored.open(ctx)
 		if err != nil {
@@ -285,12 +293,16 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 		read = func(schema *resource.Schema) ([]*resource.Resource, error) { return store.List(schema.Kind, ""), nil }
 		return read, func() { store.Close() }, nil
 	}
-	client := f.client(cmd)
+	schemas := make([]*resource.Schema, len(all))
+	for i, w := range all {
+		schemas[i] = w.schema
+	}
+	answers, err := f.client(cmd).GetAll(ctx, schemas)
+	if err != nil {
+		return nil, nil, err
+	}
 	read = func(schema *resource.Schema) ([]*resource.Resource, error) {
-		answer, err := client.Get(ctx, schema)
-		if err != nil {
-			return nil, err
-		}
+		answer := answers[slices.Index(schemas, schema)]
 		for _, err := range answer.Rejects {
 			cmd.PrintErrf("warning: %v\n", err)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,6 +61,9 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 				return err
 			}
 			report.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
+			if source != "" && len(answer.Entries) == 0 {
+				flags.noSource(cmd, source)
+			}
 			return nil
 		}),
 	}
@@ -72,7 +76,15 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 	output.add(cmd)
 	// The flag exists and the function is valid, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("source", flags.completeSources)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)
 	return cmd
+}
+
+// noSource says that there is no source of that name, which may be one of before, if that can be found out.
+func (f *adminFlags) noSource(cmd *cobra.Command, name string) {
+	if names, _ := f.completeSources(cmd, nil, ""); len(names) > 0 && !slices.Contains(names, name) {
+		cmd.PrintErrf("there is no source %s now, but %s\n", name, strings.Join(names, ", "))
+	}
 }
 
 // about adds to query which objects are meant.

@@ -35,7 +35,7 @@ func TestHistory(t *testing.T) {
 	}
 	got = say("history --source nobody")
 	assert.Zero(t, got.code)
-	assert.Contains(t, got.stderr, "no changes\n")
+	assert.Contains(t, got.stderr, "\nthere is no source nobody now, but rules\n")
 }
 
 func TestNoHistory(t *testing.T) {

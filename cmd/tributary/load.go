@@ -10,6 +10,7 @@ import (
 
 	"tributary/cmd/internal/load"
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/xds"
 )
@@ -121,7 +122,7 @@ func progress(r load.Report) string {
 	line := fmt.Sprintf("%s: %d of %d clients synced, %d messages, %s", r.Elapsed, r.Synced, r.Clients,
 		r.Initial.Messages+r.Later.Messages, size(r.Initial.Bytes+r.Later.Bytes))
 	if r.Watched > 0 {
-		line += fmt.Sprintf(", %d changes since", r.Changes)
+		line += ", " + words.Count(int(r.Changes), "change", "changes") + " since"
 	}
 	if r.Failed > 0 {
 		line += fmt.Sprintf(", %d failed", r.Failed)
@@ -150,7 +151,7 @@ lag       %s
 }
 
 func traffic(t load.Traffic) string {
-	return fmt.Sprintf("%d messages, %s, %d resources", t.Messages, size(t.Bytes), t.Resources)
+	return words.Count(int(t.Messages), "message", "messages") + ", " + size(t.Bytes) + ", " + words.Count(int(t.Resources), "resource", "resources")
 }
 
 func quantiles(q load.Quantiles) string {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +35,9 @@ func noCommand(cmd *cobra.Command, args []string) error {
 
 // explainFlag says which flag may have been meant.
 func explainFlag(cmd *cobra.Command, err error) error {
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return usage("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(), valueWanted(wrong.GetFlag(), errors.Unwrap(wrong)))
+	}
 	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !ok {
 		return err
@@ -40,6 +45,44 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return usage("%w%s", err, meant(name, names))
+}
+
+// valueWanted says which value a flag wants, where what refused the one that was given is a library.
+func valueWanted(f *pflag.Flag, refused error) string {
+	switch sort := f.Value.Type(); {
+	case f.Name == "log-level":
+		return "want debug, info, warn or error"
+	case sort == "duration":
+		return "want a duration, such as 10s or 5m"
+	case sort == "int":
+		return "want a whole number"
+	case sort == "bool":
+		return "want true or false"
+	case sort == "stringToString":
+		return "want KEY=VALUE"
+	}
+	return refused.Error()
+}
+
+var (
+	missing   = regexp.MustCompile(`^required flag\(s\) "([^"]+)".* not set$`)
+	oneOf     = regexp.MustCompile(`^at least one of the flags in the group \[(.+)\] is required$`)
+	exclusive = regexp.MustCompile(`^if any flags in the group \[.+\] are set none of the others can be; \[(.+)\] were all set$`)
+)
+
+// inFlags says in words what the library of commands says of flags that are missing, or do not go together.
+func inFlags(err error) error {
+	all := func(names, between string) string { return "--" + strings.ReplaceAll(names, " ", between+"--") }
+	if m := missing.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("--%s is missing", m[1])
+	}
+	if m := oneOf.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("give %s", all(m[1], " or "))
+	}
+	if m := exclusive.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s do not go together: give one of them", all(m[1], " and "))
+	}
+	return err
 }
 
 // sayArguments has cmd, and all below it, say in words which arguments they want.

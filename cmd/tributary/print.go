@@ -36,7 +36,9 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 		return printNames(w, all)
 	}
 	var b bytes.Buffer
-	options := table.Options{Namespaces: flags.everywhere && p.list, Wide: p.format == "wide", NoHeaders: p.noHeaders}
+	options := table.Options{
+		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(all), Kinds: len(all) > 1, Wide: p.format == "wide", NoHeaders: p.noHeaders,
+	}
 	for _, f := range all {
 		if len(f.objects) == 0 {
 			continue
@@ -54,6 +56,19 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// ofSeveralNamespaces reports whether the objects have to be told apart by their namespaces.
+func ofSeveralNamespaces(all []found) bool {
+	namespaces := make(map[string]bool)
+	for _, f := range all {
+		for _, r := range f.objects {
+			if r.Key().Namespace != "" {
+				namespaces[r.Key().Namespace] = true
+			}
+		}
+	}
+	return len(namespaces) > 1
 }
 
 func (p *printing) yaml(w io.Writer, all []found) error {

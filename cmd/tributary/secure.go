@@ -28,6 +28,7 @@ const (
 )
 
 func (f *secureFlags) add(cmd *cobra.Command) {
+	cmd.PreRunE = func(*cobra.Command, []string) error { return f.check() }
 	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
 	cmd.Flags().StringVar(&f.ca, "tls-ca", "", "file with the certificates of whom to trust, or spiffe:// for those that the SPIFFE Workload API knows (default: $"+envCA+", else those of the system)")
 	cmd.Flags().StringVar(&f.cert, "tls-cert", "", "file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, which has the key, too (default: $"+envCert+")")
@@ -41,6 +42,25 @@ func (f *secureFlags) addToken(cmd *cobra.Command) {
 }
 
 func (f *secureFlags) tokenFile() string { return cmp.Or(f.token, os.Getenv(envToken)) }
+
+// given reports whether a flag, and not only the environment, asks for TLS.
+func (f *secureFlags) given() bool {
+	return f.on || f.ca != "" || f.cert != "" || f.key != "" || f.serverName != ""
+}
+
+// check reports what of the flags does not go together, by their names.
+func (f *secureFlags) check() error {
+	s := f.settings()
+	switch {
+	case s == nil || spiffe.Named(s.ClientCertificate):
+		return nil // the rest is for who connects to say
+	case s.ClientCertificate == "" && s.PrivateKey != "":
+		return usage("--tls-key is for the certificate of --tls-cert, which is missing")
+	case s.ClientCertificate != "" && s.PrivateKey == "":
+		return usage("--tls-cert wants its private key, --tls-key, too")
+	}
+	return nil
+}
 
 // settings are how to secure connections; nil for plaintext. What does not go together is for who connects to say.
 func (f *secureFlags) settings() *adsc.TLS {

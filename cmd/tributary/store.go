@@ -10,6 +10,7 @@ import (
 
 	"tributary/cmd/internal/lint"
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources/consulkv"
@@ -113,7 +114,7 @@ func printProblems(cmd *cobra.Command, l *lint.Linter) error {
 		}
 	}
 	if errs > 0 {
-		return &failure{exitFindings, fmt.Errorf("%d errors; nothing was written", errs)}
+		return &failure{exitFindings, fmt.Errorf("%s; nothing was written", words.Count(errs, "error", "errors"))}
 	}
 	return nil
 }

@@ -22,13 +22,14 @@ type validateFlags struct {
 	verbose bool
 	connect bool
 	client  string
+	config  string
 	output  *choice
 }
 
 func newValidate() *cobra.Command {
 	flags := validateFlags{output: outputs("text", "json", "sarif")}
 	cmd := &cobra.Command{
-		Use:   "validate PATH...",
+		Use:   "validate {PATH... | -c FILE}",
 		Short: "Check files as the server would, without serving them",
 		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and tributary's configuration
 files together with the files that they name as sources, each with the settings of its source. All that is given is looked
@@ -47,7 +48,12 @@ It exits with 3 if something would not be served; with --strict also if there is
   tributary validate --for envoy rules/
   tributary validate --connect tributary.yaml
   helm template . | tributary validate -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if flags.config != "" {
+				return nil
+			}
+			return cobra.MinimumNArgs(1)(cmd, args)
+		},
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -57,6 +63,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 			}
 			if flags.connect {
 				l.Connect = relay.Reader
+			}
+			if flags.config != "" {
+				args = append([]string{flags.config}, args...)
 			}
 			for _, path := range args {
 				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
@@ -81,6 +90,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 			return flags.print(cmd, &l)
 		}),
 	}
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file; the same as naming it as a PATH, as with the other commands")
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "sources of files that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")

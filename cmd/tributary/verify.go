@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -98,7 +100,7 @@ func (f *clientFlags) ofIstiod(ctx context.Context, cmd *cobra.Command, ages *ag
 	}
 	stored, err := istiod.Stored(ctx)
 	if err != nil {
-		return nil, 0, inWords(istiod.URL, err)
+		return nil, 0, inWords(istiod.URL, "the debug pages of an istiod", err)
 	}
 	return verify.Compare(served, stored), len(served.Objects), nil
 }
@@ -119,13 +121,16 @@ func (f *clientFlags) ofEnvoy(ctx context.Context, ages *ageFlags, envoy *verify
 		return told, err
 	}}
 	findings, compared, err := peer.Find(ctx)
-	return findings, compared, inWords(envoy.Where, err)
+	return findings, compared, inWords(envoy.Where, "the admin server of an Envoy", err)
 }
 
 // inWords is why somebody cannot be asked.
-func inWords(where string, err error) error {
+func inWords(where, meant string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if strings.HasSuffix(err.Error(), ": 404 Not Found") {
+		return fmt.Errorf("%w: is %s %s?", err, where, meant)
 	}
 	if means := words.Connection(where, err.Error()); means != "" {
 		return fmt.Errorf("%s: %s", where, means)
@@ -169,14 +174,11 @@ func onlyExtra(all []verify.Finding) bool {
 // served is what the server serves. Which kinds clients ask for is known if its admin server can be asked.
 func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageFlags) (s verify.Served, err error) {
 	client := f.client(cmd)
-	for _, schema := range resource.Schemas() {
-		if schema.Bare {
-			continue
-		}
-		answer, err := client.Get(ctx, schema)
-		if err != nil {
-			return s, err
-		}
+	answers, err := client.GetAll(ctx, slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare }))
+	if err != nil {
+		return s, err
+	}
+	for _, answer := range answers {
 		for _, err := range answer.Rejects {
 			cmd.PrintErrf("warning: %v\n", err)
 		}

@@ -47,18 +47,28 @@ func whatIsWanted(args []string, flags *clientFlags) ([]wanted, error) {
 		return nil, usage("a NAME is of one kind, and not of %s", allKinds)
 	}
 	var all []wanted
-	for kind := range strings.SplitSeq(args[0], ",") {
+	kindsGiven := strings.Split(args[0], ",")
+	for _, kind := range kindsGiven {
+		if t, ok := envoyType(kind); ok {
+			return nil, usage("%s are of Envoy: ask for them alone", t.Name)
+		}
+		if kind == "" {
+			return nil, usage("want KIND[,KIND...], got %q", args[0])
+		}
 		if kind == allKinds {
+			all = nil
 			for _, schema := range resource.Schemas() {
 				all = append(all, wanted{schema: schema})
 			}
-			continue
+			return all, nil
 		}
 		schema, err := schemaNamed(kind)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, wanted{schema, names})
+		if !slices.ContainsFunc(all, func(w wanted) bool { return w.schema == schema }) {
+			all = append(all, wanted{schema, names})
+		}
 	}
 	return all, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"tributary/config"
@@ -62,8 +63,12 @@ func xdsAddress(v string) (string, error) {
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
 		return "", fmt.Errorf("%s:// is not for xDS: want host:port; what speaks HTTP may be the admin port, for which there is --admin", scheme)
 	}
-	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
 		return "", errors.New("want host:port")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("want a port from 1 to 65535, got %s", port)
 	}
 	return address, nil
 }

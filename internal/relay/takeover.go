@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tributary/internal/handover"
+	"tributary/internal/words"
 	"tributary/server/envoy"
 )
 
@@ -130,7 +131,7 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 		go r.rollBack() //nolint:gosec // it outlives the request
 		return "", fmt.Errorf("%s did not come up: %w; the program before is started in its place", s.path, err)
 	}
-	return fmt.Sprintf("process %d serves in place of process %d, which hands over %d streams\n", next.PID(), os.Getpid(), streams), nil
+	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", next.PID(), os.Getpid(), words.Count(streams, "stream", "streams")), nil
 }
 
 // prepare starts a program that is to take over, and waits until it is prepared.

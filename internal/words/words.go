@@ -2,6 +2,7 @@
 package words
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -67,6 +68,26 @@ func meaning(address, said string) (means, help string) {
 
 // otherName is what package x509 says of a certificate for other names.
 var otherName = regexp.MustCompile(`certificate is valid for (.+), not ([^\s"]+)`)
+
+// KeyPair says what package tls says of a certificate and a key that it cannot take.
+func KeyPair(err error) error {
+	if err == nil {
+		return nil
+	}
+	said := strings.TrimPrefix(err.Error(), "tls: ")
+	for _, known := range []struct{ part, means string }{
+		{"but did find a private key", "the certificate's file has a private key, and no certificate"},
+		{"PEM data in certificate input", "there is no certificate in it, or not as PEM"},
+		{"found a certificate rather than a key", "the key's file has a certificate, and no private key"},
+		{"PEM data in key input", "there is no private key in it, or not as PEM"},
+		{"private key does not match", "the private key does not match the certificate: it is that of another one"},
+	} {
+		if strings.Contains(said, known.part) {
+			return errors.New(known.means)
+		}
+	}
+	return errors.New(said)
+}
 
 // broken begins what gRPC says of a connection, and not what a server says.
 var broken = regexp.MustCompile(`connection error: desc = |name resolver error: |transport: |error reading from server: |error reading server preface`)

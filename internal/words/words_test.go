@@ -1,10 +1,13 @@
 package words_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/certtest"
 	"tributary/internal/words"
 )
 
@@ -14,6 +17,22 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, "nobody listens there", words.Connection("a:1", "dial tcp: connect: connection refused"))
 	require.Equal(t, "there is no host a", words.Connection("a:1", "lookup a: no such host"))
 	require.Empty(t, words.Connection("a:1", "strange"))
+}
+
+// What of a certificate and a key is wrong is said without the words of the library, whichever file it is.
+func TestKeyPair(t *testing.T) {
+	one, other := certtest.New(t).Sign(&x509.Certificate{}), certtest.New(t).Sign(&x509.Certificate{})
+	for name, c := range map[string]struct{ certificate, key, want string }{
+		"no certificate":    {"x", one.Key, "there is no certificate in it"},
+		"no key":            {one.Certificate, "x", "there is no private key in it"},
+		"another key":       {one.Certificate, other.Key, "the private key does not match"},
+		"turned round":      {one.Key, one.Certificate, "the certificate's file has a private key"},
+		"certificate twice": {one.Certificate, one.Certificate, "the key's file has a certificate"},
+	} {
+		_, err := tls.X509KeyPair([]byte(c.certificate), []byte(c.key))
+		require.ErrorContains(t, words.KeyPair(err), c.want, name)
+	}
+	require.NoError(t, words.KeyPair(nil))
 }
 
 func TestStream(t *testing.T) {

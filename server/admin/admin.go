@@ -166,7 +166,7 @@ func (s *Server) allPages() []Page {
 		{"/metrics", "metrics in the format of Prometheus", s.metrics()},
 		{"/debug/status", "the whole on one page, as JSON", s.json(func() any { return s.Status() })},
 		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
-		{"/debug/configz", "the objects that are served, as JSON", http.HandlerFunc(s.configz)},
+		{"/debug/configz", "the objects that are served, or of ?kind= those, as JSON", http.HandlerFunc(s.configz)},
 		{"/debug/seen", "when each object of ?kind= was first seen here, as JSON", http.HandlerFunc(s.seen)},
 		{"/debug/clients", "the clients, and what each was sent, acknowledged and rejected", s.list(s.clients)},
 		{"/debug/syncz", "the same in istiod's form", s.list(s.syncz)},

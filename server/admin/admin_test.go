@@ -148,6 +148,27 @@ func TestSeen(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, status)
 }
 
+// Who asks for a kind that there is not, or of a page that is about all, is not given something else.
+func TestAnUnknownKindIsAnError(t *testing.T) {
+	w := &world{}
+	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
+	for path, says := range map[string]string{
+		"/debug/configz?kind=serviceentrys":             `unknown kind "serviceentrys"; did you mean serviceentry?; known: authorizationpolicies, `,
+		"/debug/seen?kind=cheese":                       `unknown kind "cheese"; known: `,
+		"/debug/explain?kind=cheese&namespace=a&name=b": `unknown kind "cheese"; known: `,
+		"/debug/conflicts?kind=se":                      "/debug/conflicts is about all kinds, and takes no ?kind=",
+		"/debug/clients?kind=se":                        "/debug/clients is about all kinds",
+	} {
+		status, body := get(t, newServer(w), path)
+		assert.Equal(t, http.StatusBadRequest, status, path)
+		assert.Contains(t, body, says)
+	}
+	_, body := get(t, newServer(w), "/debug/configz?kind=se")
+	assert.Contains(t, body, "reviews")
+	_, body = get(t, newServer(w), "/debug/configz?kind=vs")
+	assert.JSONEq(t, "[]", body)
+}
+
 func TestConfigzHasTheShapeOfIstiods(t *testing.T) {
 	w := &world{}
 	_, body := get(t, newServer(w), "/debug/configz")

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 
-	"tributary/memstore"
 	"tributary/resource"
 )
 
@@ -29,15 +29,23 @@ type metadata struct {
 }
 
 func (s *Server) configz(w http.ResponseWriter, r *http.Request) {
+	all := s.opts.View.Snapshot().All()
+	if query := r.URL.Query(); query.Has("kind") {
+		schema, ok := kindNamed(w, query.Get("kind"))
+		if !ok {
+			return
+		}
+		all = s.opts.View.Snapshot().List(schema.Kind, "")
+	}
 	w.Header().Set("Content-Type", "application/json")
-	s.logWrite(r.URL.Path, writeObjects(w, s.opts.View.Snapshot()))
+	s.logWrite(r.URL.Path, writeObjects(w, all))
 }
 
 // writeObjects writes one object after another, so that a large view is never held as text.
-func writeObjects(w io.Writer, snapshot memstore.Snapshot) error {
+func writeObjects(w io.Writer, all iter.Seq[*resource.Resource]) error {
 	b := bufio.NewWriter(w)
 	separator := "["
-	for r := range snapshot.All() {
+	for r := range all {
 		text, err := marshal(r)
 		if err != nil {
 			return err // the JSON is cut short, which is better than an object left out in silence

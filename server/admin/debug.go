@@ -15,7 +15,11 @@ import (
 
 // json makes a page of what get returns.
 func (s *Server) json(get func() any) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.write(w, r, get()) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ofAllKinds(w, r) {
+			s.write(w, r, get())
+		}
+	})
 }
 
 // write writes v as JSON.
@@ -31,6 +35,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, v any) {
 // take hundreds of megabytes.
 func (s *Server) list(each iter.Seq[any]) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ofAllKinds(w, r) {
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		s.logWrite(r.URL.Path, writeList(w, each))
 	})

@@ -95,16 +95,17 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	host, kind, name := q.Get("host"), q.Get("kind"), q.Get("name")
 	var e Explanation
-	switch schema, known := resource.SchemaByName(kind); {
+	switch {
 	case host != "" && kind == "" && name == "":
 		e = s.explainHost(host)
 	case host != "" || kind == "" || name == "":
 		http.Error(w, "want ?host=HOST, or ?kind=KIND&namespace=NAMESPACE&name=NAME", http.StatusBadRequest)
 		return
-	case !known:
-		http.Error(w, "unknown kind "+kind, http.StatusBadRequest)
-		return
 	default:
+		schema, ok := kindNamed(w, kind)
+		if !ok {
+			return
+		}
 		e = s.Explain(resource.Key{Kind: schema.Kind, Namespace: q.Get("namespace"), Name: name})
 	}
 	s.write(w, r, e)

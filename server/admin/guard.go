@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"tributary/internal/words"
 	"tributary/sources"
 	"tributary/sources/guard"
 )
@@ -44,7 +45,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
 		_, err := fmt.Fprintf(w, //nolint:gosec // the name is that of a source, and the text is plain
-			"%d objects and %d endpoints of %s are let go\n", objects, endpoints, name)
+			"%s and %s of %s are let go\n", words.Count(objects, "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"), name)
 		s.logWrite(r.URL.Path, err)
 	}
 }

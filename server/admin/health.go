@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"tributary/internal/words"
 	"tributary/sources"
 )
 
@@ -51,7 +52,7 @@ func notSynced(src sources.Status) string {
 		line += ": " + src.Message
 	}
 	if src.LastError != "" {
-		line += fmt.Sprintf("; restarted %d times, last because: %s", src.Restarts, src.LastError)
+		line += fmt.Sprintf("; restarted %s, last because: %s", words.Count(src.Restarts, "time", "times"), src.LastError)
 	}
 	return line
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -78,9 +77,8 @@ func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.K
 	if name == "" {
 		return "", true
 	}
-	schema, ok := resource.SchemaByName(name)
+	schema, ok := kindNamed(w, name)
 	if !ok {
-		http.Error(w, fmt.Sprintf("unknown kind %q", name), http.StatusBadRequest)
 		return "", false
 	}
 	return schema.Kind, true

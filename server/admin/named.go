@@ -9,6 +9,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -39,9 +40,9 @@ func (s *Server) named(asked string) (keys []resource.Key, why string) {
 			}
 		}
 	}
-	why = fmt.Sprintf("%d objects were made of what a registry calls %s", len(keys), asked)
+	why = fmt.Sprintf("%s made of what a registry calls %s", words.Count(len(keys), "object was", "objects were"), asked)
 	if isAddress {
-		why = fmt.Sprintf("%d objects have the address %s", len(keys), asked)
+		why = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), asked)
 	}
 	if more := len(keys) - maxNamed; more > 0 {
 		why += fmt.Sprintf("; the first %d of them", maxNamed)

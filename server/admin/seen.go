@@ -2,11 +2,8 @@ package admin
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
-
-	"tributary/resource"
 )
 
 // Seen says when each object of a kind was first seen here, by "namespace/name". Clients are not told, since each replica
@@ -14,10 +11,8 @@ import (
 type Seen map[string]time.Time
 
 func (s *Server) seen(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("kind")
-	schema, ok := resource.SchemaByName(name)
+	schema, ok := kindNamed(w, r.URL.Query().Get("kind"))
 	if !ok {
-		http.Error(w, fmt.Sprintf("unknown kind %q", name), http.StatusBadRequest)
 		return
 	}
 	times := Seen{}

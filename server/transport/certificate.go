@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/internal/spiffe"
+	"tributary/internal/words"
 )
 
 // Files are what a server needs for TLS, in PEM. They are read again when they change. Certificate and ClientCAs may be names of package spiffe.
@@ -144,7 +145,7 @@ func (c *Certificates) join(t *texts) (*pair, error) {
 	}
 	switch {
 	case err != nil && c.files.Key != "":
-		return nil, fmt.Errorf("certificate %s and key %s: %w", c.files.Certificate, c.files.Key, err)
+		return nil, fmt.Errorf("certificate %s and key %s: %w", c.files.Certificate, c.files.Key, words.KeyPair(err))
 	case err != nil:
 		return nil, fmt.Errorf("certificate %s: %w", c.files.Certificate, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tributary/internal/words"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
@@ -159,8 +160,8 @@ func (p *place) healthOf(l listing) sources.Health {
 	if !l.suspicion.Until.IsZero() {
 		until = l.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
 	}
-	return sources.Health{State: sources.Degraded, Message: fmt.Sprintf("%s: read %s: %s; %d keys that are missing stay until %s",
-		p.shown, p.prefix, l.suspicion.Why, len(l.held), until)}
+	return sources.Health{State: sources.Degraded, Message: fmt.Sprintf("%s: read %s: %s; %s until %s",
+		p.shown, p.prefix, l.suspicion.Why, words.Count(len(l.held), "key that is missing stays", "keys that are missing stay"), until)}
 }
 
 // parse turns the value of a key into the content of its group.

@@ -55,7 +55,7 @@ func TestInNacosRulesCount(t *testing.T) {
 	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
 	s.Delete("DEFAULT_GROUP", "configurators:a.B::", "1")
 	s.Restart()
-	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurators are not listed and stay") })
+	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
 	require.Equal(t, []string{"a-b 10.0.0.5:20880*33"}, b.show())
 	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, all))
 	b.await("healthy", func() bool { return b.status().State == sources.Healthy })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tributary/internal/publisher"
+	"tributary/internal/words"
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/dubbo/provider"
@@ -208,10 +209,10 @@ func (s *state) held(now time.Time) (all []string) {
 		until = ", those of before the connection was made until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	if endpoints > 0 {
-		all = append(all, fmt.Sprintf("%d endpoints are not listed and stay%s", endpoints, until))
+		all = append(all, words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")+until)
 	}
 	if rules > 0 {
-		all = append(all, fmt.Sprintf("%d configurators are not listed and stay%s", rules, until))
+		all = append(all, words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+until)
 	}
 	return all
 }

@@ -62,7 +62,7 @@ func TestRule10NothingIsEmptiedBySessionsThatExpire(t *testing.T) {
 		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
 		s.Delete(one) // its session has ended, and it has not come back yet
 		s.Mend()
-		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoints are not listed and stay") })
+		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoint is not listed and stays") })
 		s.Delete(two) // late: after it was seen in the new session
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints") })
 		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
@@ -103,7 +103,7 @@ func TestRulesStayWhileTheyAreInDoubt(t *testing.T) {
 	s.Expire()
 	s.Delete(rule) // with all that ZooKeeper had
 	s.Mend()
-	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurators are not listed and stay") })
+	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
 	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
 	s.Put(rule, leaf)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"tributary/internal/words"
 	"tributary/sources"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
@@ -28,7 +29,7 @@ func (b *rig) awaitHeld(n int) {
 	b.t.Helper()
 	b.await(fmt.Sprintf("%d stay", n), func() bool {
 		m := b.status().Message
-		return strings.Contains(m, fmt.Sprintf("%d endpoints are not listed and stay", n)) && !strings.Contains(m, "until")
+		return strings.Contains(m, words.Count(n, "endpoint is not listed and stays", "endpoints are not listed and stay")) && !strings.Contains(m, "until")
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
@@ -205,10 +206,10 @@ func (r *run) health() sources.Health {
 		}
 	}
 	if n := r.state.others; n > 0 {
-		problems = append(problems, fmt.Sprintf("%d instances expired at %s, and renew their leases at another server", n, r.follower.server))
+		problems = append(problems, fmt.Sprintf("%s at %s, and there are renewals at another server", words.Count(n, "instance expired", "instances expired"), r.follower.server))
 	}
 	if held := r.state.held(); held > 0 {
-		problems = append(problems, fmt.Sprintf("%d endpoints are not listed and stay for %s at most, as their server was started anew, or is another one", held,
+		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one", words.Count(held, "endpoint is not listed and stays", "endpoints are not listed and stay"),
 			r.settings.Hold))
 	}
 	if len(problems) > 0 {
@@ -217,12 +218,12 @@ func (r *run) health() sources.Health {
 	if len(r.state.services) == 0 {
 		message := "there is no instance"
 		if left := r.state.left; left > 0 {
-			message = fmt.Sprintf("none of %d applications is selected", left)
+			message = "none of " + words.Count(left, "application", "applications") + " is selected"
 		}
 		return sources.Health{State: sources.Healthy, Message: message}
 	}
 	if n := len(r.state.vouched); n > 0 {
-		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("%d instances are there, and not in the listing that %s has in its cache", n, r.follower.server)}
+		return sources.Health{State: sources.Healthy, Message: fmt.Sprintf("%s there, and not in the listing that %s has in its cache", words.Count(n, "instance is", "instances are"), r.follower.server)}
 	}
 	return sources.Health{State: sources.Healthy}
 }

@@ -143,7 +143,7 @@ func TestRestarts(t *testing.T) {
 		s.awaits(t, "it is read", func() bool { return server.Requests("/apps/delta") > before+2 })
 		state, message := s.state()
 		require.Equal(t, sources.Degraded, state)
-		require.Contains(t, message, "1 endpoints are not listed and stay")
+		require.Contains(t, message, "1 endpoint is not listed and stays")
 		stop()
 		require.True(t, is("10.0.0.1", "10.0.0.2")(), "the server was started anew, and so are we")
 	}

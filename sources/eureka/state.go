@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/internal/words"
 	"tributary/sources"
 	"tributary/sources/absence"
 	"tributary/sources/eureka/mapping"
@@ -165,7 +166,7 @@ func (s *state) list(r reading) {
 	}
 	s.out = nil
 	if r.nameless > 0 {
-		s.out = append(s.out, fmt.Sprintf("%d instances without a name: %v", r.nameless, r.why))
+		s.out = append(s.out, fmt.Sprintf("%s without a name: %v", words.Count(r.nameless, "instance", "instances"), r.why))
 	}
 	broken := r.view.Broken()
 	for _, key := range slices.SortedFunc(maps.Keys(broken), wire.Key.Compare) {

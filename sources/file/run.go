@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/sources"
 )
@@ -395,7 +396,7 @@ func (r *run) report() {
 		lines = append(lines, t.err.Error())
 	}
 	if n, err := r.watch.blindness(); err != nil {
-		lines = append(lines, fmt.Sprintf("changes in %d directories are noticed only every %s: %s", n, r.settings.RescanInterval, err))
+		lines = append(lines, fmt.Sprintf("changes in %s are noticed only every %s: %s", words.Count(n, "directory", "directories"), r.settings.RescanInterval, err))
 	}
 	if len(lines) == 0 {
 		r.sink.Report(sources.Health{State: sources.Healthy})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tributary/internal/publisher"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/absence"
@@ -121,7 +122,7 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: stateOf(first), Message: strings.Join(problems, "; ")}
 	}
 	if held := s.held(); held > 0 {
-		text := fmt.Sprintf("%d endpoints are not listed and stay", held)
+		text := words.Count(held, "endpoint is not listed and stays", "endpoints are not listed and stay")
 		if now.Before(s.suspicion.Until) {
 			text += " until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC, as Nacos was away"
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ import (
 type Client struct {
 	Address string    // host:port, https://host:port or unix:///PATH
 	TLS     *adsc.TLS // for https; nil for the defaults
+	Secure  bool      // a host:port alone speaks TLS, too
 	// TokenFile has a token, which is shown over https alone; empty for none.
 	TokenFile string
 	Timeout   time.Duration // of one request
@@ -38,7 +40,7 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, v any) 
 		return nil, err
 	}
 	if err := json.Unmarshal(page, v); err != nil {
-		return nil, fmt.Errorf("%s%s: not what a tributary answers: %w", c.Address, path, err)
+		return nil, fmt.Errorf("%s%s does not answer as a tributary does: is it the admin server of one?", c.Address, path)
 	}
 	return page, nil
 }
@@ -71,13 +73,17 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 		}
 	} else if server, ok := strings.CutPrefix(c.Address, "xds://"); ok {
 		return nil, fmt.Errorf("xds://%s is an address for xDS: give that of the admin server, host:port, with --admin", server)
-	} else if host, ok := strings.CutPrefix(c.Address, "http://"); ok {
-		target.Host = strings.TrimSuffix(host, "/")
-	} else if host, ok := strings.CutPrefix(c.Address, "https://"); ok {
-		target.Scheme, target.Host = "https", host
-		var err error
-		if transport.TLSClientConfig, err = c.secure(host); err != nil {
-			return nil, fmt.Errorf("admin server %s: %w", c.Address, err)
+	} else {
+		var secure bool
+		if target.Host, secure = c.host(); target.Host == "" {
+			return nil, fmt.Errorf("admin server %q: want host:port, https://host:port or unix:///PATH", c.Address)
+		}
+		if secure {
+			target.Scheme = "https"
+			var err error
+			if transport.TLSClientConfig, err = c.secure(target.Host); err != nil {
+				return nil, fmt.Errorf("admin server %s: %w", c.Address, err)
+			}
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
@@ -111,6 +117,22 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	default:
 		return nil, &StatusError{c.Address, resp.StatusCode, said}
 	}
+}
+
+// host is the host:port of the address, empty if it has none, and whether TLS is spoken there.
+func (c *Client) host() (host string, secure bool) {
+	host, secure = strings.CutPrefix(c.Address, "https://")
+	if !secure {
+		host = strings.TrimPrefix(c.Address, "http://")
+		secure = c.Secure && host == c.Address
+	}
+	host = strings.TrimSuffix(host, "/")
+	if _, port, err := net.SplitHostPort(host); err != nil {
+		return "", secure
+	} else if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", secure
+	}
+	return host, secure
 }
 
 // StatusError is an answer that is an error.

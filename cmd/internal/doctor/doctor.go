@@ -14,6 +14,7 @@ import (
 	"tributary/cmd/internal/lint"
 	"tributary/config"
 	"tributary/internal/relay"
+	"tributary/internal/words"
 )
 
 // Severity says what a finding means.
@@ -147,7 +148,7 @@ func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config
 		return nil, err
 	}
 	if !wrong[ofConfiguration] {
-		d.note(ofConfiguration, Fine, fmt.Sprintf("%s: %d sources", d.File, len(cfg.ConfigSources)), "")
+		d.note(ofConfiguration, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
 	}
 	for _, line := range l.Connected {
 		d.note(ofSources, Fine, line, "")
@@ -156,7 +157,7 @@ func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config
 		d.note(ofSources, Skipped, line, "")
 	}
 	if l.Objects > 0 {
-		d.note(ofSources, Fine, fmt.Sprintf("%d objects in files are right", l.Objects), "")
+		d.note(ofSources, Fine, words.Count(l.Objects, "object in files is", "objects in files are")+" right", "")
 	}
 	return cfg, nil
 }

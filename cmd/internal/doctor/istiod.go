@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -162,6 +163,6 @@ func (d *Doctor) aliases() {
 		d.note(ofIstiod, Warning, fmt.Sprintf("%s asks for %s, which is not served", strings.Join(d.running.Asked[url], ", "), url), "take a version of tributary that knows it, if any object is of that")
 	}
 	if strangers == 0 {
-		d.note(ofIstiod, Fine, fmt.Sprintf("%d clients are connected, and ask for versions of APIs that are served", d.running.Clients), "")
+		d.note(ofIstiod, Fine, words.Count(d.running.Clients, "client is connected, and asks", "clients are connected, and ask")+" for versions of APIs that are served", "")
 	}
 }

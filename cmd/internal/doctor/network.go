@@ -13,6 +13,7 @@ import (
 
 	"tributary/config"
 	"tributary/internal/listen"
+	"tributary/internal/words"
 	"tributary/server/transport"
 )
 
@@ -38,7 +39,7 @@ func (d *Doctor) names(ctx context.Context, cfg *config.Config) {
 			looked++
 		}
 	}
-	d.note(ofDNS, Fine, fmt.Sprintf("%d names of sources were found", looked), "")
+	d.note(ofDNS, Fine, words.Count(looked, "name of a source was", "names of sources were")+" found", "")
 }
 
 // name looks one up, and reports whether it was found. An address is no name.

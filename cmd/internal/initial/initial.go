@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/file"
@@ -148,7 +149,7 @@ configSources:
 			name = fmt.Sprint("files-", i)
 		}
 		taken = append(taken, name)
-		fmt.Fprintf(&b, "# Files: %d objects when this was written. They are watched.\n- name: %s\n  address: %s\n", d.Objects, strconv.Quote(name), strconv.Quote("fs://./"+d.Path))
+		fmt.Fprintf(&b, "# Files: %s when this was written. They are watched.\n- name: %s\n  address: %s\n", words.Count(d.Objects, "object", "objects"), strconv.Quote(name), strconv.Quote("fs://./"+d.Path))
 	}
 	for _, r := range registries {
 		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.What, r.Name, strconv.Quote(r.Address))

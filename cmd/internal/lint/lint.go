@@ -15,6 +15,7 @@ import (
 	"tributary/aggregate"
 	"tributary/cmd/internal/firstread"
 	"tributary/config"
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
@@ -125,7 +126,7 @@ func (l *Linter) Path(ctx context.Context, path string) error {
 // nothing says that a place has nothing.
 func (l *Linter) nothing(place, what string, skipped int) {
 	if skipped > 0 {
-		what += fmt.Sprintf(": the names of %d files do not end in .yaml, .yml or .json", skipped)
+		what += ": " + words.Count(skipped, "file is there whose name does", "files are there whose names do") + " not end in .yaml, .yml or .json"
 	}
 	l.Findings = append(l.Findings, Finding{Place: place, Severity: Warning, Rule: Empty, Message: what})
 }

@@ -95,7 +95,7 @@ func TestNothingIsRead(t *testing.T) {
 	})
 	var l lint.Linter
 	require.NoError(t, l.Path(t.Context(), "empty"))
-	assert.Equal(t, []string{"empty: warning: nothing is read from it: the names of 1 files do not end in .yaml, .yml or .json"}, lines(&l))
+	assert.Equal(t, []string{"empty: warning: nothing is read from it: 1 file is there whose name does not end in .yaml, .yml or .json"}, lines(&l))
 	assert.Equal(t, []string{"empty/rules.yaml.j2"}, l.Skipped)
 
 	l = lint.Linter{}

@@ -98,3 +98,23 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		require.Equal(t, want+"\n", said)
 	}
 }
+
+// What is wrong with a source is read on a narrow screen, too; columns in which there is nothing are not there.
+func TestNarrowScreens(t *testing.T) {
+	st := admin.Status{Sources: []admin.SourceState{
+		{Name: "rules", State: "healthy", Synced: true, Objects: 4},
+		{Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 cannot be asked: nobody listens there", Quarantined: 2},
+	}}
+	lines := func(width int) string {
+		var out strings.Builder
+		require.NoError(t, report.Status(&out, "127.0.0.1:16014", &st, now, terminal.Screen{Width: width}))
+		return out.String()
+	}
+	narrow := lines(60)
+	require.Contains(t, narrow, "\nSOURCE  STATE                    OBJECTS  QUARANTINED  LAST…\n")
+	require.Contains(t, narrow, "\n  dc1: consul at 10.0.0.1:8500 cannot be asked: nobody listens there\n")
+	wide := lines(200)
+	require.NotContains(t, wide, "HELD")
+	require.NotContains(t, wide, "  dc1: ")
+	require.Contains(t, wide, "2            -            consul at 10.0.0.1:8500 cannot be asked: nobody listens there\n")
+}

@@ -71,27 +71,6 @@ func (t *text) head(address string, st *admin.Status) {
 	t.section("WARNINGS", st.Config.Warnings)
 }
 
-func (t *text) sources(all []admin.SourceState) {
-	columns := t.columns("SOURCE", "STATE", "OBJECTS", "HELD", "QUARANTINED", "WARNINGS", "LEFT OUT", "LAST CHANGE", "MESSAGE")
-	for _, s := range all {
-		state, held, change := s.State, 0, "-"
-		if s.Stale {
-			state += ", stale"
-		}
-		if !s.Synced {
-			state += ", not synced"
-		}
-		if s.Hold != nil {
-			held = s.Hold.Objects
-		}
-		if s.LastPublish != nil {
-			change = t.ago(*s.LastPublish)
-		}
-		columns.row(s.Name, state, s.Objects, held, s.Quarantined, s.Warnings, s.LeftOut, change, t.message(s))
-	}
-	columns.flush()
-}
-
 // message is what there is to say of a source beyond its state.
 func (t *text) message(s admin.SourceState) string {
 	var said []string
@@ -105,7 +84,7 @@ func (t *text) message(s admin.SourceState) string {
 	case s.Message != "":
 		said = append(said, oneLine(s.Message))
 	case s.Restarts > 0:
-		said = append(said, fmt.Sprintf("restarted %d times, last because: %s", s.Restarts, oneLine(s.LastError)))
+		said = append(said, fmt.Sprintf("restarted %s, last because: %s", words.Count(s.Restarts, "time", "times"), oneLine(s.LastError)))
 	}
 	if s.Foreign > 0 {
 		said = append(said, words.Count(s.Foreign, "object", "objects")+" of other APIs passed over")
@@ -288,8 +267,13 @@ func (c columns) row(cells ...any) {
 	_, _ = io.WriteString(c.w, "\n")
 }
 
+// text is the table as it is now.
+func (c columns) text() string {
+	_ = c.w.Flush()
+	return c.rows.String()
+}
+
 // flush adds the table, whose rows are cut where the screen ends.
 func (c columns) flush() {
-	_ = c.w.Flush()
-	_, _ = c.t.WriteString(c.t.screen.Cut(c.rows.String()))
+	_, _ = c.t.WriteString(c.t.screen.Cut(c.text()))
 }

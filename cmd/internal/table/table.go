@@ -36,6 +36,7 @@ var columns = map[resource.Kind][]column{
 // Options say how a table looks.
 type Options struct {
 	Namespaces bool // the first column is the namespace
+	Kinds      bool // names have the kind before them, as get takes them
 	Wide       bool // labels are shown, and all of what is long
 	NoHeaders  bool
 }
@@ -65,7 +66,11 @@ func Write(w io.Writer, kind resource.Kind, rs []*resource.Resource, o Options, 
 		if err != nil {
 			return err
 		}
-		row(cmp.Or(r.Key().Namespace, "-"), r.Key().Name, cells, age(r, now), labelsOf(r))
+		name := r.Key().Name
+		if o.Kinds {
+			name = strings.ToLower(string(kind)) + "/" + name
+		}
+		row(cmp.Or(r.Key().Namespace, "-"), name, cells, age(r, now), labelsOf(r))
 	}
 	return t.Flush()
 }

@@ -44,6 +44,9 @@ func (s Screen) Cut(text string) string {
 	})
 }
 
+// Fits reports whether no line of text would be cut.
+func (s Screen) Fits(text string) bool { return s.Cut(text) == text }
+
 // Colored returns text with colours, if the screen takes them.
 func (s Screen) Colored(text string) string {
 	return lines(text, s.Color, func(line string) string {

@@ -53,6 +53,44 @@ func (c *Client) Get(ctx context.Context, schema *resource.Schema) (*Answer, err
 	return answer, err
 }
 
+// GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's log sees one
+// client come and go; those of which there is nothing by their preferred version by the next one, on another.
+func (c *Client) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
+	answers := make([]*Answer, len(schemas))
+	for version := 0; ; version++ {
+		var asked []int
+		for i, s := range schemas {
+			if version < len(s.Versions) && (answers[i] == nil || len(answers[i].Resources)+len(answers[i].Rejects) == 0) {
+				asked = append(asked, i)
+			}
+		}
+		if len(asked) == 0 {
+			return answers, nil
+		}
+		err := c.until(ctx, func(answered func()) adsc.Config {
+			left := len(asked)
+			subs := make([]adsc.Subscription, left)
+			for n, i := range asked {
+				heard := false
+				subs[n] = adsc.Subscription{TypeURL: typeURLsOf(schemas[i])[version], Handler: func(_ context.Context, r *adsc.Response) error {
+					answers[i] = decode(r)
+					if !heard {
+						heard, left = true, left-1
+					}
+					if left == 0 {
+						answered()
+					}
+					return nil
+				}}
+			}
+			return c.objects(subs...)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
 // find asks for the versions of a kind, the preferred one first, until one is answered with something. istiod serves a
 // kind under one version only, which one depends on its age, and answers the others with nothing. It returns the type
 // URL that something came from, or all of them, and the last answer, if there is nothing.
