@@ -65,7 +65,7 @@ type Server struct {
 	names     nameCosts
 	stalled   atomic.Int64  // streams that were refused and are kept waiting
 	logged    *rate.Limiter // lines in the log that clients cause
-	visits    visits
+	visits    *visits
 	receivers sync.WaitGroup
 	lastID    atomic.Uint64
 	reviews   atomic.Uint64 // how often streams were to ask the catalog once more
@@ -93,7 +93,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), ramp: newRamp(opts.Limits.StartingStreams), closing: make(chan struct{}),
 		syncPatience: syncPatience,
-		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond}, opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: visits{limiter: rate.NewLimiter(linesLogged, 100)},
+		gate:         newGate(&opts.Limits), arrivals: spacing{perSecond: opts.Limits.ConnectionsPerSecond}, opens: spacing{perSecond: opts.Limits.StreamsPerSecond}, logged: rate.NewLimiter(linesLogged, 100), visits: &visits{limiter: rate.NewLimiter(linesLogged, 100)},
 		streams: make(map[uint64]*stream), perPeer: make(map[string]int),
 	}
 	if opts.Registerer != nil {
