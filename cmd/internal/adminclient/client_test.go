@@ -58,7 +58,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		_, err := c.Get(t.Context(), path, nil, new(any))
 		return err
 	}
-	require.ErrorContains(t, get("/json"), c.Address+"/json: not what a tributary answers: ")
+	require.ErrorContains(t, get("/json"), c.Address+"/json does not answer as a tributary does")
 	require.EqualError(t, get("/bad"), c.Address+": want a host")
 	require.EqualError(t, get("/other"), c.Address+" has no /other: it is no admin server of tributary, or an older one")
 	c.Timeout = 50 * time.Millisecond
