@@ -196,39 +196,46 @@ func portOf(at string) string {
 	return port
 }
 
-// aliveAt reports whether Consul has a provider at a port, and whether it is told of all that is registered there that it lives.
-func aliveAt(consul *fixture.Consul, port string) (alive, listed bool) {
+// aliveAt reports whether Consul is told of each service that was registered at a port that it lives, and which registrations there are. A start registers anew: what an
+// earlier one registered stays for a minute.
+func aliveAt(consul *fixture.Consul, port string) (alive bool, registrations []string) {
 	services, err := consul.API().Agent().Services()
 	if err != nil {
-		return false, false
+		return false, nil
 	}
 	checks, err := consul.API().Agent().Checks()
 	if err != nil {
-		return false, false
+		return false, nil
 	}
-	alive = true
+	living := map[string]bool{} // by service
 	for _, c := range checks {
 		if s := services[c.ServiceID]; s != nil && fmt.Sprint(s.Port) == port {
-			listed = true
-			alive = alive && c.Status == api.HealthPassing
+			living[s.Service] = living[s.Service] || c.Status == api.HealthPassing
+			registrations = append(registrations, c.ServiceID)
 		}
 	}
-	return alive && listed, listed
+	alive = len(living) > 0
+	for _, lives := range living {
+		alive = alive && lives
+	}
+	return alive, registrations
 }
 
-// awaitAlive waits until Consul is told that a provider lives. On a busy machine the extension's first word that it does may come before its registration; it is refused
-// then, and the last one (docs/peers.md): such a provider is started again.
+// awaitAlive waits until Consul is told that a provider lives that was just started. On a busy machine the extension's first word that it does may come before its
+// registration; it is refused then, and the last one (docs/peers.md): such a provider is started again.
 func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port string) {
 	t.Helper()
 	const tries, silent = 5, 15 * time.Second // three times as long as it may be silent for
 	for range tries {
+		_, before := aliveAt(consul, port)
 		var since time.Time
 		for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-			alive, listed := aliveAt(consul, port)
+			alive, now := aliveAt(consul, port)
 			if alive {
 				return
 			}
-			if !listed {
+			registered := slices.ContainsFunc(now, func(id string) bool { return !slices.Contains(before, id) })
+			if !registered {
 				since = time.Time{}
 			} else if since.IsZero() {
 				since = time.Now()
