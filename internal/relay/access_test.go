@@ -117,6 +117,12 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	write(t, dir+"/rules/more.yaml", entries("prod", "q", 1))
 	one.gets(t, 3)
 
+	// Who a client has proven to be is shown wherever clients are.
+	for path, want := range map[string]string{"/debug/clients": `"identity":"token:all"`, "/debug/status": `"identity":"token:all"`, "/": "It has proven to be <q>token:all</q>"} {
+		require.Contains(t, strings.ReplaceAll(r.page(t, path), `": "`, `":"`), want, path)
+	}
+	require.Regexp(t, `msg="client connected".* identity=token:all`, r.log.String())
+
 	// A configuration with a file that is missing is refused.
 	restricted(t, dir, "access: []\n")
 	text := strings.Replace(mustRead(t, dir+"/tributary.yaml"), "tokens: tokens", "tokens: nowhere", 1)

@@ -22,6 +22,7 @@ import (
 	"tributary/config"
 	"tributary/internal/history"
 	"tributary/memstore"
+	"tributary/server/access"
 	"tributary/server/admin"
 	"tributary/server/debug"
 	"tributary/server/envoy"
@@ -168,7 +169,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.engine = xds.NewServer(r.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
-		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Answer: r.catalogs.answered},
+		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Identity: access.Identity, Answer: r.catalogs.answered},
 	})
 	r.catalogs.envoy.HearOf(r.engine)
 	r.catalogs.worlds.goBy(cfg.Rules())

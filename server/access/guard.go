@@ -176,6 +176,20 @@ func Of(ctx context.Context, node *corev3.Node) (*Allowed, error) {
 	return allowed, err
 }
 
+// Identity returns what the client of a stream has proven to be; empty if nothing. It has no secrets.
+func Identity(ctx context.Context) string {
+	c, ok := ctx.Value(clientKey{}).(*client)
+	if !ok {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.who == nil || !c.who.Proven() {
+		return ""
+	}
+	return c.who.String()
+}
+
 // AllowedTo returns what those are allowed who are connected and call themselves node, and false if that cannot be told, since what is allowed depends on who
 // somebody is, and there is nobody, or there are several who may see different things.
 func (g *Guard) AllowedTo(node string) (allowed *Allowed, known bool) {

@@ -7,6 +7,7 @@ type client struct {
 	Stream    uint64       `json:"stream"`
 	Node      string       `json:"node"` // id, as the client gives it; not unique
 	Peer      string       `json:"peer"`
+	Identity  string       `json:"identity,omitempty"` // what it has proven to be: by a certificate, a token or a JWT
 	Connected time.Time    `json:"connected"`
 	Delta     bool         `json:"delta"`
 	Types     []clientType `json:"types"`
@@ -35,7 +36,7 @@ type Exchange struct {
 func (s *Server) clients(yield func(any) bool) {
 	for c := range s.opts.Clients.EachClient() {
 		out := client{
-			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Connected: c.Connected, Delta: c.Delta,
+			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta,
 			Types: []clientType{},
 		}
 		for _, t := range c.Types {

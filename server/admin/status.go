@@ -88,6 +88,7 @@ type ClientState struct {
 	Stream    uint64    `json:"stream"`
 	Node      string    `json:"node"`
 	Peer      string    `json:"peer"`
+	Identity  string    `json:"identity,omitempty"` // what it has proven to be
 	Connected time.Time `json:"connected"`
 	Delta     bool      `json:"delta"`
 	Types     int       `json:"types"`  // that it asks for
@@ -182,7 +183,7 @@ func (s *Server) clientStates() []ClientState {
 	states := []ClientState{}
 	for c := range s.opts.Clients.EachClient() {
 		state := ClientState{
-			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Connected: c.Connected, Delta: c.Delta, Types: len(c.Types),
+			Stream: c.StreamID, Node: c.Node.GetId(), Peer: c.Peer, Identity: c.Identity, Connected: c.Connected, Delta: c.Delta, Types: len(c.Types),
 		}
 		for _, t := range c.Types {
 			state.Nacks += t.Nacks

@@ -10,6 +10,8 @@ import (
 // Hooks are called as streams go, each unless it is nil. They are called by many streams at once, and a stream waits for them.
 // What they are given must not be modified or kept.
 type Hooks struct {
+	// Identity is called when a stream begins, and says who its client has proven to be, as ClientStatus has it.
+	Identity func(ctx context.Context) string
 	// Request is called with each request before it is looked at. An error, which should carry a gRPC status, ends the stream.
 	Request func(ctx context.Context, r *RequestInfo) error
 	// Response is called with each response before it is sent.

@@ -21,7 +21,11 @@ func (s *stream) cameIn() {
 	if s.delta {
 		variant = "delta"
 	}
-	s.server.visits.say(s.server.log, "client connected", "node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant)
+	said := []any{"node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variant}
+	if s.identity != "" {
+		said = append(said, "identity", s.identity)
+	}
+	s.server.visits.say(s.server.log, "client connected", said...)
 }
 
 // wentAway logs why a stream has ended, and how long it was open. One that said nothing is not worth a line.

@@ -189,6 +189,9 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		st.peer, st.host = peerOf(p.Addr), hostOf(p.Addr)
 	}
 	st.conn = s.connOf(ctx)
+	if identity := s.opts.Hooks.Identity; identity != nil {
+		st.identity = identity(ctx)
+	}
 	if s.opts.Gzip {
 		st.zip = acceptsGzip(ss)
 	}
@@ -215,6 +218,7 @@ type ClientStatus struct {
 	StreamID  uint64
 	Node      *corev3.Node // nil before the first request
 	Peer      string
+	Identity  string // what it has proven to be; empty if nothing
 	Connected time.Time
 	Delta     bool
 	Types     []TypeStatus
@@ -277,7 +281,7 @@ func (s *Server) all() []*stream {
 func (s *stream) status() ClientStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Connected: s.connected, Delta: s.delta}
+	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected, Delta: s.delta}
 	for _, sub := range s.subs {
 		t := sub.status
 		t.Wildcard, t.Names = sub.wants.all, len(sub.wants.names)

@@ -31,6 +31,7 @@ type stream struct {
 	zip       bool   // the client takes what is compressed
 	fixedType string // of a stream of a single-type service; empty on ADS
 	peer      string
+	identity  string        // what it has proven to be
 	host      string        // of peer, without the port
 	conn      *conn         // nil if the gRPC server has other credentials than ours
 	limiter   *rate.Limiter // of requests, or nil; used by receive

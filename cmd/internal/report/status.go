@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -207,7 +208,12 @@ func (t *text) clients(all []admin.ClientState) {
 	all = slices.Clone(all)
 	// Those in trouble first.
 	slices.SortStableFunc(all, func(a, b admin.ClientState) int { return trouble(b) - trouble(a) })
-	columns := t.columns("CLIENT", "PEER", "SINCE", "MODE", "SYNCED", "NACKS")
+	heads := []any{"CLIENT", "PEER", "SINCE", "MODE", "SYNCED", "NACKS"}
+	proven := slices.ContainsFunc(all, func(c admin.ClientState) bool { return c.Identity != "" })
+	if proven {
+		heads = append(heads, "IDENTITY")
+	}
+	columns := t.columns(heads...)
 	for _, c := range all[:min(len(all), maxClients)] {
 		mode := "sotw"
 		if c.Delta {
@@ -217,7 +223,11 @@ func (t *text) clients(all []admin.ClientState) {
 		if node == "" {
 			node = "(no node id)"
 		}
-		columns.row(node, c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks)
+		row := []any{node, c.Peer, t.ago(c.Connected), mode, fmt.Sprintf("%d/%d", c.Synced, c.Types), c.Nacks}
+		if proven {
+			row = append(row, cmp.Or(c.Identity, "-"))
+		}
+		columns.row(row...)
 	}
 	columns.flush()
 	if more := len(all) - maxClients; more > 0 {
