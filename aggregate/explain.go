@@ -1,10 +1,13 @@
 package aggregate
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/aymanbagabas/go-udiff"
 
 	"tributary/aggregate/conflicts"
 	"tributary/internal/words"
@@ -34,6 +37,7 @@ type Statement struct {
 	Precedence int        `json:"precedence"`
 	Place      string     `json:"place,omitempty"`      // where a person finds it
 	Transforms string     `json:"transforms,omitempty"` // of the source that made a difference
+	Before     *Before    `json:"before,omitempty"`     // what the source has, if transforms made a difference
 	Version    string     `json:"version"`
 	Created    *time.Time `json:"created,omitempty"` // by its own account
 	FirstSeen  *time.Time `json:"firstSeen,omitempty"`
@@ -41,6 +45,33 @@ type Statement struct {
 	Retiring bool `json:"retiring,omitempty"`
 
 	joint bool // of several sources
+}
+
+// Before is an object before the transforms of its source.
+type Before struct {
+	Object json.RawMessage `json:"object"`
+	Diff   string          `json:"diff"` // from what it was to what the transforms made of it: a unified difference, in YAML
+}
+
+// beforeOf returns nil if there is nothing to show.
+func beforeOf(r *resource.Resource) *Before {
+	original := r.Original()
+	if original == nil {
+		return nil
+	}
+	object, err := resource.MarshalJSON(original)
+	if err != nil {
+		return nil
+	}
+	was, err := resource.MarshalYAML(original)
+	if err != nil {
+		return nil
+	}
+	is, err := resource.MarshalYAML(r.Unranked())
+	if err != nil {
+		return nil
+	}
+	return &Before{object, udiff.Unified("in the source", "after its transforms", string(was), string(is))}
 }
 
 // Explain says which source wins key, which lose, and what else has a bearing on it.

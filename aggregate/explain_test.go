@@ -73,6 +73,33 @@ func TestExplain(t *testing.T) {
 	})
 }
 
+// TestExplainShowsWhatTransformsMadeOfIt holds that what a source has is told of winners and losers, newest first to come.
+func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memstore.New(), memstore.New()
+		was := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.consul", 80))
+		made := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.mesh", 80)).WithOriginal(was)
+		a.Apply([]*resource.Resource{made}, nil)
+		b.Apply([]*resource.Resource{made}, nil)
+		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: b})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() { _ = view.Run(ctx) }()
+		synctest.Wait()
+		e := view.Explain(made.Key())
+		for _, s := range []*Statement{e.Winner, &e.Shadowed[0]} {
+			require.Contains(t, string(s.Before.Object), `"x.consul"`)
+			require.Contains(t, s.Before.Diff, "\n-    - x.consul\n+    - x.mesh\n")
+		}
+
+		// Only what it was changes, as with a label that the transforms drop.
+		a.Apply([]*resource.Resource{made.WithOriginal(object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("y.consul", 80)))}, nil)
+		synctest.Wait()
+		require.Contains(t, view.Explain(made.Key()).Winner.Before.Diff, "y.consul")
+		require.Contains(t, view.Explain(made.Key()).Shadowed[0].Before.Diff, "x.consul")
+	})
+}
+
 // TestExplainFindsShadowedHosts holds that an object which would speak of a host, had it not lost, is found.
 func TestExplainFindsShadowedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

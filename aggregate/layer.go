@@ -121,7 +121,7 @@ func (l joint) cite(r *resource.Resource) Statement {
 func statement(source string, precedence int, r *resource.Resource) Statement {
 	cited := Statement{
 		Source: source, Precedence: precedence,
-		Place: r.Origin().Place, Transforms: r.Origin().Rules, Version: r.Version(),
+		Place: r.Origin().Place, Transforms: r.Origin().Rules, Before: beforeOf(r), Version: r.Version(),
 	}
 	if created := r.Own(); !created.IsZero() {
 		cited.Created = &created

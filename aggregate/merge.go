@@ -133,7 +133,7 @@ func (v *View) followUp(before memstore.Snapshot, s *followed, place int, keys [
 
 // servedAs reports whether what a source or the pool said is what was served, but for the rank.
 func servedAs(said, served *resource.Resource) bool {
-	return said != nil && served != nil && resource.Equal(said.Unranked(), served.Unranked()) && said.Origin() == served.Origin()
+	return said != nil && served != nil && resource.Equal(said.Unranked(), served.Unranked()) && resource.SameOrigin(said, served)
 }
 
 // decided returns the keys of which the winner may be another now that s is read.

@@ -91,5 +91,5 @@ func (d *draft) record(key resource.Key, c Change) {
 // equalStored reports whether two resources do not differ in anything that is stored.
 func equalStored(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil &&
-		resource.Equal(a, b) && a.Origin() == b.Origin() && a.Seen().Equal(b.Seen())
+		resource.Equal(a, b) && resource.SameOrigin(a, b) && a.Seen().Equal(b.Seen())
 }

@@ -65,7 +65,8 @@ type Resource struct {
 	created     instant // the object's own time, or the one that Ranked gave it
 	seen        instant
 	origin      Origin
-	verdict     *verdict // of Validate, if it has been asked already; nil otherwise
+	original    *Resource // what it was before the transforms of its source; nil if they made no difference
+	verdict     *verdict  // of Validate, if it has been asked already; nil otherwise
 }
 
 // Meta is everything about a resource but its spec.
@@ -156,6 +157,19 @@ func (r *Resource) WithOrigin(o Origin) *Resource {
 	c.origin = o
 	return &c
 }
+
+// Original returns what r was before the transforms of its source, or nil if they made no difference.
+func (r *Resource) Original() *Resource { return r.original }
+
+// WithOriginal returns r made of another resource; the version stays.
+func (r *Resource) WithOriginal(original *Resource) *Resource {
+	c := *r
+	c.original = original
+	return &c
+}
+
+// SameOrigin reports whether a and b come from the same place, and were made of the same.
+func SameOrigin(a, b *Resource) bool { return a.origin == b.origin && Equal(a.original, b.original) }
 
 // Spec decodes the body into a new message of the kind's type, which the caller owns.
 func (r *Resource) Spec() (proto.Message, error) {

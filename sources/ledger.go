@@ -406,7 +406,7 @@ func compareKeys(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) 
 
 // news reports whether b brings something new to a, be it in content or in what is shown of it.
 func news(a, b *resource.Resource) bool {
-	return a != b && (!resource.Equal(a, b) || a.Origin() != b.Origin())
+	return a != b && (!resource.Equal(a, b) || !resource.SameOrigin(a, b))
 }
 
 func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) {

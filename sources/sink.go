@@ -229,7 +229,7 @@ func (s *sink) admitOne(c Content, before group, source string, j judge) admitte
 		}
 		v := verdict{resource: r}
 		warned := before.warned[r.Key()] // which has lines
-		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) && (len(warned) == 0 || old.Origin() == r.Origin()) {
+		if old, ok := find(before.has, r.Key()); ok && !before.restored && resource.Equal(old, r) && (len(warned) == 0 || resource.SameOrigin(old, r)) {
 			v.warnings = warned
 		} else {
 			var warnings resource.Errors

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -85,4 +87,37 @@ func TestTheOtherPort(t *testing.T) {
 		assert.Zero(t, got.code, got.stderr)
 		assert.Contains(t, got.stdout, "reviews")
 	}
+}
+
+// TestExplainShowsWhatTransformsMadeOfIt shows an object as its source has it and as it is served, also after a restart that can no longer read it, and what
+// changes of it where clients are told nothing of that.
+func TestExplainShowsWhatTransformsMadeOfIt(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources:\n- name: rules\n  address: 'fs://./rules'\n  transform: {hosts: [{match: '*.example', to: '{1}.mesh'}], labels: {drop: [build]}}\n")
+	labelled := func(build string) string {
+		return strings.Replace(entry("reviews", 80), "metadata: {", "metadata: {labels: {build: '"+build+"'}, ", 1)
+	}
+	write(t, dir+"/rules/a.yaml", labelled("1"))
+	shown := func(s server, build string) {
+		t.Helper()
+		eventually(t, func() error {
+			got := command(t, "explain", "se", "shop/reviews", "--admin", s.admin)
+			return errors.Join(contains(got.stdout, "-    - reviews.example\n                    +    - reviews.mesh\n"), contains(got.stdout, `build: "`+build+`"`))
+		})
+		_, page := s.page(t, "/?object=ServiceEntry/shop/reviews")
+		require.Contains(t, page, `<span class="del">-    - reviews.example`)
+	}
+	t.Run("as it is read", func(t *testing.T) {
+		s := serving(t, "-c", dir+"/tributary.yaml")
+		s.awaitReady(t)
+		shown(s, "1")
+		write(t, dir+"/rules/a.yaml", labelled("2"))
+		shown(s, "2")
+	})
+	write(t, dir+"/rules/a.yaml", "spec: {")
+	t.Run("after a restart", func(t *testing.T) {
+		s := serving(t, "-c", dir+"/tributary.yaml")
+		s.awaitReady(t)
+		shown(s, "2")
+	})
 }

@@ -122,7 +122,7 @@ func progress(r load.Report) string {
 	line := fmt.Sprintf("%s: %d of %d clients synced, %d messages, %s", r.Elapsed, r.Synced, r.Clients,
 		r.Initial.Messages+r.Later.Messages, size(r.Initial.Bytes+r.Later.Bytes))
 	if r.Watched > 0 {
-		line += ", " + words.Count(int(r.Changes), "change", "changes") + " since"
+		line += ", " + words.Count(r.Changes, "change", "changes") + " since"
 	}
 	if r.Failed > 0 {
 		line += fmt.Sprintf(", %d failed", r.Failed)
@@ -151,7 +151,7 @@ lag       %s
 }
 
 func traffic(t load.Traffic) string {
-	return words.Count(int(t.Messages), "message", "messages") + ", " + size(t.Bytes) + ", " + words.Count(int(t.Resources), "resource", "resources")
+	return words.Count(t.Messages, "message", "messages") + ", " + size(t.Bytes) + ", " + words.Count(int(t.Resources), "resource", "resources")
 }
 
 func quantiles(q load.Quantiles) string {

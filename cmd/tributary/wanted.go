@@ -47,8 +47,7 @@ func whatIsWanted(args []string, flags *clientFlags) ([]wanted, error) {
 		return nil, usage("a NAME is of one kind, and not of %s", allKinds)
 	}
 	var all []wanted
-	kindsGiven := strings.Split(args[0], ",")
-	for _, kind := range kindsGiven {
+	for kind := range strings.SplitSeq(args[0], ",") {
 		if t, ok := envoyType(kind); ok {
 			return nil, usage("%s are of Envoy: ask for them alone", t.Name)
 		}

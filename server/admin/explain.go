@@ -40,7 +40,9 @@ type Explained struct {
 	// WithoutEffect is what Envoys and gRPC clients are not told of the object. It is there if such clients are connected.
 	WithoutEffect []string `json:"without_effect,omitempty"`
 	// Rejected says that Envoys reject the object, and are served what it was before.
-	Rejected   *Rejected   `json:"rejected,omitempty"`
+	Rejected *Rejected `json:"rejected,omitempty"`
+	// Verified is what istiods have of it that is not as it is served.
+	Verified   []Found     `json:"verified,omitempty"`
 	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
 }
 
@@ -189,6 +191,7 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 		x.WithoutEffect = s.opts.WithoutEffect(r)
 	}
 	x.Rejected = s.rejectedObject(e.Object.Key())
+	x.Verified = s.Findings()[e.Object.Key()]
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(keys, q.Key()) })
 	for _, key := range keys {
 		for _, one := range s.opts.Sources.Serving(key) {

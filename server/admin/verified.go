@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"tributary/resource"
 	"tributary/server/verify"
 )
 
@@ -50,6 +51,29 @@ func verifiedOf(r *verify.Report) Verified {
 		Istiod: r.Istiod, Envoy: r.Envoy, At: optional(r.At), Missing: r.Count(verify.Missing), Stale: r.Count(verify.Stale),
 		Different: r.Count(verify.Different), Rejected: r.Count(verify.Rejected), Warming: r.Count(verify.Warming), Error: r.Error,
 	}
+}
+
+// Found is how an istiod has an object that it does not have as it is served.
+type Found struct {
+	Peer   string       `json:"peer"`
+	Class  verify.Class `json:"class"`
+	Reason string       `json:"reason"`
+	At     time.Time    `json:"at"` // when they were compared
+}
+
+// Findings returns what was found of the objects that istiods do not have as they are served. What Envoys have are no objects of ours.
+func (s *Server) Findings() map[resource.Key][]Found {
+	all := make(map[resource.Key][]Found)
+	for _, r := range s.reports() {
+		if r.Envoy != "" {
+			continue
+		}
+		of := verifiedOf(&r)
+		for _, f := range r.Findings {
+			all[f.Key()] = append(all[f.Key()], Found{of.Peer(), f.Class, f.Reason, r.At})
+		}
+	}
+	return all
 }
 
 // told answers with what an Envoy is to be told.

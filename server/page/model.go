@@ -67,6 +67,8 @@ type Detail struct {
 	Served          string // as YAML; empty if it is not
 	Losers          []Loser
 	JSON, Command   string
+	History         string // JSON
+	Past            string // the command
 	Recipients      []admin.Recipient
 	RecipientsCount int
 }
@@ -222,11 +224,15 @@ const maxRecipients = 20
 // detailOf shows an object that is asked for; losers are what the sources say that do not win it.
 func detailOf(e *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q query, shell Shell) *Detail {
 	key := q.object
+	of := url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}
 	d := &Detail{
 		Name: key.String(), Close: q.of(resource.Key{}).link("objects"),
-		JSON:    "/debug/explain?" + url.Values{"kind": {string(key.Kind)}, "namespace": {key.Namespace}, "name": {key.Name}}.Encode(),
+		JSON:    "/debug/explain?" + of.Encode(),
 		Command: shell.Command("explain", string(key.Kind), key.FullName()),
+		Past:    shell.Command("history", string(key.Kind), key.FullName()),
 	}
+	of.Set("details", "true")
+	d.History = "/debug/history?" + of.Encode()
 	d.Why = e.Why
 	if len(e.Objects) > 0 {
 		d.Explained = e.Objects[0]
@@ -269,6 +275,32 @@ func text(r *resource.Resource) string {
 		return strings.ToValidUTF8(string(yaml[:longestText]), "") + "\n# and so on: see the command below"
 	}
 	return string(yaml)
+}
+
+// DiffLine is one of a unified difference.
+type DiffLine struct{ Class, Text string }
+
+// longestDiff is of how many lines a difference is shown.
+const longestDiff = 2000
+
+// linesOf tells apart what goes and what comes.
+func linesOf(diff string) (all []DiffLine) {
+	for line := range strings.Lines(diff) {
+		if len(all) == longestDiff {
+			return append(all, DiffLine{"at", "and more\n"})
+		}
+		class := ""
+		switch {
+		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "@@"):
+			class = "at"
+		case strings.HasPrefix(line, "-"):
+			class = "del"
+		case strings.HasPrefix(line, "+"):
+			class = "ins"
+		}
+		all = append(all, DiffLine{class, line})
+	}
+	return all
 }
 
 // Title is what the browser's tab says.

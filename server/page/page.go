@@ -35,6 +35,7 @@ type Program interface {
 	Shadows() iter.Seq[aggregate.Shadow]
 	Quarantined() []admin.Quarantined
 	Guarded() []admin.Guarded
+	Findings() map[resource.Key][]admin.Found
 	Explain(key resource.Key) admin.Explanation
 	SpeakOf(host string) []resource.Key
 	IsHeld(key resource.Key) bool
@@ -49,6 +50,7 @@ var source string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"at":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"count": count,
+	"lines": linesOf,
 	"add": func(all ...int) (sum int) {
 		for _, n := range all {
 			sum += n
@@ -121,7 +123,7 @@ func (h *Handler) view(r *http.Request) *Page {
 	q, now := parse(r.URL.Query()), h.latest.get()
 	f := facts{
 		snapshot: h.program.Snapshot(), shadows: make(map[resource.Key][]string), held: h.program.IsHeld, speakOf: h.program.SpeakOf,
-		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(),
+		quarantined: h.program.Quarantined(), guarded: h.program.Guarded(), findings: h.program.Findings(),
 	}
 	var losers []aggregate.Candidate
 	for s := range h.program.Shadows() {

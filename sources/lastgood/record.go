@@ -31,6 +31,8 @@ const (
 	fieldFraction   = 9  // of a second of it, in nanoseconds
 	fieldSaid       = 10 // the message of what the source says, if a loss is held; empty if it is that the object is gone
 	fieldWas        = 11 // the message of what was before the loss, unless that is served
+	fieldOriginal   = 12 // the message of what it was before the transforms of its source, if they made a difference
+	fieldNamespace  = 13 // in that: its namespace
 )
 
 // The fields of the state of the whole.
@@ -131,14 +133,29 @@ func messageOf(r *resource.Resource) []byte {
 		b = appendNumber(b, fieldCreated, protowire.EncodeZigZag(m.Created.Unix()))
 		b = appendNumber(b, fieldFraction, uint64(m.Created.Nanosecond())) //nolint:gosec // not negative
 	}
+	if original := r.Original(); original != nil {
+		message := appendText(messageOf(original), fieldNamespace, original.Key().Namespace)
+		b = protowire.AppendBytes(protowire.AppendTag(b, fieldOriginal, protowire.BytesType), message)
+	}
 	return b
 }
 
 // decode reads the resource of source in a message, and what is held of it, or nil.
 func decode(key resource.Key, message []byte, source string) (r *resource.Resource, held *Held, err error) {
+	return decodeWithin(key, message, source, 0)
+}
+
+// deepest is how deep messages are in others: what a source says of what it holds, and that before its transforms.
+const deepest = 2
+
+func decodeWithin(key resource.Key, message []byte, source string, depth int) (r *resource.Resource, held *Held, err error) {
+	if depth > deepest {
+		return nil, nil, damaged("messages within messages within messages")
+	}
 	meta := resource.Meta{Key: key, Origin: resource.Origin{Source: source}}
 	var body []byte
 	var created, fraction int64
+	var original *resource.Resource
 	err = fields(message, func(field protowire.Number, number uint64, data []byte) error {
 		switch field {
 		case fieldSeen:
@@ -159,19 +176,24 @@ func decode(key resource.Key, message []byte, source string) (r *resource.Resour
 			meta.Origin.Group = string(data)
 		case fieldRules:
 			meta.Origin.Rules = string(data)
+		case fieldOriginal:
+			original, _, err = decodeWithin(key, data, source, depth+1)
+			return err
+		case fieldNamespace:
+			meta.Key.Namespace = string(data)
 		case fieldSaid:
 			if held == nil {
 				held = new(Held)
 			}
 			if len(data) > 0 {
-				held.Said, _, err = decode(key, data, source)
+				held.Said, _, err = decodeWithin(key, data, source, depth+1)
 				return err
 			}
 		case fieldWas:
 			if held == nil {
 				held = new(Held)
 			}
-			held.Was, _, err = decode(key, data, source)
+			held.Was, _, err = decodeWithin(key, data, source, depth+1)
 			return err
 		}
 		return nil
@@ -183,6 +205,9 @@ func decode(key resource.Key, message []byte, source string) (r *resource.Resour
 		meta.Created = time.Unix(created, fraction).UTC()
 	}
 	r = resource.FromBody(meta, body)
+	if original != nil {
+		r = r.WithOriginal(original)
+	}
 	if held != nil && held.Was == nil {
 		held.Was = r
 	}

@@ -49,7 +49,7 @@ func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 		return res
 	}
 	meta.Origin.Rules = strings.Join(rules, "; ")
-	return resource.FromBody(meta, body)
+	return resource.FromBody(meta, body).WithOriginal(res)
 }
 
 // Key returns what becomes of the key of a resource that could not be read, and whether what can be told of it says that

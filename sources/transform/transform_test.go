@@ -34,6 +34,9 @@ func apply(t testing.TB, s Settings, text string) (after, rules string) {
 	require.Equal(t, before.Origin().Place, res.Origin().Place)
 	if res.Origin().Rules == "" {
 		require.Same(t, before, res)
+		require.Nil(t, res.Original())
+	} else {
+		require.Same(t, before, res.Original())
 	}
 	data, err := resource.MarshalYAML(res)
 	require.NoError(t, err)

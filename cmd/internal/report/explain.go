@@ -60,9 +60,18 @@ func (t *text) object(o admin.Explained) {
 	t.section("warning", remarks(o.Warnings, ""))
 	t.section("for Envoys", o.WithoutEffect)
 	t.section("REJECTED", t.rejected(o.Rejected))
+	t.section("not as served", t.found(o.Verified))
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
 	t.section("clients", t.recipients(o))
+}
+
+// found says which istiods do not have it as it is served.
+func (t *text) found(all []admin.Found) (lines []string) {
+	for _, f := range all {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At)))
+	}
+	return lines
 }
 
 // statement says where a source has an object, and what the rules of the source made of it.
@@ -81,6 +90,11 @@ func (t *text) statement(s aggregate.Statement) []string {
 	lines := []string{line + "]"}
 	if s.Transforms != "" {
 		lines = append(lines, "  by the rules of "+s.Source+": "+s.Transforms)
+	}
+	if s.Before != nil {
+		for line := range strings.Lines(s.Before.Diff) {
+			lines = append(lines, "    "+strings.TrimSuffix(line, "\n"))
+		}
 	}
 	return lines
 }
