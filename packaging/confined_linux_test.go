@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,18 +132,144 @@ func (c *confinement) allowed() []string {
 	return names
 }
 
-// command is a program as the unit confines it.
-func (c *confinement) command(program ...string) *exec.Cmd {
+// command is a program as the unit confines it, run by the group nobody, or by another one if the unit is told so.
+func (c *confinement) command(program ...string) *exec.Cmd { return c.commandOf("", program...) }
+
+func (c *confinement) commandOf(group string, program ...string) *exec.Cmd {
 	options := []string{"hidepid=" + c.unit["ProtectProc"][0]}
 	if subset := c.unit["ProcSubset"]; len(subset) > 0 && subset[0] != "all" {
 		options = append(options, "subset="+subset[0])
 	}
 	user, _, _ := strings.Cut(nobody, ":")
+	group = cmp.Or(group, user)
 	cmd := exec.CommandContext(c.t.Context(), "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", //nolint:gosec // of the test
-		`mount -t proc -o "$1" proc /proc; user=$2; shift 2
-		exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs --bounding-set=-all "$@"`, "sh", strings.Join(options, ","), user, c.self}, program...)...)
+		`mount -t proc -o "$1" proc /proc; user=$2; group=$3; shift 3
+		exec setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all "$@"`, "sh", strings.Join(options, ","), user, group, c.self}, program...)...)
 	cmd.Env = append(os.Environ(), calls+"="+strings.Join(c.calls, " "))
 	return cmd
+}
+
+// build makes the program of a version, in the place of the one that is there.
+func (c *confinement) build(version string) (program string) {
+	c.t.Helper()
+	program = filepath.Join(c.dir, "tributary")
+	require.NoError(c.t, (&release{source: "..", version: version}).build(c.t.Context(), target{"linux", runtime.GOARCH}, program+".new"))
+	require.NoError(c.t, os.Rename(program+".new", program)) // as dpkg does, while the one before runs
+	return program
+}
+
+// configure writes the configuration with an address of the admin server, and what it names.
+func (c *confinement) configure(admin string) (file, state string) {
+	c.t.Helper()
+	file, state = filepath.Join(c.dir, "tributary.yaml"), filepath.Join(c.dir, "state")
+	for _, dir := range []string{filepath.Join(c.dir, "rules"), state} {
+		require.NoError(c.t, os.MkdirAll(dir, 0o777))
+		require.NoError(c.t, os.Chmod(dir, 0o777)) //nolint:gosec // another user writes it
+	}
+	text := "listen: {xds: '127.0.0.1:0', admin: '" + admin + "'}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"
+	require.NoError(c.t, os.WriteFile(file, []byte(text), 0o644)) //nolint:gosec // another user reads it
+	return file, state
+}
+
+// service is the program, confined.
+type service struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	said *bufio.Reader
+}
+
+// start starts a command, which is ended with the test, as is what it says: another process may say more in its place.
+func start(t *testing.T, cmd *exec.Cmd) *service {
+	t.Helper()
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stderr = write
+	require.NoError(t, cmd.Start())
+	require.NoError(t, write.Close())
+	over := time.AfterFunc(patience, func() { _ = read.Close() }) // ends await, too
+	t.Cleanup(func() {
+		over.Stop()
+		_ = cmd.Process.Kill() // it may have ended
+		_ = read.Close()
+	})
+	return &service{t, cmd, bufio.NewReader(read)}
+}
+
+// await returns what pattern finds in a line of the log.
+func (s *service) await(pattern string) []string {
+	s.t.Helper()
+	var all bytes.Buffer
+	for wanted := regexp.MustCompile(pattern); ; {
+		line, err := s.said.ReadString('\n')
+		all.WriteString(line)
+		if found := wanted.FindStringSubmatch(line); found != nil {
+			return found
+		}
+		require.NoError(s.t, err, "waiting for %s in\n%s", pattern, all.String())
+	}
+}
+
+// manager is a service manager of which what it is told is kept.
+type manager struct {
+	t    *testing.T
+	path string
+	told chan string
+}
+
+func (c *confinement) manager() *manager {
+	c.t.Helper()
+	m := &manager{c.t, filepath.Join(c.dir, "notify"), make(chan string, 1000)}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
+	require.NoError(c.t, err)
+	require.NoError(c.t, os.Chmod(m.path, 0o777)) //nolint:gosec // another user writes to it
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for buf := make([]byte, 4096); ; {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			select {
+			case m.told <- string(buf[:n]):
+			default: // nobody looks for so much
+			}
+		}
+	}()
+	c.t.Cleanup(func() {
+		_ = conn.Close() // it is over
+		<-ended
+	})
+	return m
+}
+
+// await waits until the manager is told something.
+func (m *manager) await(what string) {
+	m.t.Helper()
+	for late := time.After(patience); ; {
+		select {
+		case said := <-m.told:
+			if said == what {
+				return
+			}
+		case <-late:
+			require.Fail(m.t, "waited in vain", "for %s", what)
+		}
+	}
+}
+
+// page returns one of the admin server.
+func page(t *testing.T, address, path string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, errors.Join(err, response.Body.Close()))
+	return string(text)
 }
 
 // In what the unit leaves to it the program does its work, and as well as outside: ports take as many waiting connections as the
@@ -153,35 +282,14 @@ func TestConfinedAsByTheUnit(t *testing.T) {
 	require.ErrorAs(t, c.command(nice, "-n", "1", "true").Run(), &ended)
 	require.Equal(t, syscall.SIGSYS, ended.Sys().(syscall.WaitStatus).Signal(), "calls that are not allowed end who makes them")
 
-	program := filepath.Join(c.dir, "tributary")
-	require.NoError(t, (&release{source: "..", version: "v1.2.3"}).build(t.Context(), target{"linux", runtime.GOARCH}, program))
-	file, state := filepath.Join(c.dir, "tributary.yaml"), filepath.Join(c.dir, "state")
-	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "rules"), 0o755)) //nolint:gosec // another user reads it
-	require.NoError(t, os.Mkdir(state, 0o777))
-	require.NoError(t, os.Chmod(state, 0o777))                                                                                                                             //nolint:gosec // another user writes it
-	require.NoError(t, os.WriteFile(file, []byte("listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"), 0o644)) //nolint:gosec // another user reads it
+	program := c.build("v1.2.3")
+	file, state := c.configure("127.0.0.1:0")
+	systemd := c.manager()
 	cmd := c.command(program, "serve", "-c", file, "--state-dir", state, "--log-format", "json")
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	said := bufio.NewReader(stderr)
-	await := func(pattern string) []string {
-		t.Helper()
-		var all bytes.Buffer
-		for wanted := regexp.MustCompile(pattern); ; {
-			line, err := said.ReadString('\n')
-			all.WriteString(line)
-			if found := wanted.FindStringSubmatch(line); found != nil {
-				return found
-			}
-			require.NoError(t, err, "waiting for %s in\n%s", pattern, all.String())
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })() // ends await, too
-
-	ports := await(`"listening","xds":"([^"]*)","admin":"([^"]*)"`)[1:]
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+systemd.path)
+	s := start(t, cmd)
+	systemd.await("READY=1")
+	ports := s.await(`"listening","xds":"([^"]*)","admin":"([^"]*)"`)[1:]
 	most, err := os.ReadFile("/proc/sys/net/core/somaxconn")
 	require.NoError(t, err)
 	for _, address := range ports {
@@ -191,17 +299,56 @@ func TestConfinedAsByTheUnit(t *testing.T) {
 		require.Greater(t, len(line), 2)
 		require.Equal(t, strings.TrimSpace(string(most)), line[2], "connections that may wait at %s", address)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ports[1]+"/metrics", nil)
-	require.NoError(t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	metrics, err := io.ReadAll(response.Body)
-	require.NoError(t, errors.Join(err, response.Body.Close()))
-	require.Contains(t, string(metrics), "\nprocess_start_time_seconds ")
+	require.Contains(t, page(t, ports[1], "/metrics"), "\nprocess_start_time_seconds ")
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGHUP))
+	s.await(`"configuration reloaded"`)
 
-	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-	await(`"configuration reloaded"`)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	await(`"stopped"`)
-	require.NoError(t, cmd.Wait())
+	// What is installed in its place takes over from it, as confined as it is; by itself it could not have become more.
+	c.build("v1.2.4")
+	said := execute(t, ".", program, "upgrade", "--admin", ports[1])
+	pids := regexp.MustCompile(`^process (\d+) serves in place of process (\d+), `).FindStringSubmatch(said)
+	require.Len(t, pids, 3, said)
+	next, err := strconv.Atoi(pids[1])
+	require.NoError(t, err)
+	successor, err := os.FindProcess(next)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = successor.Kill() }) // it may have ended
+	systemd.await("MAINPID=" + pids[1])
+	require.NoError(t, s.cmd.Wait(), "the process before ends, and not for a call that is not allowed")
+	require.Contains(t, page(t, ports[1], "/debug/status"), `"version": "v1.2.4"`)
+	status, err := os.ReadFile("/proc/" + pids[1] + "/status")
+	require.NoError(t, err)
+	require.Regexp(t, `\nSeccomp:\t2\n`, string(status))
+	require.Regexp(t, `\nCapBnd:\t0+\n`, string(status))
+	require.NoError(t, successor.Signal(syscall.SIGTERM))
+	systemd.await("STOPPING=1")
+	s.await(`"stopped"`)
+}
+
+// A unix socket is given to a group where that can be, and where it cannot, that is said: to try it would end the process without a word.
+func TestAGroupOfASocketInTheUnit(t *testing.T) {
+	c := confined(t)
+	program := c.build("v1.2.3")
+	socket := filepath.Join(c.dir, "run", "admin.sock")
+	require.NoError(t, os.Mkdir(filepath.Dir(socket), 0o777))
+	require.NoError(t, os.Chmod(filepath.Dir(socket), 0o777)) //nolint:gosec // another user writes it
+	file, state := c.configure("unix://" + socket + "?mode=0660&group=users")
+	serve := []string{program, "serve", "-c", file, "--state-dir", state, "--log-format", "json"}
+
+	out, err := c.command(serve...).CombinedOutput()
+	var ended *exec.ExitError
+	require.ErrorAs(t, err, &ended, "%s", out)
+	require.True(t, ended.Exited(), "%s: %s", ended, out)
+	require.Contains(t, string(out), "group users of "+socket+": this process is not in it, and may not give files away: run it in that group")
+
+	s := start(t, c.commandOf("users", serve...)) // as with Group=users in the unit
+	s.await(`"listening"`)
+	info, err := os.Stat(socket)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+	users, err := user.LookupGroup("users")
+	require.NoError(t, err)
+	require.Equal(t, users.Gid, strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Gid)))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, s.cmd.Wait())
 }

@@ -5,8 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -81,4 +85,76 @@ func TestDebian(t *testing.T) {
 	r.run("dpkg", "--purge", "tributary")
 	require.ElementsMatch(t, before, r.files())
 	require.NotContains(t, r.run("getent", "passwd"), "tributary")
+}
+
+// An upgrade from package to package keeps the state and what was changed in the configuration, and what then runs in the place of the service goes on with the
+// new program, over the same ports. There is no systemd in a folder: that postinstall.sh asks for this itself where the service runs is not tested here.
+func TestDebianUpgrade(t *testing.T) {
+	r := debian(t)
+	install := func(version string) {
+		t.Helper()
+		made := release{source: "..", out: t.TempDir(), version: version, date: commit}
+		require.NoError(t, made.make(t.Context(), here))
+		content, err := os.ReadFile(filepath.Join(made.out, "tributary_"+strings.TrimPrefix(version, "v")+"_linux_amd64.deb"))
+		require.NoError(t, err)
+		deb := filepath.Join(r.dir, "run/tributary.deb")
+		require.NoError(t, os.WriteFile(deb, content, 0o600))
+		r.run("dpkg", "-i", "/run/tributary.deb")
+		require.NoError(t, os.Remove(deb))
+	}
+	install("v1.2.3")
+	file := filepath.Join(r.dir, "etc/tributary/tributary.yaml")
+	const changed = "# changed here\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{name: rules, address: 'fs:///etc/tributary/rules'}]\n"
+	require.NoError(t, os.WriteFile(file, []byte(changed), 0o644))                      //nolint:gosec // it is as the package has it
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, "etc/tributary/rules/a.yaml"), //nolint:gosec // the service reads it
+		[]byte("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec: {host: a.example}\n"), 0o644))
+	state := filepath.Join(r.dir, "var/lib/tributary")
+	require.NoError(t, os.Mkdir(state, 0o700)) // as the service has it made
+	r.run("chown", "tributary:tributary", "/var/lib/tributary")
+
+	// As the unit starts it, but for its sandbox, which is TestConfinedAsByTheUnit's.
+	s := start(t, exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private", "sh", "-ec", //nolint:gosec // of the test
+		`mount -t proc proc "$1/proc"; exec chroot "$1" setpriv --reuid tributary --regid tributary --clear-groups \
+		tributary serve -c /etc/tributary/tributary.yaml --state-dir /var/lib/tributary --log-format json`, "sh", r.dir))
+	admin := s.await(`"listening","xds":"[^"]*","admin":"([^"]*)"`)[1]
+	s.await(`"source synced"`)
+	kept := func() (names []string) {
+		t.Helper()
+		all, err := os.ReadDir(filepath.Join(state, "sources"))
+		require.NoError(t, err)
+		for _, entry := range all {
+			if strings.HasSuffix(entry.Name(), ".db") { // and not what is being written
+				names = append(names, entry.Name())
+			}
+		}
+		return names
+	}
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(state, "sources"))
+		return err == nil && len(kept()) > 0
+	}, patience, time.Millisecond)
+	before := kept()
+
+	install("v1.2.4")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, changed, string(text))
+	require.Subset(t, kept(), before)
+	require.Contains(t, page(t, admin, "/debug/status"), `"version": "v1.2.3"`, "without systemd it is left to whoever installs it")
+
+	pids := regexp.MustCompile(`^process (\d+) serves in place of process`).FindStringSubmatch(r.run("tributary", "upgrade", "--admin", admin))
+	require.Len(t, pids, 2)
+	next, err := strconv.Atoi(pids[1])
+	require.NoError(t, err)
+	successor, err := os.FindProcess(next)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = successor.Kill() }) // it may have ended
+	require.NoError(t, s.cmd.Wait())
+	now := page(t, admin, "/debug/status")
+	require.Contains(t, now, `"version": "v1.2.4"`)
+	require.Contains(t, now, `"DestinationRule": 1`)
+	require.NoError(t, successor.Signal(syscall.SIGTERM))
+	s.await(`"stopped"`)
+	r.run("dpkg", "--purge", "tributary")
+	require.NoDirExists(t, state)
 }
