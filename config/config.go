@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/nearest"
 )
 
 // Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for. Who gives the server a certificate asks for
@@ -98,6 +100,13 @@ func Recognize(data []byte) bool {
 		return false
 	}
 	_, object := top["kind"]
+	_, versioned := top["apiVersion"]
+	known := sortedKeys(fieldsOf(reflect.ValueOf(&Config{}).Elem()))
+	for key := range top {
+		if !object && !versioned && nearest.Name(key, known) != "" && len(key) > 4 { // a slip, of which Parse says what was meant
+			return true
+		}
+	}
 	for key := range fieldsOf(reflect.ValueOf(&Config{}).Elem()) {
 		if _, ok := top[key]; ok && !object {
 			return true

@@ -107,7 +107,7 @@ func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
 		"empty":         {"", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
 		"only comments": {"# nothing\n", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
 		"not a mapping": {"- a\n", []string{"t.yaml:1:1: want a mapping of keys to values, got a list"}},
-		"syntax":        {"listen:\n  xds: a: b\n", []string{"t.yaml:2:1: not valid YAML: mapping values are not allowed in this context"}},
+		"syntax":        {"listen:\n  xds: a: b\n", []string{"t.yaml:2:1: not valid YAML: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly"}},
 		"binary":        {"\x00\x01", []string{"t.yaml:1:1: not valid YAML: control characters are not allowed"}},
 		"two documents": {
 			"configSources: [{address: 'fs:///a'}]\n---\nlisten: {}\n",
@@ -178,7 +178,7 @@ configSources:
 		"addresses": {
 			"configSources:\n- address: nfs:///a\n- address: /etc/rules\n- address: 'fs://'\n",
 			[]string{
-				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs"; known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`,
+				`t.yaml:2:12: configSources[0].address: unknown scheme "nfs" (did you mean fs?); known: consul, consul+https, consul-kv, consul-kv+https, zookeeper, nacos, eureka, eureka+https, fs, xds`,
 				`t.yaml:3:12: configSources[1].address: want SCHEME://…, got "/etc/rules"; a directory is written fs:///dir`,
 				`t.yaml:4:12: configSources[2].address: nothing after "fs://"`,
 			},
@@ -303,6 +303,7 @@ func TestLoadAndFind(t *testing.T) {
 func TestRecognize(t *testing.T) {
 	assert.True(t, config.Recognize([]byte("configSources: []")))
 	assert.True(t, config.Recognize([]byte("listen: {}\nmisspelt: 1")))
+	assert.True(t, config.Recognize([]byte("configSource: []")), "a slip is told as one of ours")
 	assert.False(t, config.Recognize([]byte("apiVersion: networking.istio.io/v1\nkind: ServiceEntry")))
 	assert.False(t, config.Recognize([]byte("\x00")))
 	assert.False(t, config.Recognize(nil))

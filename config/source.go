@@ -233,7 +233,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 			kindsOf(name)[0], kindIn(rest))
 		return
 	case !known:
-		d.problem(key+".address", "unknown scheme %q; known: %s", name, strings.Join(schemeNames(), ", "))
+		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, meant(name, schemeNames()), strings.Join(schemeNames(), ", "))
 		return
 	case rest == "":
 		d.problem(key+".address", "nothing after %q", s.Address)

@@ -175,6 +175,7 @@ func (c *confinement) configure(admin string) (file, state string) {
 type service struct {
 	t    *testing.T
 	cmd  *exec.Cmd
+	log  *os.File
 	said *bufio.Reader
 }
 
@@ -186,18 +187,17 @@ func start(t *testing.T, cmd *exec.Cmd) *service {
 	cmd.Stderr = write
 	require.NoError(t, cmd.Start())
 	require.NoError(t, write.Close())
-	over := time.AfterFunc(patience, func() { _ = read.Close() }) // ends await, too
 	t.Cleanup(func() {
-		over.Stop()
 		_ = cmd.Process.Kill() // it may have ended
 		_ = read.Close()
 	})
-	return &service{t, cmd, bufio.NewReader(read)}
+	return &service{t, cmd, read, bufio.NewReader(read)}
 }
 
 // await returns what pattern finds in a line of the log.
 func (s *service) await(pattern string) []string {
 	s.t.Helper()
+	require.NoError(s.t, s.log.SetReadDeadline(time.Now().Add(patience)))
 	var all bytes.Buffer
 	for wanted := regexp.MustCompile(pattern); ; {
 		line, err := s.said.ReadString('\n')

@@ -20,6 +20,9 @@ func TestExitCodes(t *testing.T) {
 	write(t, dir+"/foreign.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
 	write(t, dir+"/mistyped.yaml", strings.Replace(entry("a", 80), "networking.istio.io", "network.istio.io", 1))
 	write(t, dir+"/away.yaml", "configSources: [{address: 'fs://./away'}, {address: 'fs://./good'}]\n")
+	write(t, dir+"/identity.yaml", "configSources: [{address: 'fs://./good'}]\nlisten: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: off\nidentity: {tokens: /nowhere}\n")
+	write(t, dir+"/slip.yaml", "configSource: []\n")
+	write(t, dir+"/unclosed.yaml", "configSources: [{address: 'fs://./good'\nlisten: {}\n")
 	write(t, dir+"/broken.yaml", "configSources: [{address: 'ftp://x'}]\n")
 	for _, c := range []struct {
 		args []string
@@ -87,6 +90,9 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", "--offline", dir + "/away.yaml"}, 0, "not checked: source away"},
 		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 
+		{[]string{"serve", "-c", dir + "/identity.yaml"}, 78, "identity: /nowhere: no such file or directory"},
+		{[]string{"validate", dir + "/slip.yaml"}, 3, "configSource: unknown key (did you mean configSources?)"},
+		{[]string{"serve", "-c", dir + "/unclosed.yaml"}, 78, "not valid YAML: want a comma or a } before this"},
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},
 		{[]string{"serve", "-c", dir + "/broken.yaml"}, 78, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 		{[]string{"serve", "--config-source", "ftp://x"}, 78, `unknown scheme "ftp"`},

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -50,7 +51,7 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 	}
 	a, err := identity.NewAuthenticator(*settings, log)
 	if err != nil {
-		return nil, &ConfigError{err}
+		return nil, &ConfigError{fmt.Errorf("identity: %w", err)}
 	}
 	return a, nil
 }

@@ -115,12 +115,41 @@ func explain(text []byte, err error) *Fault {
 			}
 			if indent := row[:len(row)-len(bytes.TrimLeft(row, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 {
 				e.Line, e.Column = i+1, bytes.IndexByte(indent, '\t')+1
-				e.Message = "a tab indents this line; YAML takes only blanks"
+				e.Message = tabbed
 				break
 			}
 		}
 	}
+	e.Message = inWords(e.Message)
 	return e
+}
+
+const tabbed = "a tab indents this line; YAML takes only blanks"
+
+// inWords says for who wrote a text what the parser says of its own work.
+func inWords(message string) string {
+	for _, known := range []struct{ says, means string }{
+		{"did not find expected ',' or '}'", "want a comma or a } before this, or quotes around a value"},
+		{"did not find expected ',' or ']'", "want a comma or a ] before this, or quotes around a value"},
+		{"did not find expected node content", "want a value here, or a bracket is not closed"},
+		{"did not find expected key", "this line is indented as none of those before it, or a quote or bracket before it is not closed"},
+		{"did not find expected '-' indicator", "this line is indented as an item of the list before it, and does not begin with -"},
+		{"mapping values are not allowed in this context", "there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly"},
+		{"could not find expected ':'", "a key without a :, or a quote before it that is not closed"},
+		{"found unexpected end of stream", "a quote is not closed"},
+		{"found character that cannot start any token", "a value that begins so wants quotes"},
+		{"found a tab character that violates indentation", tabbed},
+		{"found a tab character where an indentation space is expected", tabbed},
+	} {
+		if strings.HasPrefix(message, known.says) {
+			return known.means
+		}
+	}
+	if name, ok := strings.CutPrefix(message, "unknown anchor "); ok {
+		name = strings.Trim(strings.TrimSuffix(name, " referenced"), "'")
+		return "*" + name + " refers to &" + name + ", which is not there before it; if it is a value, it wants quotes"
+	}
+	return message
 }
 
 // splitLine takes the line off a message of the parser; it is 0 if there is none.
