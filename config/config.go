@@ -99,16 +99,14 @@ func Recognize(data []byte) bool {
 	if yaml.Unmarshal(data, &top) != nil {
 		return false
 	}
-	_, object := top["kind"]
+	if _, object := top["kind"]; object {
+		return false
+	}
 	_, versioned := top["apiVersion"]
 	known := sortedKeys(fieldsOf(reflect.ValueOf(&Config{}).Elem()))
 	for key := range top {
-		if !object && !versioned && nearest.Name(key, known) != "" && len(key) > 4 { // a slip, of which Parse says what was meant
-			return true
-		}
-	}
-	for key := range fieldsOf(reflect.ValueOf(&Config{}).Elem()) {
-		if _, ok := top[key]; ok && !object {
+		misspelt := !versioned && len(key) > 4 && nearest.Name(key, known) != "" // Parse says what was meant
+		if misspelt || slices.Contains(known, key) {
 			return true
 		}
 	}
