@@ -20,30 +20,21 @@ func New(atOnce int) *Turns { return &Turns{free: atOnce, waiting: make(map[stri
 
 // Do has work done for a host when it is its turn, or returns why it is not: ctx ended meanwhile.
 func (t *Turns) Do(ctx context.Context, host string, work func()) error {
-	if err := t.enter(ctx, host); err != nil {
-		return err
+	if turn := t.Queue(host); turn != nil {
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			t.GiveUp(host, turn)
+			return context.Cause(ctx)
+		}
 	}
-	defer t.leave()
+	defer t.Leave()
 	work()
 	return nil
 }
 
-func (t *Turns) enter(ctx context.Context, host string) error {
-	turn := t.queue(host)
-	if turn == nil {
-		return nil
-	}
-	select {
-	case <-turn:
-		return nil
-	case <-ctx.Done():
-		t.giveUp(host, turn)
-		return context.Cause(ctx)
-	}
-}
-
-// queue takes a turn, or returns what is closed when the caller has one.
-func (t *Turns) queue(host string) chan struct{} {
+// Queue takes a turn for a host, which ends with Leave, or returns what is closed when it is its turn; who no longer wants it calls GiveUp.
+func (t *Turns) Queue(host string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.free > 0 {
@@ -58,11 +49,11 @@ func (t *Turns) queue(host string) chan struct{} {
 	return turn
 }
 
-// giveUp leaves the queue, or gives the turn to the next one if it has come meanwhile.
-func (t *Turns) giveUp(host string, turn chan struct{}) {
+// GiveUp leaves the queue, or gives the turn to the next one if it has come meanwhile.
+func (t *Turns) GiveUp(host string, turn <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.Index(t.waiting[host], turn)
+	i := slices.IndexFunc(t.waiting[host], func(c chan struct{}) bool { return c == turn })
 	if i < 0 {
 		t.next()
 		return
@@ -75,14 +66,14 @@ func (t *Turns) giveUp(host string, turn chan struct{}) {
 	t.hosts = slices.Delete(t.hosts, i, i+1)
 }
 
-// leave gives the turn to the next one.
-func (t *Turns) leave() {
+// Leave gives the turn to the next one.
+func (t *Turns) Leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.next()
 }
 
-// next is leave; t.mu is held.
+// next is Leave; t.mu is held.
 func (t *Turns) next() {
 	if len(t.hosts) == 0 {
 		t.free++

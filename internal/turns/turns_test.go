@@ -12,30 +12,30 @@ import (
 // Addresses take turns, however much one of them has to be done.
 func TestAddressesTakeTurns(t *testing.T) {
 	h := New(2)
-	require.Nil(t, h.queue("a"))
-	require.Nil(t, h.queue("a"))
-	var turns []chan struct{}
+	require.Nil(t, h.Queue("a"))
+	require.Nil(t, h.Queue("a"))
+	var turns []<-chan struct{}
 	for _, host := range []string{"a", "a", "b", "c", "b"} {
-		turns = append(turns, h.queue(host))
+		turns = append(turns, h.Queue(host))
 	}
 	var order []int
 	for range len(turns) {
 		order = append(order, nextOf(h, turns))
 	}
 	require.Equal(t, []int{0, 2, 3, 1, 4}, order)
-	h.leave()
-	h.leave()
+	h.Leave()
+	h.Leave()
 	require.Equal(t, 2, h.free)
 	require.Empty(t, h.waiting, "nothing is kept of who waited")
 }
 
 // nextOf says which of those has the turn now that is given back, and had none; -1 for none.
-func nextOf(h *Turns, turns []chan struct{}) int {
+func nextOf(h *Turns, turns []<-chan struct{}) int {
 	had := make([]bool, len(turns))
 	for i := range turns {
 		had[i] = closed(turns[i])
 	}
-	h.leave()
+	h.Leave()
 	for i := range turns {
 		if !had[i] && closed(turns[i]) {
 			return i
@@ -44,7 +44,7 @@ func nextOf(h *Turns, turns []chan struct{}) int {
 	return -1
 }
 
-func closed(c chan struct{}) bool {
+func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -56,19 +56,19 @@ func closed(c chan struct{}) bool {
 // Who gives up waiting takes nobody's turn, wherever he stands, and also if his turn has just come.
 func TestWhoGivesUpTakesNoTurn(t *testing.T) {
 	h := New(1)
-	require.Nil(t, h.queue("a"))
-	var turns []chan struct{}
+	require.Nil(t, h.Queue("a"))
+	var turns []<-chan struct{}
 	hosts := []string{"a", "a", "b", "c", "c"}
 	for _, host := range hosts {
-		turns = append(turns, h.queue(host))
+		turns = append(turns, h.Queue(host))
 	}
-	h.giveUp("a", turns[0])
-	h.giveUp("b", turns[2])
+	h.GiveUp("a", turns[0])
+	h.GiveUp("b", turns[2])
 	require.Equal(t, 1, nextOf(h, turns))
 	require.Equal(t, 3, nextOf(h, turns))
-	h.giveUp("c", turns[3]) // its turn is there
+	h.GiveUp("c", turns[3]) // its turn is there
 	require.True(t, closed(turns[4]))
-	h.leave()
+	h.Leave()
 	require.Equal(t, 1, h.free)
 	require.Empty(t, h.waiting)
 	require.Empty(t, h.hosts)

@@ -3,13 +3,15 @@ package xds
 import (
 	"sync"
 	"time"
+
+	"tributary/internal/turns"
 )
 
 // ramp lets only so many streams begin at once: to be sent their first responses, which are large. When all clients come
-// back together, the first ones are served while the others wait, instead of all being served at the end. A stream that has
-// nothing to be sent needs no turn.
+// back together, the first ones are served while the others wait, instead of all being served at the end. Addresses take turns, so that one with many streams
+// that are slow to read holds up another for one of them. A stream that has nothing to be sent needs no turn.
 type ramp struct {
-	turns    chan struct{} // has room for as many as may begin; nil for no limit
+	turns    *turns.Turns  // as many as may begin; nil for no limit
 	patience time.Duration // for a client that is slow to read, in all; then its turn is over
 }
 
@@ -23,7 +25,7 @@ func newRamp(limit int) ramp {
 	if limit < 0 {
 		return ramp{}
 	}
-	return ramp{turns: make(chan struct{}, limit), patience: startingPatience}
+	return ramp{turns: turns.New(limit), patience: startingPatience}
 }
 
 // turn is the right of a stream to begin. The nil value is one that is over, or was never needed.
@@ -34,9 +36,9 @@ type turn struct {
 	over  func()
 }
 
-// take returns the turn that a send to r.turns has won.
+// take returns the turn of who has one of r.turns.
 func (r *ramp) take() *turn {
-	over := sync.OnceFunc(func() { <-r.turns })
+	over := sync.OnceFunc(r.turns.Leave)
 	return &turn{time.AfterFunc(r.patience, over), time.Now(), r.patience, over}
 }
 

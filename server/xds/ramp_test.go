@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,19 @@ func (w *world) asking() (n int) {
 	return n
 }
 
+// haveTurns says whether nobody has any of so many turns.
+func (w *world) haveTurns(n int) bool {
+	turns := w.server.ramp.turns
+	for range n {
+		if turn := turns.Queue("nobody else"); turn != nil {
+			turns.GiveUp("nobody else", turn)
+			return false
+		}
+		defer turns.Leave()
+	}
+	return true
+}
+
 func TestStreamsBeginInTurns(t *testing.T) {
 	w := newWorld(t, Options{})
 	w.server.ramp = newRamp(2)
@@ -56,12 +70,12 @@ func TestWhoWasServedMakesRoom(t *testing.T) {
 			clients = append(clients, c)
 		}
 		eventually(t, func() bool { return w.asking() == 5 })
-		require.Empty(t, w.server.ramp.turns, "there is nothing to be sent yet")
+		require.True(t, w.haveTurns(2), "there is nothing to be sent yet")
 		w.set(testType, "a")
 		for _, c := range clients {
 			c.expect(testType, "a@1")
 		}
-		eventually(t, func() bool { return len(w.server.ramp.turns) == 0 })
+		eventually(t, func() bool { return w.haveTurns(2) })
 	})
 }
 
@@ -127,4 +141,32 @@ func TestWhoWaitsForATurnIsToldOfTheEnd(t *testing.T) {
 	eventually(t, func() bool { return w.asking() == 2 })
 	w.server.Drain(t.Context(), 0)
 	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.ended()))
+}
+
+// TestAddressesBeginInTurns: those who come in numbers from one address, and are slow to read, hold up another address for one of them.
+func TestAddressesBeginInTurns(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{StartingStreams: 1}})
+	w.server.ramp.patience = time.Hour
+	w.large(testType)
+	crowd := make(map[string]func())
+	for range 5 {
+		r := w.rawFrom("127.0.0.2")
+		r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+		crowd[r.conn.LocalAddr().String()] = func() { _ = r.conn.Close() }
+	}
+	eventually(t, func() bool { return w.asking() == 5 && w.served() == 1 })
+	c := w.delta(testType)
+	c.ask(testType)
+	eventually(t, func() bool { return w.asking() == 6 })
+	for range 2 { // who was there first, and one of those who came before
+		eventually(t, func() bool { return w.served() == 1 })
+		for _, status := range w.server.Clients() {
+			if slices.ContainsFunc(status.Types, func(t TypeStatus) bool { return t.Responses > 0 }) {
+				crowd[status.Peer]()
+				delete(crowd, status.Peer)
+			}
+		}
+		eventually(t, func() bool { return w.asking() == len(crowd)+1 })
+	}
+	require.NotEmpty(t, c.next().puts)
 }

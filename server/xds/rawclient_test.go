@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -28,8 +29,14 @@ type raw struct {
 	next   uint32
 }
 
-func (w *world) raw() *raw {
-	conn, err := (&net.Dialer{}).DialContext(w.t.Context(), "tcp", w.addr)
+func (w *world) raw() *raw { return w.rawFrom("127.0.0.1") }
+
+// rawFrom is raw from an address, of which loopback has more than one on Linux.
+func (w *world) rawFrom(host string) *raw {
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}).DialContext(w.t.Context(), "tcp", w.addr)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		w.t.Skip("loopback has no address ", host)
+	}
 	require.NoError(w.t, err)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	require.NoError(w.t, err)

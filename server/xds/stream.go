@@ -352,7 +352,13 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	defer retry.Stop()
 	ramp := &s.server.ramp
 	var turn *turn
-	defer func() { turn.end() }()
+	var coming <-chan struct{} // its turn
+	defer func() {
+		turn.end()
+		if coming != nil {
+			ramp.turns.GiveUp(s.host, coming)
+		}
+	}()
 	begun := ramp.turns == nil
 	silent := s.silence()
 	defer silent.stop()
@@ -361,7 +367,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	for {
 		var out *frame
 		var wait time.Duration
-		var turns chan<- struct{}
 		bell := s.bell
 		if ctx.Err() != nil { // who may see nothing any more is not even planned for
 			return ended(ctx)
@@ -374,8 +379,14 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			}
 			s.passOn()
 			turn.wait()
-		case s.due():
-			turns, bell = ramp.turns, nil // to begin anew would be to lose the place in the queue
+		case coming == nil && s.due():
+			if coming = ramp.turns.Queue(s.host); coming == nil {
+				turn, begun = ramp.take(), true
+				continue
+			}
+		}
+		if coming != nil {
+			bell = nil // what is new is sent with the rest
 		}
 		if out != nil {
 			s.hookResponse(out)
@@ -414,8 +425,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			return err
 		case <-ctx.Done():
 			return ended(ctx)
-		case turns <- struct{}{}:
-			turn, begun = ramp.take(), true
+		case <-coming:
+			turn, begun, coming = ramp.take(), true, nil
 		case <-bell:
 		case <-retry.C:
 		case <-silent.passed():
