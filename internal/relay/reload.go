@@ -31,6 +31,7 @@ type reloader struct {
 	porter       *porter
 	log          *slog.Logger
 	asked        chan request
+	ended        chan struct{} // closed when run has
 	good, loaded prometheus.Gauge
 
 	inForce *config.Config // owned by run
@@ -63,7 +64,7 @@ var ErrNoFile = errors.New("the configuration is that of the command line; there
 
 func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger, metrics prometheus.Registerer) *reloader {
 	r := &reloader{
-		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, asked: make(chan request), inForce: cfg,
+		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, asked: make(chan request), ended: make(chan struct{}), inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -82,6 +83,7 @@ func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds,
 
 // run serves SIGHUP and Reload until ctx ends.
 func (r *reloader) run(ctx context.Context) error {
+	defer close(r.ended)
 	for {
 		select {
 		case <-ctx.Done():
@@ -94,12 +96,16 @@ func (r *reloader) run(ctx context.Context) error {
 	}
 }
 
+var errReadsNoMore = errors.New("this process reads nothing more: it is about to end, or another one takes over from it, which has read the configuration; ask again then")
+
 // Reload reads the file again and says what came of it.
 func (r *reloader) Reload(ctx context.Context, by string) (string, error) {
 	answer := make(chan outcome, 1)
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
+	case <-r.ended:
+		return "", errReadsNoMore
 	case r.asked <- request{by, answer}:
 	}
 	select {

@@ -32,3 +32,17 @@ func TestASuccessorDoesNotOutliveWhomItSucceeds(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, r.Run(ctx), before.err)
 }
+
+// Who asks for a reload while another process takes over is told at once: nobody reads the configuration then.
+func TestAReloadWhileAnotherProcessTakesOverIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/a.yaml", entry("shop", "a", 80))
+	configured(t, dir, "name: a, address: 'fs://./one'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	r.succession.idle()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := r.Reload(ctx)
+	require.ErrorIs(t, err, errReadsNoMore)
+}
