@@ -17,7 +17,7 @@ func TestTokensAndRules(t *testing.T) {
 		cmd.SetArgs(args)
 		cmd.SetOut(&o)
 		cmd.SetErr(&e)
-		code = exitCode(cmd.ExecuteContext(t.Context()), &e)
+		code = exitCode(cmd.ExecuteContext(t.Context()), cmd, &e)
 		return code, strings.TrimSpace(o.String()), e.String()
 	}
 	tokens := dir + "/tokens"

@@ -50,8 +50,8 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 	}
 }
 
-// exitCode prints err and returns its exit code.
-func exitCode(err error, stderr io.Writer) int {
+// exitCode prints err, which cmd failed with, and returns its exit code.
+func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
@@ -66,7 +66,7 @@ func exitCode(err error, stderr io.Writer) int {
 	case listsPlaces:
 		text = f.err.Error() + "\n" // one place a line, for editors to jump to
 	case f.code == exitUsage:
-		text = fmt.Sprintf("error: %v\nSee `tributary help`.\n", f.err)
+		text = fmt.Sprintf("error: %v\nSee `%s --help`.\n", f.err, cmd.CommandPath())
 	default:
 		text = fmt.Sprintf("error: %v\n", f.err)
 	}

@@ -21,7 +21,7 @@ func TestInit(t *testing.T) {
 		cmd.SetArgs([]string{path})
 		cmd.SetOut(&out)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		return exitCode(cmd.ExecuteContext(t.Context()), &out), out.String()
+		return exitCode(cmd.ExecuteContext(t.Context()), cmd, &out), out.String()
 	}
 	valid := func(path string) (sources []string) {
 		got := command(t, "validate", "--strict", path)

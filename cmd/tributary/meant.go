@@ -16,7 +16,7 @@ import (
 // meant says what somebody may have meant by a name; empty if nothing is near.
 func meant(name string, names []string) string {
 	if guess := nearest.Name(name, names); guess != "" {
-		return `; did you mean "` + guess + `"?`
+		return " (did you mean " + guess + "?)"
 	}
 	return ""
 }

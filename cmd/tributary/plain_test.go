@@ -36,7 +36,7 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		{[]string{"status", "--tls-key", "/x"}, 2, "error: --tls-key is for the certificate of --tls-cert, which is missing\n"},
 		{[]string{"get", "clusters,listeners"}, 2, "error: clusters are of Envoy: ask for them alone\n"},
 		{[]string{"get", "se,"}, 2, `error: want KIND[,KIND...], got "se,"`},
-		{[]string{"bootstrap", "istoid"}, 2, `unknown client "istoid"; did you mean "istiod"?`},
+		{[]string{"bootstrap", "istoid"}, 2, `unknown client "istoid" (did you mean istiod?)`},
 		{[]string{"status", "--admin", "127.0.0.1"}, 1, `error: admin server "127.0.0.1": want host:port, https://host:port or unix:///PATH`},
 		{[]string{"status", "--admin", "https://127.0.0.1"}, 1, `error: admin server "https://127.0.0.1": want host:port`},
 		{[]string{"status", "--admin", "127.0.0.1:99999"}, 1, `error: admin server "127.0.0.1:99999": want host:port`},

@@ -15,12 +15,12 @@ func TestWhatWasMeant(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"stauts"}, `unknown command "stauts" for "tributary"; did you mean "status"?`},
-		{[]string{"guard", "lst"}, `unknown command "lst" for "tributary guard"; did you mean "list"?`},
+		{[]string{"stauts"}, `unknown command "stauts" for "tributary" (did you mean status?)`},
+		{[]string{"guard", "lst"}, `unknown command "lst" for "tributary guard" (did you mean list?)`},
 		{[]string{"get", "sevices"}, `unknown kind "sevices"; known`},
-		{[]string{"get", "serviceentrys"}, `unknown kind "serviceentrys"; did you mean "serviceentry"?; known`},
-		{[]string{"get", "lisseners"}, `did you mean "listeners"?`},
-		{[]string{"status", "--amdin", "x"}, `unknown flag: --amdin; did you mean "admin"?`},
+		{[]string{"get", "serviceentrys"}, `unknown kind "serviceentrys" (did you mean serviceentry?); known`},
+		{[]string{"get", "lisseners"}, `(did you mean listeners?)`},
+		{[]string{"status", "--amdin", "x"}, `unknown flag: --amdin (did you mean admin?)`},
 		{[]string{"get", "se", "--server", "http://x:1"}, "http:// is not for xDS"},
 		{[]string{"get", "se", "--server", "x"}, "want host:port"},
 		{[]string{"diff", "-", "--server", "http://x:1"}, "http:// is not for xDS"},

@@ -153,7 +153,7 @@ func TestAnUnknownKindIsAnError(t *testing.T) {
 	w := &world{}
 	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
 	for path, says := range map[string]string{
-		"/debug/configz?kind=serviceentrys":             `unknown kind "serviceentrys"; did you mean serviceentry?; known: authorizationpolicies, `,
+		"/debug/configz?kind=serviceentrys":             `unknown kind "serviceentrys" (did you mean serviceentry?); known: authorizationpolicies, `,
 		"/debug/seen?kind=cheese":                       `unknown kind "cheese"; known: `,
 		"/debug/explain?kind=cheese&namespace=a&name=b": `unknown kind "cheese"; known: `,
 		"/debug/conflicts?kind=se":                      "/debug/conflicts is about all kinds, and takes no ?kind=",

@@ -21,7 +21,7 @@ func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
 	}
 	hint := ""
 	if guess := nearest.Name(name, names); guess != "" {
-		hint = "; did you mean " + guess + "?"
+		hint = " (did you mean " + guess + "?)"
 	}
 	http.Error(w, "unknown kind \""+name+"\""+hint+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
 	return nil, false

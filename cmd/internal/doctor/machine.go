@@ -12,6 +12,7 @@ import (
 
 	"tributary/config"
 	"tributary/internal/relay"
+	"tributary/internal/words"
 	"tributary/server/transport"
 )
 
@@ -61,7 +62,7 @@ func (d *Doctor) watches(cfg *config.Config) {
 		d.note(ofWatches, Skipped, "this system does not tell how much may be watched", "")
 		return
 	}
-	said := fmt.Sprintf("%d directories of sources, of %d that a user may watch", directories, limit)
+	said := fmt.Sprintf("%s of sources, of %d that a user may watch", words.Count(directories, "directory", "directories"), limit)
 	if directories > limit/2 {
 		d.note(ofWatches, Warning, said, fmt.Sprintf("sysctl fs.inotify.max_user_watches=%d: without a watch, changes are found by looking again", 4*directories))
 		return
