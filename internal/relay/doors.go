@@ -178,14 +178,14 @@ func (d *doors) credentials() credentials.TransportCredentials {
 	return transport.Credentials(d.xdsTLS, d.log)
 }
 
-// serve has s serve until it is stopped, which may be before this.
-func (d *doors) serve(s *grpc.Server) error {
+// serve has s serve those whom lobby lets through until it is stopped, which may be before this.
+func (d *doors) serve(s *grpc.Server, lobby func(net.Listener) net.Listener) error {
 	var all errgroup.Group
 	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
 		if lis == nil {
 			continue
 		}
-		in := d.room.In(lis)
+		in := lobby(d.room.In(lis))
 		if lis == d.xdsOver {
 			in = transport.Secure(in)
 		}

@@ -1,0 +1,59 @@
+package xds
+
+import (
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// strangers connect and say nothing.
+func (w *world) strangers(n int) (all []net.Conn) {
+	for range n {
+		conn, err := (&net.Dialer{}).DialContext(w.t.Context(), "tcp", w.addr)
+		require.NoError(w.t, err)
+		w.t.Cleanup(func() { _ = conn.Close() })
+		all = append(all, conn)
+	}
+	return all
+}
+
+// guests is how many have said nothing yet.
+func (w *world) guests() int {
+	l := w.lobby.(*lobby) //nolint:forcetypeassert // it is
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.Len(w.t, l.byNumber, l.waiting.Len())
+	return l.waiting.Len()
+}
+
+// TestWhoSaysNothingCostsNoGoroutine, and others are served beside thousands of them; who hangs up leaves nothing behind.
+func TestWhoSaysNothingCostsNoGoroutine(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.set(testType, "a")
+	before := runtime.NumGoroutine()
+	all := w.strangers(500)
+	c := w.delta(testType)
+	c.ask(testType)
+	c.expect(testType, "a@1")
+	eventually(t, func() bool { return w.guests() == 500 })
+	require.Less(t, runtime.NumGoroutine(), before+100)
+	for _, conn := range all {
+		require.NoError(t, conn.Close())
+	}
+	eventually(t, func() bool { return w.guests() == 0 })
+}
+
+// TestWhoSaysNothingIsSentAwayInTime, one after the other, and who came last has his time, too.
+func TestWhoSaysNothingIsSentAwayInTime(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{HandshakeTimeout: 100 * time.Millisecond}})
+	for range 3 {
+		for _, conn := range w.strangers(20) {
+			_, err := conn.Read(make([]byte, 1))
+			require.Error(t, err)
+		}
+	}
+	w.refusedFor(refusedHandshake, 60)
+}
