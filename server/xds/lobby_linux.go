@@ -32,6 +32,9 @@ type lobby struct {
 	byNumber map[int32]*list.Element
 }
 
+// How long it takes until it is tried again to accept connections, as in gRPC.
+const acceptSoon, acceptLate = 5 * time.Millisecond, time.Second
+
 // guest is who waits.
 type guest struct {
 	conn   net.Conn
@@ -112,19 +115,31 @@ func (l *lobby) end() error {
 	return err
 }
 
-// receive lets in who connects.
+// receive lets in who connects. What keeps it from that for a while, such as too many files, keeps nobody from being served who is in.
 func (l *lobby) receive() {
+	wait := time.Duration(0)
 	for {
 		conn, err := l.Listener.Accept()
-		switch {
-		case err != nil:
-			select {
-			case l.fails <- err:
-			case <-l.done:
-				return
+		if err == nil {
+			wait = 0
+			if !l.keep(conn) {
+				l.pass(conn)
 			}
-		case !l.keep(conn):
-			l.pass(conn)
+			continue
+		}
+		fails, again := l.fails, (<-chan time.Time)(nil)
+		if temporary, ok := errors.AsType[interface {
+			error
+			Temporary() bool
+		}](err); ok && temporary.Temporary() {
+			wait = min(max(2*wait, acceptSoon), acceptLate)
+			fails, again = nil, time.After(wait)
+		}
+		select {
+		case fails <- err:
+		case <-again:
+		case <-l.done:
+			return
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package xds
 
 import (
+	"errors"
 	"net"
+	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,4 +59,48 @@ func TestWhoSaysNothingIsSentAwayInTime(t *testing.T) {
 		}
 	}
 	w.refusedFor(refusedHandshake, 60)
+}
+
+// full is a listener that cannot accept for a while, as without files.
+type full struct {
+	net.Listener
+	fails chan error
+}
+
+func (f full) Accept() (net.Conn, error) {
+	select {
+	case err := <-f.fails:
+		return nil, err
+	default:
+		return f.Listener.Accept()
+	}
+}
+
+// TestWhatKeepsFromAcceptingIsNotTheEnd: who is in is served, and so are others when it is over; any other error ends it.
+func TestWhatKeepsFromAcceptingIsNotTheEnd(t *testing.T) {
+	w := newWorld(t, Options{})
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := full{lis, make(chan error, 3)}
+	for range 3 {
+		f.fails <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	l := w.server.Lobby(f)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", lis.Addr().String())
+	require.NoError(t, err)
+	_, err = conn.Write([]byte("x"))
+	require.NoError(t, err)
+	in, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	require.NoError(t, conn.Close())
+	f.fails <- errors.New("broken")
+	conn, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", lis.Addr().String()) // wakes who accepts
+	require.NoError(t, err)
+	_, err = l.Accept()
+	require.EqualError(t, err, "broken")
+	require.NoError(t, l.Close())
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.NoError(t, conn.Close())
 }
