@@ -98,6 +98,15 @@ func chat(s deltaStream, requests chan<- *deltaRequest, responses ...*discoveryv
 	return nil
 }
 
+// lastChat is chat on a stream that the client ends, so that it comes back for nothing more.
+func lastChat(s deltaStream, requests chan<- *deltaRequest, responses ...*discoveryv3.DeltaDiscoveryResponse) error {
+	if err := chat(s, requests, responses...); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
 var errRestart = status.Error(codes.Unavailable, "restarting")
 
 func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
@@ -118,7 +127,7 @@ func TestDeltaResumesWithTheVersionsThatItReceived(t *testing.T) {
 			}
 			return errRestart
 		}
-		return chat(s, requests, deltaResponse(t, "n1", "v", "a@3"))
+		return lastChat(s, requests, deltaResponse(t, "n1", "v", "a@3"))
 	})
 	handler, heard := teller()
 	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: handler}))
@@ -155,7 +164,7 @@ func TestWhatIsHandledWhileTheStreamEndsIsResumed(t *testing.T) {
 		}
 		requests <- first
 		if n > 0 {
-			return chat(s, requests, deltaResponse(t, "n1", "v", "-b"))
+			return lastChat(s, requests, deltaResponse(t, "n1", "v", "-b"))
 		}
 		if err := s.Send(deltaResponse(t, "n1", "v", "a@1", "b@1")); err != nil {
 			return err
@@ -199,7 +208,7 @@ func TestAFirstResponseInPiecesIsCompleteWithTheLast(t *testing.T) {
 			}
 			return errRestart
 		}
-		return chat(s, requests, deltaResponse(t, "n1", "", "b@1"), deltaResponse(t, "n2", "v", "c@1"), deltaResponse(t, "n3", "v", "d@1"))
+		return lastChat(s, requests, deltaResponse(t, "n1", "", "b@1"), deltaResponse(t, "n2", "v", "c@1"), deltaResponse(t, "n3", "v", "d@1"))
 	})
 	handler, heard := teller()
 	var client *adsc.Client

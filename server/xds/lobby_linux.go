@@ -69,16 +69,22 @@ func (l *lobby) Accept() (net.Conn, error) {
 func (l *lobby) Close() error { return l.close() }
 
 func (l *lobby) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.done:
+		return // it was closed before it began
+	default:
+	}
 	if err := l.openPoll(); err != nil { // for want of files, say: the handshake waits instead
 		l.server.log.Warn("who says nothing costs a goroutine", "listener", l.Addr().String(), "err", err)
-	}
-	go l.receive()
-	if l.poll != nil {
+	} else {
 		go l.watch()
 	}
+	go l.receive()
 }
 
-// openPoll makes an epoll that the runtime waits for, as for a connection.
+// openPoll makes an epoll that the runtime waits for, as for a connection; l.mu is held.
 func (l *lobby) openPoll() error {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -92,18 +98,16 @@ func (l *lobby) openPoll() error {
 	if err != nil {
 		return errors.Join(err, poll.Close())
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.poll, l.control = poll, control
 	return nil
 }
 
 // end closes everything.
 func (l *lobby) end() error {
-	close(l.done)
-	err := l.Listener.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	close(l.done)
+	err := l.Listener.Close()
 	if l.poll != nil {
 		err = errors.Join(err, l.poll.Close())
 	}

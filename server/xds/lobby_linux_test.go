@@ -104,3 +104,15 @@ func TestWhatKeepsFromAcceptingIsNotTheEnd(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.NoError(t, conn.Close())
 }
+
+// TestALobbyThatIsClosedBeforeItBeginsLeavesNothingBehind: who serves may come to accept only after it was closed.
+func TestALobbyThatIsClosedBeforeItBeginsLeavesNothingBehind(t *testing.T) {
+	w := newWorld(t, Options{})
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := w.server.Lobby(lis)
+	require.NoError(t, l.Close())
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.Nil(t, l.(*lobby).poll) //nolint:forcetypeassert // it is
+}
