@@ -108,7 +108,10 @@ func (h *hearing) fromTheStart(changed []suspect) (all []suspect) {
 	}
 	h.quarantine.clean()
 	for key, hosts := range of {
-		if t := h.quarantine.recall(key, h.last.Get(key), h.scope.reach); t != nil && len(all) < maxTrials {
+		if len(all) == maxTrials {
+			break
+		}
+		if t := h.quarantine.recall(key, h.last.Get(key), h.scope.reach); t != nil {
 			all = append(all, suspect{t, hosts})
 		}
 	}
