@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 )
 
@@ -16,15 +17,29 @@ const (
 	startupLimit     = time.Minute
 )
 
+// starting counts the starts in this process that last, before the first of which garbage collection was as usual.
+var starting struct {
+	sync.Mutex
+	count, usual int
+}
+
 // rarelyCollect makes garbage collection rare, unless GOGC says what is wanted, until the function is called that it returns.
 func rarelyCollect() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	usual := debug.SetGCPercent(startupGCPercent)
+	starting.Lock()
+	defer starting.Unlock()
+	if starting.count++; starting.count == 1 {
+		starting.usual = debug.SetGCPercent(startupGCPercent)
+	}
 	return func() {
-		debug.SetGCPercent(usual)
-		debug.FreeOSMemory()
+		starting.Lock()
+		defer starting.Unlock()
+		if starting.count--; starting.count == 0 {
+			debug.SetGCPercent(starting.usual)
+			debug.FreeOSMemory()
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,22 +29,6 @@ func TestAPageOfMegabytesIsNoMessage(t *testing.T) {
 	require.ErrorContains(t, err, "maintenance")
 	require.Less(t, len(err.Error()), 5<<10)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
-}
-
-func TestAnAnswerWithoutAnEnd(t *testing.T) {
-	var sent atomic.Int64
-	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
-		page := []byte(strings.Repeat("x", 1<<20))
-		_, _ = w.Write([]byte(`{"`))
-		for r.Context().Err() == nil {
-			n, _ := w.Write(page)
-			sent.Add(int64(n))
-		}
-	})
-	_, err := c.services(t.Context(), local, query{})
-	require.ErrorContains(t, err, "longer than")
-	require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
-	require.Less(t, sent.Load(), int64(200<<20))
 }
 
 // What is missing in an item is not the absence of what it is about.

@@ -17,19 +17,16 @@ const (
 	longestError = 4 << 10
 )
 
-// errTooLong ends the reading of an answer that is longer than any of Consul's.
-var errTooLong = fmt.Errorf("the answer is longer than %d MiB: %w", longestAnswer>>20, errNotConsul)
-
 // errNotConsul is of answers that no Consul gives.
 var errNotConsul = errors.New("it is not Consul's")
 
 // ErrTooMuch is of answers that list more than is taken.
 var ErrTooMuch = errors.New("that is more than is taken")
 
-// bound limits what is read of an answer.
-func bound(resp *http.Response) {
+// bound limits what is read of an answer, to a number of bytes if it is no error.
+func bound(resp *http.Response, longest int) {
 	if resp.StatusCode == http.StatusOK {
-		resp.Body = &bounded{resp.Body, longestAnswer, errTooLong}
+		resp.Body = &bounded{resp.Body, longest, fmt.Errorf("the answer is longer than %d MiB: %w", longest>>20, errNotConsul)}
 		return
 	}
 	resp.Body = &bounded{resp.Body, longestError, io.EOF}

@@ -86,7 +86,7 @@ func New(a Address, s Settings) (*Client, error) {
 	}
 	namespace, partition := cmp.Or(a.namespace, os.Getenv("CONSUL_NAMESPACE")), cmp.Or(a.partition, os.Getenv("CONSUL_PARTITION"))
 	client := &http.Client{
-		Transport: &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil},
+		Transport: &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil, longest: longestAnswer},
 		// Consul redirects what it cannot express to something else, which is not the answer to what was asked.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -139,9 +139,10 @@ const tokenHeader = "X-Consul-Token" //nolint:gosec // the name, not a token
 
 // transport gives each request its token, and turns the answers that ask for patience into errors that say how much.
 type transport struct {
-	base   *http.Transport
-	tokens tokens
-	secure bool
+	base    *http.Transport
+	tokens  tokens
+	secure  bool
+	longest int // in bytes, of an answer
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -172,7 +173,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	bound(resp)
+	bound(resp, t.longest)
 	if resp.StatusCode == http.StatusBadRequest && !t.secure {
 		return wantsTLS(resp)
 	}
