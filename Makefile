@@ -29,8 +29,8 @@ lint: $(TOOLS)/golangci-lint ## format and lint all modules
 format: $(TOOLS)/golangci-lint ## format the code
 	@for m in $(MODULES); do (cd $$m && $(CURDIR)/$(TOOLS)/golangci-lint fmt --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
-race: ## run the tests with the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race ./...
+race: ## run the tests with the race detector, but for what is only work (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short ./...
 
 vulnerabilities: $(TOOLS)/govulncheck ## look for known vulnerabilities in what is called; says so if their database cannot be reached
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) && echo "$$out" | tail -n 1 || case "$$out" in \

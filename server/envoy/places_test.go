@@ -61,6 +61,9 @@ func TestStrangersLeavePlacesToOthers(t *testing.T) {
 // Whatever is brought by whom: an address has no more than its due, places are not exceeded, and nobody loses a place that is in use as long as he has no more than an
 // equal share of those of its sort.
 func TestPlacesAreShared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("much work of one goroutine")
+	}
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
 		q := newQuarantine()

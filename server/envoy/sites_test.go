@@ -66,6 +66,9 @@ func randomPlaces(random *rand.Rand) string {
 
 // What is left of a client's place tells it from others as the whole does, wherever endpoints are and whatever rules say.
 func TestWhatIsLeftOfAPlaceIsAllThatMatters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("much work of one goroutine")
+	}
 	reduced := 0
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's

@@ -39,7 +39,11 @@ var modelMixes = []string{
 }
 
 func TestModel(t *testing.T) {
-	seeds, from := modelEnv(t, "CONSUL_MODEL_SEEDS", modelSeeds), modelEnv(t, "CONSUL_MODEL_FROM", 1)
+	few := modelSeeds
+	if testing.Short() {
+		few /= 5
+	}
+	seeds, from := modelEnv(t, "CONSUL_MODEL_SEEDS", few), modelEnv(t, "CONSUL_MODEL_FROM", 1)
 	for _, faults := range modelMixes {
 		t.Run(faults, func(t *testing.T) {
 			for seed := from; seed < from+seeds && !t.Failed(); seed++ {
