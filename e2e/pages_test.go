@@ -147,6 +147,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		write(t, s.Dir+"/etc/tributary", "tributary.yaml", config)
 		write(t, s.Dir, "mesh.yaml", mesh)
 		s.Ends["tributary doctor --mesh-config"] = []int{0, 3} // strict of what this machine has, too
+		s.Instead["--through mesh.example:16010"] = "--through " + tributary.XDS + " --idle 1s"
 	},
 	"docs/commands.md#tributary-upgrade": func(t *testing.T, s *pagetest.Sandbox) {
 		rules := t.TempDir()

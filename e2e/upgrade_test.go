@@ -222,7 +222,7 @@ func TestUpgradeUnderStreams(t *testing.T) {
 	write(t, rules, "counter.yaml", serviceEntry("counter", 65000))
 	istiod.WaitFor(t, 20*time.Second, func() error {
 		configs, err := istiod.Configs(t.Context())
-		if err == nil && !strings.Contains(fmt.Sprint(configs), "65000") {
+		if counter := configs[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "counter"}]; err == nil && (counter == nil || !strings.Contains(string(counter.Spec), "65000")) {
 			err = errors.New("the last change is not with istiod")
 		}
 		return err
