@@ -9,7 +9,7 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// asker asks an instance itself for its metadata. how is for people.
+// asker asks an instance itself for its metadata, which names its revision or may be of another one: of before all services are exported, say. how is for people.
 type asker interface {
 	Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error)
 }

@@ -95,7 +95,8 @@ type Source struct {
 	place    string // of interfaces, for people
 	counters *counts
 
-	maxMetadata int // see the constant
+	maxMetadata int           // see the constant
+	again       time.Duration // after which an answer is asked for again that may be of another revision
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -138,7 +139,7 @@ func newSource(r registry.Registry, place string, settings Settings) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), maxMetadata: maxMetadata}, nil
+	return &Source{settings: settings, registry: r, mapper: m, place: place, counters: newCounts(), maxMetadata: maxMetadata, again: lastTry}, nil
 }
 
 // complete checks the settings and fills in the defaults.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ type resolver struct {
 
 	workers *worker.Group
 	maxKept int
+	again   time.Duration // see Source
 
 	// guarded by the mu of run
 	all  map[revision]*resolution
@@ -167,11 +169,22 @@ func (r *run) begin(n *resolution) {
 	})
 }
 
+// resolve finds out about a revision, until it is known for sure: by what names it, or says the same twice.
 func (r *run) resolve(ctx context.Context, n *resolution) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry), backoff.WithMaxElapsedTime(0))
+	var before *provider.Metadata // that does not name the revision
 	for first := true; ctx.Err() == nil; {
 		m, how, skipped, err := r.find(ctx, n)
 		if ctx.Err() != nil {
+			return
+		}
+		switch {
+		case before == nil:
+		case err != nil: // what it said stays
+			publisher.Sleep(ctx, r.resolver.again)
+			continue
+		case reflect.DeepEqual(*before, m):
+			<-ctx.Done() // until nobody needs it
 			return
 		}
 		var guess []string
@@ -190,6 +203,7 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		r.change(func(*state) {
 			n.tried, n.how, n.err, n.warnings, n.guess = true, how, err, skipped, guess
 			if n.excess = ""; err == nil {
+				r.resolver.drop(n)
 				if err = r.resolver.keep(n, &m); err != nil {
 					n.excess, n.err = err.Error(), err
 				}
@@ -201,11 +215,15 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 				r.apply(i)
 			}
 		})
-		if err == nil {
+		switch {
+		case err != nil:
+			publisher.Sleep(ctx, retry.NextBackOff())
+		case m.Revision == "":
+			before = &m
+			publisher.Sleep(ctx, r.resolver.again)
+		default:
 			<-ctx.Done() // until nobody needs it
-			return
 		}
-		publisher.Sleep(ctx, retry.NextBackOff())
 	}
 }
 
@@ -229,6 +247,7 @@ func (r *resolver) keep(n *resolution, m *provider.Metadata) error {
 func (r *resolver) drop(n *resolution) {
 	if n.metadata != nil {
 		r.kept -= n.metadata.Size()
+		n.metadata = nil
 	}
 }
 
@@ -242,6 +261,7 @@ func (r *run) find(ctx context.Context, n *resolution) (m provider.Metadata, how
 	content, err := r.registry.Metadata(ctx, n.of.application, n.of.revision)
 	if err == nil {
 		if m, skipped, err = provider.ParseMetadata(content); err == nil {
+			m.Revision = n.of.revision // as its key says
 			return m, "the metadata report", skipped, nil
 		}
 	}

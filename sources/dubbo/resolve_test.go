@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +131,30 @@ func TestMoreMetadataThanIsTakenIsRefused(t *testing.T) {
 	require.NoError(t, r.resolver.keep(two, m("b")))
 	r.resolver.drop(two)
 	require.Zero(t, r.resolver.kept)
+}
+
+// TestWhatMayBeOfAnotherRevisionIsAskedForAgain has an instance that is asked before it serves all that it will, and says nothing of its revision; then it says nothing
+// at all for once.
+func TestWhatMayBeOfAnotherRevisionIsAskedForAgain(t *testing.T) {
+	s := zktest.New()
+	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	var tries atomic.Int32
+	b := start(t, s, patiently(), func(s *Source) {
+		s.again = 10 * time.Millisecond
+		s.asker = asks(func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
+			switch tries.Add(1) {
+			case 1:
+				return asked{"r1": {"a"}}.Ask(ctx, i)
+			case 2:
+				return asked{}.Ask(ctx, i)
+			}
+			return asked{"r1": {"a", "b"}}.Ask(ctx, i)
+		})
+	})
+	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
+	b.await("it says the same twice", func() bool { return tries.Load() == 4 })
+	time.Sleep(100 * time.Millisecond)
+	require.EqualValues(t, 4, tries.Load(), "then it is believed")
 }
 
 // TestMetadataThatHasNoRoomIsSaid has an application whose metadata is more than is taken, and one that serves nothing.

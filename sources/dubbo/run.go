@@ -64,7 +64,7 @@ func newRun(s *Source, sink sources.Sink) *run {
 		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
 		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
 	}
-	r.resolver.maxKept = s.maxMetadata
+	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
 	r.resolver.all = make(map[revision]*resolution)
 	r.resolver.mapping.turn = make(chan struct{}, 1)
 	return r

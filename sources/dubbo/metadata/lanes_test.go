@@ -24,7 +24,7 @@ func says(of func(host string) (hangs bool, err error)) *Client {
 				<-ctx.Done()
 				return m, errors.New("it took too long")
 			}
-			return provider.Metadata{Revision: i.Revision}, err
+			return provider.Metadata{Revision: i.Revision, Services: []provider.Service{{Name: "a", Protocol: "dubbo"}}}, err
 		}}
 		return []way{one, one}
 	}

@@ -31,10 +31,14 @@ const (
 	maxAnswer = 4 << 20
 )
 
+// errNothingYet is of an instance that is about to start: what serves nothing has no revision to be asked for.
+var errNothingYet = errors.New("it serves nothing, or not yet")
+
 // New returns a client.
 func New() *Client { return &Client{lanes: newLanes(), ways: waysOf} }
 
-// Ask asks an instance for its metadata. how says which way it answered.
+// Ask asks an instance for its metadata, which has no revision if the instance does not say that it is of the one that it was asked for. how says which way it
+// answered.
 func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
 	if i.Service == nil {
 		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port, i.Application)
@@ -57,8 +61,12 @@ func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (
 		one, cancel := context.WithTimeout(ctx, patience)
 		m, err = w.ask(one, address, i)
 		cancel()
-		if err == nil && m.Revision != "" && m.Revision != i.Revision {
+		switch {
+		case err != nil:
+		case m.Revision != "" && m.Revision != i.Revision:
 			err = fmt.Errorf("it has revision %s by now", m.Revision)
+		case len(m.Services) == 0:
+			err = errNothingYet
 		}
 		if err == nil {
 			return m, w.name, nil
@@ -90,7 +98,7 @@ type way struct {
 
 // ofURLs makes metadata of a list of URLs. Instances that answer with one do not say of which revision it is.
 func ofURLs(i provider.Instance, urls []string) (provider.Metadata, error) {
-	m, skipped := provider.FromURLs(i.Application, i.Revision, urls)
+	m, skipped := provider.FromURLs(i.Application, urls)
 	if len(m.Services) == 0 && len(skipped) > 0 {
 		return m, fmt.Errorf("none of %d URLs can be read: %s", len(urls), skipped[0])
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"tributary/sources/dubbo/provider"
 )
@@ -125,6 +126,14 @@ func TestOverWrappedTriple(t *testing.T) {
 	_, how, err = New().Ask(t.Context(), instanceAt(t, address, "tri", "r", true))
 	require.NoError(t, err)
 	require.Equal(t, "their own metadata (tri, hessian2)", how)
+}
+
+// TestAnInstanceThatServesNothingYet is asked while it starts, as Java 3.3.6 answers then.
+func TestAnInstanceThatServesNothingYet(t *testing.T) {
+	nothing := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), []byte{0x78})
+	address := tripleServer(t, "/org.apache.dubbo.metadata.MetadataService/getExportedURLs", nothing)
+	_, _, err := New().Ask(t.Context(), instanceAt(t, address, "tri", "r", false))
+	require.ErrorIs(t, err, errNothingYet)
 }
 
 // dubboServer sends a heartbeat, and answers calls of a method, and others with an error.

@@ -19,7 +19,7 @@ func TestWhatCannotBeReadOfMetadataIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, skipped, maxPassedOver+1)
 	require.Equal(t, "49990 more services cannot be read", skipped[maxPassedOver])
-	_, skipped = FromURLs("app", "r1", make([]string, 50_000))
+	_, skipped = FromURLs("app", make([]string, 50_000))
 	require.Len(t, skipped, maxPassedOver+1)
 }
 

@@ -151,9 +151,10 @@ func (s *Service) complete(key string) {
 	s.Protocol = strings.ToLower(s.Protocol)
 }
 
-// FromURLs makes metadata of the URLs that a provider's metadata service lists. Those that cannot be read are named among skipped.
-func FromURLs(application, revision string, urls []string) (m Metadata, skipped []string) {
-	m = Metadata{Application: application, Revision: revision}
+// FromURLs makes metadata of the URLs that a provider's metadata service lists, which do not say of which revision they are. Those that cannot be read are named among
+// skipped.
+func FromURLs(application string, urls []string) (m Metadata, skipped []string) {
+	m = Metadata{Application: application}
 	var out passedOver
 	for _, text := range urls {
 		u, err := ParseURL(text)
