@@ -15,20 +15,29 @@ import (
 // looks at no clock.
 //
 // At an address, one complaint is looked at at a time, and none while its clients are heard, wait for others or rest. So that many of them cost no more than
-// one, and each address gets its turn.
+// one, and each address gets its turn. What is done takes as long as the logarithm of how many complain, but for what concerns all.
 type docket struct {
 	hearing time.Duration // after which a complaint is looked at: others have had time to answer
 	open    map[complainant]*complaint
 	hosts   map[string]*bench
+	first   queue[*bench] // those where something will be looked at
 }
 
 // bench is where those wait who complain at an address.
 type bench struct {
+	host  string
+	line  queue[*complaint] // what will be looked at
 	open  int
 	heard int       // just now
 	waits bool      // for others to be heard
 	rests time.Time // until then
+
+	next  time.Time // when the first of the line is looked at, if the bench is in the queue
+	place int
 }
+
+func (b *bench) before(other *bench) bool { return b.next.Before(other.next) }
+func (b *bench) at() *int                 { return &b.place }
 
 // complainant is one type on one stream.
 type complainant struct {
@@ -37,11 +46,22 @@ type complainant struct {
 }
 
 type complaint struct {
-	host  string
-	said  uint64    // how often the client has said something since there is a complaint
-	due   time.Time // when it is looked at; zero if not before the client says something
-	heard bool      // just now
+	complainant
+	bench *bench
+	said  uint64        // how often the client has said something since there is a complaint
+	due   time.Time     // when it is looked at; zero if not before the client says something
+	pause time.Duration // after which it was looked at last, since the client says nothing
+	heard bool          // just now
+	place int
 	past
+}
+
+func (c *complaint) before(other *complaint) bool { return c.order(other) < 0 }
+func (c *complaint) at() *int                     { return &c.place }
+
+// order has first what waits for the longest time.
+func (c *complaint) order(other *complaint) int {
+	return cmp.Or(c.due.Compare(other.due), cmp.Compare(c.stream, other.stream), cmp.Compare(c.typeURL, other.typeURL))
 }
 
 // past is what was found of a complaint that leads nowhere as it is.
@@ -78,71 +98,80 @@ func (d *docket) take(who complainant, host string, rejects bool, now time.Time)
 		if !rejects {
 			return false
 		}
-		c = &complaint{host: host}
-		d.open[who] = c
 		if d.hosts[host] == nil {
-			d.hosts[host] = &bench{}
+			d.hosts[host] = &bench{host: host, place: -1}
 		}
-		d.hosts[host].open++
+		c = &complaint{complainant: who, bench: d.hosts[host], place: -1}
+		d.open[who] = c
+		c.bench.open++
 	}
 	c.said++
+	c.pause = 0
 	at := now.Add(d.hearing)
 	if earlier = c.due.IsZero() || at.Before(c.due); earlier {
 		c.due = at
+		d.put(c)
 	}
 	return earlier
+}
+
+// put puts a complaint where it belongs, after something of it has changed.
+func (d *docket) put(c *complaint) {
+	c.bench.line.place(c, !c.heard && !c.due.IsZero())
+	d.putBench(c.bench)
+}
+
+// putBench does the same for an address.
+func (d *docket) putBench(b *bench) {
+	in := !b.waits && b.heard == 0 && len(b.line) > 0
+	if in {
+		b.next = b.line[0].due
+		if b.next.Before(b.rests) {
+			b.next = b.rests
+		}
+	}
+	d.first.place(b, in)
 }
 
 // leave notes that a client has left, or is led elsewhere: if it complains of something, that is to be looked at.
 func (d *docket) leave(who complainant, now time.Time) (earlier bool) {
 	c := d.open[who]
-	return c != nil && d.take(who, c.host, true, now)
+	return c != nil && d.take(who, "", true, now)
 }
 
 // due returns what is to be looked at, of each address what waits for the longest time, and what waits for the longest time first.
 func (d *docket) due(now time.Time) (all []look) {
-	order := func(a, b look) int {
-		return cmp.Or(d.open[a.complainant].due.Compare(d.open[b.complainant].due), cmp.Compare(a.stream, b.stream), cmp.Compare(a.typeURL, b.typeURL))
+	var first []*complaint
+	d.first.while(func(b *bench) bool { return !b.next.After(now) }, func(b *bench) { first = append(first, b.line[0]) })
+	slices.SortFunc(first, (*complaint).order)
+	for _, c := range first {
+		all = append(all, look{c.complainant, c.said, c.past})
 	}
-	first := make(map[string]look)
-	for who, c := range d.open {
-		if c.isHeld(d.hosts[c.host]) || c.due.After(now) || d.hosts[c.host].rests.After(now) {
-			continue
-		}
-		l := look{who, c.said, c.past}
-		if f, has := first[c.host]; !has || order(l, f) < 0 {
-			first[c.host] = l
-		}
-	}
-	return slices.SortedFunc(maps.Values(first), order)
-}
-
-// isHeld says whether it is not looked at for now, however long that takes.
-func (c *complaint) isHeld(b *bench) bool {
-	return c.heard || c.due.IsZero() || b.waits || b.heard > 0
+	return all
 }
 
 // wait returns after what time something is due next, at most an hour.
 func (d *docket) wait(now time.Time) time.Duration {
-	wait := time.Hour
-	for _, c := range d.open {
-		if b := d.hosts[c.host]; !c.isHeld(b) {
-			wait = min(wait, max(c.due.Sub(now), b.rests.Sub(now), 0))
-		}
+	if len(d.first) == 0 {
+		return time.Hour
 	}
-	return wait
+	return min(time.Hour, max(d.first[0].next.Sub(now), 0))
 }
 
-// found notes that at a look there was nothing to be heard, or nothing yet.
+// found notes that at a look there was nothing to be heard, or nothing yet. Who says nothing is looked at ever less often.
 func (d *docket) found(l look, yet bool, now time.Time) {
 	switch c := d.open[l.complainant]; {
 	case c == nil || c.said != l.said: // it may be otherwise by now
 	case yet:
-		c.due = now.Add(lookAgain)
+		c.pause = min(max(2*c.pause, lookAgain), lookSeldom)
+		c.due = now.Add(c.pause)
+		d.put(c)
 	default:
 		delete(d.open, l.complainant)
-		if b := d.hosts[c.host]; b.open == 1 && !b.rests.After(now) {
-			delete(d.hosts, c.host)
+		c.due = time.Time{}
+		d.put(c)
+		if b := c.bench; b.open == 1 && !b.rests.After(now) {
+			delete(d.hosts, b.host)
 		} else {
 			b.open--
 		}
@@ -158,31 +187,37 @@ func (d *docket) clean(now time.Time) {
 }
 
 // hold has those at an address wait until others have been heard.
-func (d *docket) hold(l look) { d.benchOf(l).waits = true }
-
-func (d *docket) benchOf(l look) *bench { return d.hosts[d.open[l.complainant].host] }
+func (d *docket) hold(l look) {
+	b := d.open[l.complainant].bench
+	b.waits = true
+	d.putBench(b)
+}
 
 // free has those looked at again that wait.
 func (d *docket) free() {
 	for _, b := range d.hosts {
-		b.waits = false
+		if b.waits {
+			b.waits = false
+			d.putBench(b)
+		}
 	}
 }
 
 // begin notes that a complaint is heard.
 func (d *docket) begin(l look) {
-	d.open[l.complainant].heard = true
-	d.benchOf(l).heard++
+	c := d.open[l.complainant]
+	c.heard = true
+	c.bench.heard++
+	d.put(c)
 }
 
 // done notes that it no longer is, and that nobody at its address is heard for some time. It is looked at once more in any case: there may be something that
 // was not heard.
 func (d *docket) done(l look, r result, rest time.Duration, now time.Time) {
 	d.free()
-	b := d.benchOf(l)
-	b.heard--
-	b.rests = now.Add(rest)
 	c := d.open[l.complainant]
+	c.bench.heard--
+	c.bench.rests = now.Add(rest)
 	c.heard, c.due = false, now.Add(d.hearing)
 	switch r.ended {
 	case "": // all was heard before
@@ -193,4 +228,5 @@ func (d *docket) done(l look, r result, rest time.Duration, now time.Time) {
 	default:
 		c.past = r.past
 	}
+	d.put(c)
 }

@@ -189,6 +189,46 @@ func TestAnAddressIsHeardOneAtATime(t *testing.T) {
 	require.Empty(t, d.hosts)
 }
 
+// Who says nothing is looked at ever less often, until he says something.
+func TestWhoSaysNothingIsLookedAtEverLessOften(t *testing.T) {
+	now, d := time.Unix(0, 0), newDocket(time.Second)
+	who := complainant{1, "t"}
+	d.take(who, "host", true, now)
+	var waits []time.Duration
+	for range 7 {
+		waits = append(waits, d.wait(now))
+		now = now.Add(d.wait(now))
+		d.found(d.due(now)[0], true, now)
+	}
+	require.Equal(t, []time.Duration{time.Second, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, lookSeldom, lookSeldom}, waits)
+	require.True(t, d.take(who, "host", true, now))
+	require.Equal(t, time.Second, d.wait(now))
+	now = now.Add(time.Second)
+	d.found(d.due(now)[0], true, now)
+	require.Equal(t, lookAgain, d.wait(now))
+}
+
+// BenchmarkLooks is of one look at what clients of one address, or each of its own, complain of, who say nothing.
+func BenchmarkLooks(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		for name, hosts := range map[string]int{"one address": 1, "all": n} {
+			b.Run(fmt.Sprint(n, " of ", name), func(b *testing.B) {
+				now, d := time.Unix(0, 0), newDocket(time.Second)
+				for i := range n {
+					d.take(complainant{uint64(i), "t"}, fmt.Sprint(i%hosts), true, now)
+				}
+				for looks := 0; looks < b.N; {
+					now = now.Add(d.wait(now))
+					for _, l := range d.due(now) {
+						looks++
+						d.found(l, true, now)
+					}
+				}
+			})
+		}
+	}
+}
+
 // Of who has left nothing is kept, however his complaint ended.
 func TestWhoIsGoneComplainsOfNothing(t *testing.T) {
 	s := serve(t, answering(t, "a", "one."))

@@ -32,6 +32,7 @@ const (
 	maxYoung        = 4                // hearings
 	maxHearings     = 16
 	lookAgain       = time.Second // at a client that has not said yet, if it says nothing
+	lookSeldom      = 16 * time.Second
 	disbelief       = 10 * time.Minute
 	// Nobody is heard for longer than a part of the time: who was heard rests for so many times as long as it took, or as long if he was right.
 	restOfOthers   = 9
