@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"tributary/internal/secret"
 	"tributary/internal/yamldoc"
 )
 
@@ -23,6 +24,7 @@ type decoder struct {
 	file     string
 	places   map[string]place // of the values read, by key
 	problems []Problem
+	veil     secret.Veil // over what may be secret in the file
 }
 
 type place struct{ line, column int }
@@ -39,6 +41,9 @@ func (d *decoder) err() error {
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
+	for i := range d.problems {
+		d.problems[i].Message = d.veil.Hide(d.problems[i].Message)
+	}
 	return &Error{Problems: d.problems}
 }
 
@@ -66,6 +71,7 @@ func (d *decoder) problemAt(at place, key, format string, args ...any) {
 // decode reads data, which is one document and nothing else, into the struct that out points to.
 func (d *decoder) decode(data []byte, out any) {
 	root, fault := yamldoc.Parse(data)
+	d.cover(root)
 	switch {
 	case fault != nil && fault.Message == yamldoc.TextBehind:
 		d.problemAt(place{fault.Line, max(fault.Column, 1)}, "", "%s; the configuration is a single one", fault.Message)
@@ -77,6 +83,19 @@ func (d *decoder) decode(data []byte, out any) {
 		d.places[""] = placeOf(root)
 	default:
 		d.value(root, reflect.ValueOf(out).Elem(), "")
+	}
+}
+
+// cover has no problem show what may be secret in a text of the file, be it an address or not yet.
+func (d *decoder) cover(n *yaml.Node) {
+	if n == nil {
+		return
+	}
+	if n.Kind == yaml.ScalarNode {
+		d.veil.Cover(n.Value)
+	}
+	for _, child := range n.Content {
+		d.cover(child)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
+
+	"tributary/internal/secret"
 )
 
 func main() {
@@ -18,5 +21,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	return exitCode(err, cmd, stderr)
+	var said strings.Builder
+	code := exitCode(err, cmd, &said)
+	_, _ = io.WriteString(stderr, veilOf(args).Hide(said.String())) // whom to tell if it fails?
+	return code
+}
+
+// veilOf is over what may be secret in the addresses that a command is given.
+func veilOf(args []string) *secret.Veil {
+	var veil secret.Veil
+	veil.Cover(os.Getenv("TRIBUTARY_SERVER"), os.Getenv("TRIBUTARY_ADMIN"))
+	for _, arg := range args {
+		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
+			arg = value
+		}
+		veil.Cover(arg)
+	}
+	return &veil
 }

@@ -99,6 +99,10 @@ func TestReload(t *testing.T) {
 	s.serves(t, "a")
 	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/b\n") })
 	stop()
+
+	write(t, dir+"/tributary.yaml", "access: [{who: {cidr: [127.0.0.1/32]}}]\nconfigSources: [{name: first, address: 'fs://./a'}]\n")
+	_, body = s.post(t, "/-/reload")
+	assert.Contains(t, body, "changed settings: access\n")
 	assert.Equal(t, `added    ServiceEntry shop/a
 added    ServiceEntry shop/b
 updated  ServiceEntry shop/b

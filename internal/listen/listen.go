@@ -80,7 +80,7 @@ func On(ctx context.Context, address string) (net.Listener, error) {
 	}
 	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is in use by another program", address)
+		return nil, inUse(address)
 	}
 	return lis, err
 }
@@ -91,7 +91,7 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", s.path)
 		if dialErr == nil {
 			_ = conn.Close() // only to know
-			return nil, fmt.Errorf("%s is in use by another program", s.path)
+			return nil, inUse(s.path)
 		}
 		if info, err := os.Lstat(s.path); err != nil || info.Mode()&fs.ModeSocket == 0 {
 			return nil, fmt.Errorf("%s is there, and no socket", s.path)
@@ -150,3 +150,11 @@ func (s unixSocket) allow() error {
 	}
 	return os.Chmod(s.path, s.mode)
 }
+
+// inUse is the address that somebody has.
+type inUse string
+
+func (address inUse) Error() string { return string(address) + " is in use by another program" }
+
+// Is has it be what the system calls so.
+func (inUse) Is(target error) bool { return target == syscall.EADDRINUSE } //nolint:errorlint // that is asked for

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,7 @@ func TestUnixSockets(t *testing.T) {
 
 	_, err = On(t.Context(), "unix://"+path)
 	require.EqualError(t, err, path+" is in use by another program")
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
 	lis.(*net.UnixListener).SetUnlinkOnClose(false) // as after a crash
 	require.NoError(t, lis.Close())

@@ -10,7 +10,8 @@ import (
 // gives a name that no source had before.
 type changes struct {
 	added, changed, renamed, removed []string
-	reordered                        bool // those that both have stand in another order
+	reordered                        bool     // those that both have stand in another order
+	settings                         []string // others that are in force at once and differ
 }
 
 // changesOf says how next differs from old.
@@ -68,6 +69,9 @@ func (c changes) attributes() (attrs []any) {
 	if c.reordered {
 		attrs = append(attrs, "reordered", true)
 	}
+	if len(c.settings) > 0 {
+		attrs = append(attrs, "settings", c.settings)
+	}
 	if len(attrs) == 0 {
 		attrs = []any{"sources", "as they were"}
 	}
@@ -94,6 +98,9 @@ func (c changes) lines(file string) []string {
 	}
 	if c.reordered {
 		lines = append(lines, "the order of the sources is another: of what several have with the same precedence, that of the first is served")
+	}
+	if len(c.settings) > 0 {
+		lines = append(lines, "changed settings: "+strings.Join(c.settings, ", "))
 	}
 	if len(lines) == 1 {
 		lines = append(lines, "no source is added, changed or removed")

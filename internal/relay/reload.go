@@ -151,6 +151,7 @@ func (r *reloader) reload(by string) outcome {
 	}
 	warn(next, r.log)
 	r.porter.set(next, proofs)
+	done.settings = differing(r.inForce, next, func(key string) bool { return key != "configSources" && slices.Contains(atOnce, key) }, func(key string, _, _ []byte) string { return key })
 	status = admin.ConfigStatus{File: r.File, Loaded: now, Restart: needRestart(r.inForce, next), Warnings: warnings(next)}
 	inForce := *r.inForce
 	inForce.ConfigSources, inForce.Access, inForce.Identity = next.ConfigSources, next.Access, next.Identity
@@ -180,20 +181,29 @@ func warnings(cfg *config.Config) (all []string) {
 	return all
 }
 
-// needRestart names the settings that differ and cannot be changed while the program runs: all but the sources, and who may see what.
-func needRestart(from, to *config.Config) (differ []string) {
+// atOnce are the settings that can be changed while the program runs: the sources, and who may see what.
+var atOnce = []string{"configSources", "identity", "access"}
+
+// needRestart names the settings that differ and cannot be changed while the program runs.
+func needRestart(from, to *config.Config) []string {
+	return differing(from, to, func(key string) bool { return !slices.Contains(atOnce, key) }, func(key string, old, now []byte) string {
+		return fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now)
+	})
+}
+
+// differing says of the settings of which is is true and that differ what say does, given what they are and were as JSON.
+func differing(from, to *config.Config, is func(key string) bool, say func(key string, old, now []byte) string) (all []string) {
 	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
 	for i := range a.NumField() {
 		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
-		if key == "-" {
-			continue // it is no setting
+		if key == "-" || !is(key) {
+			continue // the first is no setting
 		}
 		old, err := json.Marshal(a.Field(i).Interface())
 		now, err2 := json.Marshal(b.Field(i).Interface())
-		if slices.Contains([]string{"configSources", "identity", "access"}, key) || err == nil && err2 == nil && bytes.Equal(old, now) {
-			continue
+		if err != nil || err2 != nil || !bytes.Equal(old, now) {
+			all = append(all, say(key, old, now))
 		}
-		differ = append(differ, fmt.Sprintf("%s stays %s until a restart; the file says %s", key, old, now))
 	}
-	return differ
+	return all
 }

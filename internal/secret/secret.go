@@ -34,7 +34,7 @@ func (s Text) String() string {
 	if s.value == nil {
 		return ""
 	}
-	return "<secret>"
+	return Mark
 }
 
 // MarshalText keeps it out of JSON and YAML.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"unicode"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -273,7 +274,11 @@ func (r *request) set(f field, v []byte) error {
 		r.node = &corev3.Node{}
 		v = withoutExtensions(v)
 		r.nodeCost = nodeCost(len(v))
-		return proto.Unmarshal(v, r.node)
+		if err := proto.Unmarshal(v, r.node); err != nil {
+			return err
+		}
+		r.node.Id = printable(r.node.GetId(), "")
+		return nil
 	case fieldNames:
 		r.names = append(r.names, r.name(v))
 	case fieldTypeURL:
@@ -285,7 +290,9 @@ func (r *request) set(f field, v []byte) error {
 		r.nonce = string(v[:min(len(v), maxNonce)]) // cut, it is nobody's
 	case fieldError:
 		var err error
-		r.err, err = rejection(v)
+		if r.err, err = rejection(v); err == nil {
+			r.err.Message = printable(r.err.GetMessage(), "\n\t")
+		}
 		return err
 	case fieldSubscribe:
 		if r.keeps == nil || r.keeps(v) {
@@ -419,4 +426,21 @@ func mapEntry(b []byte) (key, value []byte, err error) {
 func appendMapEntry(b []byte, key, value string) []byte {
 	b = protowire.AppendString(append(b, keyTag), key)
 	return protowire.AppendString(append(b, valueTag), value)
+}
+
+// printable has, in a text that people are shown, signs for characters that terminals obey, but for some.
+func printable(text, but string) string {
+	is := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(but, r) }
+	if !strings.ContainsFunc(text, is) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if is(r) {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }

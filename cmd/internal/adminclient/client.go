@@ -113,7 +113,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	case resp.StatusCode == http.StatusBadRequest && words.Connection(c.Address, said) != "": // as package net/http says that it wants TLS
 		return nil, fmt.Errorf("admin server %s: %s", c.Address, words.Connection(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
-		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one", c.Address, path)
+		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)", c.Address, path)
 	default:
 		return nil, &StatusError{c.Address, resp.StatusCode, said}
 	}

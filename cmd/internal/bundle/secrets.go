@@ -13,12 +13,14 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tributary/internal/secret"
 )
 
 // Secrets are those that a configuration has, or names files of.
 type Secrets struct{ values []string }
 
-const hidden = "<secret>"
+const hidden = secret.Mark
 
 var (
 	// secretKey is the name of a setting that may have a secret, or name a file that does.
@@ -27,8 +29,6 @@ var (
 	namesFile = regexp.MustCompile(`(?i)file$|^(key|tokens|privateKey)$`)
 	// userInfo stands in an address before its host.
 	userInfo = regexp.MustCompile(`(://)[^/@\s"'<>]+@`)
-	// secretParameter stands in the query of one.
-	secretParameter = regexp.MustCompile(`(?i)([?&][a-z_.-]*(?:token|password|passwd|secret|credential|key)[a-z_.-]*=)[^&\s"'<>]+`)
 	// said is how a secret may stand in a line of a log.
 	said = regexp.MustCompile(`(?i)\b((?:authorization|bearer|basic|(?:[a-z_-]*(?:token|password|passwd|secret|credential)))["']?(?:\s*[:=]\s*|\s+)["']?(?:bearer\s+|basic\s+)?)([^\s"',;]{6,})`)
 	// pem is a private key.
@@ -62,7 +62,7 @@ func (s *Secrets) Hide(text []byte) []byte {
 	}
 	text = pem.ReplaceAll(text, []byte(hidden))
 	text = userInfo.ReplaceAll(text, []byte("${1}"+hidden+"@"))
-	return secretParameter.ReplaceAll(text, []byte("${1}"+hidden))
+	return secret.Parameter.ReplaceAll(text, []byte("${1}"+hidden))
 }
 
 // HideInLog replaces also what looks like a secret in lines that other programs may have written, too.
@@ -112,7 +112,7 @@ func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
 			}
 			n.Value = strings.Replace(n.Value, rest[:at]+"@", hidden+"@", 1)
 		}
-		n.Value = secretParameter.ReplaceAllString(n.Value, "${1}"+hidden)
+		n.Value = secret.Parameter.ReplaceAllString(n.Value, "${1}"+hidden)
 		return
 	}
 	if !secretKey.MatchString(key) {
