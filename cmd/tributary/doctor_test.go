@@ -69,6 +69,21 @@ func TestDoctorOfWhatIsRight(t *testing.T) {
 	assert.Empty(t, left)
 }
 
+func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
+	dir := t.TempDir()
+	settings := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nidentity: {tokens: ./tokens}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	write(t, dir+"/tributary.yaml", settings)
+	_, found := examined(t, "-c", dir+"/tributary.yaml")
+	has(t, found, "identity", doctor.Error, dir+"/tokens")
+	write(t, dir+"/tokens", "ops "+strings.Repeat("0", 10)+"\n")
+	_, found = examined(t, "-c", dir+"/tributary.yaml")
+	has(t, found, "identity", doctor.Error, dir+"/tokens")
+	write(t, dir+"/tokens", "")
+	_, found = examined(t, "-c", dir+"/tributary.yaml")
+	has(t, found, "identity", doctor.Fine, "right")
+}
+
 func TestDoctorOfWhatIsWrong(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 	require.NoError(t, err)

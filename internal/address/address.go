@@ -74,6 +74,9 @@ func parse(hosts, query, port string) (a Address, err error) {
 		return a, errors.New("what is behind ? cannot be read: want name=value&name=value, with % as %25")
 	}
 	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:at], ",") { // several with a password each, or one that is not escaped
+			return a, errors.New("a user and password stand once, before the first server; in a password write @ as %40 and , as %2C")
+		}
 		if a.User, a.Password, err = credentials(hosts[:at]); err != nil {
 			return a, err
 		}

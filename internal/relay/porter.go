@@ -43,6 +43,12 @@ func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheu
 	return p, nil
 }
 
+// Identity reads the files by which clients prove who they are, and says whether they are right.
+func Identity(cfg *config.Config, log *slog.Logger) error {
+	_, err := authenticator(cfg, log)
+	return err
+}
+
 // authenticator reads the files of the proofs; it is nil if there are none.
 func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticator, error) {
 	settings := cfg.Identity.Settings()

@@ -1,6 +1,9 @@
 package envoy
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // booth is where a client is heard: its stream is told what there is in a scope of its own, in which objects are tried. Nobody else sees any of that.
 type booth struct {
@@ -43,8 +46,15 @@ func (b *booths) set(stream uint64, to *booth) {
 	b.all[stream] = to
 }
 
-// apart calls f while the client is heard, in a scope of its own in which objects are tried from the start. It returns errGone if the client is.
-func (h *hearing) apart(tried []*aside, f func() error) error {
+// apart calls f while the client is heard, in a scope of its own in which objects are tried from the start. It returns errGone if the client is. Its place
+// among the profiles is kept for it.
+func (h *hearing) apart(ctx context.Context, tried []*aside, f func() error) error {
+	p := h.scope.profile
+	_, release, err := h.scopes.Acquire(ctx, p, h.about.Host, func() *scope { return h.newScope(p) })
+	if err != nil {
+		return err
+	}
+	defer release()
 	h.booth = &booth{tried: tried, left: h.seat.ring}
 	stream := h.about.StreamID
 	h.booths.set(stream, h.booth)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/resource"
 	"tributary/server/xds"
 )
 
@@ -70,6 +71,7 @@ type past struct {
 	whole sum            // of these then
 	turn  uint64         // of the quarantine, then
 	again time.Time      // when it is heard anew although nothing has changed; zero for never
+	upTo  resource.Key   // that was suspected to be wrong from the start, of more than are tried at a time; zero if that was all
 }
 
 // look is one at a complaint.
@@ -181,7 +183,7 @@ func (d *docket) found(l look, yet bool, now time.Time) {
 
 // clean forgets addresses at which nobody complains any more, and that need not rest.
 func (d *docket) clean(now time.Time) {
-	if len(d.hosts) > 2*len(d.open)+maxDisbelieved {
+	if len(d.hosts) > 2*len(d.open)+maxResting {
 		maps.DeleteFunc(d.hosts, func(_ string, b *bench) bool { return b.open == 0 && !b.rests.After(now) })
 	}
 }

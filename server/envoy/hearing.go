@@ -27,6 +27,8 @@ type hearing struct {
 	begun    uint64         // after which change
 	limited  bool           // there was no room for one more in quarantine
 	booth    *booth         // where it is held
+	recalled []*trial       // for it
+	upTo     resource.Key   // of these, if there are more
 }
 
 // How complaints end, as they label the metric.
@@ -134,9 +136,9 @@ func (h *hearing) report(end string, err error) {
 // hold holds the hearing and returns what came of it: nothing, if all was heard before.
 func (h *hearing) hold(ctx context.Context) (r result, err error) {
 	now := time.Now()
-	h.judge.thinking.Lock()
-	think := sync.OnceFunc(h.judge.thinking.Unlock)
-	defer think()
+	h.judge.think(h.about.Host)
+	thought := sync.OnceFunc(h.judge.thought)
+	defer thought()
 	h.begun = h.turn()
 	h.catchUp(h.scope) // so that all that the client rejects is made of what there was at that turn, or of what has changed since
 	var o xds.Opinion
@@ -149,12 +151,17 @@ func (h *hearing) hold(ctx context.Context) (r result, err error) {
 	}
 	h.rejected, h.named = named(h.rejected, h.about.Error)
 	r.past = h.now()
-	r.ended, err = h.judged(ctx, now, think)
+	defer h.dismiss()
+	r.ended, err = h.judged(ctx, now, thought)
 	switch r.ended {
 	case endedUnheard:
 		_, r.again = h.judge.believes(h.about.Host, now)
 	case endedLimit:
 		r.again = now.Add(disbelief)
+	case endedUnexplained, endedContradicted:
+		if r.upTo = h.upTo; r.upTo != (resource.Key{}) { // then the others
+			r.again = now
+		}
 	}
 	return r, err
 }
@@ -193,6 +200,9 @@ func (h *hearing) now() past {
 		if slices.Contains(h.rejected, one) || slices.Contains(h.past.about, one) {
 			p.about = append(p.about, one)
 		}
+	}
+	if len(p.about) > maxRejected {
+		return past{whole: h.whole(), turn: h.begun}
 	}
 	return p
 }
@@ -249,7 +259,7 @@ func (h *hearing) find(ctx context.Context, suspects []*trial) (guilty []*aside,
 	slices.SortFunc(suspects, before)
 	s := search{client: h, suspects: suspects, fresh: h.knowsNothing()}
 	was := versionsOf(h.rejected, h.about.Collection)
-	err = h.apart(s.asidesFrom(0), func() error {
+	err = h.apart(ctx, s.asidesFrom(0), func() error {
 		// What is the same in any case was only sent with what is rejected, and may not be sent again soon.
 		h.matters = slices.DeleteFunc(versionsOf(h.rejected, h.heard()), func(r xds.Resource) bool { return slices.Contains(was, r) })
 		if len(h.matters) == 0 {

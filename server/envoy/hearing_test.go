@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,6 +211,18 @@ func TestWhatIsWrongFromTheStartIsFound(t *testing.T) {
 	}
 }
 
+// It is found among however many objects it is, a part of them at a time.
+func TestWhatIsWrongFromTheStartIsFoundAmongVeryMany(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes three hearings, and the rest between them")
+	}
+	objects, texts := several(t, 2*maxTrials+500, "x")
+	s := serve(t, append(objects, answering(t, "wrong", bad))...) // the last one in order of key
+	c := s.critic(nodes[0], disliking)
+	s.eventually(func() bool { return slices.Contains(s.quarantined(), "wrong") && c.hasRoutes(texts...) }, "")
+	require.GreaterOrEqual(t, s.ended(endedUnexplained), 2)
+}
+
 func ruleOf(t *testing.T, host string, retries int32) *resource.Resource {
 	t.Helper()
 	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: host}}, &networking.DestinationRule{
@@ -301,5 +316,75 @@ func TestWhatNobodyElseIsToldIsJudgedForTheComplainerOnly(t *testing.T) {
 	s.table.Apply([]*resource.Resource{answering(t, "vs0", "new.")}, nil)
 	s.eventually(func() bool {
 		return honest.hasRoutes("new.") && odd.hasHost("vs0", "new.") && len(s.quarantined()) == 0
+	}, "")
+}
+
+// What is remembered of a complaint is bounded, however many resources it names in turn.
+func TestWhatWasHeardIsBounded(t *testing.T) {
+	const services = 400
+	var objects []*resource.Resource
+	for i := range services {
+		objects = append(objects, serviceEntry(t, fmt.Sprintf("s%05d", i)))
+	}
+	s := serve(t, objects...)
+	var n atomic.Int32
+	s.critic(nodes[0], func(url, _ string, _ []byte) string { // it names others each time
+		if url != xds.ClusterURL {
+			return ""
+		}
+		var b strings.Builder
+		b.WriteString("cannot bind ")
+		from := int(n.Add(1)-1) * (maxRejected - 10)
+		for i := range maxRejected - 10 {
+			fmt.Fprintf(&b, "outbound|80||s%05d.internal: no, ", (from+i)%services)
+		}
+		return b.String()
+	})
+	for round := range 4 {
+		s.eventually(func() bool { return s.ended(endedMachine) > round }, "")
+		s.table.Apply([]*resource.Resource{serviceEntry(t, fmt.Sprint("new", round))}, nil) // something comes, of which it is told
+	}
+	s.catalog.judge.mu.Lock()
+	defer s.catalog.judge.mu.Unlock()
+	for _, c := range s.catalog.judge.docket.open {
+		require.LessOrEqual(t, len(c.about), maxRejected)
+	}
+}
+
+// What one client is tried with is not forgotten since another one is heard.
+func TestHearingsDoNotDisturbEachOther(t *testing.T) {
+	objects := []*resource.Resource{ruleOf(t, "s0", 99)}
+	for i := range maxTrials + 100 {
+		objects = append(objects, serviceEntry(t, fmt.Sprint("s", i)))
+	}
+	s := serve(t, objects...)
+	dislikes := func(url, name string, body []byte) string { // just the one cluster, so that suspects are few
+		if url == xds.ClusterURL && name == "outbound|80||s0.internal" && bytes.Contains(body, []byte{0x08, 99}) {
+			return "Error adding/updating cluster(s) outbound|80||s0.internal: no"
+		}
+		return ""
+	}
+	asked, held := make(chan struct{}), make(chan struct{})
+	s.from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	var once sync.Once
+	honest := s.slowCritic(nodes[0], dislikes, func(url string) {
+		s.catalog.judge.mu.Lock()
+		heard := len(s.catalog.judge.hearings) > 0
+		s.catalog.judge.mu.Unlock()
+		if url == xds.ClusterURL && heard {
+			once.Do(func() { close(asked); <-held })
+		}
+	}, xds.EndpointURL)
+	<-asked
+	for i := range byte(2) { // which have nothing yet either, and reject the routes, which are made of all
+		s.from = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 98+i)}
+		s.critic(nodes[1], func(url, _ string, _ []byte) string { return map[bool]string{true: "no"}[url == xds.RouteURL] }, xds.EndpointURL)
+		s.eventually(func() bool { return s.ended(endedUnexplained) > int(i) }, "")
+	}
+	close(held)
+	s.eventually(func() bool {
+		honest.mu.Lock()
+		defer honest.mu.Unlock()
+		return honest.has[xds.ClusterURL+"/outbound|80||s0.internal"] != nil && slices.Contains(s.convicted(), "DestinationRule s0")
 	}, "")
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tributary/internal/turns"
 	"tributary/server/xds"
 )
 
@@ -39,12 +40,13 @@ const (
 	restOfRight    = 1
 	maxRejected    = 100 // resources of one complaint: who rejects more and does not say which has nothing to say
 	maxSuspects    = 64
-	maxDisbelieved = 1000
+	maxDisbelieved = 10_000
+	maxResting     = 1000 // addresses at which nobody complains any more
 )
 
 // Witnesses are the clients, as a server of the catalog knows them.
 type Witnesses interface {
-	Accepted(r xds.Resource, by func(streamID uint64, c *xds.Collection) bool) bool
+	Audience() xds.Audience
 	Opinion(streamID uint64, c *xds.Collection, all []xds.Resource) (o xds.Opinion, why string)
 	Complaint(streamID uint64, typeURL string) (xds.Complaint, xds.Opinion)
 	Sees(by func(streamID uint64, c *xds.Collection, wants func(name string) bool) bool) bool
@@ -58,7 +60,7 @@ type judge struct {
 	quiet    atomic.Bool   // nobody's consent is of interest
 	bell     chan struct{} // rung when something may be due
 
-	thinking sync.Mutex // held by who looks for suspects: that is work, and not more than one processor is for it
+	thinking *turns.Turns // taken by who looks for suspects, one after the other: that is work, and not more than one processor is for it
 
 	mu          sync.Mutex
 	witnesses   Witnesses // or nil
@@ -78,7 +80,7 @@ type seat struct {
 
 func newJudge(hearing, patience time.Duration) *judge {
 	j := &judge{
-		patience: patience, bell: make(chan struct{}, 1), docket: newDocket(hearing), hearings: make(map[uint64]*seat), disbelieved: make(map[string]time.Time),
+		patience: patience, thinking: turns.New(1), bell: make(chan struct{}, 1), docket: newDocket(hearing), hearings: make(map[uint64]*seat), disbelieved: make(map[string]time.Time),
 	}
 	j.quiet.Store(true)
 	return j
@@ -172,6 +174,21 @@ func (j *judge) wait(now time.Time) time.Duration {
 	return wait
 }
 
+// think waits until a client at an address may look for suspects, which ends with thought.
+func (j *judge) think(host string) {
+	if turn := j.thinking.Queue(host); turn != nil {
+		<-turn // it comes: who thinks gives way
+	}
+}
+
+func (j *judge) thought() { j.thinking.Leave() }
+
+// giveWay lets those at other addresses think who wait for that.
+func (j *judge) giveWay(host string) {
+	j.thought()
+	j.think(host)
+}
+
 // found notes what was found of a complaint that is not heard.
 func (j *judge) found(l look, o xds.Opinion, now time.Time) {
 	j.mu.Lock()
@@ -232,8 +249,14 @@ func (j *judge) disbelieve(host string, now time.Time) {
 			}
 		}
 	}
-	if len(j.disbelieved) >= maxDisbelieved {
-		clear(j.disbelieved)
+	for len(j.disbelieved) >= maxDisbelieved { // whose time is over first
+		var first string
+		for h, until := range j.disbelieved {
+			if first == "" || until.Before(j.disbelieved[first]) {
+				first = h
+			}
+		}
+		delete(j.disbelieved, first)
 	}
 	j.disbelieved[host] = now.Add(disbelief)
 }

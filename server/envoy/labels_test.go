@@ -110,7 +110,7 @@ func versionsIn(c *xds.Collection) map[string]string {
 	return all
 }
 
-func (s *sight) Accepted(xds.Resource, func(uint64, *xds.Collection) bool) bool  { return false }
+func (s *sight) Audience() xds.Audience                                          { return nil }
 func (s *sight) ReviewOf(uint64)                                                 {}
 func (s *sight) Sees(func(uint64, *xds.Collection, func(string) bool) bool) bool { return false }
 

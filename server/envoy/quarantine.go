@@ -27,6 +27,7 @@ type trial struct {
 	earlier []*resource.Resource // what it was before, the newest first, and the last one a good one; nil if it was not there
 	turn    uint64               // of the change
 	since   time.Time            // the change
+	hearing int                  // how many hearings have recalled it
 }
 
 // aside is a version of an object that is not translated, and what is in its place.
@@ -228,13 +229,14 @@ func (q *quarantine) recall(key resource.Key, now *resource.Resource, of reach) 
 	if q.old[key] == nil {
 		q.old[key] = &trial{key: key, now: now, earlier: []*resource.Resource{nil}}
 	}
+	q.old[key].hearing++
 	return q.old[key]
 }
 
-// clean forgets what was recalled, if that is much.
-func (q *quarantine) clean() {
-	if len(q.old) > maxTrials {
-		clear(q.old)
+// dismiss notes that a hearing that recalled an object is over. What was recalled is forgotten then, if that is much.
+func (q *quarantine) dismiss(t *trial) {
+	if t.hearing--; t.hearing == 0 && len(q.old) > maxTrials && q.old[t.key] == t {
+		delete(q.old, t.key)
 	}
 }
 

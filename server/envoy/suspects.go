@@ -10,18 +10,16 @@ import (
 
 // uncontradicted returns what was rejected and no other Envoy accepted as it is.
 func (h *hearing) uncontradicted() []xds.Resource {
-	envoys := make(map[*xds.Collection]bool) // of the type
+	var of []*xds.Collection
 	for _, s := range h.scopesOfEnvoys() {
-		envoys[s.collection(h.about.TypeURL)] = true
+		if c := s.collection(h.about.TypeURL); c != nil {
+			of = append(of, c)
+		}
 	}
+	audience := h.witnesses().Audience()
 	return slices.DeleteFunc(slices.Clone(h.rejected), func(r xds.Resource) bool {
-		return h.accepted(r, func(c *xds.Collection) bool { return envoys[c] })
+		return slices.ContainsFunc(of, func(c *xds.Collection) bool { return audience.Accepted(c, r, h.about.StreamID) })
 	})
-}
-
-// accepted says whether another client accepted a resource of one of some collections.
-func (h *hearing) accepted(r xds.Resource, of func(*xds.Collection) bool) bool {
-	return h.witnesses().Accepted(r, func(stream uint64, c *xds.Collection) bool { return stream != h.about.StreamID && of(c) })
 }
 
 func (h *hearing) scopesOfEnvoys() (some []*scope) {
@@ -45,11 +43,12 @@ type suspect struct {
 // had, those that were there from the start; and whether there would be others, or any, if no other Envoy had accepted what is made of them.
 func (h *hearing) suspects() (some []*trial, cleared bool) {
 	changed := h.changed(h.scope.hostsOf(h.about.TypeURL, names(h.rejected)))
-	scopes := h.scopesAsTold()
+	testimony := h.call()
 	add := func(all []suspect, most int) {
 		for _, s := range all {
+			h.judge.giveWay(h.about.Host)
 			switch {
-			case h.isWitnessed(s, scopes):
+			case testimony.speaksFor(s):
 				cleared = true
 			case len(some) < most:
 				some = append(some, s.trial)
@@ -64,6 +63,7 @@ func (h *hearing) suspects() (some []*trial, cleared bool) {
 // changed returns the objects on trial that bear on some hosts to the client, the one that changed last first.
 func (h *hearing) changed(hosts map[string]struct{}) (all []suspect) {
 	for _, t := range h.onTrial() {
+		h.judge.giveWay(h.about.Host)
 		h.mu.Lock() // for each: nobody is to wait for all of them
 		if h.bearsOn(t, hosts) {
 			all = append(all, suspect{t, h.bears(t)})
@@ -91,7 +91,7 @@ func (h *hearing) hasChanged(since uint64, all []xds.Resource) bool {
 }
 
 // fromTheStart returns the objects of which that is made that the client never had, and that have not changed: before, they were not there. Some may have
-// been wrong from the start.
+// been wrong from the start. Of very many, some are returned at a time, in order of key.
 func (h *hearing) fromTheStart(changed []suspect) (all []suspect) {
 	never := slices.DeleteFunc(slices.Clone(h.rejected), func(r xds.Resource) bool { return !h.about.Lacks[r.Name] })
 	if len(never) == 0 {
@@ -106,68 +106,33 @@ func (h *hearing) fromTheStart(changed []suspect) (all []suspect) {
 	for _, key := range h.mesh.ofNoHost(h.scope.profile) {
 		of[key] = nil
 	}
-	h.quarantine.clean()
-	for key, hosts := range of {
-		if len(all) == maxTrials {
-			break
-		}
-		if t := h.quarantine.recall(key, h.last.Get(key), h.scope.reach); t != nil {
-			all = append(all, suspect{t, hosts})
-		}
-	}
-	return all
-}
-
-// toldScope is a scope, and objects of which it is not told as they are.
-type toldScope struct {
-	*scope
-	instead map[resource.Key]*resource.Resource
-}
-
-func (h *hearing) scopesAsTold() (all []toldScope) {
-	for _, s := range h.scopesOfEnvoys() {
-		h.mu.RLock()
-		all = append(all, toldScope{s, h.quarantine.insteadOf(s)})
-		h.mu.RUnlock()
-	}
-	return all
-}
-
-// isWitnessed says whether another Envoy has accepted the very piece that is made of an object as it is and that was rejected, as a part of something else. So nobody
-// can speak against what all others have. That another one is told other things of the object, or nothing, and accepts those, says nothing.
-func (h *hearing) isWitnessed(of suspect, scopes []toldScope) bool {
-	pieces := h.piecesOf(of)
-	for _, s := range scopes {
-		if _, otherwise := s.instead[of.key]; otherwise {
+	for _, key := range slices.SortedFunc(maps.Keys(of), resource.Key.Compare) {
+		if h.past.upTo != (resource.Key{}) && key.Compare(h.past.upTo) <= 0 {
 			continue
 		}
-		for _, typeURL := range alike(h.about.TypeURL) {
-			coll := s.collection(typeURL)
-			if coll == nil {
-				continue
-			}
-			if h.acceptedWide(of.key, s.scope, coll) {
-				return true
-			}
-			for _, name := range h.within(s.scope, typeURL, pieces) {
-				if e := coll.Get(name); e != nil && h.accepted(xds.Resource{Name: name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll }) {
-					return true
-				}
-			}
+		t := h.quarantine.recall(key, h.last.Get(key), h.scope.reach)
+		if t == nil {
+			continue
 		}
+		if len(all) == maxTrials {
+			h.quarantine.dismiss(t)
+			h.upTo = all[maxTrials-1].key
+			break
+		}
+		all = append(all, suspect{t, of[key]})
+		h.recalled = append(h.recalled, t)
 	}
-	return false
+	return all
 }
 
-// unwitnessed returns those of the guilty of whom no other Envoy has accepted anything since they were suspected.
-func (h *hearing) unwitnessed(guilty []*aside) []*aside {
-	scopes := h.scopesAsTold()
-	return slices.DeleteFunc(slices.Clone(guilty), func(a *aside) bool {
-		h.mu.Lock()
-		hosts := h.bears(a.trial)
-		h.mu.Unlock()
-		return h.isWitnessed(suspect{a.trial, hosts}, scopes)
-	})
+// dismiss lets go of those that were recalled.
+func (h *hearing) dismiss() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.recalled {
+		h.quarantine.dismiss(t)
+	}
+	h.recalled = nil
 }
 
 // alike are the types that say the same in other forms.
@@ -184,17 +149,6 @@ func (h *hearing) bearsOn(t *trial, hosts map[string]struct{}) bool {
 		wide := false
 		touched := h.under(map[resource.Key]*resource.Resource{t.key: r}, func() { wide = slices.Contains(h.mesh.ofNoHost(h.scope.profile), t.key) })
 		return wide || meet(touched, hosts)
-	})
-}
-
-// acceptedWide says whether clients of a scope have accepted something that was rejected, as they are told of it, and an object is for them that has no hosts.
-func (h *hearing) acceptedWide(key resource.Key, s *scope, coll *xds.Collection) bool {
-	h.mu.RLock()
-	is := slices.Contains(h.mesh.ofNoHost(s.profile), key)
-	h.mu.RUnlock()
-	return is && coll != h.about.Collection && slices.ContainsFunc(h.rejected, func(r xds.Resource) bool {
-		e := coll.Get(r.Name)
-		return e != nil && h.accepted(xds.Resource{Name: e.Name, Version: e.Version}, func(c *xds.Collection) bool { return c == coll })
 	})
 }
 

@@ -156,15 +156,7 @@ func (h *holding) asked() bool {
 }
 
 // keepOnly takes from the client all but names, which are what it wanted until now.
-func (h *holding) keepOnly(names map[string]struct{}) {
-	var kept []*Entry
-	for name := range names {
-		if e := h.at.get(name); e != nil {
-			kept = append(kept, e)
-		}
-	}
-	h.at = nothing.and(kept)
-}
+func (h *holding) keepOnly(names map[string]struct{}) { h.at = h.at.only(names) }
 
 // get returns what the client has under name, if it wants it, or nil.
 func (h *holding) get(name string) *Entry {

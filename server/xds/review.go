@@ -120,9 +120,15 @@ func (s *stream) end(err error) {
 func (s *subscription) see(coll *Collection) (was *Collection) {
 	was, s.coll = s.coll, coll
 	s.goal, s.via = nothing, nil
-	for _, of := range []**state{&s.has.at, &s.verdict.accepted, &s.verdict.before, &s.verdict.rejected, &s.verdict.last} {
-		*of = (*of).abroad()
+	at := s.has.at.abroad()
+	for _, of := range s.verdict.states() {
+		if *of == s.has.at {
+			*of = at
+		} else {
+			*of = (*of).abroad()
+		}
 	}
+	s.has.at = at
 	return was
 }
 
@@ -131,5 +137,5 @@ func (s *state) abroad() *state {
 	if s == nil || s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, minTTL: s.minTTL}
+	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, minTTL: s.minTTL, isBare: s.isBare}
 }

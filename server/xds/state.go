@@ -29,6 +29,8 @@ type state struct {
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
 	times    recent.Log    // of the latest commits
 
+	isBare       bool // its entries are names and versions, which cannot be sent
+	barely       weakly[state]
 	byName       weakly[index]
 	sinceNothing weakly[diff]
 
@@ -89,12 +91,42 @@ func (s *state) but(changes []change) *state {
 	return next
 }
 
+// only returns the state with nothing but names in it.
+func (s *state) only(names map[string]struct{}) *state {
+	if s == nil || s.len == 0 {
+		return s
+	}
+	var kept []*Entry
+	for name := range names {
+		if e := s.get(name); e != nil {
+			kept = append(kept, e)
+		}
+	}
+	return nothing.and(kept)
+}
+
+// isBehind says whether the state is so old, as seen from the one to which clients are led now, that it is to be bare.
+func (s *state) isBehind(now *state) bool {
+	return s != nil && s.len > 0 && !s.isBare && (s.revision == 0 || s.revision+maxBehind < now.revision)
+}
+
+// bare returns the state as names and versions. What others made of the same pages shares them.
+func (s *state) bare() *state {
+	return s.barely.get(func() *state {
+		b := &state{version: s.version, given: s.given, sum: s.sum, len: s.len, isBare: true, pages: make([]*page, len(s.pages))}
+		for i, p := range s.pages {
+			b.pages[i] = p.bare()
+		}
+		return b
+	})
+}
+
 // with returns the state after changes, which may name an entry several times: the last counts. It returns s itself if
 // nothing changes. The revision is the next one, and the version is that of the content.
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, len: s.len}
+	next := &state{revision: s.revision + 1, sum: s.sum, len: s.len, isBare: s.isBare}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages

@@ -530,7 +530,7 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 		sub.led = now
 	}
 	sub.beating = false
-	sub.verdict.retell(sub.has.at, p)
+	sub.verdict.retell(&sub.has, p)
 	sub.arrive(p)
 	sub.news.tell(sub.has.at == sub.goal)
 	s.forgetMissing(sub)

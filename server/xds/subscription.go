@@ -191,6 +191,7 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	more := all && !s.wants.all
 	if more {
 		s.has.keepOnly(s.wants.names)
+		s.verdict.keepOnly(s.wants.names)
 	}
 	// A response of a type in full speaks of all names at once; a part, of those that are owed.
 	switch less := s.wants.all && !all; {
@@ -220,6 +221,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		if name == "*" {
 			if !s.wants.all {
 				s.wants.all, s.has.asks, s.has.again = !s.byName, true, !first && !s.byName
+				s.verdict.keepOnly(s.wants.names)
 			}
 			continue
 		}
@@ -293,7 +295,9 @@ func (s *subscription) plan(keep bool) step {
 // rest notes where a step leads that has nothing to say.
 func (s *subscription) rest(p *step) {
 	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
+		was := s.has.at
 		s.arrive(p)
+		s.verdict.lead(was, p.to)
 		if p.to == s.goal {
 			s.news.due = time.Time{}
 		}
@@ -305,6 +309,7 @@ func (s *subscription) arrive(p *step) {
 	if s.has.brought != nil {
 		s.verdict.comeBack(p.goal, p.puts)
 	}
+	s.verdict.age(s.has.at, s.goal)
 	s.has = p.has
 }
 

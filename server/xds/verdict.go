@@ -123,7 +123,7 @@ func (s *subscription) opinion(all []Resource) Opinion {
 			return Undecided
 		case s.verdict.rejects(r), s.rejected && s.verdict.last != nil && !s.verdict.last.has(r): // be it that it goes on with what it had
 			opinion = Rejects
-		case !s.verdict.accepts(r):
+		case !s.accepts(r):
 			return Undecided
 		}
 	}
@@ -156,27 +156,39 @@ func (s *Server) Sees(by func(streamID uint64, c *Collection, wants func(name st
 	})
 }
 
-// Accepted says whether a client has accepted a response with the resource, or goes on having it from one before. Only the streams count for
-// which by is true; it must not wait, nor call the server.
-func (s *Server) Accepted(r Resource, by func(streamID uint64, c *Collection) bool) bool {
-	return slices.ContainsFunc(s.open(), func(st *stream) bool { return st.accepted(r, by) })
+// Audience is who sees what, by collection, as it was when it was asked for.
+type Audience map[*Collection][]*stream
+
+// Audience returns those who see collections.
+func (s *Server) Audience() Audience {
+	a := make(Audience)
+	for _, st := range s.open() {
+		st.mu.Lock()
+		for _, sub := range st.subs {
+			a[sub.coll] = append(a[sub.coll], st)
+		}
+		st.mu.Unlock()
+	}
+	return a
 }
 
-func (s *stream) accepted(r Resource, by func(streamID uint64, c *Collection) bool) bool {
+// Accepted says whether a client of a collection, other than one, has accepted a response with the resource, or goes on having it from one before.
+func (a Audience) Accepted(c *Collection, r Resource, other uint64) bool {
+	return slices.ContainsFunc(a[c], func(st *stream) bool { return st.id != other && st.accepted(c, r) })
+}
+
+func (s *stream) accepted(c *Collection, r Resource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sub := range s.subs {
-		if sub.wants.cover(r.Name) && sub.verdict.accepts(r) && by(s.id, sub.coll) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.coll == c && sub.wants.cover(r.Name) && sub.accepts(r) })
 }
 
 // verdict is what a client thought of what it was sent of a type. Who rejects a response is taken to have it, and is not sent it again; but it goes
 // on with what it had, and to accept the next response, which is of other resources, does not mean to accept that.
 type verdict struct {
-	accepted *state // what the client had, as far as we know, when it last accepted a response; or nothing
+	accepted *state // what the client had, as far as we know, when it last accepted a response, or what says the same to it since; or nothing
+	// asked are names that it asked for since, and was sent: whatever accepted has of these, it had nothing.
+	asked map[string]struct{}
 	// What is in rejected and otherwise than in before was in a response that was rejected. Nil if there is nothing in doubt.
 	before, rejected *state
 	// retold are names of what is in doubt and in the last response once more.
@@ -184,9 +196,49 @@ type verdict struct {
 	last   *state // what the client was taken to have before the last response, until that is accepted
 }
 
-// retell notes that a client that is taken to be at a state is sent a step, perhaps with something that is in doubt.
-func (v *verdict) retell(at *state, p *step) {
-	v.retold, v.last = nil, at
+// maxBehind is how many commits ago a state may have been of which all is kept, since a client accepted or rejected it. Of older ones, just names and
+// versions are: who never answers again is not to hold on to what everybody else has long forgotten.
+const maxBehind = 16
+
+// states are those that are kept.
+func (v *verdict) states() []**state {
+	return []**state{&v.accepted, &v.before, &v.rejected, &v.last}
+}
+
+// age lets go of what old states say, but for the one at which the client is.
+func (v *verdict) age(at, goal *state) {
+	for _, s := range v.states() {
+		if *s != at && (*s).isBehind(goal) {
+			*s = (*s).bare()
+		}
+	}
+}
+
+// keepOnly takes from the client all but names, which are what it wanted until now.
+func (v *verdict) keepOnly(names map[string]struct{}) {
+	for _, s := range v.states() {
+		*s = (*s).only(names)
+	}
+}
+
+// lead notes that a client has been brought from one state to another that says the same to it, without a word.
+func (v *verdict) lead(from, to *state) {
+	if v.accepted == from && v.rejected == nil && len(v.asked) == 0 {
+		v.accepted = to
+	}
+}
+
+// retell notes that a client that has something is sent a step, perhaps with something that is in doubt.
+func (v *verdict) retell(h *holding, p *step) {
+	v.retold, v.last = nil, h.at
+	if v.accepted.len > 0 {
+		for name := range h.lacks {
+			if v.asked == nil {
+				v.asked = make(map[string]struct{})
+			}
+			v.asked[name] = struct{}{}
+		}
+	}
 	for _, d := range v.doubts(p.to) {
 		if p.speaks(d.name) {
 			if v.retold == nil {
@@ -198,6 +250,16 @@ func (v *verdict) retell(at *state, p *step) {
 }
 
 func (v *verdict) reject(at *state) {
+	if len(v.asked) > 0 {
+		never := make([]change, 0, len(v.asked))
+		for name := range v.asked {
+			never = append(never, change{name: name})
+		}
+		v.accepted, v.asked = v.accepted.but(never), nil
+		if v.rejected != nil {
+			v.before = v.before.but(never)
+		}
+	}
 	if v.rejected == nil {
 		v.before = v.accepted
 	}
@@ -207,7 +269,7 @@ func (v *verdict) reject(at *state) {
 // accept notes that the client accepted a response that brought it to at, which was everything again if it was in full. It reports whether something that was
 // in doubt is otherwise there, and whether something still is in doubt.
 func (v *verdict) accept(at *state, inFull bool) (otherwise, doubt bool) {
-	v.accepted, v.last = at, nil
+	v.accepted, v.asked, v.last = at, nil, nil
 	if v.rejected == nil {
 		return false, false
 	}
@@ -263,8 +325,12 @@ func (v *verdict) rejects(r Resource) bool {
 	return v.rejected != nil && v.rejected.has(r) && !v.before.has(r)
 }
 
-// accepts says whether the client accepted a version of a resource, and has it.
-func (v *verdict) accepts(r Resource) bool { return v.accepted.has(r) && !v.rejects(r) }
+// accepts says whether the client accepted a version of a resource that it wants, and has it.
+func (s *subscription) accepts(r Resource) bool {
+	_, lacks := s.has.lacks[r.Name]
+	_, asked := s.verdict.asked[r.Name]
+	return !lacks && !asked && s.verdict.accepted.has(r) && !s.verdict.rejects(r)
+}
 
 // has says whether the state has a resource in a version.
 func (s *state) has(r Resource) bool {

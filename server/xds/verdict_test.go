@@ -2,9 +2,14 @@ package xds
 
 import (
 	"context"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 )
@@ -40,8 +45,7 @@ func (a *answers) next(t *testing.T) (i AnswerInfo) {
 func TestAnswersAreTold(t *testing.T) {
 	var said answers
 	w := newWorld(t, Options{Hooks: said.hooks()})
-	anybody := func(uint64, *Collection) bool { return true }
-	accepted := func(name, version string) bool { return w.server.Accepted(Resource{name, version}, anybody) }
+	accepted := func(name, version string) bool { return w.accepted(name, version) }
 	w.set(testType, "a", "b", "c")
 	c := w.delta(testType)
 	c.ask(testType, "a", "b")
@@ -168,5 +172,121 @@ func TestWhatIsSentInFullIsAcceptedInFull(t *testing.T) {
 	w.set(ClusterURL, "b@2")
 	c.expectAck(ClusterURL, nil, "a@1", "b@2")
 	require.Empty(t, said.next(t).Error)
-	require.True(t, w.server.Accepted(Resource{"a", "1"}, func(uint64, *Collection) bool { return true }))
+	require.True(t, w.accepted("a", "1", ClusterURL))
+}
+
+// accepted says whether anybody has accepted something of the test type, or of another.
+func (w *world) accepted(name, version string, typeURL ...string) bool {
+	return w.server.Audience().Accepted(w.coll(append(typeURL, testType)[0]), Resource{name, version}, 0)
+}
+
+// What is the same to everybody else is new to who did not ask for it before.
+func TestWhatIsAskedForLaterIsAcceptedLater(t *testing.T) {
+	for name, ask := range map[string]func(*client){
+		"a name": func(c *client) { c.ask(testType, "b") }, "everything": func(c *client) { c.ask(testType, "*") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said answers
+			w := newWorld(t, Options{Hooks: said.hooks()})
+			w.set(testType, "a", "b")
+			c := w.delta(testType)
+			c.ask(testType, "a")
+			c.expectAck(testType, nil, "a@1")
+			said.next(t)
+			accepted := func() bool { return w.accepted("b", "1") }
+			complaint := func() ([]Resource, map[string]bool) {
+				about, _ := w.server.Complaint(1, testType)
+				return about.Rejected, about.Lacks
+			}
+			ask(c)
+			r := c.next()
+			require.False(t, accepted(), "it has just been sent it")
+			c.nack(r, "no")
+			said.next(t)
+			rejected, lacks := complaint()
+			require.Contains(t, rejected, Resource{"b", "1"})
+			require.True(t, lacks["b"])
+			require.False(t, accepted())
+
+			w.set(testType, "b@2")
+			c.expectAck(testType, nil, "b@2")
+			said.next(t)
+			require.True(t, w.accepted("b", "2"))
+		})
+	}
+}
+
+// Who never answers again does not hold on to what everybody else has long forgotten, but it is known what it has.
+func TestOldStatesAreKeptAsNamesAndVersions(t *testing.T) {
+	for name, of := range map[string]struct {
+		wants string
+		does  func(c *client, a answer)
+		has   Resource
+	}{
+		"it accepts once":                  {"a", func(*client, answer) {}, Resource{"a", "0"}},
+		"it rejects all that comes":        {"a", func(c *client, a answer) { c.nack(a, "no") }, Resource{"a", "0"}},
+		"nothing that it wants is changed": {"b", nil, Resource{"b", "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Options{AckTimeout: time.Millisecond})
+			w.set(testType, "a@0", "b@0")
+			old := weak.Make(w.coll(testType).Get("a"))
+			c := w.delta(testType)
+			c.ask(testType, of.wants)
+			c.expectAck(testType, nil, of.has.Name+"@0")
+			accepted := func() bool { return w.accepted(of.has.Name, of.has.Version) }
+			eventually(t, accepted)
+			for i := range maxBehind + 3 {
+				version := "a@" + strconv.Itoa(i+1)
+				w.set(testType, version)
+				if of.does != nil {
+					of.does(c, c.expect(testType, version))
+				}
+			}
+			eventually(t, func() bool {
+				runtime.GC()
+				return old.Value() == nil
+			})
+			require.True(t, accepted())
+		})
+	}
+}
+
+// States of names and versions differ as the states do of which they are.
+func TestBareStatesDiffer(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	all := []*state{nothing}
+	for range 40 {
+		var changes []change
+		for range 1 + r.IntN(100) {
+			name := "r" + strconv.Itoa(r.IntN(1000))
+			if r.IntN(4) == 0 {
+				changes = append(changes, change{name: name})
+			} else {
+				changes = append(changes, change{name, thing(t, name, strconv.Itoa(r.IntN(3)), "")})
+			}
+		}
+		all = append(all, all[len(all)-1].with(changes))
+	}
+	said := func(from, to *state) (puts, removed []string) {
+		d := to.since(from)
+		for _, e := range d.puts {
+			puts = append(puts, e.Name+"@"+e.Version)
+		}
+		return puts, names(d.removed)
+	}
+	for range 200 {
+		from, to := all[r.IntN(len(all))], all[r.IntN(len(all))]
+		puts, removed := said(from, to)
+		for _, way := range [][2]*state{{from.bare(), to}, {from, to.bare()}, {from.bare(), to.bare()}} {
+			p, gone := said(way[0], way[1])
+			require.Equal(t, puts, p)
+			require.Equal(t, removed, gone)
+		}
+		require.Equal(t, to.version, to.bare().version)
+		for e := range to.bare().all() {
+			require.Equal(t, to.get(e.Name).Version, e.Version)
+			require.Empty(t, e.Any)
+		}
+	}
 }

@@ -69,6 +69,7 @@ const (
 	ofRights        = "rights"
 	ofDNS           = "dns"
 	ofTLS           = "tls"
+	ofIdentity      = "identity"
 	ofClock         = "clock"
 	ofPorts         = "ports"
 	ofFiles         = "open files"
@@ -97,6 +98,7 @@ func (d *Doctor) Look(ctx context.Context) error {
 		}
 		d.names(ctx, cfg)
 		d.certificates(ctx, cfg)
+		d.identity(cfg)
 		d.ports(ctx, cfg)
 		d.watches(cfg)
 		d.state(cfg)
@@ -176,6 +178,16 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 	}
 	if len(all) == 0 {
 		d.note(ofTLS, Fine, "no port of ours has TLS", "")
+	}
+}
+
+// identity looks at the files by which clients prove who they are.
+func (d *Doctor) identity(cfg *config.Config) {
+	switch err := relay.Identity(cfg, slog.New(slog.DiscardHandler)); {
+	case err != nil:
+		d.note(ofIdentity, Error, err.Error(), "correct what identity names: identity.tokens is a file that tributary token new writes, identity.jwt[].jwks one with keys as JSON")
+	case cfg.Identity.Settings() != nil:
+		d.note(ofIdentity, Fine, "the files of tokens and keys are right", "")
 	}
 }
 
