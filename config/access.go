@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tributary/internal/listen"
+	"tributary/internal/nearest"
 	"tributary/resource"
 	"tributary/server/access"
 	"tributary/server/identity"
@@ -138,7 +139,7 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 			d.problem(at, "%v", err)
 		case strings.Contains(one, "*"):
 		case list == "allow.kinds" && !known:
-			d.problem(at, "unknown kind %q", one)
+			d.problem(at, "unknown kind %q%s", one, nearest.Meant(one, kindsNamed()))
 		case names != nil && !slices.Contains(names, one):
 			d.problem(at, "want %s, got %q", strings.Join(names, ", "), one)
 		}
@@ -184,10 +185,7 @@ func (c *Config) Rules() access.Rules {
 			Allow: access.New(access.Allow{
 				Kinds: kindNames(a.Kinds), Namespaces: a.Namespaces, Sources: a.Sources, Types: a.Types, Services: a.Services,
 			}),
-			Place: key,
-		}
-		if at, ok := c.Places[key]; ok {
-			rule.Place = at + ": " + key
+			Place: c.At(key),
 		}
 		for _, one := range w.CIDR {
 			if p, err := prefixOf(one); err == nil { // as was checked
@@ -205,6 +203,39 @@ func (c *Config) Rules() access.Rules {
 func lower(names []string) (all []string) {
 	for _, name := range names {
 		all = append(all, strings.ToLower(name))
+	}
+	return all
+}
+
+// dead returns a warning for each rule that decides nothing, since one before it is for all whom it is for, and for each source that there is not.
+func (d *decoder) dead(c *Config) (warnings []Problem) {
+	warning := func(key, format string, args ...any) {
+		at := d.place(key)
+		warnings = append(warnings, Problem{File: d.file, Line: at.line, Column: at.column, Key: key, Message: fmt.Sprintf(format, args...)})
+	}
+	rules := c.Rules()
+	var sources []string
+	for _, s := range c.ConfigSources {
+		sources = append(sources, s.Name)
+	}
+	for i := range rules {
+		key := fmt.Sprintf("access[%d]", i)
+		if first := slices.IndexFunc(rules[:i], func(before access.Rule) bool { return before.Who.Covers(&rules[i].Who) }); first >= 0 {
+			warning(key, "it decides nothing: access[%d] is for all whom it is for, and comes first", first)
+		}
+		for n, name := range c.Access[i].Allow.Sources {
+			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
+				warning(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name, nearest.Meant(name, sources))
+			}
+		}
+	}
+	return warnings
+}
+
+// kindsNamed are all names of kinds.
+func kindsNamed() (all []string) {
+	for _, s := range resource.Schemas() {
+		all = append(append(all, string(s.Kind), s.Plural), s.ShortNames...)
 	}
 	return all
 }

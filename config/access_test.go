@@ -56,7 +56,7 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 		"access: [{allow: {namespaces: []}}]\n":                                                           "access[0].allow.namespaces: empty",
 		"access: [{allow: {namespaces: }}]\n":                                                             "access[0].allow.namespaces: empty",
 		"access: [~]\n":                                                                                   "access[0]: empty",
-		"access: [{allow: {kinds: [Servicentry]}}]\n":                                                     `access[0].allow.kinds[0]: unknown kind "Servicentry"`,
+		"access: [{allow: {kinds: [Servicentry]}}]\n":                                                     `access[0].allow.kinds[0]: unknown kind "Servicentry" (did you mean ServiceEntry?)`,
 		"access: [{allow: {kinds: ['']}}]\n":                                                              "want a text",
 		"access: [{allow: {namespaces: ['a*b']}}]\n":                                                      "a * stands at the beginning or at the end, once",
 		"access: [{allow: {types: [cds]}}]\n":                                                             `want clusters, endpoints, listeners, routes, virtualHosts, secrets, got "cds"`,
@@ -74,6 +74,25 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 	} {
 		_, err := config.Parse("t.yaml", []byte(head+text))
 		require.ErrorContains(t, err, want, "%s", text)
+	}
+}
+
+// A rule that decides nothing, and a source that there is not, are warned of.
+func TestRulesThatSayNothingAreWarnedOf(t *testing.T) {
+	for text, want := range map[string][]string{
+		"access: [{allow: {sources: ['*', a, rules]}}]\n":                                    {`t.yaml:2:37: access[0].allow.sources[2]: there is no source of the name "rules"`},
+		"access: [{}, {who: {cidr: [10.0.0.0/8]}}]\n":                                        {"t.yaml:2:14: access[1]: it decides nothing: access[0] is for all whom it is for, and comes first"},
+		"access: [{who: {cidr: [10.0.0.0/8]}}, {who: {cidr: [10.1.0.0/16]}}, {}]\n":          {"t.yaml:2:39: access[1]: it decides nothing: access[0] is for all whom it is for, and comes first"},
+		"access: [{who: {cidr: [10.1.0.0/16]}}, {who: {cidr: [10.0.0.0/8]}}]\n":              nil,
+		"identity: {tokens: t}\naccess: [{who: {token: ['a*']}}, {who: {token: [ab, b]}}]\n": nil,
+	} {
+		c, err := config.Parse("t.yaml", []byte(head+text))
+		require.NoError(t, err, text)
+		var got []string
+		for _, w := range c.Warnings {
+			got = append(got, w.String())
+		}
+		require.Equal(t, want, got, text)
 	}
 }
 

@@ -43,7 +43,7 @@ func (d *decoder) check(c *Config, dir string) {
 		names[s.Name] = key
 	}
 	if len(d.problems) == 0 && c.Places == nil { // else they are known, with their places
-		c.Warnings = slices.Concat(d.alike(c.ConfigSources), d.slips(c.ConfigSources), d.doubts(c.ConfigSources))
+		c.Warnings = slices.Concat(d.alike(c.ConfigSources), d.slips(c.ConfigSources), d.doubts(c.ConfigSources), d.dead(c))
 	}
 	if len(d.problems) == 0 { // the command line says otherwise where to listen
 		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })

@@ -47,8 +47,8 @@ type Config struct {
 	Verify           []Verify     `json:"verify,omitempty" jsonschema:"istiods that are compared again and again with what is served; read at the start."`
 	ConfigSources    []Source     `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
 
-	Places   map[string]string `json:"-"` // of the keys of listen that a file says, and of the rules of access, as file:line:column
-	Warnings []Problem         `json:"-"` // what is hardly meant, though it can be done
+	Places   map[string]Problem `json:"-"` // of the keys that a file says of ports, proofs and rules, without a message
+	Warnings []Problem          `json:"-"` // what is hardly meant, though it can be done
 }
 
 // Duration is a time.Duration that is written like 1m30s.
@@ -113,6 +113,27 @@ func Recognize(data []byte) bool {
 	return false
 }
 
+// placed are the keys that have places.
+var placed = []string{"listen.", "identity.", accessKey + "["}
+
+// At returns a key, after its place if that is known.
+func (c *Config) At(key string) string {
+	if p, ok := c.Places[key]; ok {
+		return p.Place() + ": " + key
+	}
+	return key
+}
+
+// Fault is what is wrong with what a key names.
+func (c *Config) Fault(key string, cause error) error {
+	p, ok := c.Places[key]
+	if !ok {
+		return fmt.Errorf("%s: %w", key, cause)
+	}
+	p.Message = cause.Error()
+	return &Error{[]Problem{p}, cause}
+}
+
 // Parse checks and completes data, the content of the file at path. Relative paths in it are taken from the file's
 // directory.
 func Parse(path string, data []byte) (*Config, error) {
@@ -120,14 +141,10 @@ func Parse(path string, data []byte) (*Config, error) {
 	var c Config
 	d.decode(data, &c)
 	d.check(&c, filepath.Dir(path))
-	c.Places = make(map[string]string)
-	keys := slices.Clone(listenKeys)
-	for i := range c.Access {
-		keys = append(keys, fmt.Sprintf("access[%d]", i))
-	}
-	for _, key := range keys {
-		if at, ok := d.places[key]; ok {
-			c.Places[key] = Problem{File: path, Line: at.line, Column: at.column}.Place()
+	c.Places = make(map[string]Problem)
+	for key, at := range d.places {
+		if slices.ContainsFunc(placed, func(of string) bool { return strings.HasPrefix(key, of) }) {
+			c.Places[key] = Problem{File: path, Line: at.line, Column: at.column, Key: key}
 		}
 	}
 	if err := d.err(); err != nil {

@@ -28,7 +28,7 @@ func TestParseFillsInDefaults(t *testing.T) {
 		ConfigSources: []config.Source{{
 			Name: "rules", Address: "fs:///srv/rules", Settings: &config.File{},
 		}},
-		Places: map[string]string{},
+		Places: map[string]config.Problem{},
 	}, c)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"tributary/internal/nearest"
 	"tributary/internal/secret"
 	"tributary/internal/yamldoc"
 )
@@ -220,7 +221,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 	fields := fieldsOf(v)
 	d.fields(n, fields, key, func(unknown string) string {
 		known := sortedKeys(fields)
-		return "unknown key" + meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
+		return "unknown key" + nearest.Meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
 	})
 }
 

@@ -6,7 +6,13 @@ import (
 )
 
 // Error is everything that is wrong with a configuration, in the order of the file.
-type Error struct{ Problems []Problem }
+type Error struct {
+	Problems []Problem
+	Cause    error // of the one that is there, or nil
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
 
 // Error lists the problems, one a line.
 func (e *Error) Error() string {

@@ -11,9 +11,6 @@ import (
 // ListenOff is the address of the plaintext xDS server that there is to be none.
 const ListenOff = "off"
 
-// listenKeys are the keys of addresses.
-var listenKeys = []string{"listen.xds", "listen.xdsTLS.address", "listen.admin"}
-
 // Listen holds the addresses of the servers, as host:port or unix:///PATH. Port 0 means any free port.
 type Listen struct {
 	XDS      string        `json:"xds,omitempty" jsonschema:"host:port of the xDS server (gRPC, plaintext), or unix:///PATH?mode=0660&group=NAME; off for none, if there is xdsTLS. Default 127.0.0.1:16010."`

@@ -167,7 +167,7 @@ func (d *decoder) source(n *yaml.Node, s *Source, key string) {
 		maps.Copy(fields, fieldsOf(reflect.ValueOf(scheme.Settings()).Elem()))
 	}
 	d.fields(n, fields, key, func(unknown string) string {
-		return "unknown key" + meant(unknown, sortedKeys(fields)) + "; known here: " + strings.Join(common, ", ") +
+		return "unknown key" + nearest.Meant(unknown, sortedKeys(fields)) + "; known here: " + strings.Join(common, ", ") +
 			", and those of the scheme of the address"
 	})
 }
@@ -198,15 +198,7 @@ func unknownTo(scheme, key string, fields map[string]reflect.Value) string {
 	if len(others) > 0 {
 		return fmt.Sprintf("not for %s addresses, but for %s; known here: %s", scheme, strings.Join(others, " and "), strings.Join(known, ", "))
 	}
-	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, meant(key, known), strings.Join(known, ", "))
-}
-
-// meant asks whether one of the known keys was meant, if there is one to ask for.
-func meant(key string, known []string) string {
-	if guess := nearest.Name(key, known); guess != "" {
-		return " (did you mean " + guess + "?)"
-	}
-	return ""
+	return fmt.Sprintf("unknown key of %s addresses%s; known here: %s", scheme, nearest.Meant(key, known), strings.Join(known, ", "))
 }
 
 // sourceName is what a source may be called: names stand in metrics, in paths of the state directory and in messages.
@@ -233,7 +225,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 			kindsOf(name)[0], kindIn(rest))
 		return
 	case !known:
-		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, meant(name, schemeNames()), strings.Join(schemeNames(), ", "))
+		d.problem(key+".address", "unknown scheme %q%s; known: %s", name, nearest.Meant(name, schemeNames()), strings.Join(schemeNames(), ", "))
 		return
 	case rest == "":
 		d.problem(key+".address", "nothing after %q", s.Address)

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tributary/config"
+	"tributary/internal/nearest"
 	"tributary/server/access"
 	"tributary/server/identity"
 )
@@ -48,6 +51,12 @@ It exits with 3 if it is not allowed.`,
 				}
 				q.Kind = schema.Kind
 			}
+			if err := amongThose("type", q.Type, access.Types()); err != nil {
+				return err
+			}
+			if err := amongThose("service", q.Service, access.Services()); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("namespace") {
 				q.Namespace = &namespace
 			}
@@ -62,6 +71,9 @@ It exits with 3 if it is not allowed.`,
 			cfg, err := config.Load(file)
 			if err != nil {
 				return &failure{exitConfig, err}
+			}
+			for _, doubt := range doubtsOf(cfg, q.Who) {
+				cmd.PrintErrf("warning: %s\n", doubt)
 			}
 			allowed, why := cfg.Rules().Check(q)
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), why); err != nil || allowed {
@@ -80,4 +92,32 @@ It exits with 3 if it is not allowed.`,
 	f.StringVar(&q.Type, "type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
 	f.StringVar(&q.Service, "service", "", "what there is besides xDS: "+strings.Join(access.Services(), ", "))
 	return cmd
+}
+
+// amongThose says that a flag has none of the values that there are.
+func amongThose(flag, value string, values []string) error {
+	if value == "" || slices.Contains(values, value) {
+		return nil
+	}
+	return usage("--%s %s%s: want one of %s", flag, value, nearest.Meant(value, values), strings.Join(values, ", "))
+}
+
+// doubtsOf returns why the answer may be another one than is expected.
+func doubtsOf(cfg *config.Config, who *identity.Identity) (all []string) {
+	byNetwork := func(rule config.AccessRule) bool { return len(rule.Who.CIDR) > 0 }
+	if !who.Address.IsValid() && !who.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {
+		all = append(all, "rules go by networks, and none of these is for a client without an address: say --identity ip:ADDRESS as well")
+	}
+	settings := cfg.Identity.Settings()
+	if who.Token == "" || settings == nil {
+		return all
+	}
+	proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: settings.Tokens}, slog.New(slog.DiscardHandler))
+	switch {
+	case err != nil:
+		all = append(all, err.Error())
+	case !slices.Contains(proofs.Tokens(), who.Token):
+		all = append(all, fmt.Sprintf("there is no token of the name %q in %s%s", who.Token, settings.Tokens, nearest.Meant(who.Token, proofs.Tokens())))
+	}
+	return all
 }

@@ -10,6 +10,7 @@ import (
 
 	"tributary/cmd/internal/bootstrap"
 	"tributary/config"
+	"tributary/internal/nearest"
 )
 
 func newBootstrap() *cobra.Command {
@@ -31,7 +32,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 		ValidArgs: bootstrap.Clients(),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(bootstrap.Clients(), args[0]) {
-				return usage("unknown client %q%s; known: %s", args[0], meant(args[0], bootstrap.Clients()), strings.Join(bootstrap.Clients(), ", "))
+				return usage("unknown client %q%s; known: %s", args[0], nearest.Meant(args[0], bootstrap.Clients()), strings.Join(bootstrap.Clients(), ", "))
 			}
 			if opts.NodeID == "" {
 				opts.NodeID, _ = os.Hostname() // a node without a name is refused by the server, if it minds

@@ -16,6 +16,7 @@ import (
 	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
+	"tributary/internal/nearest"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -100,7 +101,7 @@ func schemaNamed(name string) (*resource.Schema, error) {
 	if schema, ok := resource.SchemaByName(name); ok {
 		return schema, nil
 	}
-	return nil, usage("unknown kind %q%s; known: %s", name, meant(name, kindNames()), strings.Join(kinds(), ", "))
+	return nil, usage("unknown kind %q%s; known: %s", name, nearest.Meant(name, kindNames()), strings.Join(kinds(), ", "))
 }
 
 // envoyTypeNames are the names of the types that get and watch know besides kinds.

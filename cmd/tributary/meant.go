@@ -13,14 +13,6 @@ import (
 	"tributary/internal/words"
 )
 
-// meant says what somebody may have meant by a name; empty if nothing is near.
-func meant(name string, names []string) string {
-	if guess := nearest.Name(name, names); guess != "" {
-		return " (did you mean " + guess + "?)"
-	}
-	return ""
-}
-
 // noCommand is for commands that are nothing but a place for others: what is given is none of those.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -30,7 +22,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant(args[0], names))
+	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), nearest.Meant(args[0], names))
 }
 
 // explainFlag says which flag may have been meant.
@@ -44,7 +36,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return usage("%w%s", err, meant(name, names))
+	return usage("%w%s", err, nearest.Meant(name, names))
 }
 
 // valueWanted says which value a flag wants, where what refused the one that was given is a library.

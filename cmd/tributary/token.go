@@ -37,16 +37,27 @@ streams that came with the old one.`,
 			if err != nil {
 				return &failure{exitUsage, err}
 			}
-			if err := appendTo(file, line); err != nil {
+			if err := writable(file); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
-			return err
+			if _, err = fmt.Fprintln(cmd.OutOrStdout(), token); err != nil { // a token that nobody has is not to be taken
+				return err
+			}
+			return appendTo(file, line)
 		}),
 	}
 	cmd.Flags().StringVar(&file, "file", "", "file of hashed tokens; it is made if there is none")
 	_ = cmd.MarkFlagRequired("file") // there is one
 	return cmd
+}
+
+// writable says why a file cannot be written.
+func writable(file string) error {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // appendTo adds a line to a file, which nobody but its owner reads if it is made.

@@ -32,7 +32,8 @@ func newValidate() *cobra.Command {
 		Use:   "validate {PATH... | -c FILE}",
 		Short: "Check files as the server would, without serving them",
 		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and tributary's configuration
-files together with the files that they name as sources, each with the settings of its source. All that is given is looked
+files together with the files that they name as sources, each with the settings of its source, and those of certificates, tokens and
+keys. All that is given is looked
 at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
 one host, with what istiod makes of them. The path - is standard input.
 
@@ -57,23 +58,31 @@ It exits with 3 if something would not be served; with --strict also if there is
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			var l lint.Linter
+			l := lint.Linter{Files: relay.Files}
 			if flags.client != "" && flags.client != "envoy" {
 				return usage("--for %s: want envoy", flags.client)
 			}
 			if flags.connect {
 				l.Connect = relay.Reader
 			}
-			if flags.config != "" {
-				args = append([]string{flags.config}, args...)
-			}
-			for _, path := range args {
-				skipped, err := flags.validate(ctx, &l, path, cmd.InOrStdin())
+			look := func(path string, of func() (skipped []string, err error)) error {
+				skipped, err := of()
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
 				for _, s := range skipped {
 					cmd.PrintErrf("not checked: %s\n", s)
+				}
+				return nil
+			}
+			if flags.config != "" {
+				if err := look(flags.config, func() ([]string, error) { return flags.validateConfig(ctx, &l) }); err != nil {
+					return err
+				}
+			}
+			for _, path := range args {
+				if err := look(path, func() ([]string, error) { return flags.validate(ctx, &l, path, cmd.InOrStdin()) }); err != nil {
+					return err
 				}
 			}
 			for _, line := range l.Connected {
@@ -90,8 +99,8 @@ It exits with 3 if something would not be served; with --strict also if there is
 			return flags.print(cmd, &l)
 		}),
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file; the same as naming it as a PATH, as with the other commands")
-	cmd.Flags().BoolVar(&flags.offline, "offline", false, "sources of files that are not on this machine are no error")
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file, as with the other commands; anything else in it is an error")
+	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
@@ -122,6 +131,15 @@ func (f *validateFlags) validate(ctx context.Context, l *lint.Linter, path strin
 		return nil, errors.Unwrap(err)
 	}
 	return l.Text(ctx, path, text, f.offline)
+}
+
+// validateConfig looks at what is to be a configuration file of ours, whatever is in it.
+func (f *validateFlags) validateConfig(ctx context.Context, l *lint.Linter) (skipped []string, err error) {
+	text, err := os.ReadFile(f.config)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	return l.Config(ctx, f.config, text, f.offline)
 }
 
 // print prints what was found, and fails if it is too much.

@@ -20,6 +20,14 @@ func Name(s string, names []string) string {
 	return best
 }
 
+// Meant says what was probably meant by s, behind what says that it is not known; empty if nothing is near.
+func Meant(s string, names []string) string {
+	if guess := Name(s, names); guess != "" {
+		return " (did you mean " + guess + "?)"
+	}
+	return ""
+}
+
 // distance returns the number of letters to insert, delete, replace or swap with the next to make b of a.
 func distance(a, b string) int {
 	var beforeLast []int

@@ -46,12 +46,12 @@ func newDoors(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics
 	d.log = log
 	d.room = transport.NewRoom(connections(cfg.Limits, transport.Descriptors(), log), orDefault(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsTLS, err = load(ctx, "listen.xdsTLS", l.ServerTLS, log); err != nil {
+		if d.xdsTLS, err = load(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
 			return d, err
 		}
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		if d.adminTLS, err = load(ctx, "listen.adminTLS", *l, log); err != nil {
+		if d.adminTLS, err = load(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
 			return d, err
 		}
 	}
@@ -64,7 +64,7 @@ func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]
 	return d.status(), err
 }
 
-func load(ctx context.Context, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
+func load(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS, log *slog.Logger) (*transport.Certificates, error) {
 	c, err := transport.Load(ctx, key, transport.Files{
 		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
 		Client: map[string]tls.ClientAuthType{
@@ -74,7 +74,7 @@ func load(ctx context.Context, key string, t config.ServerTLS, log *slog.Logger)
 		MinVersion: map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[t.MinVersion],
 	}, log)
 	if err != nil {
-		return nil, &ConfigError{err}
+		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
 	return c, nil
 }
@@ -163,9 +163,7 @@ func (o opener) open(ctx context.Context, name, key, address string) (lis net.Li
 	if lis := o.sockets[name]; lis != nil {
 		return lis, nil
 	}
-	if place, ok := o.cfg.Places[key]; ok {
-		key = place + ": " + key
-	}
+	key = o.cfg.At(key)
 	lis, err = listen.On(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -43,12 +44,6 @@ func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheu
 	return p, nil
 }
 
-// Identity reads the files by which clients prove who they are, and says whether they are right.
-func Identity(cfg *config.Config, log *slog.Logger) error {
-	_, err := authenticator(cfg, log)
-	return err
-}
-
 // authenticator reads the files of the proofs; it is nil if there are none.
 func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticator, error) {
 	settings := cfg.Identity.Settings()
@@ -56,10 +51,18 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 		return nil, nil //nolint:nilnil // nil takes no tokens
 	}
 	a, err := identity.NewAuthenticator(*settings, log)
-	if err != nil {
-		return nil, &ConfigError{fmt.Errorf("identity: %w", err)}
+	if wrong, ok := errors.AsType[*identity.FileError](err); ok {
+		return nil, &ConfigError{cfg.Fault(keyOfFile(settings, wrong.File), err)}
 	}
-	return a, nil
+	return a, err
+}
+
+// keyOfFile is the key of a file.
+func keyOfFile(s *identity.Settings, file string) string {
+	if i := slices.IndexFunc(s.Issuers, func(is identity.Issuer) bool { return is.JWKS == file }); i >= 0 && file != s.Tokens {
+		return fmt.Sprintf("identity.jwt[%d].jwks", i)
+	}
+	return "identity.tokens"
 }
 
 // change has nobody see what is not allowed by the rules that are in force, and by those that are to come, while sources change as well. What is returned undoes that;

@@ -137,3 +137,35 @@ func TestCovers(t *testing.T) {
 		}
 	})
 }
+
+// A rule after one that covers it is never asked.
+func TestWhoCovers(t *testing.T) {
+	list := func(t *rapid.T, what string) []string {
+		return texts(t, what, []string{"a", "b", "a*", "*b", "*", "ab"})
+	}
+	anyone := func(t *rapid.T, what string) (w Who) {
+		w = Who{SPIFFE: list(t, what+" uri"), Token: list(t, what+" token"), Nodes: list(t, what+" node"), Socket: rapid.Bool().Draw(t, what+" socket")}
+		for _, cidr := range rapid.SliceOfN(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "::/0"}), 0, 2).Draw(t, what+" cidr") {
+			w.CIDR = append(w.CIDR, netip.MustParsePrefix(cidr))
+		}
+		if rapid.Bool().Draw(t, what+" jwt") {
+			w.JWT = &JWT{Issuer: list(t, what+" issuer"), Audience: list(t, what+" audience")}
+		}
+		return w
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		x, y := anyone(t, "x"), anyone(t, "y")
+		require.True(t, x.Covers(&x))
+		require.True(t, (&Who{}).Covers(&x))
+		text := rapid.SampledFrom([]string{"a", "b", "ab", "aab"})
+		i := &identity.Identity{URIs: rapid.SliceOfN(text, 0, 2).Draw(t, "uris"), Token: text.Draw(t, "token"), Socket: rapid.Bool().Draw(t, "socket"),
+			Address: netip.MustParseAddr(rapid.SampledFrom([]string{"10.1.2.3", "10.2.0.1", "::1"}).Draw(t, "address")),
+			JWT:     &identity.JWT{Issuer: text.Draw(t, "issuer"), Audience: rapid.SliceOfN(text, 0, 2).Draw(t, "audience")}}
+		node := text.Draw(t, "node")
+		ofX, _ := x.matches(i, &node)
+		ofY, _ := y.matches(i, &node)
+		if x.Covers(&y) && ofY {
+			require.True(t, ofX)
+		}
+	})
+}

@@ -41,6 +41,28 @@ func (w *Who) matches(i *identity.Identity, node *string) (sure, maybe bool) {
 	return ok, ok
 }
 
+// Covers says whether w matches every client that other does: after w, a rule for other decides nothing.
+func (w *Who) Covers(other *Who) bool {
+	within := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(w.CIDR, func(mine netip.Prefix) bool { return mine.Bits() <= p.Bits() && mine.Contains(p.Addr()) })
+	}
+	return limit(w.SPIFFE, other.SPIFFE) && limit(w.DNS, other.DNS) && limit(w.Subject, other.Subject) && limit(w.Token, other.Token) &&
+		limit(w.Nodes, other.Nodes) && (!w.Socket || other.Socket) && w.JWT.covers(other.JWT) &&
+		(len(w.CIDR) == 0 || len(other.CIDR) > 0 && !slices.ContainsFunc(other.CIDR, func(p netip.Prefix) bool { return !within(p) }))
+}
+
+// limit says whether a list, without which nothing is limited, limits no more than another one.
+func limit(mine, others []string) bool {
+	return len(mine) == 0 || len(others) > 0 && globs(mine).cover(others)
+}
+
+func (j *JWT) covers(other *JWT) bool {
+	if j == nil || other == nil {
+		return j == nil
+	}
+	return limit(j.Issuer, other.Issuer) && limit(j.Subject, other.Subject) && limit(j.Audience, other.Audience)
+}
+
 func (j *JWT) matches(said *identity.JWT) bool {
 	return j == nil || said != nil &&
 		(len(j.Issuer) == 0 || globs(j.Issuer).match(said.Issuer)) &&

@@ -19,11 +19,7 @@ func kindNamed(w http.ResponseWriter, name string) (*resource.Schema, bool) {
 		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
 		known = append(known, s.Plural)
 	}
-	hint := ""
-	if guess := nearest.Name(name, names); guess != "" {
-		hint = " (did you mean " + guess + "?)"
-	}
-	http.Error(w, "unknown kind \""+name+"\""+hint+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
+	http.Error(w, "unknown kind \""+name+"\""+nearest.Meant(name, names)+"; known: "+strings.Join(known, ", "), http.StatusBadRequest)
 	return nil, false
 }
 

@@ -46,7 +46,18 @@ type files struct {
 	keys   map[string][]jose.JSONWebKey // by file
 }
 
-// NewAuthenticator reads the files that settings name. An error names the file.
+// FileError is what is wrong with a file.
+type FileError struct {
+	File string
+	Err  error
+}
+
+func (e *FileError) Error() string { return e.File + ": " + e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// NewAuthenticator reads the files that settings name. An error is a *FileError.
 func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, error) {
 	a := &Authenticator{settings: settings, log: log, trouble: make(map[string]string)}
 	now := &files{texts: make(map[string][]byte), keys: make(map[string][]jose.JSONWebKey)}
@@ -56,11 +67,19 @@ func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, erro
 			err = now.take(name, text, name == settings.Tokens)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, &FileError{name, err}
 		}
 	}
 	a.current.Store(now)
 	return a, nil
+}
+
+// Tokens returns the names of the tokens that are taken now.
+func (a *Authenticator) Tokens() (names []string) {
+	for _, t := range a.current.Load().tokens {
+		names = append(names, t.name)
+	}
+	return names
 }
 
 func (a *Authenticator) names() (all []string) {

@@ -29,7 +29,7 @@ func Parse(texts []string) (*Identity, error) {
 		case sort == "ip":
 			addr, err := netip.ParseAddr(rest)
 			if err != nil {
-				return nil, fmt.Errorf("identity %q: %w", text, err)
+				return nil, fmt.Errorf("identity %q: want an IP address behind ip:, such as ip:10.1.2.3", text)
 			}
 			i.Address = addr.Unmap()
 		case strings.HasPrefix(rest, "//"):

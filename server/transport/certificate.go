@@ -94,7 +94,7 @@ func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (
 	}
 	p, _, err := c.read()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", listener, err)
+		return nil, err
 	}
 	c.current.Store(p)
 	return c, nil

@@ -132,7 +132,7 @@ func TestTheWorkloadAPIGivesAnotherIdentity(t *testing.T) {
 	api.Give(own, nil, spiffetest.Sign(own, relayID, time.Time{}))
 	log := &logtest.Buffer{}
 	_, err := Load(t.Context(), "listen.xdsTLS", Files{Certificate: relayID + "/2", WorkloadAPI: api.Address(), MinVersion: tls.VersionTLS12}, log.Logger())
-	require.ErrorContains(t, err, "listen.xdsTLS: certificate spiffe://example.org/relay/2: the Workload API does not give this process")
+	require.ErrorContains(t, err, "certificate spiffe://example.org/relay/2: the Workload API does not give this process")
 }
 
 // The end of a certificate of the Workload API is warned of when it should have been exchanged, and once more when it is there.

@@ -183,7 +183,7 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 
 // identity looks at the files by which clients prove who they are.
 func (d *Doctor) identity(cfg *config.Config) {
-	switch err := relay.Identity(cfg, slog.New(slog.DiscardHandler)); {
+	switch _, err := relay.Proofs(cfg); {
 	case err != nil:
 		d.note(ofIdentity, Error, err.Error(), "correct what identity names: identity.tokens is a file that tributary token new writes, identity.jwt[].jwks one with keys as JSON")
 	case cfg.Identity.Settings() != nil:

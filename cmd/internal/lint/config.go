@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -38,16 +39,15 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 func (l *Linter) Config(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
 	cfg, err := config.Parse(name, text)
 	if bad, ok := errors.AsType[*config.Error](err); ok {
-		for _, p := range bad.Problems {
-			l.Findings = append(l.Findings, Finding{Place: p.Place(), Severity: Error, Rule: Configuration, Message: p.Text()})
-		}
+		l.problems(Error, bad.Problems)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range cfg.Warnings {
-		l.Findings = append(l.Findings, Finding{Place: p.Place(), Severity: Warning, Rule: Configuration, Message: p.Text()})
+	l.problems(Warning, cfg.Warnings)
+	if l.Files != nil {
+		skipped = l.files(ctx, name, cfg, offline)
 	}
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
@@ -80,4 +80,29 @@ func (l *Linter) Config(ctx context.Context, name string, text []byte, offline b
 		}
 	}
 	return skipped, nil
+}
+
+// problems notes what is wrong with a configuration.
+func (l *Linter) problems(severity Severity, all []config.Problem) {
+	for _, p := range all {
+		l.Findings = append(l.Findings, Finding{Place: p.Place(), Severity: severity, Rule: Configuration, Message: p.Text()})
+	}
+}
+
+// files looks at the files that a configuration names for its own ports and for proofs. With offline, one that is not on this machine is no error, but returned.
+func (l *Linter) files(ctx context.Context, name string, cfg *config.Config, offline bool) (skipped []string) {
+	wrong, doubts := l.Files(ctx, cfg)
+	for _, err := range wrong {
+		bad, ok := errors.AsType[*config.Error](err)
+		switch {
+		case offline && errors.Is(err, fs.ErrNotExist):
+			skipped = append(skipped, err.Error())
+		case ok:
+			l.problems(Error, bad.Problems)
+		default:
+			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Configuration, Message: err.Error()})
+		}
+	}
+	l.problems(Warning, doubts)
+	return skipped
 }

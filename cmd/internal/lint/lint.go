@@ -83,6 +83,8 @@ type Linter struct {
 	Foreign  int      // objects of other APIs, which were passed over
 	Skipped  []string // files that are not read, as their names do not end in what is
 
+	// Files reads the files that a configuration names for its own ports and for proofs, and returns what is wrong with them, and what is hardly meant.
+	Files func(context.Context, *config.Config) (wrong []error, doubts []config.Problem)
 	// Connect makes a source that is no file, which is read then; nil has such sources not looked at. Connected says what each has.
 	Connect   func(config.Source) (sources.Source, error)
 	Connected []string
