@@ -70,9 +70,9 @@ access:
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "want a URI, dns:NAME")
 	for args, want := range map[string]string{
-		"--identity token:ci --type foo":            "--type foo: want one of clusters, endpoints",
-		"--identity token:ci --service chanelz":     "--service chanelz (did you mean channelz?): want one of",
-		"--identity ip:10.1.2":                      `identity "ip:10.1.2": want an IP address behind ip:, such as ip:10.1.2.3`,
+		"--identity token:ci --type foo":          "--type foo: want one of clusters, endpoints",
+		"--identity token:ci --service chanelz":   "--service chanelz (did you mean channelz?): want one of",
+		"--identity ip:10.1.2":                    `identity "ip:10.1.2": want an IP address behind ip:, such as ip:10.1.2.3`,
 		"--identity token:ci --kind ServiceEntri": "did you mean",
 	} {
 		code, _, errs = run(append([]string{"access", "check", "-c", file}, strings.Fields(args)...)...)

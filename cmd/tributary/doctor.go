@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -102,6 +103,20 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 // come every 30 s.
 const idleFor = 130 * time.Second
 
+var buildInfo = regexp.MustCompile(`(?m)^tributary_build_info\{.*version="([^"]*)"`)
+
+// runningWithoutDebug asks by the metrics, which are there without the debug pages as well.
+func runningWithoutDebug(ctx context.Context, client *adminclient.Client) *doctor.Running {
+	page, err := client.Page(ctx, "/metrics")
+	if err != nil {
+		return nil
+	}
+	if build := buildInfo.FindSubmatch(page); build != nil {
+		return &doctor.Running{Version: string(build[1])}
+	}
+	return nil
+}
+
 // running asks the server that runs with cfg what it is; nil if none does.
 func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *doctor.Running {
 	address, _, _ := strings.Cut(cfg.Listen.Admin, "?") // the mode of a socket
@@ -111,7 +126,7 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *doct
 	}
 	var st admin.Status
 	if _, err := client.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
-		return nil
+		return runningWithoutDebug(ctx, client)
 	}
 	r := &doctor.Running{Version: st.Version, Asked: make(map[string][]string)}
 	var clients []struct {

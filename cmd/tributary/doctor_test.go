@@ -84,6 +84,19 @@ func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
 	has(t, found, "identity", doctor.Fine, "right")
 }
 
+// A server of ours is known as such without its debug pages, too.
+func TestDoctorKnowsAServerWithoutDebugPages(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nadmin: {debug: false}\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n"
+	write(t, dir+"/tributary.yaml", text)
+	s := serving(t, "-c", dir+"/tributary.yaml")
+	s.awaitReady(t)
+	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
+	_, found := examined(t, "-c", dir+"/tributary.yaml")
+	has(t, found, "ports", doctor.Fine, "listen.admin: a tributary of version")
+}
+
 func TestDoctorOfWhatIsWrong(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 	require.NoError(t, err)

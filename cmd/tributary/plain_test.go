@@ -77,7 +77,7 @@ func TestGetOfMuchIsOneClient(t *testing.T) {
 	require.Contains(t, got.stderr, "no serviceentries with labels app=x")
 
 	require.Zero(t, command(t, "explain", "serviceentry/mall/reviews", "--admin", s.admin).code)
-	require.Contains(t, command(t, "validate", "-c", dir+"/a.yaml").stderr, "3 objects valid")
+	require.Contains(t, command(t, "validate", dir+"/a.yaml").stderr, "3 objects valid")
 }
 
 // A Tab finds what there is, however objects are named.

@@ -127,12 +127,12 @@ func TestReloadOnSIGHUP(t *testing.T) {
 	configured(t, dir, "first: ./a", "second: ./b")
 	p.signal(t, syscall.SIGHUP)
 	s.serves(t, "a", "b")
-	assert.Contains(t, p.stderr.String(), `"msg":"configuration reloaded","file":"./tributary.yaml","by":"SIGHUP","added":["second"]`)
+	assert.Contains(t, p.stderr.String(), `"msg":"configuration reloaded","file":"`+dir+`/tributary.yaml","by":"SIGHUP","added":["second"]`)
 
 	write(t, dir+"/tributary.yaml", "listne: {}\n")
 	p.signal(t, syscall.SIGHUP)
 	eventually(t, func() error { return contains(p.stderr.String(), "listne: unknown key") })
-	assert.Contains(t, p.stderr.String(), `"msg":"configuration refused, the one in force stays","file":"./tributary.yaml"`)
+	assert.Contains(t, p.stderr.String(), `"msg":"configuration refused, the one in force stays","file":"`+dir+`/tributary.yaml"`)
 	s.serves(t, "a", "b")
 
 	p.signal(t, syscall.SIGTERM)

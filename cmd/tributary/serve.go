@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -137,7 +138,11 @@ func (f *serveFlags) origin(hangups <-chan os.Signal) relay.Origin {
 	if len(f.sources) > 0 {
 		return relay.Origin{}
 	}
-	return relay.Origin{File: f.file, Load: f.config, Hangups: hangups}
+	file, err := filepath.Abs(f.file)
+	if err != nil { // there is no working directory
+		file = f.file
+	}
+	return relay.Origin{File: file, Load: f.config, Hangups: hangups}
 }
 
 // base is what the file or --config-source say. The file that was found first stays the one that is meant.

@@ -90,7 +90,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"validate", "--offline", dir + "/away.yaml"}, 0, "not checked: source away"},
 		{[]string{"validate", dir + "/broken.yaml"}, 3, dir + `/broken.yaml:1:27: configSources[0].address: unknown scheme "ftp"; known: consul`},
 
-		{[]string{"serve", "-c", dir + "/identity.yaml"}, 78, "identity: /nowhere: no such file or directory"},
+		{[]string{"serve", "-c", dir + "/identity.yaml"}, 78, "identity.tokens: /nowhere: no such file or directory"},
 		{[]string{"validate", dir + "/slip.yaml"}, 3, "configSource: unknown key (did you mean configSources?)"},
 		{[]string{"serve", "-c", dir + "/unclosed.yaml"}, 78, "not valid YAML: want a comma or a } before this"},
 		{[]string{"serve", "-c", dir + "/missing.yaml"}, 78, dir + "/missing.yaml: no such file or directory"},

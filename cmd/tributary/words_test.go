@@ -52,7 +52,7 @@ func TestServersByTheEnvironment(t *testing.T) {
 		return nil
 	})
 	got := command(t, "status", "--check")
-	assert.Contains(t, got.stdout, "1 object is not valid, and quarantined\n")
+	assert.Contains(t, got.stdout, "1 object is not valid, and quarantined: 001: "+dir+"/b.yaml:4:47: ServiceEntry shop/bad: port number 80000")
 	got = command(t, "status", "--check", "-o", "json")
 	assert.Equal(t, exitFindings, got.code)
 	assert.True(t, json.Valid([]byte(got.stdout)))

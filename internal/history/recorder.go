@@ -38,6 +38,8 @@ type History struct {
 	files  segments
 	last   memstore.Snapshot // up to which everything is written, or lost
 	failed bool              // the last try to write
+	looked time.Time         // when the file was last there
+	since  int               // changes that were written since
 	next   *encoder          // of the records of the round
 }
 
@@ -58,6 +60,9 @@ func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metric
 	h.merged = counter("merged_commits_total", "Commits that the history has as one with the next, since it could not keep up.")
 	if err := h.files.open(); err != nil {
 		return nil, fmt.Errorf("history: %w", err)
+	}
+	for _, torn := range h.files.torn {
+		h.log.Warn("a file of the history is damaged", "file", torn)
 	}
 	h.publish()
 	for _, c := range []prometheus.Collector{h.records, h.lost, h.merged} {
@@ -91,6 +96,9 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 	if commits := now.Revision() - h.last.Revision(); commits > 1 {
 		h.merged.Add(float64(commits - 1))
 	}
+	if !h.isThere(at) {
+		return // with the next commit, again
+	}
 	if h.files.full() {
 		if err := h.files.begin(h.last, at); err != nil {
 			h.note(err)
@@ -111,6 +119,31 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 	w.flush()
 	h.last = now
 	h.publish()
+}
+
+// lookEvery is how often it is looked whether the file is there that is written to.
+const lookEvery = time.Second
+
+// isThere says whether that is there. If somebody took it away, another one is begun.
+func (h *History) isThere(at time.Time) bool {
+	if at.Sub(h.looked) < lookEvery {
+		return true
+	}
+	h.looked = at
+	gone := h.files.there()
+	if gone == nil {
+		h.since = 0
+		return true
+	}
+	h.lost.Add(float64(h.since))
+	h.since = 0
+	again := h.files.anew()
+	if again == nil {
+		again = h.files.begin(h.last, at)
+	}
+	h.log.Error("the history was taken away: what was in it is lost, and it begins anew", "err", errors.Join(gone, again))
+	h.failed = true
+	return again == nil
 }
 
 // begin writes what has changed since an earlier process served, and goes on from now.
@@ -201,6 +234,7 @@ func (w *writing) flush() {
 		h.note(err)
 	} else {
 		h.records.Add(float64(w.n))
+		h.since += w.n
 		if h.failed {
 			h.log.Info("changes are written to the history again")
 		}

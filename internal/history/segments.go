@@ -40,6 +40,7 @@ type segments struct {
 	all   []segment // in order
 	base  segment   // that of the last segment
 	last  *os.File  // open for appending
+	torn  []string  // what was found that is not whole
 }
 
 func (s *segments) path(number int, suffix string) string {
@@ -74,11 +75,47 @@ func (s *segments) open() error {
 	}
 	slices.SortFunc(s.all, func(a, b segment) int { return cmp.Compare(a.number, b.number) })
 	for i := range s.all {
-		if s.all[i].size, err = s.whole(s.all[i].number); err != nil {
+		seg := &s.all[i]
+		size := seg.size
+		if seg.size, err = s.whole(seg.number); err != nil {
 			return err
+		}
+		if lost := size - seg.size; lost > 0 {
+			s.torn = append(s.torn, fmt.Sprintf("%s: what is behind byte %d is no whole record: %d bytes are lost", s.path(seg.number, segmentSuffix), seg.size, lost))
 		}
 	}
 	return nil
+}
+
+// there returns an error if somebody has taken the file away that is written to, or put another one in its place: what is written would be read by nobody.
+func (s *segments) there() error {
+	if s.last == nil || len(s.all) == 0 {
+		return nil
+	}
+	path := s.path(s.all[len(s.all)-1].number, segmentSuffix)
+	opened, err := s.last.Stat()
+	if err != nil {
+		return nil //nolint:nilerr // the next write says so
+	}
+	found, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !os.SameFile(opened, found) || found.Size() < s.all[len(s.all)-1].size:
+		return fmt.Errorf("%s is another file, or was cut, since it was opened", path)
+	}
+	return nil
+}
+
+// anew leaves out what is gone, so that another segment can be begun.
+func (s *segments) anew() error {
+	s.all = slices.DeleteFunc(slices.Clone(s.all), func(seg segment) bool {
+		info, err := os.Stat(s.path(seg.number, segmentSuffix))
+		return err != nil || info.Size() < seg.size
+	})
+	_ = s.close() // it is gone
+	s.last = nil
+	return os.MkdirAll(s.dir, 0o700)
 }
 
 // whole returns how much of a segment is whole.

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"tributary/aggregate"
@@ -57,6 +58,18 @@ type Duplicate struct {
 type Quarantined struct {
 	Source string `json:"source"`
 	sources.Quarantined
+}
+
+// Said says why it is in quarantine, and where it is, in one line. Most reasons name the place themselves.
+func (q *Quarantined) Said() string {
+	said := strings.Join(strings.Fields(q.Reason), " ")
+	if !strings.Contains(said, q.Place) {
+		said = q.Place + ": " + said
+	}
+	if !strings.HasPrefix(said, q.Source+": ") {
+		said = q.Source + ": " + said
+	}
+	return said
 }
 
 // Remark is what is said of an object of a source.

@@ -22,8 +22,9 @@ type Status struct {
 	Kinds       map[resource.Kind]int `json:"kinds"`
 	Conflicts   ConflictCounts        `json:"conflicts"`
 	Quarantined int                   `json:"quarantined"`
-	Unsure      int                   `json:"unsure,omitempty"` // objects served only because something cannot be read
-	Unread      int                   `json:"unread,omitempty"` // objects in what cannot be read at present, served as they were read before
+	Invalid     []Quarantined         `json:"invalid,omitempty"` // the first few of these
+	Unsure      int                   `json:"unsure,omitempty"`  // objects served only because something cannot be read
+	Unread      int                   `json:"unread,omitempty"`  // objects in what cannot be read at present, served as they were read before
 	Warnings    int                   `json:"warnings,omitempty"`
 	LeftOut     int                   `json:"leftOut,omitempty"` // instances that sources have, and that are not served
 	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
@@ -38,6 +39,9 @@ type Status struct {
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
+
+// maxTold is how many things of a sort are told in full; the others are counted.
+const maxTold = 3
 
 // SourceState is a source without its lists.
 type SourceState struct {
@@ -56,7 +60,9 @@ type SourceState struct {
 	Warnings    int       `json:"warnings,omitempty"`
 	LeftOut     int       `json:"leftOut,omitempty"` // instances that are not served: not to be called, or not to be reached
 	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which were passed over
-	Hold        *Hold     `json:"hold,omitempty"`
+	// Duplicates are the first few of the keys that it has several times, of which it serves one each.
+	Duplicates []sources.Conflict `json:"duplicates,omitempty"`
+	Hold       *Hold              `json:"hold,omitempty"`
 	// Restored is what an earlier run left; NotKept is why what is read now is not kept for the next.
 	Restored *sources.Restored `json:"restored,omitempty"`
 	NotKept  string            `json:"notKept,omitempty"`
@@ -136,6 +142,10 @@ func (s *Server) Status() Status {
 	for _, src := range all {
 		st.Conflicts.Duplicates += len(src.Conflicts)
 	}
+	if st.Quarantined > 0 {
+		all := s.Quarantined()
+		st.Invalid = all[:min(len(all), maxTold)]
+	}
 	if s.opts.Affected != nil {
 		st.WithoutEffect = len(s.opts.Affected())
 	}
@@ -160,6 +170,7 @@ func (s *Server) sourceStates(all []sources.Status) []SourceState {
 			Synced: src.Synced, Stale: src.Stale, Quarantined: len(src.Quarantined), LastPublish: src.LastPublish,
 			Restarts: src.Restarts, LastError: src.LastError, Restored: src.Restored, Foreign: src.Foreign, Unsure: src.Unsure,
 			Unread: src.Unread, Warnings: len(src.Warnings), LeftOut: src.LeftOutCount,
+			Duplicates: src.Conflicts[:min(len(src.Conflicts), maxTold)],
 		}
 		if src.Kept != nil {
 			state.NotKept = src.Kept.Error

@@ -62,12 +62,9 @@ func (st *Status) Troubles() []Trouble {
 	st.ofReadiness(&all)
 	for i := range st.Sources {
 		st.ofSource(&all, &st.Sources[i])
+		st.ofDuplicates(&all, &st.Sources[i])
 	}
-	if st.Quarantined > 0 {
-		all.add(Trouble{
-			About: AboutQuarantine, Do: "Each of them says where it is and what is wrong: mend it there.",
-		}, "%s not valid, and quarantined", words.Count(st.Quarantined, "object is", "objects are"))
-	}
+	st.ofQuarantine(&all)
 	for _, r := range st.Rejected {
 		key := r.Key()
 		all.add(Trouble{
@@ -130,6 +127,37 @@ func (st *Status) ofSource(all *troubles, s *SourceState) {
 		about.Do = "A restart while the source is away would begin without it. Look at the disk of the state directory."
 		about.Run = []string{"status"}
 		all.add(about, "source %s is not kept on disk: %s", s.Name, s.NotKept)
+	}
+}
+
+func (st *Status) ofQuarantine(all *troubles) {
+	if st.Quarantined == 0 {
+		return
+	}
+	t := Trouble{About: AboutQuarantine, Do: "Each of them says where it is and what is wrong: mend it there."}
+	var said []string
+	for _, q := range st.Invalid {
+		said = append(said, q.Said())
+		if key := q.Key(); key.Name != "" && t.Run == nil {
+			t.Run = []string{"explain", string(key.Kind), key.FullName()}
+		}
+	}
+	if more := st.Quarantined - len(said); more > 0 && len(said) > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	text := words.Count(st.Quarantined, "object is", "objects are") + " not valid, and quarantined"
+	if len(said) > 0 {
+		text += ": " + strings.Join(said, "; ")
+	}
+	all.add(t, "%s", text)
+}
+
+func (st *Status) ofDuplicates(all *troubles, s *SourceState) {
+	for _, c := range s.Duplicates {
+		key := c.Key()
+		all.add(Trouble{
+			About: AboutObject, Object: &key, Source: s.Name, Do: "One of them is served, and the others are not: leave one.", Run: []string{"explain", string(key.Kind), key.FullName()},
+		}, "source %s has %s more than once: that at %s is served, and not that at %s", s.Name, key, c.Winner, strings.Join(c.Losers[:min(len(c.Losers), maxTold)], ", "))
 	}
 }
 

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,11 @@ func (i *Istiod) Check() error {
 
 // Stored returns what the istiod has.
 func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
-	page := strings.TrimSuffix(i.URL, "/") + "/debug/configz"
+	base := strings.TrimSuffix(i.URL, "/")
+	if i.isTributary(ctx, base) {
+		return nil, fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080", i.URL)
+	}
+	page := base + "/debug/configz"
 	text, err := get(ctx, i.Client, page)
 	if err != nil {
 		return nil, err
@@ -42,6 +47,12 @@ func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
 		return nil, fmt.Errorf("%s: %w", page, err)
 	}
 	return stored, nil
+}
+
+// isTributary says whether it is one of ours that is asked, which has what it serves itself under the same name.
+func (i *Istiod) isTributary(ctx context.Context, base string) bool {
+	text, err := get(ctx, i.Client, base+"/metrics")
+	return err == nil && (bytes.Contains(text, []byte("\ntributary_build_info{")) || bytes.HasPrefix(text, []byte("tributary_build_info{")))
 }
 
 // Parse reads istiod's /debug/configz. Kinds that this program does not know are left out.

@@ -95,13 +95,17 @@ func TestCompare(t *testing.T) {
 
 func TestIstiodIsAsked(t *testing.T) {
 	a := rule(t, "a", "a.example")
-	answer, code := page(t, nil, a), http.StatusOK
+	answer, code, metrics := page(t, nil, a), http.StatusOK, []byte("# HELP pilot_info\npilot_info{version=\"1.27.9\"} 1\n")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/debug/configz" {
-			code = http.StatusNotFound
+		switch r.URL.Path {
+		case "/debug/configz":
+			w.WriteHeader(code)
+			_, _ = w.Write(answer)
+		case "/metrics":
+			_, _ = w.Write(metrics)
+		default:
+			w.WriteHeader(http.StatusNotFound)
 		}
-		w.WriteHeader(code)
-		_, _ = w.Write(answer)
 	}))
 	defer s.Close()
 	i := verify.Istiod{URL: s.URL + "/", Client: s.Client()}
@@ -116,6 +120,9 @@ func TestIstiodIsAsked(t *testing.T) {
 	code = http.StatusForbidden
 	_, err = i.Stored(t.Context())
 	require.ErrorContains(t, err, "403")
+	code, metrics = http.StatusOK, []byte("# TYPE tributary_build_info gauge\ntributary_build_info{version=\"1\"} 1\n")
+	_, err = i.Stored(t.Context())
+	require.ErrorContains(t, err, "is a tributary, and no istiod")
 	for _, wrong := range []string{"", "istiod:8080", "ftp://x", "http://u:p@x", "http://"} {
 		require.Error(t, (&verify.Istiod{URL: wrong}).Check(), wrong)
 	}

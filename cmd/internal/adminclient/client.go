@@ -2,6 +2,7 @@
 package adminclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -114,10 +115,15 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 		return nil, fmt.Errorf("admin server %s: %s", c.Address, words.Connection(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
 		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)", c.Address, path)
+	case strings.HasPrefix(said, "<") || len(said) > maxSaid: // ours say what is wrong in words
+		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Address, resp.Status, cmp.Or(resp.Header.Get("Content-Type"), "some text"))
 	default:
 		return nil, &StatusError{c.Address, resp.StatusCode, said}
 	}
 }
+
+// maxSaid is how long the words of an admin server are at most, in bytes.
+const maxSaid = 4 << 10
 
 // host is the host:port of the address, empty if it has none, and whether TLS is spoken there.
 func (c *Client) host() (host string, secure bool) {

@@ -48,6 +48,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			_, _ = w.Write([]byte("<html>"))
 		case "/bad":
 			http.Error(w, "want a host", http.StatusBadRequest)
+		case "/gone":
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<html>\n<body>much\n</html>"))
 		case "/slow":
 			<-blocked
 		default:
@@ -59,6 +63,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		return err
 	}
 	require.ErrorContains(t, get("/json"), c.Address+"/json does not answer as a tributary does")
+	require.EqualError(t, get("/gone"), c.Address+" answers 502 Bad Gateway with text/html, and not as the admin server of a tributary does")
 	require.EqualError(t, get("/bad"), c.Address+": want a host")
 	require.EqualError(t, get("/other"), c.Address+" has no /other: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)")
 	c.Timeout = 50 * time.Millisecond

@@ -132,7 +132,7 @@ func (t *text) rejected(r *admin.Rejected) []string {
 
 func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
-		lines = append(lines, reason(q))
+		lines = append(lines, q.Said())
 		what := "nothing is served in its place"
 		if q.LastGoodServes {
 			what = "its last good version is served"
@@ -156,7 +156,7 @@ func remarks(all []admin.Remark, what string) (lines []string) {
 func unsure(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
 		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
-			"  "+reason(q))
+			"  "+q.Said())
 	}
 	return lines
 }
@@ -183,21 +183,9 @@ func excluded(all []sources.Excluded) (lines []string) {
 
 func unread(all []admin.Quarantined) (lines []string) {
 	for _, q := range all {
-		lines = append(lines, reason(q))
+		lines = append(lines, q.Said())
 	}
 	return lines
-}
-
-// reason says why something is in quarantine, and where it is. Most reasons name the place themselves.
-func reason(q admin.Quarantined) string {
-	said := oneLine(q.Reason)
-	if !strings.Contains(said, q.Place) {
-		said = q.Place + ": " + said
-	}
-	if !strings.HasPrefix(said, q.Source+": ") {
-		said = q.Source + ": " + said
-	}
-	return said
 }
 
 func (t *text) held(all []admin.Held) (lines []string) {

@@ -16,6 +16,7 @@ import (
 	"tributary/cmd/internal/terminal"
 	"tributary/server/admin"
 	"tributary/server/transport"
+	"tributary/sources"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -83,6 +84,12 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) { st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"} },
 		"istiod i does not have 3 objects as served":                   func(st *admin.Status) { st.Verified = []admin.Verified{{Istiod: "i", Missing: 1, Stale: 2}} },
 		"1 object is not valid, and quarantined":                       func(st *admin.Status) { st.Quarantined = 1 },
+		"2 objects are not valid, and quarantined: rules: a.yaml:3: no hosts; and 1 more": func(st *admin.Status) {
+			st.Quarantined, st.Invalid = 2, []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{Place: "a.yaml:3", Reason: "no hosts"}}}
+		},
+		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, c.yaml:2": func(st *admin.Status) {
+			st.Sources[0].Duplicates = []sources.Conflict{{Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1", Losers: []string{"b.yaml:1", "c.yaml:2"}}}
+		},
 		"n at p rejects t: no": func(st *admin.Status) {
 			st.Clients = []admin.ClientState{{Node: "n", Peer: "p", Rejects: []admin.Reject{{TypeURL: "t", Error: "no"}}}}
 		},
