@@ -39,6 +39,10 @@ func (f *storeFlags) open(ctx context.Context) (*consulkv.Store, error) {
 	}
 	if err := store.Refresh(ctx); err != nil {
 		store.Close()
+		host, _, _ := strings.Cut(strings.TrimPrefix(address, consulkv.Scheme+"://"), "/")
+		if means := words.Connection(host, err.Error()); means != "" {
+			return nil, fmt.Errorf("%s: %s", consulkv.Scheme+"://"+host[strings.LastIndexByte(host, '@')+1:], means)
+		}
 		return nil, err
 	}
 	return store, nil
@@ -52,11 +56,14 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 		}
 		return f.store, settings, nil
 	}
-	cfg, err := (&serveFlags{file: f.config}).base()
-	if err != nil {
-		if f.config == "" && f.store == "" {
-			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one", consulkv.Scheme)
+	file := f.config
+	if file == "" {
+		if file, err = config.Find(config.DefaultPaths()); err != nil {
+			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one: there is %w", consulkv.Scheme, err)
 		}
+	}
+	cfg, err := config.Load(file)
+	if err != nil {
 		return "", settings, &failure{exitConfig, err}
 	}
 	var names []string

@@ -155,6 +155,21 @@ func (s *Server) Version() string { return s.opts.Version }
 // Started returns when the server was made.
 func (s *Server) Started() time.Time { return s.started }
 
+const indexPath = "/debug/"
+
+// index is the list of the pages for who asks.
+func (s *Server) index() (all []listed) {
+	for _, p := range s.Pages() {
+		all = append(all, listed{p.Path, p.About})
+	}
+	return all
+}
+
+type listed struct {
+	Path  string `json:"path"`
+	About string `json:"about"`
+}
+
 func (s *Server) leftOut(path string) bool {
 	return s.opts.NoDebug && strings.HasPrefix(path, "/debug/") || s.opts.NoProfiles && strings.HasPrefix(path, "/debug/pprof/")
 }
@@ -164,6 +179,7 @@ func (s *Server) allPages() []Page {
 		{"/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy)},
 		{"/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready)},
 		{"/metrics", "metrics in the format of Prometheus", s.metrics()},
+		{indexPath, "this list: what pages there are, and what may be asked of each, as JSON", s.json(func() any { return s.index() })},
 		{"/debug/status", "the whole on one page, as JSON", s.json(func() any { return s.Status() })},
 		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
 		{"/debug/configz", "the objects that are served, or of ?kind= those, as JSON", http.HandlerFunc(s.configz)},
@@ -208,7 +224,11 @@ func (s *Server) withGRPC(pages http.Handler) http.Handler {
 func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, p := range s.Pages() {
-		mux.Handle("GET "+p.Path, p.handler)
+		path := p.Path
+		if path == indexPath {
+			path += "{$}" // just that, and not all below it
+		}
+		mux.Handle("GET "+path, p.handler)
 	}
 	mux.HandleFunc("POST /-/reload", s.reload)
 	mux.HandleFunc("POST /-/guard/release", s.release)

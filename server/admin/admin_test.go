@@ -271,8 +271,15 @@ func TestPagesExist(t *testing.T) {
 		status, body := get(t, s, p.Path)
 		assert.NotEqual(t, "404 page not found\n", body, "%s: %d", p.Path, status)
 	}
-	assert.Len(t, s.Pages(), 25)
-	status, _ := get(t, s, "/nothing")
+	assert.Len(t, s.Pages(), 26)
+	_, index := get(t, s, "/debug/")
+	var listed []struct{ Path, About string }
+	require.NoError(t, json.Unmarshal([]byte(index), &listed))
+	assert.Len(t, listed, 26)
+	assert.Contains(t, index, "?kind=&namespace=&name=&source=&since=&limit=&details=true")
+	status, _ := get(t, s, "/debug/nothing")
+	assert.Equal(t, http.StatusNotFound, status)
+	status, _ = get(t, s, "/nothing")
 	assert.Equal(t, http.StatusNotFound, status)
 }
 
