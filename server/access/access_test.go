@@ -158,9 +158,11 @@ func TestWhoCovers(t *testing.T) {
 		require.True(t, x.Covers(&x))
 		require.True(t, (&Who{}).Covers(&x))
 		text := rapid.SampledFrom([]string{"a", "b", "ab", "aab"})
-		i := &identity.Identity{URIs: rapid.SliceOfN(text, 0, 2).Draw(t, "uris"), Token: text.Draw(t, "token"), Socket: rapid.Bool().Draw(t, "socket"),
+		i := &identity.Identity{
+			URIs: rapid.SliceOfN(text, 0, 2).Draw(t, "uris"), Token: text.Draw(t, "token"), Socket: rapid.Bool().Draw(t, "socket"),
 			Address: netip.MustParseAddr(rapid.SampledFrom([]string{"10.1.2.3", "10.2.0.1", "::1"}).Draw(t, "address")),
-			JWT:     &identity.JWT{Issuer: text.Draw(t, "issuer"), Audience: rapid.SliceOfN(text, 0, 2).Draw(t, "audience")}}
+			JWT:     &identity.JWT{Issuer: text.Draw(t, "issuer"), Audience: rapid.SliceOfN(text, 0, 2).Draw(t, "audience")},
+		}
 		node := text.Draw(t, "node")
 		ofX, _ := x.matches(i, &node)
 		ofY, _ := y.matches(i, &node)
