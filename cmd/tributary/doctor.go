@@ -33,7 +33,7 @@ func newDoctor() *cobra.Command {
 the names in addresses, certificates, the files of tokens and keys, the clock, ports, how many files may be open and watched, and the state directory. With --istiod or
 --mesh-config it checks also that istiod is told to read from us, and Kubernetes; of a server that runs, that what its clients ask for
 is known. With --through it holds an idle stream through the address that istiod has for us, with istiod's pings, and tells what ends it.
-It is best run as the user who runs the server, and changes nothing.
+It is best run as the user who runs the server, and changes nothing. Without a configuration it checks the machine alone.
 
 It exits with 3 if there is an error; with --strict also if there is a warning.`,
 		Example: `  tributary doctor
@@ -43,11 +43,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			if d.File == "" {
-				found, err := config.Find(config.DefaultPaths())
-				if err != nil {
-					return &failure{exitConfig, err}
-				}
-				d.File = found
+				d.File, d.NoFile = config.Find(config.DefaultPaths())
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()

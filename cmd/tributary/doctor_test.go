@@ -84,6 +84,35 @@ func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
 	has(t, found, "identity", doctor.Fine, "right")
 }
 
+func TestDoctorWithoutAConfiguration(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, err := os.Stat("/etc/tributary/tributary.yaml"); err == nil {
+		t.Skip("this machine has a configuration")
+	}
+	code, found := examined(t)
+	assert.Equal(t, exitFindings, code)
+	has(t, found, "configuration", doctor.Error, "no configuration file; tried ./tributary.yaml")
+	assert.NotEmpty(t, found["clock"])
+	assert.NotEmpty(t, found["open files"])
+}
+
+func TestDoctorOfWhatMayNotBeRead(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("a", 80))
+	write(t, dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\n")
+	require.NoError(t, os.Chmod(dir+"/rules", 0))
+	defer os.Chmod(dir+"/rules", 0o700) //nolint:errcheck // else the test says so
+	_, found := examined(t, "-c", dir+"/tributary.yaml")
+	require.NotEmpty(t, found["sources"])
+	assert.Contains(t, found["sources"][0].Fix, "the right to read it")
+	require.NoError(t, os.Chmod(dir+"/tributary.yaml", 0))
+	_, found = examined(t, "-c", dir+"/tributary.yaml")
+	assert.Contains(t, found["configuration"][0].Fix, "the right to read it")
+}
+
 // A server of ours is known as such without its debug pages, too.
 func TestDoctorKnowsAServerWithoutDebugPages(t *testing.T) {
 	dir := t.TempDir()

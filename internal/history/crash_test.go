@@ -29,7 +29,7 @@ func changeForever(dir string) {
 		panic(err)
 	}
 	next := 1
-	for r, err := range read(dir, h.files.all) {
+	for r, err := range h.read(h.files.all) {
 		if err != nil {
 			panic(err)
 		}
@@ -79,7 +79,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		h := opened(t, dir, LeastSize, new(memstore.Table))
 		newest := 0
 		was := make(map[string]int)
-		for r, err := range read(dir, h.files.all) {
+		for r, err := range h.read(h.files.all) {
 			require.NoError(t, err)
 			require.NotEqual(t, markGap, r.Mark)
 			if r.Mark != "" {
@@ -95,7 +95,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			newest = max(newest, was[e.Name])
 		}
 		require.GreaterOrEqual(t, newest, written)
-		served, err := h.files.served()
+		served, err := h.files.served(h.read)
 		require.NoError(t, err)
 		for key, k := range served {
 			if last, told := was[key.Name]; told {

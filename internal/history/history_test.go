@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -233,68 +232,6 @@ func TestSizeIsKept(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, len(a.Entries), 50)
 	require.Len(t, bodies(t, h, time.Now()), 10)
-}
-
-// TestAHistoryThatIsTakenAwayBeginsAnew removes files under a history, and the directory.
-func TestAHistoryThatIsTakenAwayBeginsAnew(t *testing.T) {
-	for name, take := range map[string]func(t *testing.T, dir string){
-		"the directory": func(t *testing.T, dir string) { require.NoError(t, os.RemoveAll(dir)) },
-		"the file": func(t *testing.T, dir string) {
-			all, err := filepath.Glob(dir + "/*" + segmentSuffix)
-			require.NoError(t, err)
-			for _, path := range all {
-				require.NoError(t, os.Remove(path))
-			}
-		},
-		"what is in the file": func(t *testing.T, dir string) { require.NoError(t, os.Truncate(dir+"/0000000001"+segmentSuffix, 3)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir, table := t.TempDir()+"/history", new(memstore.Table)
-			var said bytes.Buffer
-			h, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&said, nil)), prometheus.NewRegistry())
-			require.NoError(t, err)
-			table.Apply([]*resource.Resource{made(1, "there")}, nil)
-			h.round(table)
-			take(t, dir)
-			h.looked = time.Now().Add(time.Hour)
-			table.Apply([]*resource.Resource{made(2, "lost")}, nil)
-			h.round(table) // before it is looked
-			h.looked = time.Time{}
-			for i := range 2 {
-				table.Apply([]*resource.Resource{made(3, fmt.Sprint(i))}, nil)
-				h.round(table)
-			}
-			require.NoError(t, h.files.close())
-			require.Contains(t, said.String(), "the history was taken away")
-			require.Contains(t, said.String(), dir)
-			require.Contains(t, said.String(), "written to the history again")
-			again := opened(t, dir, DefaultSize, table)
-			a, err := again.Find(Query{})
-			require.NoError(t, err)
-			require.Len(t, a.Entries, 2)
-			require.Equal(t, "s3", a.Entries[0].Name)
-			require.InDelta(t, 1, testutil.ToFloat64(h.lost), 0)
-		})
-	}
-}
-
-// TestADamagedFileIsTold has a start say what of a file is no longer to be read.
-func TestADamagedFileIsTold(t *testing.T) {
-	dir, table := t.TempDir(), new(memstore.Table)
-	h := opened(t, dir, DefaultSize, table)
-	h.round(table)
-	table.Apply([]*resource.Resource{made(1, "there")}, nil)
-	h.round(table)
-	path := h.files.path(h.files.all[0].number, segmentSuffix)
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	text[len(text)-3] ^= 1
-	require.NoError(t, os.WriteFile(path, text, 0o600))
-	var said bytes.Buffer
-	_, err = Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&said, nil)), prometheus.NewRegistry())
-	require.NoError(t, err)
-	require.Contains(t, said.String(), "a file of the history is damaged")
-	require.Contains(t, said.String(), path+": what is behind byte ")
 }
 
 // TestWhatCannotBeWrittenIsCounted takes the file away from under the history, and gives it another.

@@ -8,53 +8,75 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"tributary/resource"
 )
 
-// read yields the records of segments in order. A segment that was dropped meanwhile has none.
-func read(dir string, all []segment) iter.Seq2[*record, error] {
+// read yields the records of segments in order. A segment that was dropped meanwhile has none. Behind what is damaged or gone, the mark with which the
+// next segment begins is that of a gap.
+func (h *History) read(all []segment) iter.Seq2[*record, error] {
 	return func(yield func(*record, error) bool) {
-		for _, seg := range all {
-			if more, err := readSegment(dir, seg, yield); err != nil || !more {
-				if err != nil {
-					yield(nil, fmt.Errorf("history: %w", err))
-				}
+		gap := time.Time{} // since when there is one
+		each := func(r *record) bool {
+			if !gap.IsZero() && r.Mark == markBegin {
+				r.Mark, gap = markGap, time.Time{}
+			}
+			return yield(r, nil)
+		}
+		for i, seg := range all {
+			if i > 0 && all[i-1].number+1 < seg.number || i > 0 && all[i-1].damaged {
+				gap = h.opened
+			}
+			path := h.files.path(seg.number, segmentSuffix)
+			more, err := readSegment(path, seg, each)
+			switch {
+			case errors.Is(err, fs.ErrNotExist) && int64(seg.number) < h.files.oldest.Load(): // it was dropped
+			case errors.Is(err, errTorn) || errors.Is(err, fs.ErrNotExist):
+				gap = h.damaged(path, err)
+			case err != nil:
+				yield(nil, fmt.Errorf("history: %w", err))
+				return
+			case !more:
 				return
 			}
+		}
+		if n := len(all); n > 0 && all[n-1].damaged {
+			gap = h.opened
+		}
+		if !gap.IsZero() {
+			yield(&record{head: head{Entry{At: gap}, mark{markGap}}}, nil)
 		}
 	}
 }
 
-func readSegment(dir string, seg segment, yield func(*record, error) bool) (more bool, err error) {
-	file, err := os.Open(filepath.Join(dir, fmt.Sprintf("%010d%s", seg.number, segmentSuffix)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
+// readSegment yields the records of a segment. The error is errTorn if one of them, or the end, is not what was written.
+func readSegment(path string, seg segment, yield func(*record) bool) (more bool, err error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer file.Close() //nolint:errcheck // it was only read
 	in := bufio.NewReaderSize(io.LimitReader(file, seg.size), 1<<16)
-	for {
+	for left := seg.size; left > 0; {
 		payload, err := readFrame(in, maxRecord)
 		if errors.Is(err, io.EOF) {
-			return true, nil
+			err = errTorn
 		}
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", file.Name(), err)
+			return false, err
 		}
+		left -= int64(len(payload)) + frameHead
 		r, err := decode(payload)
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", file.Name(), err)
+			return false, err
 		}
-		if !yield(&r, nil) {
+		if !yield(&r) {
 			return false, nil
 		}
 	}
+	return true, nil
 }
 
 // Query says which changes are meant. What is empty is for all.
@@ -84,7 +106,7 @@ func (h *History) Find(q Query) (*Answer, error) {
 	state := h.state.Load()
 	a := &Answer{Entries: []*Entry{}}
 	var found []*record
-	for r, err := range read(h.files.dir, state.segments) {
+	for r, err := range h.read(state.segments) {
 		if err != nil {
 			return nil, err
 		}
@@ -136,11 +158,16 @@ func (h *History) At(at time.Time, kind resource.Kind) (*State, error) {
 	later := make(map[resource.Key]bool) // was is from a change after at
 	unknown := make(map[resource.Key]bool)
 	var begin time.Time
-	for r, err := range read(h.files.dir, state.segments) {
+	for r, err := range h.read(state.segments) {
 		if err != nil {
 			return nil, err
 		}
 		begin = from(begin, r)
+		if r.Mark == markGap { // what was before may have changed in it, and nobody is told of a time before it
+			clear(was)
+			clear(later)
+			clear(unknown)
+		}
 		if r.Mark != "" || kind != "" && r.Kind != kind {
 			continue
 		}

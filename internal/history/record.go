@@ -22,6 +22,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// headStart is how the head of each record starts.
+const headStart = `{"at":"`
+
 // errTorn says that what follows is no whole record.
 var errTorn = errors.New("a record is not whole")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -31,15 +32,17 @@ type History struct {
 	records prometheus.Counter
 	lost    prometheus.Counter
 	merged  prometheus.Counter
+	spoiled prometheus.Counter
+	opened  time.Time
 
-	state atomic.Pointer[state]
+	state  atomic.Pointer[state]
+	health health
 
 	// owned by Run
 	files  segments
 	last   memstore.Snapshot // up to which everything is written, or lost
+	begun  bool              // what changed before is written
 	failed bool              // the last try to write
-	looked time.Time         // when the file was last there
-	since  int               // changes that were written since
 	next   *encoder          // of the records of the round
 }
 
@@ -51,21 +54,19 @@ type state struct {
 
 // Open opens the history at dir, which this process alone uses, of size bytes at most.
 func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metrics prometheus.Registerer) (*History, error) {
-	h := &History{view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder()}
+	h := &History{view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder(), opened: time.Now().UTC()}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tributary_history_" + name, Help: help})
 	}
 	h.records = counter("records_total", "Changes that were written to the history.")
 	h.lost = counter("lost_total", "Changes that could not be written to the history.")
 	h.merged = counter("merged_commits_total", "Commits that the history has as one with the next, since it could not keep up.")
-	if err := h.files.open(); err != nil {
+	h.spoiled = counter("damaged_files_total", "Files of the history that were found damaged or gone: what was in them is not known any more.")
+	if err := h.files.open(func(path string, err error) { h.damaged(path, err) }); err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	for _, torn := range h.files.torn {
-		h.log.Warn("a file of the history is damaged", "file", torn)
-	}
 	h.publish()
-	for _, c := range []prometheus.Collector{h.records, h.lost, h.merged} {
+	for _, c := range []prometheus.Collector{h.records, h.lost, h.merged, h.spoiled} {
 		if err := metrics.Register(c); err != nil {
 			return nil, err
 		}
@@ -89,17 +90,20 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 		return
 	}
 	at := time.Now().UTC()
-	if h.files.last == nil {
+	if !h.begun {
 		h.begin(now, at)
 		return
 	}
 	if commits := now.Revision() - h.last.Revision(); commits > 1 {
 		h.merged.Add(float64(commits - 1))
 	}
-	if !h.isThere(at) {
-		return // with the next commit, again
+	if path, err := h.files.look(); err != nil {
+		h.damaged(path, err)
 	}
-	if h.files.full() {
+	if h.health.renew.Swap(false) {
+		h.files.leave()
+	}
+	if h.files.last == nil || h.files.full() {
 		if err := h.files.begin(h.last, at); err != nil {
 			h.note(err)
 		}
@@ -121,41 +125,24 @@ func (h *History) update(keys []resource.Key, now memstore.Snapshot, incremental
 	h.publish()
 }
 
-// lookEvery is how often it is looked whether the file is there that is written to.
-const lookEvery = time.Second
-
-// isThere says whether that is there. If somebody took it away, another one is begun.
-func (h *History) isThere(at time.Time) bool {
-	if at.Sub(h.looked) < lookEvery {
-		return true
-	}
-	h.looked = at
-	gone := h.files.there()
-	if gone == nil {
-		h.since = 0
-		return true
-	}
-	h.lost.Add(float64(h.since))
-	h.since = 0
-	again := h.files.anew()
-	if again == nil {
-		again = h.files.begin(h.last, at)
-	}
-	h.log.Error("the history was taken away: what was in it is lost, and it begins anew", "err", errors.Join(gone, again))
-	h.failed = true
-	return again == nil
-}
-
 // begin writes what has changed since an earlier process served, and goes on from now.
 func (h *History) begin(now memstore.Snapshot, at time.Time) {
-	before, err := h.files.served()
-	if err != nil {
+	h.last = now
+	before, err := h.files.served(h.read)
+	if errors.Is(err, errTorn) || errors.Is(err, fs.ErrNotExist) {
+		h.damaged(h.files.path(h.files.base.number, baseSuffix), err)
+	} else if err != nil {
 		h.note(err)
 	}
-	h.last = now
+	unknown := before == nil && len(h.files.all) > 0 // what changed while nobody looked
 	if err := h.files.begin(now, at); err != nil {
 		h.note(err)
 		return // with the next commit, again
+	}
+	h.begun = true
+	h.health.renew.Store(false) // the segment is new
+	if unknown {
+		h.note(h.gap(at))
 	}
 	w := writing{history: h, records: h.next, at: at}
 	if before != nil {
@@ -186,10 +173,20 @@ func (h *History) begin(now memstore.Snapshot, at time.Time) {
 
 // note logs that something went wrong, once until something goes well.
 func (h *History) note(err error) {
+	if err == nil {
+		return
+	}
 	if !h.failed {
 		h.log.Error("changes cannot be written to the history", "err", err)
+		h.health.fails(err)
 	}
 	h.failed = true
+}
+
+// gap appends the mark of one.
+func (h *History) gap(at time.Time) error {
+	gap := newEncoder()
+	return errors.Join(gap.add(head{Entry{At: at}, mark{markGap}}), h.files.append(gap.out.Bytes()))
 }
 
 func (h *History) publish() {
@@ -206,8 +203,7 @@ type writing struct {
 
 func (w *writing) add(e *Entry) {
 	if err := w.records.add(head{Entry: *e}); err != nil {
-		w.history.lost.Inc()
-		w.history.note(err)
+		w.history.lose(1, err)
 		return
 	}
 	if w.n++; w.records.out.Len() >= flushAt {
@@ -223,22 +219,20 @@ func (w *writing) flush() {
 	}
 	var err error
 	if h.failed {
-		gap := newEncoder()
-		err = errors.Join(gap.add(head{Entry{At: w.at}, mark{markGap}}), h.files.append(gap.out.Bytes()))
+		err = h.gap(w.at)
 	}
 	if err == nil {
 		err = h.files.append(w.records.out.Bytes())
 	}
 	if err != nil {
-		h.lost.Add(float64(w.n))
-		h.note(err)
+		h.lose(w.n, err)
 	} else {
 		h.records.Add(float64(w.n))
-		h.since += w.n
 		if h.failed {
 			h.log.Info("changes are written to the history again")
 		}
 		h.failed = false
+		h.health.writes()
 		if err := h.files.within(); err != nil {
 			h.log.Warn("what the history has no room for is not removed", "err", err)
 		}

@@ -4,15 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"tributary/memstore"
@@ -21,8 +24,9 @@ import (
 
 // segment is a file of records. Of the last one only the first size bytes are known to be whole.
 type segment struct {
-	number int
-	size   int64
+	number  int
+	size    int64
+	damaged bool // there is more behind size, or was, that cannot be read
 }
 
 const (
@@ -39,16 +43,18 @@ type segments struct {
 	limit int64
 	all   []segment // in order
 	base  segment   // that of the last segment
-	last  *os.File  // open for appending
-	torn  []string  // what was found that is not whole
+	last  *os.File  // open for appending; nil if there is nothing to append to
+
+	oldest atomic.Int64 // segments below this number are not missed: they were dropped
 }
 
 func (s *segments) path(number int, suffix string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%010d%s", number, suffix))
 }
 
-// open finds what there is, and how much of it is whole.
-func (s *segments) open() error {
+// open finds what there is, and how much of it is whole. Lost is told of each file that is gone, or not whole for another reason than that a process
+// was killed while it wrote.
+func (s *segments) open(lost func(path string, err error)) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
@@ -68,59 +74,42 @@ func (s *segments) open() error {
 			_ = os.Remove(filepath.Join(s.dir, name)) // a crash left it; the next one writes over it otherwise
 		case err != nil:
 		case suffix == segmentSuffix:
-			s.all = append(s.all, segment{number, info.Size()})
+			s.all = append(s.all, segment{number: number, size: info.Size()})
 		case suffix == baseSuffix && number > s.base.number:
-			s.base = segment{number, info.Size()}
+			s.base = segment{number: number, size: info.Size()}
 		}
 	}
 	slices.SortFunc(s.all, func(a, b segment) int { return cmp.Compare(a.number, b.number) })
+	written := false
 	for i := range s.all {
 		seg := &s.all[i]
-		size := seg.size
-		if seg.size, err = s.whole(seg.number); err != nil {
+		path := s.path(seg.number, segmentSuffix)
+		if seg.size, err = whole(path); errors.Is(err, errTorn) {
+			seg.damaged = true
+			lost(path, err)
+		} else if err != nil {
 			return err
 		}
-		if lost := size - seg.size; lost > 0 {
-			s.torn = append(s.torn, fmt.Sprintf("%s: what is behind byte %d is no whole record: %d bytes are lost", s.path(seg.number, segmentSuffix), seg.size, lost))
+		if i > 0 {
+			for n := s.all[i-1].number + 1; n < seg.number; n++ {
+				lost(s.path(n, segmentSuffix), fs.ErrNotExist)
+			}
 		}
+		written = written || seg.size > 0 || seg.damaged
+	}
+	switch n := len(s.all); {
+	case s.base.number == 0 && written:
+		lost(s.path(s.all[n-1].number, baseSuffix), fs.ErrNotExist)
+	case s.base.number > 0 && (n == 0 || s.all[n-1].number < s.base.number):
+		lost(s.path(s.base.number, segmentSuffix), fs.ErrNotExist) // it was there before its base
 	}
 	return nil
 }
 
-// there returns an error if somebody has taken the file away that is written to, or put another one in its place: what is written would be read by nobody.
-func (s *segments) there() error {
-	if s.last == nil || len(s.all) == 0 {
-		return nil
-	}
-	path := s.path(s.all[len(s.all)-1].number, segmentSuffix)
-	opened, err := s.last.Stat()
-	if err != nil {
-		return nil //nolint:nilerr // the next write says so
-	}
-	found, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case !os.SameFile(opened, found) || found.Size() < s.all[len(s.all)-1].size:
-		return fmt.Errorf("%s is another file, or was cut, since it was opened", path)
-	}
-	return nil
-}
-
-// anew leaves out what is gone, so that another segment can be begun.
-func (s *segments) anew() error {
-	s.all = slices.DeleteFunc(slices.Clone(s.all), func(seg segment) bool {
-		info, err := os.Stat(s.path(seg.number, segmentSuffix))
-		return err != nil || info.Size() < seg.size
-	})
-	_ = s.close() // it is gone
-	s.last = nil
-	return os.MkdirAll(s.dir, 0o700)
-}
-
-// whole returns how much of a segment is whole.
-func (s *segments) whole(number int) (size int64, err error) {
-	file, err := os.Open(s.path(number, segmentSuffix))
+// whole returns how much of a segment is whole. The error is errTorn if the rest is more than what a process that was killed leaves, which is
+// the beginning of a record.
+func whole(path string) (size int64, err error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return 0, err
 	}
@@ -128,14 +117,81 @@ func (s *segments) whole(number int) (size int64, err error) {
 	in := bufio.NewReader(file)
 	for {
 		payload, err := readFrame(in, maxRecord)
-		if errors.Is(err, io.EOF) || errors.Is(err, errTorn) {
+		switch {
+		case errors.Is(err, io.EOF):
 			return size, nil
-		}
-		if err != nil {
+		case errors.Is(err, errTorn):
+			rest, err := io.ReadAll(io.NewSectionReader(file, size, 1<<62))
+			if err == nil && !torn(rest) {
+				err = errTorn
+			}
+			return size, err
+		case err != nil:
 			return 0, err
 		}
 		size += int64(len(payload)) + frameHead
 	}
+}
+
+// torn reports whether rest, which does not begin with a whole record, may be the beginning of one, or zeros, as a crash of the machine leaves them.
+func torn(rest []byte) bool {
+	if len(bytes.Trim(rest, "\x00")) == 0 {
+		return true
+	}
+	if len(rest) <= frameHead {
+		return true
+	}
+	_, k := binary.Uvarint(rest[frameHead:])
+	if k <= 0 || int64(len(rest)) >= frameHead+int64(binary.BigEndian.Uint32(rest)) { // it is all there, and not what was written
+		return k == 0
+	}
+	text := rest[frameHead+k:]
+	start := min(len(text), len(headStart))
+	return string(text[:start]) == headStart[:start] && !bytes.Contains(text[start:], []byte(headStart)) // else there is another record behind it
+}
+
+// look reports whether the files that are written to are where they were. The error names the one that is not.
+func (s *segments) look() (path string, err error) {
+	if s.last == nil {
+		return "", nil
+	}
+	seg := s.all[len(s.all)-1]
+	path = s.path(seg.number, segmentSuffix)
+	there, err := os.Stat(path)
+	if err != nil {
+		return path, err
+	}
+	open, err := s.last.Stat()
+	switch {
+	case err != nil:
+		return "", nil // who writes will say so
+	case !os.SameFile(there, open):
+		return path, errReplaced
+	case there.Size() < seg.size:
+		return path, errShort
+	}
+	path = s.path(s.base.number, baseSuffix)
+	_, err = os.Stat(path)
+	return path, err
+}
+
+// What may have become of a file that is there.
+var (
+	errReplaced = errors.New("it is another file than was written")
+	errShort    = errors.New("the end of it is gone")
+)
+
+// leave has nothing more be written to the last segment, and forgets the segments that are gone.
+func (s *segments) leave() {
+	_ = s.close() // nothing of it is needed any more
+	s.last = nil
+	left := make([]segment, 0, len(s.all))
+	for _, seg := range s.all {
+		if _, err := os.Stat(s.path(seg.number, segmentSuffix)); !errors.Is(err, fs.ErrNotExist) {
+			left = append(left, seg)
+		}
+	}
+	s.all = left
 }
 
 // begin starts a segment behind the base of what is served now.
@@ -143,6 +199,9 @@ func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
 	number := s.base.number + 1
 	if n := len(s.all); n > 0 {
 		number = max(number, s.all[n-1].number+1)
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
 	}
 	path := s.path(number, segmentSuffix)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
@@ -155,7 +214,7 @@ func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
 		return errors.Join(err, file.Close(), os.Remove(path))
 	}
 	err = s.close()
-	s.last, s.base = file, segment{number, size}
+	s.last, s.base = file, segment{number: number, size: size}
 	s.all = append(slices.Clip(s.all), segment{number: number})
 	records := newEncoder()
 	if markErr := records.add(head{Entry{At: at}, mark{markBegin}}); markErr != nil {
@@ -182,6 +241,9 @@ func (s *segments) writeBase(number int, now memstore.Snapshot) (int64, error) {
 
 // append writes records behind the last one. What could be written of them only in part is taken back.
 func (s *segments) append(records []byte) error {
+	if s.last == nil {
+		return errors.New("there is no file to write to")
+	}
 	last := &s.all[len(s.all)-1]
 	if _, err := s.last.Write(records); err != nil {
 		if cutErr := s.last.Truncate(last.size); cutErr != nil { // nothing can be read behind it
@@ -218,6 +280,7 @@ func (s *segments) drop(room int64) error {
 	var errs []error
 	for total := s.total(); len(s.all) > 1 && total > room; {
 		total -= s.all[0].size
+		s.oldest.Store(int64(s.all[1].number)) // before it is gone, so that nobody misses it
 		errs = append(errs, ignoreMissing(os.Remove(s.path(s.all[0].number, segmentSuffix))))
 		s.all = slices.Clone(s.all[1:]) // readers have the slice that was
 	}
@@ -251,8 +314,8 @@ type known struct {
 	object  *Object
 }
 
-// served returns what was served last. It is nil if there is no base that is whole.
-func (s *segments) served() (map[resource.Key]known, error) {
+// served returns what was served last, from the base and what of. It is nil if there is no base, and the error errTorn if that is not whole.
+func (s *segments) served(of func([]segment) iter.Seq2[*record, error]) (map[resource.Key]known, error) {
 	if s.base.number == 0 {
 		return nil, nil
 	}
@@ -262,11 +325,11 @@ func (s *segments) served() (map[resource.Key]known, error) {
 	}
 	defer file.Close() //nolint:errcheck // it was only read
 	text, err := readFrame(bufio.NewReader(file), 1<<32-1)
-	if errors.Is(err, errTorn) || errors.Is(err, io.EOF) {
-		return nil, nil
+	if errors.Is(err, io.EOF) {
+		err = errTorn
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", file.Name(), err)
 	}
 	all := make(map[resource.Key]known)
 	for line := range bytes.Lines(text) {
@@ -276,7 +339,7 @@ func (s *segments) served() (map[resource.Key]known, error) {
 		}
 	}
 	since := slices.DeleteFunc(slices.Clone(s.all), func(seg segment) bool { return seg.number < s.base.number })
-	for r, err := range read(s.dir, since) {
+	for r, err := range of(since) {
 		if err != nil {
 			return nil, err
 		}

@@ -45,6 +45,9 @@ type Explained struct {
 	// Verified is what istiods have of it that is not as it is served.
 	Verified   []Found     `json:"verified,omitempty"`
 	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
+	// Others are how many clients are there that are told what is made of objects, and Rejecting those of them that reject something of that.
+	Others    int `json:"others,omitempty"`
+	Rejecting int `json:"rejecting,omitempty"`
 }
 
 // Duplicate is a key that one source has more than once.
@@ -192,6 +195,7 @@ func (s *Server) explainHost(host string) Explanation {
 func (s *Server) explained(e aggregate.Explanation) Explained {
 	keys := keysOf(e)
 	x := Explained{Explanation: e, Recipients: s.recipients(e.Object.Key())}
+	x.Others, x.Rejecting = s.others()
 	all := s.opts.Sources.Status()
 	for _, src := range all {
 		for _, c := range src.Conflicts {
@@ -254,6 +258,27 @@ func (s *Server) quarantinedIf(meets func(Quarantined) bool) []Quarantined {
 }
 
 // recipients returns the clients that ask for the kind of key.
+// others returns how many Envoys and gRPC clients there are, and how many of them reject something.
+func (s *Server) others() (all, rejecting int) {
+	for c := range s.opts.Clients.EachClient() {
+		is, rejects := false, false
+		for _, t := range c.Types {
+			is = is || strings.HasPrefix(t.TypeURL, ofEnvoy)
+			rejects = rejects || t.NackNonce != "" && t.NackNonce == t.SentNonce
+		}
+		if is {
+			all++
+			if rejects {
+				rejecting++
+			}
+		}
+	}
+	return all, rejecting
+}
+
+// ofEnvoy is what the types begin with that Envoys and gRPC clients ask for.
+const ofEnvoy = "type.googleapis.com/envoy."
+
 func (s *Server) recipients(key resource.Key) []Recipient {
 	all := []Recipient{}
 	object := s.opts.View.Snapshot().Get(key)

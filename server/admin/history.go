@@ -16,6 +16,8 @@ type History interface {
 	Find(history.Query) (*history.Answer, error)
 	// At returns what was served at a time. The error is an *history.EarlierError if that is not known any more.
 	At(at time.Time, kind resource.Kind) (*history.State, error)
+	// Health returns what is wrong with it; nothing if it is empty.
+	Health() history.Health
 }
 
 // historyLimit is how many changes are told of at once unless more are asked for.
@@ -82,6 +84,18 @@ func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.K
 		return "", false
 	}
 	return schema.Kind, true
+}
+
+// historyHealth is what is wrong with the history; nil if nothing is, or there is none.
+func (s *Server) historyHealth() *history.Health {
+	if s.opts.History == nil {
+		return nil
+	}
+	h := s.opts.History.Health()
+	if h.Well() {
+		return nil
+	}
+	return &h
 }
 
 func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request, answer any, err error) {

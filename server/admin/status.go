@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/internal/history"
 	"tributary/resource"
 	"tributary/server/transport"
 	"tributary/sources"
@@ -36,6 +37,8 @@ type Status struct {
 	Certificates []transport.Status `json:"certificates,omitempty"` // of our own listeners
 
 	Verified []Verified `json:"verified,omitempty"` // the istiods that are compared with what is served
+
+	History *history.Health `json:"history,omitempty"` // what is wrong with it; nil if nothing is
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
@@ -118,6 +121,7 @@ func (s *Server) Status() Status {
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
 		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all), Rejected: s.rejected(),
 		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
+		History: s.historyHealth(),
 	}
 	for _, r := range s.reports() {
 		st.Verified = append(st.Verified, verifiedOf(&r))

@@ -20,6 +20,7 @@ const (
 	AboutCertificates = "certificates"
 	AboutVerified     = "verified"
 	AboutClient       = "client"
+	AboutHistory      = "history"
 )
 
 // Trouble is something that somebody should do something about.
@@ -86,6 +87,11 @@ func (st *Status) Troubles() []Trouble {
 			all.add(Trouble{About: AboutVerified, Do: "See whether it runs, and whether its port for HTTP is open to this machine.", Run: run},
 				"%s cannot be verified: %s", v.Peer(), v.Error)
 		}
+	}
+	if st.History != nil && st.History.Error != "" {
+		all.add(Trouble{
+			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.", Run: []string{"status"},
+		}, "the history cannot be written: %s", st.History.Error)
 	}
 	for _, c := range st.Clients {
 		for _, r := range c.Rejects {

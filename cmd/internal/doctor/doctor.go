@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -39,6 +40,7 @@ type Finding struct {
 // Doctor looks.
 type Doctor struct {
 	File    string // of the configuration
+	NoFile  error  // why there is none
 	Offline bool   // registries and istiods are not asked
 	// Istiod is the URL of the debug pages of an istiod that is to read from us; empty for none. MeshConfig is a file with its mesh configuration.
 	Istiod, MeshConfig string
@@ -79,10 +81,19 @@ const (
 	ofKeepalive     = "keepalive"
 )
 
+// mayRead is what to do about a file that this user may not read.
+const mayRead = "give the user who runs tributary the right to read it, and to enter the directories above it, or run doctor as that one"
+
 // Look looks at everything. The error is that it could not.
 func (d *Doctor) Look(ctx context.Context) error {
 	text, err := os.ReadFile(d.File)
-	if err != nil {
+	switch {
+	case d.NoFile != nil:
+		d.note(ofConfiguration, Error, d.NoFile.Error(), "name the configuration with -c, or write one with tributary init")
+		err = d.NoFile
+	case errors.Is(err, fs.ErrPermission):
+		d.note(ofConfiguration, Error, err.Error(), mayRead)
+	case err != nil:
 		d.note(ofConfiguration, Error, err.Error(), "name the configuration with -c, or write one with tributary init")
 	}
 	var cfg *config.Config
@@ -132,6 +143,9 @@ func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config
 			check, fix = ofRights, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate --connect tells whether they do"
 		case lint.Unreadable:
 			fix = "see that the address is right, and that it can be reached from this machine"
+			if strings.Contains(f.Message, fs.ErrPermission.Error()) {
+				fix = mayRead
+			}
 		}
 		severity := Warning
 		if f.Severity == lint.Error {
@@ -170,7 +184,7 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 	defer cancel()
 	all, err := relay.Certificates(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
-		d.note(ofTLS, Error, err.Error(), "give listen.xdsTLS and listen.adminTLS a certificate in PEM that can be read, and its key")
+		d.note(ofTLS, Error, err.Error(), fixOf(err, "give listen.xdsTLS and listen.adminTLS a certificate in PEM that can be read, and its key"))
 		return
 	}
 	for _, c := range all {
@@ -185,10 +199,18 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 func (d *Doctor) identity(cfg *config.Config) {
 	switch _, err := relay.Proofs(cfg); {
 	case err != nil:
-		d.note(ofIdentity, Error, err.Error(), "correct what identity names: identity.tokens is a file that tributary token new writes, identity.jwt[].jwks one with keys as JSON")
+		d.note(ofIdentity, Error, err.Error(), fixOf(err, "correct what identity names: identity.tokens is a file that tributary token new writes, identity.jwt[].jwks one with keys as JSON"))
 	case cfg.Identity.Settings() != nil:
 		d.note(ofIdentity, Fine, "the files of tokens and keys are right", "")
 	}
+}
+
+// fixOf is what to do about a file that cannot be read, or fix.
+func fixOf(err error, fix string) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return mayRead
+	}
+	return fix
 }
 
 // Write writes the findings for people.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tributary/aggregate"
+	"tributary/internal/words"
 	"tributary/server/admin"
 	"tributary/sources"
 )
@@ -63,7 +64,7 @@ func (t *text) object(o admin.Explained) {
 	t.section("not as served", t.found(o.Verified))
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
-	t.section("clients", t.recipients(o))
+	t.section("clients", append(t.recipients(o), others(o)...))
 }
 
 // found says which istiods do not have it as it is served.
@@ -219,6 +220,9 @@ func conflicts(o admin.Explained) (lines []string) {
 const maxRecipients = 10
 
 func (t *text) recipients(o admin.Explained) (lines []string) {
+	if len(o.Recipients) == 0 && o.Others > 0 {
+		return nil
+	}
 	if len(o.Recipients) == 0 {
 		return []string{"no client asks for " + string(o.Object.Kind)}
 	}
@@ -233,6 +237,18 @@ func (t *text) recipients(o admin.Explained) (lines []string) {
 	}
 	if more := synced - maxRecipients; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", more))
+	}
+	return lines
+}
+
+// others says how many clients are told what is made of the object, and where to look what each has.
+func others(o admin.Explained) (lines []string) {
+	if o.Others == 0 {
+		return nil
+	}
+	lines = append(lines, words.Count(o.Others, "Envoy or gRPC client is", "Envoys and gRPC clients are")+" told what is made of it, as far as it is for them; what an Envoy has: tributary verify --envoy http://ENVOY:9901")
+	if o.Rejecting > 0 {
+		lines = append(lines, words.Count(o.Rejecting, "of them rejects", "of them reject")+" something of what it was sent: tributary status names it")
 	}
 	return lines
 }

@@ -13,6 +13,7 @@ import (
 
 	"tributary/cmd/internal/table"
 	"tributary/cmd/internal/terminal"
+	"tributary/internal/history"
 	"tributary/internal/words"
 	"tributary/server/admin"
 	"tributary/server/transport"
@@ -44,6 +45,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	t.section("holds", t.holds(st.Sources))
 	t.section("certificates", t.certificates(st.Certificates))
 	t.section("verified", t.verified(st.Verified))
+	t.section("HISTORY", t.history(st.History))
 	t.line("")
 	t.clients(st.Clients)
 	return t.writeTo(w)
@@ -145,6 +147,29 @@ func (t *text) verified(all []admin.Verified) (lines []string) {
 			said += "; cannot be asked: " + oneLine(v.Error)
 		}
 		lines = append(lines, v.Istiod+v.Envoy+": "+said)
+	}
+	return lines
+}
+
+// maxDamaged is how many of the files of the history that are damaged are named.
+const maxDamaged = 3
+
+// history says what is wrong with it.
+func (t *text) history(h *history.Health) (lines []string) {
+	if h == nil {
+		return nil
+	}
+	if h.Error != "" {
+		lines = append(lines, "CANNOT BE WRITTEN: "+oneLine(h.Error))
+	}
+	if h.Lost > 0 {
+		lines = append(lines, words.Count(h.Lost, "change is", "changes are")+" not in it")
+	}
+	for _, d := range h.Damaged[:min(len(h.Damaged), maxDamaged)] {
+		lines = append(lines, fmt.Sprintf("what was in %s is lost: %s, seen %s", d.File, d.Why, t.at(d.Seen)))
+	}
+	if more := len(h.Damaged) - maxDamaged; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %s more", words.Count(more, "file", "files")))
 	}
 	return lines
 }

@@ -1,0 +1,113 @@
+package history
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Health is what is wrong with a history; nothing if it is empty.
+type Health struct {
+	Error   string    `json:"error,omitempty"` // why changes cannot be written at present
+	Lost    int       `json:"lost,omitempty"`  // changes that could not be written since the start
+	Damaged []Damaged `json:"damaged,omitempty"`
+}
+
+// Well reports whether nothing is.
+func (h *Health) Well() bool { return h.Error == "" && h.Lost == 0 && len(h.Damaged) == 0 }
+
+// Damaged is a file that was found damaged or gone since the start.
+type Damaged struct {
+	File string    `json:"file"`
+	Why  string    `json:"why"`
+	Seen time.Time `json:"seen"`
+}
+
+// maxDamaged is how many files are remembered by name: a size of which so many are parts is not to be had.
+const maxDamaged = 100
+
+// health is what is known of it. Everyone may use it.
+type health struct {
+	renew atomic.Bool // a file was found damaged: what comes next is to go into another one
+
+	mu  sync.Mutex
+	now Health // guarded by mu
+}
+
+func (h *health) fails(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.Error = err.Error()
+}
+
+func (h *health) writes() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.Error = ""
+}
+
+func (h *health) loses(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.Lost += n
+}
+
+// damages remembers a file, and reports when it was first found so, and whether that is now.
+func (h *health) damages(path, why string) (seen time.Time, first bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.IndexFunc(h.now.Damaged, func(d Damaged) bool { return d.File == path }); i >= 0 {
+		return h.now.Damaged[i].Seen, false
+	}
+	seen = time.Now().UTC()
+	if len(h.now.Damaged) == maxDamaged {
+		h.now.Damaged = slices.Delete(h.now.Damaged, 0, 1)
+	}
+	h.now.Damaged = append(h.now.Damaged, Damaged{path, why, seen})
+	return seen, true
+}
+
+// lose counts n changes that could not be written.
+func (h *History) lose(n int, err error) {
+	h.lost.Add(float64(n))
+	h.health.loses(n)
+	h.note(err)
+}
+
+// damaged says once of a file that it is damaged or gone, and returns since when that is known. What is written next goes into another one.
+func (h *History) damaged(path string, err error) (seen time.Time) {
+	why := err.Error()
+	if errors.Is(err, fs.ErrNotExist) {
+		why = "it is gone"
+	}
+	seen, first := h.health.damages(path, why)
+	if first {
+		h.spoiled.Inc()
+		h.health.renew.Store(true)
+		h.log.Error("a file of the history is damaged: what was in it is lost", "file", path, "why", why)
+	}
+	return seen
+}
+
+// Health looks after the files, and returns what is wrong.
+func (h *History) Health() Health {
+	for _, seg := range h.state.Load().segments {
+		path := h.files.path(seg.number, segmentSuffix)
+		info, err := os.Stat(path)
+		if err == nil && info.Size() < seg.size {
+			err = errShort
+		}
+		if err != nil && int64(seg.number) >= h.files.oldest.Load() {
+			h.damaged(path, err)
+		}
+	}
+	h.health.mu.Lock()
+	defer h.health.mu.Unlock()
+	now := h.health.now
+	now.Damaged = slices.Clone(now.Damaged)
+	return now
+}

@@ -1,0 +1,205 @@
+package history
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// spoilt is a history in small segments whose log is read, of a table of two objects that were changed n times each.
+func spoilt(t *testing.T, dir string, table *memstore.Table, n int) (*History, *strings.Builder) {
+	log := new(strings.Builder)
+	h, err := Open(dir, 8<<10, table, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = h.files.close() })
+	h.round(table)
+	for i := range n {
+		change(h, table, fmt.Sprint(i))
+	}
+	return h, log
+}
+
+func change(h *History, table *memstore.Table, body string) {
+	table.Apply([]*resource.Resource{made(1, body), made(2, body)}, nil)
+	h.round(table)
+}
+
+func found(t *testing.T, h *History) *Answer {
+	a, err := h.Find(Query{Details: true})
+	require.NoError(t, err)
+	return a
+}
+
+// What is removed or damaged while the history is written is said once, counted and shown; the next change is written again, and
+// what the history says of any time since then is what was served.
+func TestDamageWhileItRuns(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, h *History) (file string){
+		"directory": func(t *testing.T, h *History) string {
+			require.NoError(t, os.RemoveAll(filepath.Dir(h.files.dir)))
+			return h.files.path(h.files.all[len(h.files.all)-1].number, segmentSuffix)
+		},
+		"segment": func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			require.NoError(t, os.Remove(path))
+			return path
+		},
+		"base": func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.base.number, baseSuffix)
+			require.NoError(t, os.Remove(path))
+			return path
+		},
+		"cut": func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.all[len(h.files.all)-1].number, segmentSuffix)
+			require.NoError(t, os.Truncate(path, 10))
+			return path
+		},
+		"overwritten": func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			file, err := os.OpenFile(path, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = file.WriteAt([]byte("rot"), 40)
+			require.NoError(t, err)
+			require.NoError(t, file.Close())
+			found(t, h) // who reads it notices
+			return path
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
+			h, log := spoilt(t, dir, table, 20)
+			require.Greater(t, len(h.files.all), 3)
+			require.Empty(t, h.Health())
+			require.Empty(t, log.String())
+
+			file := spoil(t, h)
+			if name == "segment" {
+				require.Equal(t, file, h.Health().Damaged[0].File, "who looks notices")
+			}
+			change(h, table, "after")
+			since := time.Now()
+			change(h, table, "last")
+
+			require.Contains(t, log.String(), "a file of the history is damaged")
+			require.Equal(t, 1, strings.Count(log.String(), "file="+file+" "), "%s", log)
+			health := h.Health()
+			require.Empty(t, health.Error)
+			require.Zero(t, health.Lost)
+			require.EqualValues(t, len(health.Damaged), testutil.ToFloat64(h.spoiled))
+			require.Equal(t, file, health.Damaged[0].File)
+
+			a := found(t, h)
+			if name != "base" { // which is for the next start
+				require.False(t, a.From.Before(h.opened))
+			}
+			require.Equal(t, "last", string(a.Entries[len(a.Entries)-1].New.Body))
+			require.Equal(t, "after", string(a.Entries[len(a.Entries)-1].Old.Body))
+			require.Equal(t, map[string]string{"s1": "after", "s2": "after"}, bodies(t, h, since))
+			require.FileExists(t, h.files.path(h.files.base.number, baseSuffix))
+		})
+	}
+}
+
+// As long as nothing can be written, that is shown and counted; afterwards changes are written again.
+func TestNothingCanBeWritten(t *testing.T) {
+	dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
+	h, log := spoilt(t, dir, table, 1)
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory can be made
+	change(h, table, "lost")
+	change(h, table, "lost, too")
+	require.Equal(t, 1, strings.Count(log.String(), "changes cannot be written to the history"))
+	health := h.Health()
+	require.Contains(t, health.Error, dir)
+	require.Equal(t, 4, health.Lost)
+	require.EqualValues(t, 4, testutil.ToFloat64(h.lost))
+
+	require.NoError(t, os.Remove(dir))
+	change(h, table, "again")
+	health = h.Health()
+	require.Empty(t, health.Error)
+	require.Equal(t, 4, health.Lost)
+	require.Contains(t, log.String(), "changes are written to the history again")
+	require.Equal(t, "lost, too", string(found(t, h).Entries[0].Old.Body))
+}
+
+// A start says of what an earlier process left that it is damaged, and nothing of the beginning of a record.
+func TestDamageBeforeTheStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, h *History) (file string)
+		fine  bool
+	}{
+		"torn": {fine: true, spoil: func(t *testing.T, h *History) string {
+			last := h.files.all[len(h.files.all)-1]
+			path := h.files.path(last.number, segmentSuffix)
+			require.NoError(t, os.Truncate(path, last.size-1))
+			return path
+		}},
+		"segment": {spoil: func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			require.NoError(t, os.Remove(path))
+			return path
+		}},
+		"last segment": {spoil: func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.base.number, segmentSuffix)
+			require.NoError(t, os.Remove(path))
+			return path
+		}},
+		"no base": {spoil: func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.base.number, baseSuffix)
+			require.NoError(t, os.Remove(path))
+			return path
+		}},
+		"base": {spoil: func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.base.number, baseSuffix)
+			require.NoError(t, os.Truncate(path, 20))
+			return path
+		}},
+		"overwritten": {spoil: func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			require.NoError(t, os.WriteFile(path, []byte("rotten from its beginning on"), 0o600))
+			return path
+		}},
+		"length": {spoil: func(t *testing.T, h *History) string {
+			path := h.files.path(h.files.all[1].number, segmentSuffix)
+			file, err := os.OpenFile(path, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = file.WriteAt([]byte{3, 255, 255}, 0)
+			require.NoError(t, err)
+			require.NoError(t, file.Close())
+			return path
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
+			before, _ := spoilt(t, dir, table, 20)
+			require.NoError(t, before.files.close())
+			file := c.spoil(t, before)
+
+			h, log := spoilt(t, dir, table, 1)
+			from := found(t, h).From
+			if c.fine {
+				require.Empty(t, log.String())
+				require.Empty(t, h.Health())
+				require.True(t, from.Before(h.opened))
+				return
+			}
+			require.Equal(t, 1, strings.Count(log.String(), "file="+file+" "), "%s", log)
+			require.Equal(t, file, h.Health().Damaged[0].File)
+			require.EqualValues(t, 1, testutil.ToFloat64(h.spoiled))
+			require.True(t, from.After(before.opened))
+			require.Empty(t, h.Health().Error)
+			require.Equal(t, map[string]string{"s1": "0", "s2": "0"}, bodies(t, h, time.Now()))
+		})
+	}
+}
