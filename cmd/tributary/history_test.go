@@ -57,7 +57,9 @@ func TestHistoryThatIsRemoved(t *testing.T) {
 	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
 	s := serving(t, "-c", dir+"/tributary.yaml")
 	s.awaitReady(t)
-	eventually(t, func() error { return contains(command(t, "history", "-o", "json", "--admin", s.admin).stdout, `{"from":"2`) })
+	eventually(t, func() error {
+		return contains(command(t, "history", "-o", "json", "--admin", s.admin).stdout, `{"from":"2`)
+	})
 	change := func(port int) {
 		write(t, dir+"/rules/a.yaml", entry("reviews", port))
 		eventually(t, func() error {
