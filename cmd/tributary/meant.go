@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,11 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), nearest.Meant(args[0], names))
+	meant := nearest.Meant(args[0], names)
+	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" && i >= 0 {
+		meant = " (did you mean " + names[i] + "?)"
+	}
+	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant)
 }
 
 // explainFlag says which flag may have been meant.
