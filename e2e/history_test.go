@@ -42,7 +42,7 @@ func (c *change) port(t *testing.T, body string) int {
 
 // changes is what the history has, in order of time.
 func changes(t *testing.T, tributary *fixture.Tributary) ([]change, error) {
-	status, body, err := fixture.Get(t.Context(), tributary.URL("/debug/history?details=true&limit=100000"))
+	status, body, err := fixture.Get(t.Context(), tributary.URL("/debug/history?details=true&encoded=true&limit=100000"))
 	if err != nil {
 		return nil, err
 	}

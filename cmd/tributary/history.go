@@ -45,6 +45,9 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 			if details || named || output.value == "json" {
 				query.Set("details", "true")
 			}
+			if output.value != "json" {
+				query.Set("encoded", "true")
+			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			var answer history.Answer

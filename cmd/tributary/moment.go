@@ -51,7 +51,7 @@ func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
 // servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts are objects of which that is not known.
 func servedAt(ctx context.Context, client *adminclient.Client, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string, err error) {
-	query := url.Values{"kind": {string(kind)}}
+	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}
 	if !at.IsZero() {
 		query.Set("time", at.query())
 	}

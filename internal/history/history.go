@@ -9,6 +9,7 @@
 package history
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -54,6 +55,7 @@ type Object struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Created     time.Time         `json:"created,omitzero"`
 	Body        []byte            `json:"body,omitempty"` // the encoded spec
+	Spec        json.RawMessage   `json:"spec,omitempty"` // the same for people, in place of Body; it is not on disk
 	Source      string            `json:"source,omitempty"`
 	Place       string            `json:"place,omitempty"`
 	Version     string            `json:"version"`
@@ -81,6 +83,18 @@ func (o *Object) Resource() *resource.Resource {
 		Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations), Created: o.Created,
 		Origin: resource.Origin{Source: o.Source, Place: o.Place},
 	}, o.Body)
+}
+
+// Read puts the spec as JSON in the place of the encoded one, if it can be decoded. The object is no Resource any more then.
+func (o *Object) Read() {
+	if o == nil {
+		return
+	}
+	text, err := resource.MarshalJSON(o.Resource())
+	var read struct{ Spec json.RawMessage }
+	if err == nil && json.Unmarshal(text, &read) == nil {
+		o.Body, o.Spec = nil, read.Spec
+	}
 }
 
 // entryOf is the change from before to now, one of which may be nil.

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -135,17 +134,6 @@ func New(opts Options) *Server {
 // Drain makes the server say that it is not ready, so that load balancers send new clients elsewhere.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Page is what is found at a path.
-type Page struct {
-	Path, About string
-	handler     http.Handler
-}
-
-// Pages are those that there are.
-func (s *Server) Pages() []Page {
-	return slices.DeleteFunc(s.allPages(), func(p Page) bool { return s.leftOut(p.Path) })
-}
-
 // NoDebug reports whether the pages below /debug are left out.
 func (s *Server) NoDebug() bool { return s.opts.NoDebug }
 
@@ -155,59 +143,11 @@ func (s *Server) Version() string { return s.opts.Version }
 // Started returns when the server was made.
 func (s *Server) Started() time.Time { return s.started }
 
-const indexPath = "/debug/"
-
-// index is the list of the pages for who asks.
-func (s *Server) index() (all []listed) {
-	for _, p := range s.Pages() {
-		all = append(all, listed{p.Path, p.About})
-	}
-	return all
-}
-
-type listed struct {
-	Path  string `json:"path"`
-	About string `json:"about"`
-}
-
-func (s *Server) leftOut(path string) bool {
-	return s.opts.NoDebug && strings.HasPrefix(path, "/debug/") || s.opts.NoProfiles && strings.HasPrefix(path, "/debug/pprof/")
-}
-
-func (s *Server) allPages() []Page {
-	return []Page{
-		{"/-/healthy", "200 as long as the process answers", http.HandlerFunc(s.healthy)},
-		{"/-/ready", "200 if everything was read once; otherwise 503 and what is missing", http.HandlerFunc(s.ready)},
-		{"/metrics", "metrics in the format of Prometheus", s.metrics()},
-		{indexPath, "this list: what pages there are, and what may be asked of each, as JSON", s.json(func() any { return s.index() })},
-		{"/debug/status", "the whole on one page, as JSON", s.json(func() any { return s.Status() })},
-		{"/debug/explain", "why ?kind=&namespace=&name= or ?host= is what it is", http.HandlerFunc(s.explain)},
-		{"/debug/configz", "the objects that are served, or of ?kind= those, as JSON", http.HandlerFunc(s.configz)},
-		{"/debug/seen", "when each object of ?kind= was first seen here, as JSON", http.HandlerFunc(s.seen)},
-		{"/debug/clients", "the clients, and what each was sent, acknowledged and rejected", s.list(s.clients)},
-		{"/debug/syncz", "the same in istiod's form", s.list(s.syncz)},
-		{"/debug/connections", "the clients in istiod's form", http.HandlerFunc(s.connections)},
-		{"/debug/config_dump", "what the Envoy ?proxyID= was sent, in the form of its config_dump; with &include_eds its endpoints, too", http.HandlerFunc(s.configDump)},
-		{"/debug/clusters", "the endpoints that the Envoy ?proxyID= was sent, in the form of its /clusters?format=json", http.HandlerFunc(s.clusters)},
-		{"/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages })},
-		{"/debug/sources", "the sources and their condition", s.json(s.sources)},
-		{"/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() })},
-		{"/debug/rejected", "objects in whose place Envoys are served what they were before", s.json(func() any { return s.rejected() })},
-		{"/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect)},
-		{"/debug/guard", "the losses that are held back, until they are back, or POST /-/guard/release?source=&hold=", s.json(func() any { return s.Guarded() })},
-		{"/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts)},
-		{"/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing)},
-		{"/debug/verify", "what the istiods and Envoys of the configuration do not have as it is served", s.json(s.verified)},
-		{"/debug/told", "what an Envoy whose node, as JSON, is ?node= is to be told now, in the form of its config_dump, and what it rejects; with &delta if it asks by delta", http.HandlerFunc(s.told)},
-		{"/debug/history", "what changed: ?kind=&namespace=&name=&source=&since=&limit=&details=true, all of them optional", http.HandlerFunc(s.history)},
-		{"/debug/history/at", "the objects of ?kind= that were served at ?time=, by default now", http.HandlerFunc(s.historyAt)},
-		{"/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index)},
-	}
-}
-
 // Handler returns the pages.
 func (s *Server) Handler() http.Handler {
-	return ownHosts(http.NewCrossOriginProtection().Handler(s.withGRPC(s.changers(s.mux()))))
+	own := http.NewCrossOriginProtection()
+	own.SetDenyHandler(http.HandlerFunc(denyForeign))
+	return ownHosts(own.Handler(s.withGRPC(s.changers(s.mux()))))
 }
 
 // withGRPC leaves requests of gRPC to who answers those.
@@ -224,16 +164,10 @@ func (s *Server) withGRPC(pages http.Handler) http.Handler {
 func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, p := range s.Pages() {
-		path := p.Path
-		if path == indexPath {
-			path += "{$}" // just that, and not all below it
-		}
-		mux.Handle("GET "+path, p.handler)
+		mux.Handle("GET "+p.pattern(), p.handler)
 	}
-	mux.HandleFunc("POST /-/reload", s.reload)
-	mux.HandleFunc("POST /-/guard/release", s.release)
-	if s.opts.Upgrade != nil {
-		mux.HandleFunc("POST /-/upgrade", s.upgrade)
+	for _, p := range s.changes() {
+		mux.Handle("POST "+p.Path, p.handler)
 	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,

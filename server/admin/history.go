@@ -49,6 +49,12 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a, err := s.opts.History.Find(q)
+	if err == nil && !encoded(r) {
+		for _, e := range a.Entries {
+			e.Old.Read()
+			e.New.Read()
+		}
+	}
 	s.answerHistory(w, r, a, err)
 }
 
@@ -66,8 +72,16 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a, err := s.opts.History.At(at, kind)
+	if err == nil && !encoded(r) {
+		for _, o := range a.Objects {
+			o.Read()
+		}
+	}
 	s.answerHistory(w, r, a, err)
 }
+
+// encoded reports whether specs are to be as they are, for programs.
+func encoded(r *http.Request) bool { return r.URL.Query().Get("encoded") == "true" }
 
 // historyKind returns the kind that is asked for, which may be none, and whether there is anything to ask.
 func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.Kind, bool) {

@@ -19,6 +19,15 @@ func ownHosts(next http.Handler) http.Handler {
 	})
 }
 
+// denyForeign answers a page of another origin that would change something.
+func denyForeign(w http.ResponseWriter, r *http.Request) {
+	from := r.Header.Get("Origin")
+	if from == "" {
+		from = "another site"
+	}
+	http.Error(w, r.Method+" "+r.URL.Path+" comes from a web page of "+from+", and is done only for pages of "+r.Host+", and for programs that send no Origin", http.StatusForbidden)
+}
+
 func own(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

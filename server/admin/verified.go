@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -82,9 +83,13 @@ func (s *Server) told(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nothing is served to Envoys", http.StatusServiceUnavailable)
 		return
 	}
-	node := &corev3.Node{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(r.URL.Query().Get("node")), node); err != nil {
-		http.Error(w, "node is to be the node of an Envoy's bootstrap, as JSON: "+err.Error(), http.StatusBadRequest)
+	node, text := &corev3.Node{}, r.URL.Query().Get("node")
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
+		said := `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
+		if why, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" { // protobuf writes the one space or the other
+			said += ": " + why
+		}
+		http.Error(w, said, http.StatusBadRequest)
 		return
 	}
 	told, err := s.opts.Told(r.Context(), node, r.URL.Query().Has("delta"))

@@ -1,0 +1,165 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/aggregate"
+	"tributary/internal/history"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/admin"
+	"tributary/server/verify"
+)
+
+// indexed is what the index of a server with everything names.
+func indexed(t *testing.T) (*admin.Server, []admin.Page) {
+	w := &world{}
+	s := admin.New(admin.Options{
+		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
+		Upgrade: func(context.Context, string) (string, error) { return "", nil },
+	})
+	status, body := get(t, s, "/debug/")
+	require.Equal(t, http.StatusOK, status)
+	var index []admin.Page
+	require.NoError(t, json.Unmarshal([]byte(body), &index))
+	return s, index
+}
+
+// TestIndex holds that what the index names is there, by that method and no other, and that its parameters are those that the package reads.
+func TestIndex(t *testing.T) {
+	s, index := indexed(t)
+	var documented, read []string
+	for _, p := range index {
+		for method, there := range map[string]bool{http.MethodGet: p.Method == http.MethodGet, http.MethodPost: p.Method == http.MethodPost} {
+			if there && p.Path == "/debug/pprof/" {
+				continue // its own tests are not ours
+			}
+			rec := httptest.NewRecorder()
+			s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, p.Path, nil))
+			assert.NotEqual(t, "404 page not found\n", rec.Body.String(), p.Path)
+			assert.Equal(t, there, rec.Code != http.StatusMethodNotAllowed, "%s %s: %d", method, p.Path, rec.Code)
+		}
+		for _, param := range p.Parameters {
+			require.NotEmpty(t, param.About, "%s of %s", param.Name, p.Path)
+			documented = append(documented, param.Name)
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	asks := regexp.MustCompile(`(?:Query\(\)|\bquery|\bq)\.(?:Get|Has)\("(\w+)"\)`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range asks.FindAllStringSubmatch(string(text), -1) {
+			read = append(read, m[1])
+		}
+	}
+	slices.Sort(documented)
+	slices.Sort(read)
+	assert.Equal(t, slices.Compact(read), slices.Compact(documented))
+}
+
+// TestIndexPage holds docs/tools.md to the index.
+func TestIndexPage(t *testing.T) {
+	_, index := indexed(t)
+	var table strings.Builder
+	table.WriteString("| ask | what it says | parameters |\n| --- | --- | --- |\n")
+	for _, p := range index {
+		path, params := p.Path, []string(nil)
+		if p.Method != http.MethodGet {
+			path = p.Method + " " + path
+		}
+		for _, param := range p.Parameters {
+			text := "`" + param.Name + "`"
+			if param.Needed {
+				text += " (needed)"
+			}
+			params = append(params, text+": "+param.About)
+		}
+		_, _ = fmt.Fprintf(&table, "| `%s` | %s | %s |\n", path, p.About, strings.Join(params, "<br>"))
+	}
+	const file, begin, end = "../../docs/tools.md", "<!-- pages: begin -->\n", "<!-- pages: end -->"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	want := before + begin + table.String() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644)) //nolint:gosec // for everybody to read
+		return
+	}
+	require.Equal(t, want, string(text), "go test ./server/admin -run TestIndexPage -update")
+}
+
+// remembers is a history of one object.
+type remembers struct{ object *resource.Resource }
+
+func (r remembers) Find(history.Query) (*history.Answer, error) {
+	return &history.Answer{Entries: []*history.Entry{{Event: history.Added, New: history.ObjectOf(r.object)}}}, nil
+}
+
+func (r remembers) At(_ time.Time, _ resource.Kind) (*history.State, error) {
+	return &history.State{Objects: []*history.Object{history.ObjectOf(r.object)}}, nil
+}
+
+func (r remembers) Health() history.Health { return history.Health{} }
+
+// TestHistoryIsJSON has people told specs as JSON, and programs as they are.
+func TestHistoryIsJSON(t *testing.T) {
+	table := &memstore.Table{}
+	r := entry(t, "reviews", "rules", "a.yaml:1")
+	table.Apply([]*resource.Resource{r}, nil)
+	table.MarkSynced()
+	w := &world{}
+	s := admin.New(admin.Options{
+		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
+		Registry: admin.NewRegistry("v1.2.3"), History: remembers{r},
+	})
+	for path, of := range map[string]string{"/debug/history?details=true&": `"new":{`, "/debug/history/at?": `"objects":[{`} {
+		_, body := get(t, s, path)
+		assert.Contains(t, body, of)
+		assert.Contains(t, body, `"spec":{"hosts":["reviews.example"]`)
+		assert.NotContains(t, body, `"body"`)
+		_, body = get(t, s, path+"encoded=true")
+		assert.Contains(t, body, `"body":"`)
+		assert.NotContains(t, body, `"spec"`)
+	}
+}
+
+// TestToldSaysWhatItWants asks for what an Envoy is told without a node, and with what is none.
+func TestToldSaysWhatItWants(t *testing.T) {
+	w := &world{}
+	s := admin.New(admin.Options{
+		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
+		Told: func(context.Context, *corev3.Node, bool) (*verify.Told, error) { return &verify.Told{}, nil },
+	})
+	const want = `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
+	for query, complaint := range map[string]string{"": want + "\n", "?node=x": want + ": syntax error (line 1:1): invalid value x\n"} {
+		status, body := get(t, s, "/debug/told"+query)
+		assert.Equal(t, http.StatusBadRequest, status)
+		assert.Equal(t, complaint, body)
+	}
+	status, _ := get(t, s, "/debug/told?node="+url.QueryEscape(`{"id": "a"}`))
+	assert.Equal(t, http.StatusOK, status)
+}
