@@ -189,7 +189,7 @@ func conflictsOf(c admin.ConflictCounts) string {
 	if c == (admin.ConflictCounts{}) {
 		return "none"
 	}
-	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects",
+	return fmt.Sprintf("%s in several sources, %s more than once in one source, %s with competing objects; see /debug/conflicts, /debug/competing, or tributary explain",
 		words.Count(c.Shadowed, "key", "keys"), words.Count(c.Duplicates, "key", "keys"), words.Count(c.Competing, "host", "hosts"))
 }
 
