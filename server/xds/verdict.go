@@ -201,8 +201,8 @@ type verdict struct {
 const maxBehind = 16
 
 // states are those that are kept.
-func (v *verdict) states() []**state {
-	return []**state{&v.accepted, &v.before, &v.rejected, &v.last}
+func (v *verdict) states() [4]**state {
+	return [...]**state{&v.accepted, &v.before, &v.rejected, &v.last}
 }
 
 // age lets go of what old states say, but for the one at which the client is.
@@ -233,6 +233,9 @@ func (v *verdict) retell(h *holding, p *step) {
 	v.retold, v.last = nil, h.at
 	if v.accepted.len > 0 {
 		for name := range h.lacks {
+			if v.accepted.get(name) == nil {
+				continue
+			}
 			if v.asked == nil {
 				v.asked = make(map[string]struct{})
 			}
