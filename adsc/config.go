@@ -174,7 +174,7 @@ func (c *Config) check() error {
 		}
 	}
 	if c.TokenFile != "" && c.Credentials == nil && (c.TLS == nil || !c.TLS.Secure()) {
-		return errors.New("token file: a token must not be sent in plaintext")
+		return ErrPlainToken
 	}
 	c.setDefaults()
 	return nil

@@ -43,8 +43,22 @@ type TLS struct {
 	InsecureSkipVerify bool
 }
 
-// Check reports what is wrong with t, beginning with the field at fault. It reads no files.
-func (t *TLS) Check() error {
+// FieldError is what is wrong with a TLS. It begins with the field at fault.
+type FieldError struct{ error }
+
+func (e *FieldError) Unwrap() error { return e.error }
+
+// Check reports what is wrong with t, as a *FieldError. It reads no files.
+func (t *TLS) Check() error { return inField(t.check()) }
+
+func inField(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &FieldError{err}
+}
+
+func (t *TLS) check() error {
 	switch t.Mode {
 	case TLSMutual:
 		if t.ClientCertificate == "" {
@@ -161,7 +175,7 @@ func (t *TLS) Credentials(address string) (credentials.TransportCredentials, err
 	return credentials.NewTLS(cfg), nil
 }
 
-// Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add.
+// Config reads what t names, for a connection to host. It is for a secure t only. Protocols are for the caller to add. What is wrong with a field is a *FieldError.
 func (t *TLS) Config(host string) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify} //nolint:gosec // if the operator says so
 	if t.SNI != "" {
@@ -174,17 +188,17 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 	if t.CACertificates != "" && !spiffe.Named(t.CACertificates) {
 		text, err := pemOf("caCertificates", t.CACertificates)
 		if err != nil {
-			return nil, err
+			return nil, inField(err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("caCertificates: no certificate in %s", nameOf(t.CACertificates))
+			return nil, inField(fmt.Errorf("caCertificates: no certificate in %s", nameOf(t.CACertificates)))
 		}
 	}
 	if t.Mode == TLSMutual {
 		cert, err := t.certificate(said)
 		if err != nil {
-			return nil, err
+			return nil, inField(err)
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}

@@ -3,9 +3,13 @@ package adsc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
+
+// ErrPlainToken says that a token is to be shown on a connection that is not secured.
+var ErrPlainToken = errors.New("token file: a token must not be sent in plaintext")
 
 // tokenFile is a file with a bearer token, read anew for each stream: tokens are short-lived and replaced in place.
 type tokenFile string

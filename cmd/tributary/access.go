@@ -91,6 +91,10 @@ It exits with 3 if it is not allowed.`,
 	f.StringVar(&source, "source", "", "source of the objects")
 	f.StringVar(&q.Type, "type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
 	f.StringVar(&q.Service, "service", "", "what there is besides xDS: "+strings.Join(access.Services(), ", "))
+	// The flags exist and the functions are valid, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(access.Types(), noFiles))
+	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(access.Services(), noFiles))
+	_ = cmd.RegisterFlagCompletionFunc("kind", completeKinds)
 	return cmd
 }
 

@@ -34,6 +34,9 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 			if !slices.Contains(bootstrap.Clients(), args[0]) {
 				return usage("unknown client %q%s; known: %s", args[0], nearest.Meant(args[0], bootstrap.Clients()), strings.Join(bootstrap.Clients(), ", "))
 			}
+			if err := forClient(cmd, args[0]); err != nil {
+				return err
+			}
 			if opts.NodeID == "" {
 				opts.NodeID, _ = os.Hostname() // a node without a name is refused by the server, if it minds
 			}
@@ -58,4 +61,19 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	secure.add(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
+}
+
+// forClient refuses flags that say nothing to a client of that kind.
+func forClient(cmd *cobra.Command, client string) error {
+	for _, f := range []struct {
+		name    string
+		clients []string
+	}{
+		{"node-id", []string{"envoy", "grpc"}}, {"metadata", []string{"envoy", "grpc"}}, {"label", []string{"envoy", "grpc"}}, {"kubernetes", []string{"istiod"}},
+	} {
+		if cmd.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
+			return usage("--%s is for %s, and not for %s", f.name, strings.Join(f.clients, " and "), client)
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -55,6 +56,19 @@ func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed s
 		return append(names, cobra.CompletionWithDesc(allKinds, "all kinds")), noFiles
 	}
 	return f.names(cmd, args[0], typed), noFiles
+}
+
+// completeLoadTypes offers what load takes, one more behind a comma.
+func completeLoadTypes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, _ := completeKind(cmd, nil, typed)
+	for _, name := range slices.Sorted(maps.Keys(envoyTypes())) {
+		names = append(names, cobra.CompletionWithDesc(name, "of Envoy"))
+	}
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	for i := range names {
+		names[i] = before + names[i]
+	}
+	return names, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
 // names are those of the objects of kinds, as they are to be typed.

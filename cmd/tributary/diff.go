@@ -33,7 +33,8 @@ type diffFlags struct {
 	timeout   time.Duration
 	log       logFlags
 
-	schemas []*resource.Schema // that kinds name, or all
+	schemas     []*resource.Schema // that kinds name, or all
+	adminSecure bool               // the admin server speaks TLS, even if its address does not say so
 }
 
 func newDiff() *cobra.Command {
@@ -78,6 +79,7 @@ It exits with 3 if there is a difference.`,
 			}
 			if !flags.at.IsZero() {
 				both := len(servers)+len(args) == 0
+				flags.adminSecure = len(servers) == 0 && flags.secure.given() // else that is for the server
 				if sides, err = flags.remembered(ctx, both, warn); err != nil {
 					return err
 				}
@@ -92,8 +94,11 @@ It exits with 3 if there is a difference.`,
 			}
 			for _, path := range args {
 				side, err := flags.read(ctx, path, cmd.InOrStdin(), warn)
+				if err != nil && !strings.HasPrefix(err.Error(), path) {
+					err = fmt.Errorf("%s: %w", path, err)
+				}
 				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
+					return err
 				}
 				sides = append(sides, side)
 			}
@@ -144,7 +149,11 @@ func (f *diffFlags) check(paths []string) (servers []string, err error) {
 		servers = append(servers, address)
 	}
 	if len(paths) == 1 && len(servers) == 0 && f.at.IsZero() {
-		servers = []string{defaultServer()}
+		server, err := defaultServer()
+		if err != nil {
+			return nil, err
+		}
+		servers = []string{server}
 	}
 	if len(paths) == 2 && paths[0] == "-" && paths[1] == "-" {
 		return nil, usage("standard input can be one side only")
@@ -198,7 +207,10 @@ func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func
 
 // remembered returns what was served at the time that is asked for, and what is served now, if that is the other side.
 func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error)) (sides []*compare.Side, err error) {
-	client := &adminclient.Client{Address: f.admin, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	if err := f.at.past("--at"); err != nil {
+		return nil, err
+	}
+	client := &adminclient.Client{Address: f.admin, TLS: f.secure.settings(), Secure: f.adminSecure, TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
 	times := []moment{f.at}
 	if both {
 		times = append(times, moment{text: "now"})

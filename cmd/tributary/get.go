@@ -228,6 +228,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				defer done()
 				read = of
 			} else {
+				if err := at.past("--at"); err != nil {
+					return err
+				}
 				read = flags.before(ctx, cmd, &ages, &at)
 			}
 			p := printing{format: output.value, noHeaders: noHeaders, version: flags.version}
@@ -314,7 +317,7 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 
 // before returns who reads what was served of a kind at a time.
 func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags, at *moment) func(*resource.Schema) ([]*resource.Resource, error) {
-	client := &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	client := f.admin(ages)
 	f.server = ages.admin + " at " + at.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {
 		rs, unknown, err := servedAt(ctx, client, at, schema.Kind)

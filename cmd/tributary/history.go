@@ -34,6 +34,12 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: flags.completeObjects,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return usage("--limit %d: want a number above 0", limit)
+			}
+			if err := since.past("--since"); err != nil {
+				return err
+			}
 			query := url.Values{"namespace": {namespace}, "source": {source}, "limit": {strconv.Itoa(limit)}}
 			named := len(args) == 2
 			if err := about(query, args); err != nil {

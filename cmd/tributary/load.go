@@ -71,6 +71,9 @@ or were not answered within --timeout.`,
 	flags.secure.add(cmd)
 	flags.secure.addToken(cmd)
 	output.add(cmd)
+	// The flags exist and the functions are valid, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(flags.mode.allowed, noFiles))
+	_ = cmd.RegisterFlagCompletionFunc("types", completeLoadTypes)
 	return cmd
 }
 

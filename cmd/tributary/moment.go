@@ -46,6 +46,17 @@ func (m *moment) Set(text string) error {
 	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or 2006-01-02T15:04:05Z, got %q", text)
 }
 
+// clocks is how much those of two machines may differ.
+const clocks = 5 * time.Second
+
+// past refuses a time that is not over yet, of which nothing is known.
+func (m *moment) past(flag string) error {
+	if m.After(time.Now().Add(clocks)) {
+		return usage("%s %s is in the future", flag, m.text)
+	}
+	return nil
+}
+
 // query is how the admin server is told.
 func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 

@@ -37,15 +37,15 @@ func TestNoLibrarySpeaks(t *testing.T) {
 		{[]string{"get", "clusters,listeners"}, 2, "error: clusters are of Envoy: ask for them alone\n"},
 		{[]string{"get", "se,"}, 2, `error: want KIND[,KIND...], got "se,"`},
 		{[]string{"bootstrap", "istoid"}, 2, `unknown client "istoid" (did you mean istiod?)`},
-		{[]string{"status", "--admin", "127.0.0.1"}, 1, `error: admin server "127.0.0.1": want host:port, https://host:port or unix:///PATH`},
-		{[]string{"status", "--admin", "https://127.0.0.1"}, 1, `error: admin server "https://127.0.0.1": want host:port`},
-		{[]string{"status", "--admin", "127.0.0.1:99999"}, 1, `error: admin server "127.0.0.1:99999": want host:port`},
+		{[]string{"status", "--admin", "127.0.0.1"}, 2, `error: --admin 127.0.0.1: want host:port, https://host:port or unix:///PATH`},
+		{[]string{"status", "--admin", "https://127.0.0.1"}, 2, `error: --admin https://127.0.0.1: want host:port`},
+		{[]string{"status", "--admin", "127.0.0.1:99999"}, 2, `error: --admin 127.0.0.1:99999: want host:port`},
 		{[]string{"status", "--tls", "--admin", s.admin}, 1, "it does not speak TLS"},
 		{[]string{"get", "se", "--server", "nowhere.invalid:1"}, 1, "nowhere.invalid"},
 		{[]string{"load", "--clients", "1", "--server", "127.0.0.1:1"}, 1, "1 of 1 streams to 127.0.0.1:1 failed; the first: nobody listens there\n"},
 		{[]string{"verify", "--istiod", "http://" + s.xds, "--server", s.xds}, 1, "it does not speak HTTP/1.1"},
 		{[]string{"verify", "--envoy", "http://" + s.admin}, 1, "is http://" + s.admin + " the admin server of an Envoy?"},
-		{[]string{"get", "se", "--server", s.xds, "--tls-cert", dir + "/no.pem", "--tls-key", dir + "/no.pem"}, 1, "no.pem: there is no certificate in it, or not as PEM"},
+		{[]string{"get", "se", "--server", s.xds, "--tls-cert", dir + "/no.pem", "--tls-key", dir + "/no.pem"}, 2, "no.pem: there is no certificate in it, or not as PEM"},
 	} {
 		got := command(t, c.args...)
 		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)

@@ -58,8 +58,10 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 	}
 	file := f.config
 	if file == "" {
-		if file, err = config.Find(config.DefaultPaths()); err != nil {
-			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one: there is %w", consulkv.Scheme, err)
+		if file, err = config.Find(config.DefaultPaths()); err != nil && f.store == "" {
+			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one", consulkv.Scheme)
+		} else if err != nil {
+			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix", f.store, err, consulkv.Scheme)
 		}
 	}
 	cfg, err := config.Load(file)

@@ -75,7 +75,7 @@ func TestExitCodes(t *testing.T) {
 
 		{[]string{"guard", "list", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"load", "--server", "127.0.0.1:1"}, 1, "100 of 100 streams to 127.0.0.1:1 failed; the first: "},
-		{[]string{"diff", dir + "/missing", dir}, 1, dir + "/missing: "},
+		{[]string{"diff", dir + "/missing", dir}, 1, "error: " + dir + "/missing does not exist\n"},
 		{[]string{"diff", dir + "/good", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"explain", "a.example", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"status", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
@@ -108,6 +108,7 @@ func TestExitCodes(t *testing.T) {
 		got := command(t, c.args...)
 		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)
 		assert.Contains(t, got.stdout+got.stderr, c.says, "%v", c.args)
+		onlyItsFlags(t, c.args, got.stderr)
 	}
 }
 

@@ -138,9 +138,9 @@ func inWords(where, meant string, err error) error {
 	return err
 }
 
-// admin is who is asked for what only an admin server knows.
+// admin is who is asked for what only an admin server knows, and nobody else: flags of TLS are for it.
 func (f *clientFlags) admin(ages *ageFlags) *adminclient.Client {
-	return &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	return &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), Secure: f.secure.given(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
 }
 
 // settleStep is how often it is looked whether what was on its way has arrived.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"tributary/config"
 )
 
@@ -25,17 +27,34 @@ type xdsServer struct{ address *string }
 
 // newXDSServer returns the flag that sets address, which begins with the default.
 func newXDSServer(address *string) xdsServer {
-	*address = defaultServer()
+	*address, _ = defaultServer() // checkServer says what is wrong
 	return xdsServer{address}
 }
 
-// defaultServer is the server that is meant if none is given. What is wrong with the variable shows when it is asked.
-func defaultServer() string {
+// defaultServer is the server that is meant if none is given. The error says what is wrong with the variable.
+func defaultServer() (string, error) {
 	given := os.Getenv(envServer)
-	if address, err := xdsAddress(given); err == nil {
-		return address
+	if given == "" {
+		return config.DefaultXDS, nil
 	}
-	return cmp.Or(given, config.DefaultXDS)
+	address, err := xdsAddress(given)
+	if err != nil {
+		return given, usage("$%s %s: %w", envServer, given, err)
+	}
+	return address, nil
+}
+
+// checkServer says what is wrong with the variable, if it is that which names the server that cmd asks.
+func checkServer(cmd *cobra.Command) error {
+	server := cmd.Flags().Lookup("server")
+	if server == nil || server.Changed || cmd.Flags().Changed("store") || cmd.Flags().Changed("at") {
+		return nil
+	}
+	if _, is := server.Value.(xdsServer); !is {
+		return nil
+	}
+	_, err := defaultServer()
+	return err
 }
 
 func (s xdsServer) String() string {
@@ -61,7 +80,7 @@ func xdsAddress(v string) (string, error) {
 	}
 	address := strings.TrimPrefix(v, "xds://")
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return "", fmt.Errorf("%s:// is not for xDS: want host:port; what speaks HTTP may be the admin port, for which there is --admin", scheme)
+		return "", fmt.Errorf("%s:// is not for xDS: want host:port; what speaks HTTP may be the admin port (listen.admin)", scheme)
 	}
 	_, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {

@@ -82,8 +82,45 @@ func On(ctx context.Context, address string) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, inUse(address)
 	}
-	return lis, err
+	return lis, refused(address, err)
 }
+
+// longPath is what every system takes of a socket.
+const longPath = 103
+
+// refused says in words why the system does not let us listen on address; nil if it does.
+func refused(address string, err error) error {
+	why := ""
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		why = "this machine does not have the address"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		why = "this user may not listen there"
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+		why = "there is no such directory"
+	case errors.Is(err, syscall.EINVAL) && len(address) > longPath:
+		why = "that is too long for a socket"
+	case errors.Is(err, syscall.EROFS):
+		why = "its file system is read-only"
+	default:
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err
+		}
+		return fmt.Errorf("%s: %w", address, err)
+	}
+	return &refusal{address + ": " + why, err}
+}
+
+// refusal is a refusal of the system in words.
+type refusal struct {
+	said string
+	err  error
+}
+
+func (r *refusal) Error() string { return r.said }
+func (r *refusal) Unwrap() error { return r.err }
 
 func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 	lis, err := s.bind(ctx)
@@ -138,7 +175,10 @@ func (s unixSocket) give() error {
 // bind makes the socket, which nobody but the owner can use until others are allowed to.
 func (s unixSocket) bind(ctx context.Context) (lis net.Listener, err error) {
 	closed(func() { lis, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path) })
-	return lis, err
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, err // which may be somebody who is gone
+	}
+	return lis, refused(s.path, err)
 }
 
 // allow has those use the socket who may.

@@ -66,3 +66,26 @@ func TestAPortInUse(t *testing.T) {
 	_, err = On(t.Context(), lis.Addr().String())
 	require.EqualError(t, err, lis.Addr().String()+" is in use by another program")
 }
+
+// What the system refuses is said in words, and stays what it is for programs.
+func TestWhereNobodyCanListen(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	for address, want := range map[string]struct {
+		said string
+		is   error
+	}{
+		"192.0.2.77:0":                  {"192.0.2.77:0: this machine does not have the address", syscall.EADDRNOTAVAIL},
+		"unix://" + dir + "/no/sock":    {dir + "/no/sock: there is no such directory", syscall.ENOENT},
+		"unix://" + dir + "/file/sock":  {dir + "/file/sock: there is no such directory", syscall.ENOTDIR},
+		"unix://" + dir + "/" + tooLong: {dir + "/" + tooLong + ": that is too long for a socket", syscall.EINVAL},
+	} {
+		_, err := On(t.Context(), address)
+		require.EqualError(t, err, want.said)
+		require.ErrorIs(t, err, want.is)
+	}
+	require.EqualError(t, refused("127.0.0.1:80", &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}), "127.0.0.1:80: this user may not listen there")
+}
+
+// tooLong is longer than a system takes of a socket.
+const tooLong = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"

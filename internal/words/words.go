@@ -17,6 +17,14 @@ func Count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// A is a thing with its article, by how it is written: "an EnvoyFilter".
+func A(thing string) string {
+	if thing != "" && strings.ContainsRune("AEIOaeio", rune(thing[0])) { // a UDPRoute
+		return "an " + thing
+	}
+	return "a " + thing
+}
+
 // Connection says what went wrong with a connection to address, given what a library says of it, and which flags or address may help; empty if
 // that is not known.
 func Connection(address, said string) string {

@@ -49,3 +49,11 @@ func TestStream(t *testing.T) {
 		require.Equal(t, want, words.Stream("a:1", said))
 	}
 }
+
+func TestA(t *testing.T) {
+	for thing, want := range map[string]string{
+		"AuthorizationPolicy": "an AuthorizationPolicy", "EnvoyFilter": "an EnvoyFilter", "ServiceEntry": "a ServiceEntry", "UDPRoute": "a UDPRoute", "": "a ",
+	} {
+		require.Equal(t, want, words.A(thing))
+	}
+}

@@ -10,6 +10,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 
+	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -17,7 +18,7 @@ import (
 // WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
 func WithoutEffect(r *resource.Resource) []string {
 	if !slices.Contains(kinds, r.Key().Kind) && r.Key().Kind != resource.ProxyConfig {
-		return []string{"a " + string(r.Key().Kind) + " has no effect on Envoys"}
+		return []string{words.A(string(r.Key().Kind)) + " has no effect on Envoys"}
 	}
 	spec, err := r.Spec()
 	if err != nil {

@@ -77,7 +77,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	} else {
 		var secure bool
 		if target.Host, secure = c.host(); target.Host == "" {
-			return nil, fmt.Errorf("admin server %q: want host:port, https://host:port or unix:///PATH", c.Address)
+			return nil, &AddressError{c.Address}
 		}
 		if secure {
 			target.Scheme = "https"
@@ -89,7 +89,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("admin server %q: want host:port, https://host:port or unix:///PATH", c.Address)
+		return nil, &AddressError{c.Address}
 	}
 	if c.TokenFile != "" && target.Scheme == "https" {
 		token, err := os.ReadFile(c.TokenFile)
@@ -139,6 +139,13 @@ func (c *Client) host() (host string, secure bool) {
 		return "", secure
 	}
 	return host, secure
+}
+
+// AddressError is an address at which there can be no admin server.
+type AddressError struct{ Address string }
+
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("admin server %q: want host:port, https://host:port or unix:///PATH", e.Address)
 }
 
 // StatusError is an answer that is an error.

@@ -5,7 +5,6 @@ package load
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -46,7 +45,7 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.TokenFile != "" {
 		if cfg.TLS == nil || !cfg.TLS.Secure() {
-			return Report{}, errors.New("token: it must not be sent in plaintext")
+			return Report{}, adsc.ErrPlainToken
 		}
 		token, err := os.ReadFile(cfg.TokenFile)
 		if err != nil {
