@@ -50,6 +50,29 @@ func TestNoHistory(t *testing.T) {
 	assert.Contains(t, got.stderr, "there is no history: nothing is kept")
 }
 
+// TestExplainOfWhatIsGone asks for an object that was deleted.
+func TestExplainOfWhatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
+	write(t, dir+"/rules/b.yaml", entry("ratings", 80))
+	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
+	s := serving(t, "-c", dir+"/tributary.yaml")
+	s.awaitReady(t)
+	eventually(t, func() error {
+		return contains(command(t, "history", "-o", "json", "--admin", s.admin).stdout, `{"from":"2`)
+	})
+	require.NoError(t, os.Remove(dir+"/rules/b.yaml"))
+	var got result
+	eventually(t, func() error {
+		got = command(t, "explain", "se", "shop/ratings", "--admin", s.admin)
+		return contains(got.stdout, "it was there")
+	})
+	assert.Equal(t, 1, got.code)
+	assert.Regexp(t, `(?m)^ServiceEntry shop/ratings: no source has it\n  it was there  until `+times.String()+` \(\d+s ago\); it came from rules `+dir+`/rules/b.yaml:1\n`+
+		`                what it was: tributary history ServiceEntry shop/ratings$`, got.stdout)
+	assert.Zero(t, command(t, "history", "ServiceEntry", "shop/ratings", "--admin", s.admin).code)
+}
+
 // TestHistoryThatIsRemoved takes the state directory away from under a server.
 func TestHistoryThatIsRemoved(t *testing.T) {
 	dir := t.TempDir()

@@ -9,6 +9,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
+	"tributary/internal/history"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -25,6 +26,10 @@ type Explanation struct {
 	LeftOut []sources.LeftOut `json:"leftOut,omitempty"`
 	// Similar is there if nothing was found: objects that may have been meant.
 	Similar []Similar `json:"similar,omitempty"`
+	// Gone is the last change of an object that was asked for and that nobody has any more, if the history has it.
+	Gone *history.Entry `json:"gone,omitempty"`
+	// Translated are the clients that are sent what is made of objects. It is there if something was found, and there are any.
+	Translated *Translated `json:"translated,omitempty"`
 }
 
 // Explained is what there is to say of one key.
@@ -45,9 +50,6 @@ type Explained struct {
 	// Verified is what istiods have of it that is not as it is served.
 	Verified   []Found     `json:"verified,omitempty"`
 	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
-	// Others are how many clients are there that are told what is made of objects, and Rejecting those of them that reject something of that.
-	Others    int `json:"others,omitempty"`
-	Rejecting int `json:"rejecting,omitempty"`
 }
 
 // Duplicate is a key that one source has more than once.
@@ -126,6 +128,9 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		e = s.Explain(resource.Key{Kind: schema.Kind, Namespace: q.Get("namespace"), Name: name})
 	}
+	if len(e.Objects) > 0 {
+		e.Translated = s.translated()
+	}
 	s.write(w, r, e)
 }
 
@@ -138,6 +143,7 @@ func (s *Server) Explain(key resource.Key) Explanation {
 		e.LeftOut = s.opts.Sources.LeavingOut("", keysOf(x.Explanation)...)
 		return e
 	}
+	e.Gone = s.gone(key)
 	e.Excluded = s.opts.Sources.Excluding(key)
 	e.Similar = similarKeys(s.known(), key)
 	e.Unread = s.quarantinedIf(func(q Quarantined) bool { return q.Name == "" })
@@ -195,7 +201,6 @@ func (s *Server) explainHost(host string) Explanation {
 func (s *Server) explained(e aggregate.Explanation) Explained {
 	keys := keysOf(e)
 	x := Explained{Explanation: e, Recipients: s.recipients(e.Object.Key())}
-	x.Others, x.Rejecting = s.others()
 	all := s.opts.Sources.Status()
 	for _, src := range all {
 		for _, c := range src.Conflicts {
@@ -258,27 +263,6 @@ func (s *Server) quarantinedIf(meets func(Quarantined) bool) []Quarantined {
 }
 
 // recipients returns the clients that ask for the kind of key.
-// others returns how many Envoys and gRPC clients there are, and how many of them reject something.
-func (s *Server) others() (all, rejecting int) {
-	for c := range s.opts.Clients.EachClient() {
-		is, rejects := false, false
-		for _, t := range c.Types {
-			is = is || strings.HasPrefix(t.TypeURL, ofEnvoy)
-			rejects = rejects || t.NackNonce != "" && t.NackNonce == t.SentNonce
-		}
-		if is {
-			all++
-			if rejects {
-				rejecting++
-			}
-		}
-	}
-	return all, rejecting
-}
-
-// ofEnvoy is what the types begin with that Envoys and gRPC clients ask for.
-const ofEnvoy = "type.googleapis.com/envoy."
-
 func (s *Server) recipients(key resource.Key) []Recipient {
 	all := []Recipient{}
 	object := s.opts.View.Snapshot().Get(key)

@@ -260,25 +260,3 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, err)
 	golden(t, "status.json", string(text)+"\n")
 }
-
-// Envoys do not ask for objects: explain says that they are there all the same.
-func TestExplainCountsThoseWhoAreToldWhatIsMadeOfIt(t *testing.T) {
-	w := &world{clients: []xds.ClientStatus{
-		{StreamID: 1, Types: []xds.TypeStatus{{TypeURL: xds.ClusterURL}, {TypeURL: xds.RouteURL, SentNonce: "2", NackNonce: "2"}}},
-		{StreamID: 2, Types: []xds.TypeStatus{{TypeURL: xds.ListenerURL, SentNonce: "2", NackNonce: "1"}}},
-		{StreamID: 3, Types: []xds.TypeStatus{{TypeURL: "networking.istio.io/v1/ServiceEntry", SentNonce: "2", NackNonce: "2"}}},
-	}}
-	table := &memstore.Table{}
-	table.Apply([]*resource.Resource{entry(t, "a", "rules", "a.yaml:1")}, nil)
-	table.MarkSynced()
-	s := admin.New(admin.Options{
-		Version: "v1.2.3", View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
-	})
-	_, body := get(t, s, "/debug/explain?kind=se&namespace=shop&name=a")
-	var e admin.Explanation
-	require.NoError(t, json.Unmarshal([]byte(body), &e))
-	require.Len(t, e.Objects, 1, body)
-	require.Equal(t, 2, e.Objects[0].Others)
-	require.Equal(t, 1, e.Objects[0].Rejecting)
-}

@@ -100,6 +100,18 @@ func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.K
 	return schema.Kind, true
 }
 
+// gone is the last change of an object that is not served; nil if that is not known.
+func (s *Server) gone(key resource.Key) *history.Entry {
+	if s.opts.History == nil {
+		return nil
+	}
+	a, err := s.opts.History.Find(history.Query{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1})
+	if err != nil || len(a.Entries) == 0 {
+		return nil // who asks the history is told why
+	}
+	return a.Entries[0]
+}
+
 // historyHealth is what is wrong with the history; nil if nothing is, or there is none.
 func (s *Server) historyHealth() *history.Health {
 	if s.opts.History == nil {

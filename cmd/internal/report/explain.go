@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tributary/aggregate"
+	"tributary/internal/history"
 	"tributary/internal/words"
 	"tributary/server/admin"
 	"tributary/sources"
@@ -19,6 +20,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 	t := &text{now: now}
 	if len(e.Objects) == 0 {
 		t.line("%s: %s", asked, e.Why)
+		t.section("it was there", t.gone(e.Gone))
 		t.section("left out by the transforms of its source", excluded(e.Excluded))
 		t.section("left out", leftOut(e.LeftOut))
 		t.section("similar", similar(e.Similar))
@@ -38,10 +40,26 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 		t.line("")
 		t.section("left out", leftOut(e.LeftOut))
 	}
+	t.translated(e.Translated)
 	if slices.ContainsFunc(e.Objects, acknowledged) {
 		t.line("\nAn acknowledgement says that it arrived. istiod acknowledges also what it then ignores.")
 	}
 	return t.writeTo(w)
+}
+
+// gone says until when an object was there that is not any more.
+func (t *text) gone(last *history.Entry) []string {
+	if last == nil || last.Event != history.Deleted {
+		return nil
+	}
+	until := "until " + t.at(last.At)
+	if last.Unwatched {
+		until = "before " + t.at(last.At) + ": it went while the server did not run"
+	}
+	if last.Source != "" {
+		until += "; it came from " + strings.TrimSpace(last.Source+" "+oneLine(last.Place))
+	}
+	return []string{until, "what it was: tributary history " + string(last.Kind) + " " + last.Key().FullName()}
 }
 
 func (t *text) object(o admin.Explained) {
@@ -64,7 +82,7 @@ func (t *text) object(o admin.Explained) {
 	t.section("not as served", t.found(o.Verified))
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
-	t.section("clients", append(t.recipients(o), others(o)...))
+	t.section("clients", t.recipients(o))
 }
 
 // found says which istiods do not have it as it is served.
@@ -220,9 +238,6 @@ func conflicts(o admin.Explained) (lines []string) {
 const maxRecipients = 10
 
 func (t *text) recipients(o admin.Explained) (lines []string) {
-	if len(o.Recipients) == 0 && o.Others > 0 {
-		return nil
-	}
 	if len(o.Recipients) == 0 {
 		return []string{"no client asks for " + string(o.Object.Kind)}
 	}
@@ -237,18 +252,6 @@ func (t *text) recipients(o admin.Explained) (lines []string) {
 	}
 	if more := synced - maxRecipients; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", more))
-	}
-	return lines
-}
-
-// others says how many clients are told what is made of the object, and where to look what each has.
-func others(o admin.Explained) (lines []string) {
-	if o.Others == 0 {
-		return nil
-	}
-	lines = append(lines, words.Count(o.Others, "Envoy or gRPC client is", "Envoys and gRPC clients are")+" told what is made of it, as far as it is for them; what an Envoy has: tributary verify --envoy http://ENVOY:9901")
-	if o.Rejecting > 0 {
-		lines = append(lines, words.Count(o.Rejecting, "of them rejects", "of them reject")+" something of what it was sent: tributary status names it")
 	}
 	return lines
 }
@@ -273,6 +276,32 @@ func (t *text) received(r admin.Recipient) string {
 		return "sent " + t.at(r.Sent.Time) + ", not acknowledged; the last that it did was version " +
 			cmp.Or(r.Acked.Version, "(none)") + ", " + t.at(r.Acked.Time)
 	}
+}
+
+// translated says how far those are who are sent what is made of objects, and where to look for more.
+func (t *text) translated(all *admin.Translated) {
+	if all == nil {
+		return
+	}
+	t.line("\nEnvoys and gRPC are sent what is made of it, and not the object. %s, of which %s acknowledged the newest of all that they ask for:",
+		words.Count(all.Clients, "such client is connected", "such clients are connected"), words.Count(all.Synced, "has", "have"))
+	for _, c := range all.Some {
+		var said []string
+		for _, r := range c.Rejects {
+			said = append(said, "REJECTED "+r.TypeURL+" "+t.at(r.Time)+": "+oneLine(r.Error))
+		}
+		if len(c.Behind) > 0 {
+			said = append(said, "has not acknowledged the newest "+strings.Join(c.Behind, ", "))
+		}
+		if len(said) == 0 {
+			said = []string{"has acknowledged all"}
+		}
+		t.line("  %s: %s", admin.ClientName(c.Node, c.Peer), strings.Join(said, "; "))
+	}
+	if more := all.Clients - len(all.Some); more > 0 {
+		t.line("  and %d more; see /debug/clients", more)
+	}
+	t.line("What one of them is told: tributary get clusters --node-id NODE. Whether an Envoy has it: tributary verify --envoy http://HOST:15000.")
 }
 
 func acknowledged(o admin.Explained) bool {

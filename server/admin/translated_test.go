@@ -1,0 +1,56 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/admin"
+	"tributary/server/xds"
+)
+
+// TestWhoIsSentWhatIsMadeOfObjects has more Envoys than are named: those in trouble come first.
+func TestWhoIsSentWhatIsMadeOfObjects(t *testing.T) {
+	table := &memstore.Table{}
+	table.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
+	table.MarkSynced()
+	w := &world{}
+	s := admin.New(admin.Options{
+		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
+	})
+	explained := func(query string) *admin.Translated {
+		_, body := get(t, s, "/debug/explain?"+query)
+		var e admin.Explanation
+		require.NoError(t, json.Unmarshal([]byte(body), &e))
+		return e.Translated
+	}
+	const here = "kind=se&namespace=shop&name=reviews"
+	client := func(node string, types ...xds.TypeStatus) {
+		w.clients = append(w.clients, xds.ClientStatus{Node: &corev3.Node{Id: node}, Peer: "10.0.0.1:5", Types: types})
+	}
+	client("istiod", xds.TypeStatus{TypeURL: "networking.istio.io/v1/ServiceEntry"})
+	require.Nil(t, explained(here))
+
+	for i := range 20 {
+		client(fmt.Sprint("synced", i), xds.TypeStatus{TypeURL: xds.ClusterURL, Synced: true})
+	}
+	client("behind", xds.TypeStatus{TypeURL: xds.ClusterURL, Synced: true}, xds.TypeStatus{TypeURL: xds.ListenerURL, SentNonce: "2", NackNonce: "1", NackError: "before"})
+	client("rejects", xds.TypeStatus{TypeURL: xds.RouteURL}, xds.TypeStatus{TypeURL: xds.ListenerURL, SentNonce: "1", NackNonce: "1", NackError: "no", NackAt: noon})
+	got := explained(here)
+	require.Equal(t, 22, got.Clients)
+	require.Equal(t, 20, got.Synced)
+	require.Len(t, got.Some, 10)
+	require.Equal(t, admin.TranslatedClient{
+		Node: "rejects", Peer: "10.0.0.1:5", Behind: []string{"RouteConfiguration"}, Rejects: []admin.Reject{{TypeURL: xds.ListenerURL, Error: "no", Time: noon}},
+	}, got.Some[0])
+	require.Equal(t, admin.TranslatedClient{Node: "behind", Peer: "10.0.0.1:5", Behind: []string{"Listener"}}, got.Some[1])
+	require.Equal(t, "synced0", got.Some[2].Node)
+	require.NotNil(t, explained("host=reviews.example"))
+	require.Nil(t, explained("host=other.example"))
+}
