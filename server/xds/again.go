@@ -33,13 +33,13 @@ func (s *subscription) sendAgain(now time.Time) {
 	s.again.due = false
 	s.again.after = now.Add(min(firstAgain<<min(s.again.tries, 10), lastAgain))
 	s.again.tries++
-	for _, d := range s.verdict.doubts(s.has.at) {
+	for _, d := range s.verdict.doubts(s.has.at, &s.wants) {
 		switch {
-		case !s.wants.cover(d.name):
 		case s.has.at.get(d.name) != nil:
 			s.has.renew(d.name)
 		case s.delta && !s.aliases:
 			s.has.owe(d.name) // that it is gone
+			s.verdict.tellGone(d.name)
 		}
 	}
 }

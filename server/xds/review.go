@@ -128,7 +128,7 @@ func (s *subscription) see(coll *Collection) (was *Collection) {
 			*of = (*of).abroad()
 		}
 	}
-	s.has.at = at
+	s.has.at, s.verdict.between = at, nil
 	return was
 }
 

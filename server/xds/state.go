@@ -21,6 +21,7 @@ const (
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
 	revision uint64 // counts the commits of the collection; zero for a state that is of no commit
+	of       uint64 // the revision of the state that it was made of, if it is of no commit; zero if that was another collection's
 	version  string // what clients see
 	given    bool   // the version was given by hand, and may have been used for something else before
 	sum      setHash
@@ -86,7 +87,7 @@ func (s *state) and(entries []*Entry) *state {
 func (s *state) but(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
-		next.revision = 0
+		next.revision, next.of = 0, cmp.Or(s.revision, s.of)
 	}
 	return next
 }
@@ -107,7 +108,7 @@ func (s *state) only(names map[string]struct{}) *state {
 
 // isBehind says whether the state is so old, as seen from the one to which clients are led now, that it is to be bare.
 func (s *state) isBehind(now *state) bool {
-	return s != nil && s.len > 0 && !s.isBare && (s.revision == 0 || s.revision+maxBehind < now.revision)
+	return s != nil && s.len > 0 && !s.isBare && cmp.Or(s.revision, s.of)+maxBehind < cmp.Or(now.revision, now.of)
 }
 
 // bare returns the state as names and versions. What others made of the same pages shares them.

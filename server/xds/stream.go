@@ -530,7 +530,10 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 		sub.led = now
 	}
 	sub.beating = false
-	sub.verdict.retell(&sub.has, p)
+	if sub.outstanding() && sub.unanswered == 0 {
+		sub.unanswered = sub.firstNonce
+	}
+	sub.verdict.retell(sub.has.at, p, &sub.wants)
 	sub.arrive(p)
 	sub.news.tell(sub.has.at == sub.goal)
 	s.forgetMissing(sub)

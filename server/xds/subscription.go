@@ -50,6 +50,7 @@ type subscription struct {
 	// of the last response: the nonces of its chunks, which are numbers in sequence, and whether one was rejected
 	firstNonce, lastNonce uint64
 	rejected              bool
+	unanswered            uint64 // the first nonce of the responses before it that the client has yet to answer, since it was not waited for; or zero
 
 	verdict verdict
 	again   again
@@ -62,7 +63,14 @@ type subscription struct {
 // chunk; about an earlier chunk it says something only if it is a rejection.
 func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	nonce, err := strconv.ParseUint(r.nonce, nonceBase, 64)
-	if err != nil || nonce < s.firstNonce || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.nonce {
+	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.nonce {
+		return false
+	}
+	if nonce < s.firstNonce {
+		if r.err != nil && s.unanswered != 0 && nonce >= s.unanswered && s.verdict.last != nil {
+			s.verdict.reject(s.verdict.last) // late, but what it says of that response holds
+			s.nacked(r, now)
+		}
 		return false
 	}
 	current = nonce == s.lastNonce
@@ -72,19 +80,24 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 			s.verdict.reject(s.has.at)
 		}
 		s.rejected = true
-		s.status.NackNonce, s.status.NackError, s.status.NackAt = r.nonce, r.err.GetMessage(), now
-		s.status.Nacks++
+		s.nacked(r, now)
 	case current:
 		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
 		if !s.rejected {
-			s.again.took(s.verdict.accept(s.has.at, s.inFull(&s.wants)))
+			s.again.took(s.verdict.accept(s.has.at, &s.wants, s.inFull(&s.wants)))
 			s.metrics.acknowledged(&s.news, now)
 		}
 	}
 	if current {
 		s.pace.took = now.Sub(s.status.SentAt)
+		s.unanswered = 0
 	}
 	return current
+}
+
+func (s *subscription) nacked(r *request, now time.Time) {
+	s.status.NackNonce, s.status.NackError, s.status.NackAt = r.nonce, r.err.GetMessage(), now
+	s.status.Nacks++
 }
 
 // outstanding says whether the client has yet to answer the last response.
@@ -162,6 +175,11 @@ func (s *subscription) wildcard(r *request) bool {
 // takeSotW takes the names of a request, which are all that the client wants.
 func (s *subscription) takeSotW(r *request, first bool) {
 	all := s.all(r)
+	more := all && !s.wants.all
+	var kept map[string]struct{} // of what it has
+	if more {
+		kept = s.had()
+	}
 	s.named = s.named || len(r.names) > 0
 	wanted := wants{all: all, names: make(map[string]struct{}, len(r.names))}
 	had := all && s.wants.all && s.has.at != nothing // with everything else
@@ -188,10 +206,9 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	} else if !all {
 		s.has.version = "" // that was of everything
 	}
-	more := all && !s.wants.all
 	if more {
-		s.has.keepOnly(s.wants.names)
-		s.verdict.keepOnly(s.wants.names)
+		s.has.keepOnly(kept)
+		s.verdict.keepOnly(kept)
 	}
 	// A response of a type in full speaks of all names at once; a part, of those that are owed.
 	switch less := s.wants.all && !all; {
@@ -201,6 +218,17 @@ func (s *subscription) takeSotW(r *request, first bool) {
 		s.has.asks = true
 	}
 	s.wants, s.cost, s.stale = wanted, r.cost, 0
+}
+
+// had are the names that the client wants and has been told of.
+func (s *subscription) had() map[string]struct{} {
+	had := make(map[string]struct{}, len(s.wants.names))
+	for name := range s.wants.names {
+		if told, lacks := s.has.lacks[name]; !lacks || bool(told) {
+			had[name] = struct{}{}
+		}
+	}
+	return had
 }
 
 // takeDelta takes what a request adds to what the client wants, and what it takes away.
@@ -221,7 +249,7 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		if name == "*" {
 			if !s.wants.all {
 				s.wants.all, s.has.asks, s.has.again = !s.byName, true, !first && !s.byName
-				s.verdict.keepOnly(s.wants.names)
+				s.verdict.keepOnly(s.had())
 			}
 			continue
 		}
@@ -297,7 +325,9 @@ func (s *subscription) rest(p *step) {
 	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
 		was := s.has.at
 		s.arrive(p)
-		s.verdict.lead(was, p.to)
+		if s.takes(&s.wants) { // else something may have gone without a word
+			s.verdict.lead(was, p.to)
+		}
 		if p.to == s.goal {
 			s.news.due = time.Time{}
 		}
@@ -309,6 +339,7 @@ func (s *subscription) arrive(p *step) {
 	if s.has.brought != nil {
 		s.verdict.comeBack(p.goal, p.puts)
 	}
+	s.verdict.ask(s.has.lacks)
 	s.verdict.age(s.has.at, s.goal)
 	s.has = p.has
 }

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 )
@@ -57,7 +58,7 @@ func (s *Server) Complaint(streamID uint64, typeURL string) (c Complaint, o Opin
 		c.AnswerInfo = st.answerInfo(sub, sub.reason())
 		c.Rejected, o = sub.rejects()
 		for _, r := range c.Rejected {
-			if sub.verdict.before.get(r.Name) == nil {
+			if sub.verdict.accepted.get(r.Name) == nil {
 				if c.Lacks == nil {
 					c.Lacks = make(map[string]bool)
 				}
@@ -71,9 +72,9 @@ func (s *Server) Complaint(streamID uint64, typeURL string) (c Complaint, o Opin
 func (s *subscription) rejects() (all []Resource, o Opinion) {
 	o = Accepts
 	shown, partly := s.coll.shown.Load(), s.rejected && s.outstanding()
-	for _, d := range s.verdict.doubts(s.has.at) {
+	for _, d := range s.verdict.doubts(s.has.at, &s.wants) {
 		e := s.has.at.get(d.name)
-		if e == nil || !s.wants.cover(d.name) {
+		if e == nil || s.lacks(d.name) {
 			continue
 		}
 		if o == Accepts {
@@ -119,7 +120,7 @@ func (s *subscription) opinion(all []Resource) Opinion {
 	for _, r := range all {
 		switch {
 		case !s.wants.cover(r.Name):
-		case !s.has.at.has(r): // it is to be sent
+		case s.lacks(r.Name), !s.has.at.has(r): // it is to be sent
 			return Undecided
 		case s.verdict.rejects(r), s.rejected && s.verdict.last != nil && !s.verdict.last.has(r): // be it that it goes on with what it had
 			opinion = Rejects
@@ -186,14 +187,19 @@ func (s *stream) accepted(c *Collection, r Resource) bool {
 // verdict is what a client thought of what it was sent of a type. Who rejects a response is taken to have it, and is not sent it again; but it goes
 // on with what it had, and to accept the next response, which is of other resources, does not mean to accept that.
 type verdict struct {
-	accepted *state // what the client had, as far as we know, when it last accepted a response, or what says the same to it since; or nothing
-	// asked are names that it asked for since, and was sent: whatever accepted has of these, it had nothing.
+	// accepted is what the client has accepted and goes on having, as far as we know: with nothing in doubt, all that it had when it last accepted a response, or
+	// what says the same to it since; or nothing.
+	accepted *state
+	// asked are names that it asked for since, and was sent or told that there is nothing: whatever accepted has of these, it had nothing.
 	asked map[string]struct{}
-	// What is in rejected and otherwise than in before was in a response that was rejected. Nil if there is nothing in doubt.
-	before, rejected *state
+	// rejected is where the client was taken to be when it last rejected a response: in doubt is what is otherwise there than in accepted. Nil if nothing is.
+	rejected *state
+	between  *diff // from accepted to rejected, if it is known
 	// retold are names of what is in doubt and in the last response once more.
 	retold map[string]struct{}
-	last   *state // what the client was taken to have before the last response, until that is accepted
+	// goneAgain are names of which the client is to be told once more that they are gone, which it has rejected.
+	goneAgain map[string]struct{}
+	last      *state // what the client was taken to have before the last response, until that is accepted
 }
 
 // maxBehind is how many commits ago a state may have been of which all is kept, since a client accepted or rejected it. Of older ones, just names and
@@ -201,15 +207,15 @@ type verdict struct {
 const maxBehind = 16
 
 // states are those that are kept.
-func (v *verdict) states() [4]**state {
-	return [...]**state{&v.accepted, &v.before, &v.rejected, &v.last}
+func (v *verdict) states() [3]**state {
+	return [...]**state{&v.accepted, &v.rejected, &v.last}
 }
 
 // age lets go of what old states say, but for the one at which the client is.
 func (v *verdict) age(at, goal *state) {
 	for _, s := range v.states() {
 		if *s != at && (*s).isBehind(goal) {
-			*s = (*s).bare()
+			*s, v.between = (*s).bare(), nil
 		}
 	}
 }
@@ -219,6 +225,7 @@ func (v *verdict) keepOnly(names map[string]struct{}) {
 	for _, s := range v.states() {
 		*s = (*s).only(names)
 	}
+	v.between = nil
 }
 
 // lead notes that a client has been brought from one state to another that says the same to it, without a word.
@@ -228,21 +235,32 @@ func (v *verdict) lead(from, to *state) {
 	}
 }
 
-// retell notes that a client that has something is sent a step, perhaps with something that is in doubt.
-func (v *verdict) retell(h *holding, p *step) {
-	v.retold, v.last = nil, h.at
-	if v.accepted.len > 0 {
-		for name := range h.lacks {
-			if v.accepted.get(name) == nil {
-				continue
-			}
-			if v.asked == nil {
-				v.asked = make(map[string]struct{})
-			}
-			v.asked[name] = struct{}{}
+// ask notes what a client lacks of which it was told nothing: whatever it is told now, it had nothing of it. Of what it has rejected to be gone, it has what it had.
+func (v *verdict) ask(lacks map[string]told) {
+	for name, told := range lacks {
+		if _, again := v.goneAgain[name]; bool(told) || again || v.accepted.get(name) == nil {
+			continue
 		}
+		if v.asked == nil {
+			v.asked = make(map[string]struct{})
+		}
+		v.asked[name] = struct{}{}
 	}
-	for _, d := range v.doubts(p.to) {
+	v.goneAgain = nil
+}
+
+// tellGone notes that a client is to be told once more that something is gone.
+func (v *verdict) tellGone(name string) {
+	if v.goneAgain == nil {
+		v.goneAgain = make(map[string]struct{})
+	}
+	v.goneAgain[name] = struct{}{}
+}
+
+// retell notes that a client that is taken to be at a state is sent a step, perhaps with something that is in doubt.
+func (v *verdict) retell(at *state, p *step, w *wants) {
+	v.retold, v.last = nil, at
+	for _, d := range v.doubts(p.to, w) {
 		if p.speaks(d.name) {
 			if v.retold == nil {
 				v.retold = make(map[string]struct{})
@@ -252,6 +270,7 @@ func (v *verdict) retell(h *holding, p *step) {
 	}
 }
 
+// reject notes that a client rejects what brought it to at.
 func (v *verdict) reject(at *state) {
 	if len(v.asked) > 0 {
 		never := make([]change, 0, len(v.asked))
@@ -259,36 +278,30 @@ func (v *verdict) reject(at *state) {
 			never = append(never, change{name: name})
 		}
 		v.accepted, v.asked = v.accepted.but(never), nil
-		if v.rejected != nil {
-			v.before = v.before.but(never)
-		}
 	}
-	if v.rejected == nil {
-		v.before = v.accepted
-	}
-	v.rejected = at
+	v.rejected, v.between = at, nil
 }
 
 // accept notes that the client accepted a response that brought it to at, which was everything again if it was in full. It reports whether something that was
 // in doubt is otherwise there, and whether something still is in doubt.
-func (v *verdict) accept(at *state, inFull bool) (otherwise, doubt bool) {
-	v.accepted, v.asked, v.last = at, nil, nil
-	if v.rejected == nil {
+func (v *verdict) accept(at *state, w *wants, inFull bool) (otherwise, doubt bool) {
+	v.asked, v.last = nil, nil
+	if v.rejected == nil || inFull {
+		v.accepted, v.rejected, v.between = at, nil, nil
 		return false, false
 	}
-	if inFull {
-		v.before, v.rejected = nil, nil
-		return false, false
+	all, doubts := 0, v.doubts(at, w)
+	for range v.inDoubt(w) {
+		all++
 	}
-	all := v.rejected.since(v.before)
-	doubts := v.doubts(at)
-	otherwise = len(doubts) < len(all.puts)+len(all.removed)
+	otherwise = len(doubts) < all
 	doubts = slices.DeleteFunc(doubts, func(d change) bool { _, ok := v.retold[d.name]; return ok })
+	v.between = nil
 	if len(doubts) == 0 {
-		v.before, v.rejected = nil, nil
+		v.accepted, v.rejected = at, nil
 		return otherwise, false
 	}
-	v.before, v.rejected = at.but(doubts), at
+	v.accepted, v.rejected = at.but(doubts), at
 	return otherwise, true
 }
 
@@ -302,22 +315,38 @@ func (v *verdict) comeBack(goal *state, rest []*Entry) {
 		changes[i] = change{name: e.Name}
 	}
 	v.accepted = goal.but(changes)
+	if v.last != nil {
+		v.last = v.accepted
+	}
+}
+
+// inDoubt yields the names that the client wants and of which it rejected something.
+func (v *verdict) inDoubt(w *wants) iter.Seq2[string, *Entry] {
+	return func(yield func(name string, now *Entry) bool) {
+		if v.rejected == nil {
+			return
+		}
+		if v.between == nil {
+			v.between = v.rejected.since(v.accepted)
+		}
+		for _, e := range v.between.puts {
+			if w.cover(e.Name) && !yield(e.Name, e) {
+				return
+			}
+		}
+		for _, e := range v.between.removed {
+			if w.cover(e.Name) && !yield(e.Name, nil) {
+				return
+			}
+		}
+	}
 }
 
 // doubts returns what the client rejected and at has no otherwise, each with what the client has of that in truth.
-func (v *verdict) doubts(at *state) (doubts []change) {
-	if v.rejected == nil {
-		return nil
-	}
-	all := v.rejected.since(v.before)
-	for _, e := range all.puts {
-		if now := at.get(e.Name); now != nil && now.Version == e.Version {
-			doubts = append(doubts, change{e.Name, v.before.get(e.Name)})
-		}
-	}
-	for _, e := range all.removed {
-		if at.get(e.Name) == nil {
-			doubts = append(doubts, change{e.Name, e})
+func (v *verdict) doubts(at *state, w *wants) (doubts []change) {
+	for name, e := range v.inDoubt(w) {
+		if now := at.get(name); now == nil && e == nil || now != nil && e != nil && now.Version == e.Version {
+			doubts = append(doubts, change{name, v.accepted.get(name)})
 		}
 	}
 	return doubts
@@ -325,14 +354,23 @@ func (v *verdict) doubts(at *state) (doubts []change) {
 
 // rejects says whether the client was sent a version of a resource and rejected the response, as far as we know.
 func (v *verdict) rejects(r Resource) bool {
-	return v.rejected != nil && v.rejected.has(r) && !v.before.has(r)
+	return v.rejected != nil && v.rejected.has(r) && !v.accepted.has(r)
 }
 
 // accepts says whether the client accepted a version of a resource that it wants, and has it.
 func (s *subscription) accepts(r Resource) bool {
-	_, lacks := s.has.lacks[r.Name]
 	_, asked := s.verdict.asked[r.Name]
-	return !lacks && !asked && s.verdict.accepted.has(r) && !s.verdict.rejects(r)
+	return !s.lacks(r.Name) && !asked && s.verdict.accepted.has(r)
+}
+
+// lacks says whether the client has nothing of a name that it wants, or is to be told of it whatever it has.
+func (s *subscription) lacks(name string) bool {
+	_, lacks := s.has.lacks[name]
+	if !lacks && s.has.again && s.wants.all {
+		_, named := s.wants.names[name]
+		return !named
+	}
+	return lacks
 }
 
 // has says whether the state has a resource in a version.

@@ -495,6 +495,6 @@ func TestAnInterfaceWithTooManyProvidersHoldsUpNoOther(t *testing.T) {
 	b := start(t, s, patiently())
 	b.awaitSync()
 	b.awaitAll("a 10.0.0.1:20880*100")
-	require.Equal(t, sources.Degraded, b.status().State)
+	b.await("it is degraded", func() bool { return b.status().State == sources.Degraded })
 	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": there are 100001 names below it, and more than 100000 are not taken`)
 }
