@@ -149,6 +149,9 @@ func (h *hearing) hold(ctx context.Context) (r result, err error) {
 	if len(h.rejected) == 0 {
 		return result{}, nil
 	}
+	if !h.isTheSame() {
+		h.past.upTo = resource.Key{} // of this, none were tried
+	}
 	h.rejected, h.named = named(h.rejected, h.about.Error)
 	r.past = h.now()
 	defer h.dismiss()
@@ -176,6 +179,14 @@ func (h *hearing) news(now time.Time) []xds.Resource {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(r xds.Resource) bool { return slices.Contains(h.past.about, r) })
+}
+
+// isTheSame says whether nothing is rejected that was not heard before.
+func (h *hearing) isTheSame() bool {
+	if len(h.past.about) == 0 {
+		return h.past.whole == h.whole()
+	}
+	return !slices.ContainsFunc(h.about.Rejected, func(r xds.Resource) bool { return !slices.Contains(h.past.about, r) })
 }
 
 // sum stands for resources that are too many to be kept.
@@ -239,7 +250,7 @@ func (h *hearing) judged(ctx context.Context, now time.Time, thought func()) (en
 		return endedAgain, nil
 	case h.limited:
 		return endedLimit, nil
-	case errors.Is(err, errNotContent) && !h.knowsNothing() || errors.Is(err, errNoAnswer) || errors.Is(err, errGone) && time.Since(now) > h.judge.patience/patient:
+	case errors.Is(err, errNotContent) && !h.knowsNothing() && h.upTo == (resource.Key{}) || errors.Is(err, errNoAnswer) || errors.Is(err, errGone) && time.Since(now) > h.judge.patience/patient:
 		h.judge.disbelieve(h.about.Host, now)
 	}
 	return endedUnexplained, err

@@ -35,6 +35,19 @@ func TestOthersAreAskedOnceOfEachResource(t *testing.T) {
 	require.Len(t, testimony.said, 1)
 }
 
+// What was tried of very many objects counts for what was rejected then, and not for what is rejected besides later.
+func TestWhatElseIsRejectedIsTriedFromTheStart(t *testing.T) {
+	a, b := xds.Resource{Name: "a", Version: "1"}, xds.Resource{Name: "b", Version: "1"}
+	h := &hearing{about: xds.Complaint{Rejected: []xds.Resource{a}}, past: past{about: []xds.Resource{a}}}
+	require.True(t, h.isTheSame())
+	h.about.Rejected = []xds.Resource{a, b}
+	require.False(t, h.isTheSame())
+	h.past = past{whole: h.whole()}
+	require.True(t, h.isTheSame())
+	h.about.Rejected = []xds.Resource{b}
+	require.False(t, h.isTheSame())
+}
+
 // Who has much to think about lets those at other addresses think in between.
 func TestWhoThinksGivesWay(t *testing.T) {
 	j := newJudge(0, 0)
