@@ -139,7 +139,7 @@ func TestRulesInConsul(t *testing.T) {
 		}
 		out, code := k.apply(t, virtualService("reviews", "lost.mesh.internal"))
 		require.Equal(t, 1, code)
-		require.Contains(t, out, "connection refused")
+		require.Contains(t, out, "nobody listens there")
 		k.tributary.Kill() // even a restart has the last that was good
 		k.tributary.Restart(t)
 		k.tributary.AwaitAlive(t)

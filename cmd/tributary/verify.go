@@ -56,6 +56,9 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 				return usage("--istiod: %w", err)
 			}
 			istiod.Client = &http.Client{Timeout: flags.timeout}
+			if istiod.IsTributary(ctx) {
+				return fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080", istiod.URL)
+			}
 		} else {
 			if err := envoy.Check(); err != nil {
 				return usage("--envoy: %w", err)

@@ -21,3 +21,13 @@ func TestVerifyOfAnIstiodThatIsNotConnected(t *testing.T) {
 	assert.Equal(t, 3, got.code, got.stderr)
 	assert.Contains(t, got.stdout, "missing    ServiceEntry shop/a: ")
 }
+
+func TestVerifyIsForIstiods(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("a", 80))
+	s := serving(t, append(freely, "--config-source", "fs://"+dir)...)
+	s.awaitReady(t)
+	got := command(t, "verify", "--istiod", "http://"+s.admin, "--server", s.xds, "--admin", s.admin)
+	assert.Equal(t, exitFailed, got.code)
+	assert.Contains(t, got.stderr, "http://"+s.admin+" is a tributary, and no istiod")
+}

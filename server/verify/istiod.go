@@ -33,11 +33,7 @@ func (i *Istiod) Check() error {
 
 // Stored returns what the istiod has.
 func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
-	base := strings.TrimSuffix(i.URL, "/")
-	if i.isTributary(ctx, base) {
-		return nil, fmt.Errorf("%s is a tributary, and no istiod: name the debug pages of the istiod that reads from it, by default port 8080", i.URL)
-	}
-	page := base + "/debug/configz"
+	page := strings.TrimSuffix(i.URL, "/") + "/debug/configz"
 	text, err := get(ctx, i.Client, page)
 	if err != nil {
 		return nil, err
@@ -49,9 +45,9 @@ func (i *Istiod) Stored(ctx context.Context) ([]Stored, error) {
 	return stored, nil
 }
 
-// isTributary says whether it is one of ours that is asked, which has what it serves itself under the same name.
-func (i *Istiod) isTributary(ctx context.Context, base string) bool {
-	text, err := get(ctx, i.Client, base+"/metrics")
+// IsTributary says whether it is one of ours that is asked, which has what it serves itself under the same name.
+func (i *Istiod) IsTributary(ctx context.Context) bool {
+	text, err := get(ctx, i.Client, strings.TrimSuffix(i.URL, "/")+"/metrics")
 	return err == nil && (bytes.Contains(text, []byte("\ntributary_build_info{")) || bytes.HasPrefix(text, []byte("tributary_build_info{")))
 }
 

@@ -117,12 +117,12 @@ func TestIstiodIsAsked(t *testing.T) {
 	answer = []byte("<html>")
 	_, err = i.Stored(t.Context())
 	require.ErrorContains(t, err, "not what istiod answers")
+	require.False(t, i.IsTributary(t.Context()))
 	code = http.StatusForbidden
 	_, err = i.Stored(t.Context())
 	require.ErrorContains(t, err, "403")
 	code, metrics = http.StatusOK, []byte("# TYPE tributary_build_info gauge\ntributary_build_info{version=\"1\"} 1\n")
-	_, err = i.Stored(t.Context())
-	require.ErrorContains(t, err, "is a tributary, and no istiod")
+	require.True(t, i.IsTributary(t.Context()))
 	for _, wrong := range []string{"", "istiod:8080", "ftp://x", "http://u:p@x", "http://"} {
 		require.Error(t, (&verify.Istiod{URL: wrong}).Check(), wrong)
 	}
