@@ -219,7 +219,8 @@ func TestWhatIsWrongFromTheStartIsFoundAmongVeryMany(t *testing.T) {
 	objects, texts := several(t, 2*maxTrials+500, "x")
 	s := serve(t, append(objects, answering(t, "wrong", bad))...) // the last one in order of key
 	c := s.critic(nodes[0], disliking)
-	s.eventually(func() bool { return slices.Contains(s.quarantined(), "wrong") && c.hasRoutes(texts...) }, "")
+	found := func() bool { return slices.Contains(s.quarantined(), "wrong") && c.hasRoutes(texts...) }
+	require.Eventually(t, found, 5*time.Minute, 10*time.Millisecond) // with nine times as long as each hearing took in between
 	require.GreaterOrEqual(t, s.ended(endedUnexplained), 2)
 }
 
