@@ -47,6 +47,7 @@ type File struct {
 	MaxDelay       Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most. Default: 1s."`
 	RescanInterval Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none. Default: 30s."`
 	EmptyGrace     Duration `json:"emptyGrace,omitempty" jsonschema:"How long a file may be empty or blank, or a link lead in a circle, before what it had is withdrawn. Default: 10s."`
+	FollowLinks    bool     `json:"followLinks,omitempty" jsonschema:"Follow symbolic links that lead out of the directory. Default: such a link is an error, and what it led to keeps its last good version."`
 	MaxFileBytes   int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes. Default: 67108864."`
 }
 
@@ -59,6 +60,7 @@ func (s *File) Source() file.Settings {
 		RescanInterval: time.Duration(s.RescanInterval),
 		EmptyGrace:     time.Duration(s.EmptyGrace),
 		PartialStart:   s.PartialStart,
+		FollowLinks:    s.FollowLinks,
 		MaxFileBytes:   s.MaxFileBytes,
 	}
 }

@@ -302,6 +302,7 @@ type decoder struct {
 	*file
 	base int // what to add to the lines of nodes
 
+	isObject    bool // it says its apiVersion and kind: only then messages quote it
 	errs, warns Errors
 	at          []step // the path of the field at hand
 	aliases     int    // aliases that the field at hand is within
@@ -496,12 +497,12 @@ func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
 		key, value := deref(n.Content[i]), n.Content[i+1]
 		switch first := own[key.Value]; {
 		case key.Kind != yaml.ScalarNode:
-			d.fail(n.Content[i], "want a name as the key, got %s", describe(key))
+			d.fail(n.Content[i], "want a name as the key, got %s", d.describe(key))
 		case key.Tag == "!!merge":
 		case !isName(key) && key.Tag != "!!int":
-			d.fail(n.Content[i], "want a name as the key, got %s; put it in quotes if it is one", describe(key))
+			d.fail(n.Content[i], "want a name as the key, got %s; put it in quotes if it is one", d.describe(key))
 		case first != nil:
-			d.fail(n.Content[i], "duplicate key %q, first in line %d", key.Value, d.base+first.Line)
+			d.fail(n.Content[i], "duplicate key%s, first in line %d", d.quoteKey(key.Value), d.base+first.Line)
 		default:
 			own[key.Value] = key
 			content = append(content, key, value)
@@ -513,6 +514,14 @@ func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
 		}
 	}
 	return content
+}
+
+// quoteKey returns a key for a message, with a blank before it, or nothing if it must not be quoted.
+func (d *decoder) quoteKey(key string) string {
+	if !d.isObject && !slices.Contains(envelopeFields, key) && !slices.Contains(listFields, key) {
+		return ""
+	}
+	return fmt.Sprintf(" %q", key)
 }
 
 // merge appends to content the entries of value, a mapping or a list of them, whose keys are not in own, as YAML 1.1's
@@ -535,7 +544,7 @@ func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *
 				return
 			}
 			if from.Kind != yaml.MappingNode {
-				d.fail(source, "want a mapping to merge, got %s", describe(from))
+				d.fail(source, "want a mapping to merge, got %s", d.describe(from))
 				d.leave(source)
 				continue
 			}

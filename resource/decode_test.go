@@ -103,6 +103,23 @@ func TestDecodeManyDocuments(t *testing.T) {
 	}
 }
 
+// TestOnlyObjectsAreQuoted has files of secrets that somebody had us read: no message may have a part of them.
+func TestOnlyObjectsAreQuoted(t *testing.T) {
+	for _, text := range []string{
+		"hunter2", "hunter2: hunter2", "a: *hunter2", "*hunter2", "hunter2: 1\nhunter2: 2\n", "- hunter2\n- hunter2: [hunter2]\n",
+		"root:hunter2:19000::::\nbob:hunter2\n", "? [hunter2]\n: hunter2\n", "hunter2\n--- hunter2\n... hunter2\n", "kind: hunter2\n", "apiVersion: hunter2\n",
+		"kind: [hunter2]\n", "!hunter2 a", "a: !!int hunter2", "a: &hunter2 *hunter2", "'hunter2", "{hunter2", "%hunter2 a\n---\n", "1: hunter2\n!hunter2 b: c\n",
+		"<<: hunter2\n", "items: hunter2\nkind: List\n", "kind: !hunter2 hunter2\napiVersion: hunter2\n", "hunter2:\n\thunter2: [}\n",
+		"-----BEGIN PRIVATE KEY-----\nhunter2==\n-----END PRIVATE KEY-----\n", "user = hunter2\n[hunter2]\n", "`hunter2", "@hunter2", "\"hunter2\\q\"",
+	} {
+		for _, name := range []string{"x.yaml", "x.json"} {
+			for _, d := range Decode(name, []byte(text), Options{}) {
+				assert.NotContains(t, d.Errors.Error()+d.Warnings.Error()+d.Key.String(), "hunter2", "%s: %s", name, text)
+			}
+		}
+	}
+}
+
 // TestDecodeForms shows forms of text that do not survive in a file of an editor, or that are too big for one.
 func TestDecodeForms(t *testing.T) {
 	one := fmt.Sprintf(service, "one")
@@ -140,7 +157,7 @@ func TestDecodeForms(t *testing.T) {
 		{"unclosed quote", "kind: \"Gateway\n---\n" + one, 1, "a quote is not closed"},
 		{"not a mapping", "just text\n", 0, "want an object"},
 		{"list", "- a\n- b\n", 0, "want an object"},
-		{"unknown anchor", "a: *b\n", 0, "*b refers to &b, which is not there before it; if it is a value, it wants quotes"},
+		{"unknown anchor", "a: *b\n", 0, "an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes"},
 		{"10 MB", huge, 1, ""},
 		{"many hosts", wide.String(), 1, ""},
 		{"deep", deep(150), 1, ""},
@@ -178,7 +195,7 @@ func TestLinesOfFaults(t *testing.T) {
 		"a: b\nc: [d\ne: f\n":                      "x.yaml:2: want a comma or a ] before this, or quotes around a value",
 		"a: b\nc: {d: e\nf: g\n":                   "x.yaml:2: want a comma or a } before this, or quotes around a value",
 		"a: b\nc: !e!f g\n":                        "x.yaml:2: found undefined tag handle",
-		"a: b\n\n# c\nd: *e\nf: g\n":               "x.yaml:4: *e refers to &e, which is not there before it; if it is a value, it wants quotes",
+		"a: b\n\n# c\nd: *e\nf: g\n":               "x.yaml:4: an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes",
 		"a: b\nc: \x00\n":                          "x.yaml:2: control characters are not allowed",
 		"a: b\nc: d: e\n":                          "x.yaml:2: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly",
 		"a: b\nc: @d\n":                            "x.yaml:2: a value that begins so wants quotes",
@@ -187,7 +204,7 @@ func TestLinesOfFaults(t *testing.T) {
 		"a:\n- &b c\n- d\n -e: f\n- [\n":           "x.yaml:4: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly",
 		"a: |\n  b\n c\nd: e\n":                    "x.yaml:3: this line is indented as none of those before it, or a quote or bracket before it is not closed",
 		"a: &b c\nd: e\n" + "  f: g\n":             "x.yaml:3: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly",
-		strings.Repeat("a: *b\n", 2) + "# c\n c\n": "x.yaml:1: *b refers to &b, which is not there before it; if it is a value, it wants quotes",
+		strings.Repeat("a: *b\n", 2) + "# c\n c\n": "x.yaml:1: an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes",
 	} {
 		var found []string
 		for _, d := range Decode("x.yaml", []byte(text), Options{}) {

@@ -38,7 +38,7 @@ var (
 func (d *decoder) envelope(root *yaml.Node) *envelope {
 	head := &envelope{}
 	if root.Kind != yaml.MappingNode {
-		d.fail(root, "want an object with apiVersion, kind, metadata and spec, got %s", describe(root))
+		d.fail(root, "want an object with apiVersion, kind, metadata and spec, got %s", d.describe(root))
 		return head
 	}
 	var apiVersion, kind string
@@ -61,6 +61,7 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 			head.items = value
 		}
 	}
+	d.isObject = apiVersion != "" && kind != ""
 	if kind == "List" && head.items == nil {
 		d.fail(root, "items is missing")
 		return head
@@ -68,7 +69,7 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 	if strings.HasSuffix(kind, "List") && head.items != nil {
 		items := deref(head.items)
 		if head.items.Kind == yaml.AliasNode || items.Kind != yaml.SequenceNode {
-			d.fail(head.items, "items: want a list, got %s", describe(items))
+			d.fail(head.items, "items: want a list, got %s", d.describe(items))
 			items = nil
 		}
 		head.items = items
@@ -90,7 +91,9 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 		}
 		head.schema = d.schema(apiVersionNode, apiVersion, kindNode, kind)
 	}
-	head.meta.Key.Kind = Kind(kind)
+	if _, known := schemaByKind[Kind(kind)]; known || d.isObject {
+		head.meta.Key.Kind = Kind(kind)
+	}
 	if kind == "" || apiVersion == "" {
 		return head
 	}
@@ -227,7 +230,7 @@ func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.
 		switch {
 		case isNull(n):
 		case n.Kind != yaml.MappingNode:
-			d.fail(value, "want a mapping, got %s", describe(n))
+			d.fail(value, "want a mapping, got %s", d.describe(n))
 		default:
 			f(d.entries(n))
 		}
@@ -275,7 +278,7 @@ func (d *decoder) timestamp(name string, value *yaml.Node) (t time.Time) {
 		}
 		var err error
 		if t, err = time.Parse(time.RFC3339Nano, n.Value); n.Kind != yaml.ScalarNode || err != nil {
-			d.fail(value, `want a time such as "2006-01-02T15:04:05Z", got %s`, describe(n))
+			d.fail(value, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(n))
 		}
 		t = t.UTC()
 	})

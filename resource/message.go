@@ -27,7 +27,7 @@ func (d *decoder) message(m protoreflect.Message, node *yaml.Node) {
 		if isNull(n) && len(d.at) == 1 {
 			return // `spec:` with nothing in it
 		}
-		d.fail(node, "want a mapping, got %s", describe(n))
+		d.fail(node, "want a mapping, got %s", d.describe(n))
 		return
 	}
 	fields := md.Fields()
@@ -89,7 +89,7 @@ func (d *decoder) setField(m protoreflect.Message, fd protoreflect.FieldDescript
 
 func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescriptor, node, n *yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		d.fail(node, "want a list, got %s", describe(n))
+		d.fail(node, "want a list, got %s", d.describe(n))
 		return
 	}
 	d.at = append(d.at, step{})
@@ -118,7 +118,7 @@ func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescrip
 
 func (d *decoder) mapField(m protoreflect.Map, fd protoreflect.FieldDescriptor, node, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		d.fail(node, "want a mapping, got %s", describe(n))
+		d.fail(node, "want a mapping, got %s", d.describe(n))
 		return
 	}
 	entries := d.entries(n)

@@ -25,14 +25,14 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 		if b, ok := boolOf(n); ok {
 			return protoreflect.ValueOfBool(b), true
 		}
-		d.fail(node, "want true or false, got %s", describe(n))
+		d.fail(node, "want true or false, got %s", d.describe(n))
 	case protoreflect.EnumKind:
 		return d.enum(fd.Enum(), node, n)
 	case protoreflect.BytesKind:
 		if b, err := base64Of(n); err == nil {
 			return protoreflect.ValueOfBytes(b), true
 		}
-		d.fail(node, "want bytes in base64, got %s", describe(n))
+		d.fail(node, "want bytes in base64, got %s", d.describe(n))
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		if f, ok := floatOf(n); ok {
 			if fd.Kind() == protoreflect.DoubleKind {
@@ -42,7 +42,7 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 				return protoreflect.ValueOfFloat32(float32(f)), true
 			}
 		}
-		d.fail(node, "want a number, got %s", describe(n))
+		d.fail(node, "want a number, got %s", d.describe(n))
 	default:
 		return d.integer(fd, node, n)
 	}
@@ -56,9 +56,9 @@ func (d *decoder) str(node, n *yaml.Node) (string, bool) {
 		return n.Value, true
 	}
 	if n.Kind == yaml.ScalarNode && !isNull(n) {
-		d.fail(node, "want a string, got %s; put it in quotes", describe(n))
+		d.fail(node, "want a string, got %s; put it in quotes", d.describe(n))
 	} else {
-		d.fail(node, "want a string, got %s", describe(n))
+		d.fail(node, "want a string, got %s", d.describe(n))
 	}
 	return "", false
 }
@@ -81,9 +81,9 @@ func (d *decoder) enum(ed protoreflect.EnumDescriptor, node, n *yaml.Node) (v pr
 		names[i] = string(values.Get(i).Name())
 	}
 	if guess := nearest.Name(n.Value, names); guess != "" {
-		d.fail(node, "want one of %s, got %s; did you mean %s?", enumerate(names), describe(n), guess)
+		d.fail(node, "want one of %s, got %s; did you mean %s?", enumerate(names), d.describe(n), guess)
 	} else {
-		d.fail(node, "want one of %s, got %s", enumerate(names), describe(n))
+		d.fail(node, "want one of %s, got %s", enumerate(names), d.describe(n))
 	}
 	return v, false
 }
@@ -115,9 +115,9 @@ func (d *decoder) integer(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (
 		}
 	}
 	if _, ok := floatOf(n); ok {
-		d.fail(node, "want an integer (%s), got %s", fd.Kind(), describe(n))
+		d.fail(node, "want an integer (%s), got %s", fd.Kind(), d.describe(n))
 	} else {
-		d.fail(node, "want an integer, got %s", describe(n))
+		d.fail(node, "want an integer, got %s", d.describe(n))
 	}
 	return v, false
 }
@@ -331,15 +331,16 @@ func base64Of(n *yaml.Node) ([]byte, error) {
 	return enc.DecodeString(n.Value)
 }
 
-// describe says what n is, for messages.
-func describe(n *yaml.Node) string {
+// describe says what n is, for messages. It quotes no scalar of a document that is not known to be an object: a link may
+// have led to a file of secrets.
+func (d *decoder) describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
 	case yaml.AliasNode:
-		return describe(n.Alias)
+		return d.describe(n.Alias)
 	}
 	value := n.Value
 	if len(value) > 60 {
@@ -348,6 +349,8 @@ func describe(n *yaml.Node) string {
 	switch {
 	case isNull(n):
 		return "null"
+	case !d.isObject:
+		return "plain text"
 	case n.Tag == "!!bool", isOldBool(n):
 		return "the boolean " + value
 	case n.Tag == "!!int", n.Tag == "!!float":

@@ -22,7 +22,7 @@ func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
 	case *timestamppb.Timestamp:
 		t, err := time.Parse(time.RFC3339Nano, n.Value)
 		if n.Kind != yaml.ScalarNode || err != nil {
-			d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, describe(n))
+			d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(n))
 			return
 		}
 		v.Seconds, v.Nanos = t.Unix(), int32(t.Nanosecond())
@@ -46,7 +46,7 @@ func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
 
 func (d *decoder) structOf(s *structpb.Struct, node, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		d.fail(node, "want a mapping, got %s", describe(n))
+		d.fail(node, "want a mapping, got %s", d.describe(n))
 		return
 	}
 	entries := d.entries(n)
@@ -61,7 +61,7 @@ func (d *decoder) structOf(s *structpb.Struct, node, n *yaml.Node) {
 
 func (d *decoder) list(l *structpb.ListValue, node, n *yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		d.fail(node, "want a list, got %s", describe(n))
+		d.fail(node, "want a list, got %s", d.describe(n))
 		return
 	}
 	l.Values = make([]*structpb.Value, 0, len(n.Content))
@@ -107,7 +107,7 @@ func (d *decoder) value(v *structpb.Value, node, n *yaml.Node) {
 	default:
 		f, ok := floatOf(n)
 		if !ok || math.IsInf(f, 0) || math.IsNaN(f) {
-			d.fail(node, "want a string, a finite number, a boolean, a mapping or a list, got %s", describe(n))
+			d.fail(node, "want a string, a finite number, a boolean, a mapping or a list, got %s", d.describe(n))
 			return
 		}
 		v.Kind = &structpb.Value_NumberValue{NumberValue: f}
@@ -124,7 +124,7 @@ func (d *decoder) duration(v *durationpb.Duration, node, n *yaml.Node) {
 			return
 		}
 	}
-	d.fail(node, `want a duration such as "1.5s", got %s`, describe(n))
+	d.fail(node, `want a duration such as "1.5s", got %s`, d.describe(n))
 }
 
 // parseDuration reads a duration in protobuf's form, a decimal number of seconds with up to nine digits of fraction, or

@@ -278,7 +278,7 @@ const stdinName = "stdin"
 // read.
 func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string, err error) {
 	if path != "-" {
-		return firstread.Files(ctx, firstread.Address(path), file.Settings{})
+		return firstread.Files(ctx, firstread.Address(path), file.Settings{FollowLinks: true})
 	}
 	text, err := io.ReadAll(stdin)
 	if err != nil {

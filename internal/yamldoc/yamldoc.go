@@ -145,9 +145,8 @@ func inWords(message string) string {
 			return known.means
 		}
 	}
-	if name, ok := strings.CutPrefix(message, "unknown anchor "); ok {
-		name = strings.Trim(strings.TrimSuffix(name, " referenced"), "'")
-		return "*" + name + " refers to &" + name + ", which is not there before it; if it is a value, it wants quotes"
+	if strings.HasPrefix(message, "unknown anchor ") { // the message does not quote it: it may be part of a secret
+		return "an alias (*) of an anchor (&) that is not there before it; a value that begins with * wants quotes"
 	}
 	return message
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -169,6 +170,7 @@ func TestDirectoriesComeGoAndMove(t *testing.T) {
 func TestLinks(t *testing.T) {
 	t.Run("to a file elsewhere, rewritten, replaced, and led elsewhere", func(t *testing.T) {
 		l := prepare(t)
+		l.follow = true
 		l.write("../out/v1/a", entry("a", "v1.example.com"))
 		l.write("../out/v2/a", entry("a", "v2.example.com"))
 		l.link("v1", "../out/current")
@@ -191,6 +193,7 @@ func TestLinks(t *testing.T) {
 	})
 	t.Run("to a directory, swapped", func(t *testing.T) {
 		l := prepare(t)
+		l.follow = true
 		l.write("../v1/sub/a.yaml", entry("a", "v1.example.com"))
 		l.write("../v1/only.yaml", entry("only", "v1.example.com"))
 		l.write("../v2/sub/a.yaml", entry("a", "v2.example.com"))
@@ -242,6 +245,7 @@ func TestLinks(t *testing.T) {
 	})
 	t.Run("turned into a circle has what it led to for a while", func(t *testing.T) {
 		l := prepare(t)
+		l.follow = true
 		l.write("../out/a.yaml", entry("a", "a.example.com"))
 		l.write("keep.yaml", entry("keep", "keep1.example.com"))
 		l.write("gone.yaml", entry("gone", "gone.example.com"))
@@ -259,6 +263,7 @@ func TestLinks(t *testing.T) {
 	})
 	t.Run("turned into a circle has nothing any more", func(t *testing.T) {
 		l := prepare(t)
+		l.follow = true
 		l.write("../out/a.yaml", entry("a", "a.example.com"))
 		l.write("../out/b", entry("b", "b.example.com"))
 		l.write("keep.yaml", entry("keep", "keep.example.com"))
@@ -282,6 +287,7 @@ func TestLinks(t *testing.T) {
 	})
 	t.Run("to nowhere holds what it led to", func(t *testing.T) {
 		l := prepare(t)
+		l.follow = true
 		l.write("../out/a", entry("a", "a1.example.com"))
 		l.link("../out/a", "a.yaml")
 		l.startSynced()
@@ -295,6 +301,7 @@ func TestLinks(t *testing.T) {
 	})
 	t.Run("to what is not read is followed on", func(t *testing.T) {
 		l := prepare(t)
+		l.follow = true
 		l.write("../out/d", "a file that does not count")
 		l.link("../out/d", "sub")
 		l.link("/dev/null", "../out/current")
@@ -324,6 +331,72 @@ func TestLinks(t *testing.T) {
 		l.write("real/a.yaml", entry("a", "a3.example.com"))
 		l.awaitHost("a", "a3.example.com")
 		l.neverDeleted("a")
+	})
+}
+
+// TestLinksOutOfTheRoot has links to what only the program may read, there from the start and put there later.
+func TestLinksOutOfTheRoot(t *testing.T) {
+	t.Run("are named, and not followed", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../secret", "password")
+		l.write("../out/b.yaml", entry("b", "b.example.com"))
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.link("../secret", "notes.txt") // which is not read
+		l.startSynced()
+		l.awaitHealth(sources.Healthy)
+		l.link("../secret", "c.yaml")
+		l.link(l.path("../out"), "sub")
+		l.awaitHealth(sources.Degraded, l.path("c.yaml")+" leads out of the source's directory, to "+l.path("../secret"), l.path("sub"), "followLinks: true")
+		require.Equal(t, 1, l.table.Snapshot().Len())
+		require.Empty(t, l.status().Quarantined)
+		require.Zero(t, l.disk.opens("c.yaml"), "it is not even opened")
+		l.remove("c.yaml")
+		l.remove("sub")
+		l.awaitHealth(sources.Healthy)
+	})
+	t.Run("hold what they led to before", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../out", entry("a", "a.example.com"))
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.startSynced()
+		l.link("../out", "next.tmp")
+		l.rename("next.tmp", "a.yaml")
+		l.awaitHealth(sources.Degraded, "a.yaml leads out")
+		l.write("b.yaml", entry("b", "b.example.com"))
+		l.awaitHost("b", "b.example.com")
+		l.neverDeleted("a")
+	})
+	t.Run("keep a first start from being taken for whole", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../out", entry("a", "a.example.com"))
+		l.write("b.yaml", entry("b", "b.example.com"))
+		l.link("../out", "a.yaml")
+		l.start()
+		l.awaitHealth(sources.Degraded, "not synced", "followLinks: true")
+		require.False(t, l.table.Synced())
+	})
+	t.Run("are refused when a file becomes one after the look", func(t *testing.T) {
+		l := prepare(t)
+		l.write("../secret", entry("a", "secret.example.com"))
+		l.write("a.yaml", entry("a", "a.example.com"))
+		l.write("b.yaml", entry("b", "b.example.com"))
+		l.disk.plan(&l.disk.before, "a.yaml", sync.OnceFunc(func() {
+			l.link("../secret", "next.tmp")
+			l.rename("next.tmp", "a.yaml")
+		}))
+		l.startSynced()
+		l.awaitHealth(sources.Degraded, "a.yaml leads out")
+		require.Empty(t, l.host("a"))
+	})
+	t.Run("are not those that lead back, or are absolute", func(t *testing.T) {
+		l := prepare(t)
+		l.write("sub/a", entry("a", "a.example.com"))
+		l.link(l.path("sub/a"), "a.yaml")
+		l.link("../rules/sub/a", "b.yaml")
+		l.startSynced()
+		l.awaitHealth(sources.Healthy)
+		require.Equal(t, "a.example.com", l.host("a"))
+		require.Len(t, l.status().Conflicts, 1)
 	})
 }
 

@@ -1,6 +1,8 @@
 package file
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,7 +16,9 @@ type disk interface {
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
 	ReadDir(name string) ([]fs.DirEntry, error)
-	Open(name string) (fs.File, error)
+	// Open opens the file at name. Unless root is empty, name is below it, and a link that leads out of root is an error,
+	// also one that was put there a moment ago.
+	Open(root, name string) (fs.File, error)
 }
 
 type osDisk struct{}
@@ -23,9 +27,53 @@ func (osDisk) Lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name
 func (osDisk) Readlink(name string) (string, error)       { return os.Readlink(name) }
 func (osDisk) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 
-// Open does not wait for a writer, should a pipe have taken the place of the file.
-func (osDisk) Open(name string) (fs.File, error) {
-	return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// openFlags do not wait for a writer, should a pipe have taken the place of the file.
+const openFlags = os.O_RDONLY | syscall.O_NONBLOCK
+
+func (d osDisk) Open(root, name string) (fs.File, error) {
+	if root == "" {
+		return os.OpenFile(name, openFlags, 0)
+	}
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() //nolint:errcheck // only read
+	f, err := openIn(dir, root, name)
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return f, err
+	}
+	// os.Root takes an absolute link for one that leads out.
+	real, _, err := resolve(d, root)
+	if err != nil {
+		return nil, err
+	}
+	to, _, err := resolve(d, name)
+	if err != nil {
+		return nil, err
+	}
+	if !contains(real, to) {
+		return nil, leadsOut(name, to)
+	}
+	return openIn(dir, real, to)
+}
+
+// openIn opens name, which is below root, in dir, which is that directory.
+func openIn(dir *os.Root, root, name string) (fs.File, error) {
+	within, err := filepath.Rel(root, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := dir.OpenFile(within, openFlags, 0)
+	if bad, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: bad.Err}
+	}
+	return f, err
+}
+
+// leadsOut says that a link is not followed.
+func leadsOut(link, to string) error {
+	return fmt.Errorf("%s leads out of the source's directory, to %s, and is not followed: followLinks: true follows it", link, to)
 }
 
 // stampOf returns the stamp of a file.

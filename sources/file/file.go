@@ -34,6 +34,9 @@ type Settings struct {
 	// PartialStart lets a start without earlier state go on though a directory cannot be read or a link leads nowhere.
 	// Otherwise the source is not synced until everything could be read once.
 	PartialStart bool `yaml:"partialStart,omitempty"`
+	// FollowLinks follows symbolic links that lead out of the root. Otherwise whoever can write to the directory could have
+	// files read that only this program may read.
+	FollowLinks bool `yaml:"followLinks,omitempty"`
 	// MaxFileBytes is how large one file may be. Default: 64 MiB.
 	MaxFileBytes int64 `yaml:"maxFileBytes,omitempty"`
 }

@@ -60,6 +60,7 @@ type live struct {
 	transform  *transform.Rules
 	parse      parser
 	patience   time.Duration
+	follow     bool // links that lead out of the root
 	supervisor *sources.Supervisor
 	stop       func() // ends the supervisor; may be called twice
 }
@@ -81,6 +82,7 @@ func (l *live) startWith(settings Settings) {
 	if settings.RescanInterval == 0 {
 		settings.RescanInterval = time.Hour
 	}
+	settings.FollowLinks = settings.FollowLinks || l.follow
 	source, err := New("fs://"+l.root, settings)
 	require.NoError(l.t, err)
 	source.disk = l.disk
@@ -298,7 +300,7 @@ type movedInfo struct {
 
 func (i movedInfo) Sys() any { return i.stat }
 
-func (d *testDisk) Open(name string) (fs.File, error) {
+func (d *testDisk) Open(root, name string) (fs.File, error) {
 	base := filepath.Base(name)
 	d.mu.Lock()
 	if d.opened == nil {
@@ -313,7 +315,7 @@ func (d *testDisk) Open(name string) (fs.File, error) {
 	if err := d.planned(name); err != nil {
 		return nil, err
 	}
-	f, err := d.osDisk.Open(name)
+	f, err := d.osDisk.Open(root, name)
 	if err != nil || during == nil {
 		return f, err
 	}

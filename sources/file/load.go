@@ -24,6 +24,8 @@ type loader struct {
 	decode  resource.Options
 	parse   parser
 	maxSize int64 // bytes
+	// followLinks follows links that lead out of the root.
+	followLinks bool
 	// confirm reports whether a group holds what was made of the input of that mark.
 	confirm func(group, mark string) bool
 }
@@ -68,7 +70,7 @@ func (l *loader) loadOne(f *loaded, buf []byte) []byte {
 	before := f.known
 	f.known = known{doubtful: true}
 	at := time.Now()
-	data, fi, changed, err := l.read(l.in(l.root, f.path), buf)
+	data, fi, changed, err := l.read(f.path, buf)
 	if fi != nil {
 		f.known.stamp = stampOf(fi)
 	}
@@ -123,8 +125,8 @@ func (l *loader) rejected(path string, err error) sources.Content {
 }
 
 // read reads a file of at most maxSize bytes. changed says that somebody wrote to it meanwhile.
-func (l *loader) read(name string, buf []byte) (data []byte, fi fs.FileInfo, changed bool, err error) {
-	f, err := l.disk.Open(name)
+func (l *loader) read(path string, buf []byte) (data []byte, fi fs.FileInfo, changed bool, err error) {
+	f, err := l.open(path)
 	if err != nil {
 		return nil, nil, false, err
 	}
@@ -133,7 +135,7 @@ func (l *loader) read(name string, buf []byte) (data []byte, fi fs.FileInfo, cha
 		return nil, nil, false, err
 	}
 	if !fi.Mode().IsRegular() {
-		return nil, nil, false, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
+		return nil, nil, false, &fs.PathError{Op: "read", Path: l.in(l.root, path), Err: errNotRegular}
 	}
 	if fi.Size() > l.maxSize {
 		return nil, fi, false, errTooLarge
@@ -155,6 +157,14 @@ func (l *loader) read(name string, buf []byte) (data []byte, fi fs.FileInfo, cha
 		}
 	}
 	return data, fi, true, nil
+}
+
+func (l *loader) open(path string) (fs.File, error) {
+	root := l.root
+	if l.single || l.followLinks {
+		root = ""
+	}
+	return l.disk.Open(root, l.in(l.root, path))
 }
 
 // in returns what the file at path is called, given what the root is called. In origins and messages that is a path which

@@ -29,7 +29,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
 		loader: &loader{
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
-			maxSize: s.settings.MaxFileBytes, confirm: func(string, string) bool { return false },
+			maxSize: s.settings.MaxFileBytes, followLinks: s.settings.FollowLinks, confirm: func(string, string) bool { return false },
 		},
 		patience: s.patience, pool: newPool(), memory: newMemory(), busy: make(map[string]bool), blank: make(map[string]known),
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
@@ -140,7 +140,7 @@ func (r *run) catchUp(ctx context.Context) (again bool, err error) {
 	if len(r.pending) == 0 {
 		return false, nil
 	}
-	seen, err := look(ctx, r.disk, r.root, r.watch, r.pending)
+	seen, err := look(ctx, r.disk, r.root, r.settings.FollowLinks, r.watch, r.pending)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}

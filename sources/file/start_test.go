@@ -51,6 +51,7 @@ func TestStartWaitsForWhatWasNeverRead(t *testing.T) {
 			l := prepare(t)
 			l.write("a.yaml", entry("a", "a.example.com"))
 			l.link("../out", name)
+			l.follow = true
 			l.start()
 			l.awaitHealth(sources.Degraded, "not synced", l.path(name))
 			l.notSynced()

@@ -16,6 +16,7 @@ type walker struct {
 	ctx   context.Context
 	disk  disk
 	root  string // absolute
+	out   bool   // links may lead out of the root
 	watch *watcher
 
 	seen  sighting
@@ -38,10 +39,10 @@ var errDangling = errors.New("is a link that leads nowhere")
 const maxLinked = 3
 
 // look takes a look at paths and everything below them. An error says that the root is missing or cannot be read, or that
-// ctx ended, and then nothing is known.
-func look(ctx context.Context, d disk, root string, watch *watcher, paths map[string]bool) (sighting, error) {
+// ctx ended, and then nothing is known. Links that lead out of the root are followed if out says so.
+func look(ctx context.Context, d disk, root string, out bool, watch *watcher, paths map[string]bool) (sighting, error) {
 	w := &walker{
-		ctx: ctx, disk: d, root: root, watch: watch,
+		ctx: ctx, disk: d, root: root, out: out, watch: watch,
 		seen: sighting{
 			files: make(map[string]stamp), blocked: make(map[string]error),
 			refused: make(map[string]error), emptied: make(map[string]bool),
@@ -152,7 +153,9 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 			// The link is there, so this is no deletion: whatever it leads to may be back in a moment.
 			err = fmt.Errorf("%s %w", link, errDangling)
 		case err == nil:
-			fi, err = w.disk.Lstat(real)
+			if fi, err = w.disk.Lstat(real); err == nil && !w.out && w.leadsOut(real) && reads(fi, name) {
+				err = leadsOut(link, real)
+			}
 		}
 	} else {
 		w.watch.hang(path, nil) // it may have been a link before
@@ -168,6 +171,17 @@ func (w *walker) stat(up *dir, name string) (fi fs.FileInfo, real string, linked
 		return nil, "", linked
 	}
 	return fi, real, linked
+}
+
+// leadsOut reports whether what a link leads to is out of the root. One to a directory that the root is in leads in a circle.
+func (w *walker) leadsOut(real string) bool {
+	root := w.dirs[""].real
+	return !contains(root, real) && !contains(real, root)
+}
+
+// reads reports whether something of that name is read, or looked into.
+func reads(fi fs.FileInfo, name string) bool {
+	return fi.IsDir() || fi.Mode().IsRegular() && counts(name)
 }
 
 // descend returns directory name in up, or nil if it leads in a circle.

@@ -56,7 +56,7 @@ func TestWatchesFollowTheTree(t *testing.T) {
 				at := filepath.Join(base, rapid.SampledFrom([]string{"up", "up/mid", "up/mid/root"}).Draw(rt, "at"))
 				require.NoError(rt, os.Rename(at, at+".old"))
 				if rapid.Bool().Draw(rt, "look between") {
-					_, err := look(t.Context(), osDisk{}, root, w, map[string]bool{"": true})
+					_, err := look(t.Context(), osDisk{}, root, true, w, map[string]bool{"": true})
 					require.ErrorIs(rt, err, fs.ErrNotExist)
 				}
 				require.NoError(rt, os.MkdirAll(root, 0o700))
@@ -91,7 +91,7 @@ func aims(w *watcher) map[string]target {
 }
 
 func lookAt(t *rapid.T, root string, w *watcher, path string) {
-	_, err := look(t.Context(), osDisk{}, root, w, map[string]bool{path: true})
+	_, err := look(t.Context(), osDisk{}, root, true, w, map[string]bool{path: true})
 	require.NoError(t, err)
 }
 
@@ -110,7 +110,7 @@ func TestDirectoryFoundUnderItsNewNameFirst(t *testing.T) {
 		for _, p := range paths {
 			all[p] = true
 		}
-		_, err := look(t.Context(), osDisk{}, root, w, all)
+		_, err := look(t.Context(), osDisk{}, root, true, w, all)
 		require.NoError(t, err)
 	}
 	until := func(path string) (dirty []string) {
@@ -166,7 +166,7 @@ func TestOneDirectoryMountedTwice(t *testing.T) {
 	w := newWatcher(disk, true, nil)
 	w.events = events
 	defer w.close()
-	_, err = look(t.Context(), disk, root, w, map[string]bool{"": true})
+	_, err = look(t.Context(), disk, root, true, w, map[string]bool{"": true})
 	require.NoError(t, err)
 	dirs, err := w.blindness()
 	require.Equal(t, 1, dirs)

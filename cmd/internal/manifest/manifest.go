@@ -37,7 +37,7 @@ func Read(ctx context.Context, l *lint.Linter, path, namespace string, stdin io.
 		}
 		return Parse(l, "stdin", text, namespace)
 	}
-	contents, degraded, err := firstread.Files(ctx, firstread.Address(path), file.Settings{Texts: texts(namespace)})
+	contents, degraded, err := firstread.Files(ctx, firstread.Address(path), file.Settings{Texts: texts(namespace), FollowLinks: true})
 	if err != nil {
 		return nil, err
 	}
