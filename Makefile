@@ -69,7 +69,7 @@ e2e: build ## run the end-to-end tests against a real istiod and Envoy (builds t
 	TRIBUTARY_BIN=$(CURDIR)/bin/tributary $(MAKE) -C e2e test
 
 BENCH ?= -quick
-bench: build ## compare the xDS engine to others (BENCH= for the whole matrix)
+bench: build ## compare the xDS engine to others (BENCH= for the whole matrix; BENCH="-page ../docs/performance.md" writes the tables of that page)
 	cd bench && $(GO) run . $(BENCH)
 
 generate: ## write the files that are made from code

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"text/template"
@@ -52,12 +53,12 @@ var kinds = []string{
 }
 
 // runFiles measures each program by itself, with a directory and clients of its own.
-func runFiles(flags filesFlags, s settings) error {
+func runFiles(flags filesFlags, s settings, out io.Writer) error {
 	programs, err := flags.programs()
 	if err != nil {
 		return err
 	}
-	var o outcome
+	o := outcome{columns: s.Columns}
 	p := newProgress(os.Stderr, len(programs))
 	for i, program := range programs {
 		c := benchCase{Server: program.name, group: group{modeSotW, flags.files, flags.subscribers}}
@@ -67,7 +68,7 @@ func runFiles(flags filesFlags, s settings) error {
 		o.results = append(o.results, results...)
 	}
 	p.end()
-	if err := errors.Join(o.writeTable(os.Stdout), o.writeErrors(os.Stdout)); err != nil {
+	if err := errors.Join(o.writeTable(out), o.writeErrors(out)); err != nil {
 		return err
 	}
 	if o.failed() {

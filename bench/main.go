@@ -2,9 +2,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -19,7 +21,7 @@ func main() {
 	if played, err := role.Serve(); played {
 		exit(err)
 	}
-	exit(run(os.Args[1:]))
+	exit(run(os.Args[1:], os.Stdout))
 }
 
 func exit(err error) {
@@ -30,7 +32,8 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func run(args []string) error {
+// run takes the flags of the program and writes tables to out.
+func run(args []string, out io.Writer) error {
 	m := fullMatrix()
 	s := settings{Repeat: 5, IdleTime: 2 * time.Second}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -48,7 +51,11 @@ func run(args []string) error {
 	budget := flags.Duration("budget", 3*time.Hour, "bounds the run: cases that have not begun by then are left out")
 	flags.StringVar(&s.CPUProfile, "cpuprofile", "", "write CPU profiles of the server to this file, with the scenario appended; for one case")
 	flags.StringVar(&s.HeapProfile, "memprofile", "", "write a heap profile of the server to this file when a case ends; for one case")
-	out := flags.String("out", "", "directory for the table in Markdown and the plots in SVG")
+	dir := flags.String("out", "", "directory for the table in Markdown and the plots in SVG")
+	listFlag(flags, "columns", &s.Columns, columns, "columns of the table")
+	page := flags.String("page", "", "run the commands that stand in this Markdown page, and write their tables into it")
+	only := flags.String("page-only", "", "of -page, run the commands that contain this text")
+	check := flags.Bool("check", false, "check the flags, and measure nothing")
 	var files filesFlags
 	files.register(flags)
 	var envoys envoysFlags
@@ -64,17 +71,23 @@ func run(args []string) error {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	s.Repeat = max(*repeat, 1)
+	if *check {
+		return nil
+	}
+	if *page != "" {
+		return writePage(*page, *only, func(args []string, out *bytes.Buffer) error { return run(args, out) })
+	}
 	if files.on {
-		return runFiles(files, s)
+		return runFiles(files, s, out)
 	}
 	if envoys.on {
-		return runEnvoys(files, envoys, s, os.Stdout)
+		return runEnvoys(files, envoys, s, out)
 	}
 	if tiers.on {
-		return runTiers(files.tributary, tiers, s, os.Stdout)
+		return runTiers(files.tributary, tiers, s, out)
 	}
 	if attacks.on {
-		return runAttacks(files, attacks, s, os.Stdout)
+		return runAttacks(files, attacks, s, out)
 	}
 	cases := m.cases()
 	if *names || *kinds || *steps || *resources || *streams {
@@ -85,7 +98,7 @@ func run(args []string) error {
 		s.Repeat = 3
 		cases = quickCases()
 	}
-	return runCases(cases, s, *out, time.Now().Add(*budget))
+	return runCases(cases, s, *dir, time.Now().Add(*budget), out)
 }
 
 // quickCases are the two comparisons that say the most.
@@ -98,8 +111,8 @@ func quickCases() []benchCase {
 
 // runCases runs the cases one after the other and keeps what is saved up to date, so that a run that is broken off was not
 // for nothing.
-func runCases(cases []benchCase, s settings, dir string, deadline time.Time) error {
-	var o outcome
+func runCases(cases []benchCase, s settings, dir string, deadline time.Time, out io.Writer) error {
+	o := outcome{columns: s.Columns}
 	p := newProgress(os.Stderr, len(cases))
 	for i, c := range cases {
 		if time.Now().After(deadline) {
@@ -117,7 +130,7 @@ func runCases(cases []benchCase, s settings, dir string, deadline time.Time) err
 		}
 	}
 	p.end()
-	if err := errors.Join(o.writeTable(os.Stdout), o.writeErrors(os.Stdout)); err != nil {
+	if err := errors.Join(o.writeTable(out), o.writeErrors(out)); err != nil {
 		return err
 	}
 	if o.failed() {

@@ -15,7 +15,16 @@ import (
 )
 
 // outcome is all that a run has found.
-type outcome struct{ results []result }
+type outcome struct {
+	results []result
+	columns []string // of the table; none are all
+}
+
+// columns are those that a table may have.
+var columns = []string{
+	"scenario", "mode", "server", "resources", "streams", "CPU", "spread", "floor", "tributary",
+	"p50", "p99", "last", "MB", "messages", "RSS", "peak", "allocs", "alloc",
+}
 
 // comparison is a set of results that may be compared: one scenario of one group, by server.
 type comparison struct {
@@ -70,6 +79,9 @@ func (o outcome) writeTable(w io.Writer) error {
 				millis(r.P50), millis(r.P99), millis(r.Last), mega(r.Bytes), count(r.Messages),
 				mega(r.RSS), mega(r.PeakRSS), count(r.Allocs), mega(r.AllocBytes))
 		}
+	}
+	if o.columns != nil {
+		t.Keep(func(i int) bool { return slices.Contains(o.columns, columns[i]) })
 	}
 	_, err := t.WriteTo(w)
 	return err

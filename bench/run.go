@@ -18,6 +18,7 @@ type settings struct {
 	Timeout     time.Duration // of one step
 	CPUProfile  string
 	HeapProfile string
+	Columns     []string // of the table; none are all
 }
 
 // runner runs the scenarios of one case on a server and a client process.

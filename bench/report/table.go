@@ -18,6 +18,28 @@ type Table struct {
 // Add adds a row, with as many cells as the header.
 func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
+// Keep leaves out the columns that keep refuses.
+func (t *Table) Keep(keep func(column int) bool) {
+	left := 0
+	for i := range min(t.Left, len(t.Header)) {
+		if keep(i) {
+			left++
+		}
+	}
+	kept := func(cells []string) (out []string) {
+		for i, cell := range cells {
+			if keep(i) {
+				out = append(out, cell)
+			}
+		}
+		return out
+	}
+	t.Header, t.Left = kept(t.Header), left
+	for i, row := range t.rows {
+		t.rows[i] = kept(row)
+	}
+}
+
 // WriteTo implements io.WriterTo.
 func (t *Table) WriteTo(w io.Writer) (int64, error) {
 	width := make([]int, len(t.Header))
