@@ -2,7 +2,12 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"tributary/internal/listen"
 	"tributary/internal/spiffe"
@@ -169,3 +174,20 @@ type Admin struct {
 
 // Off says whether a page that is there by default is to be left out.
 func Off(page *bool) bool { return page != nil && !*page }
+
+// LoadListen returns where the server of the file at path listens, whatever else is wrong with the file.
+func LoadListen(path string) (*Listen, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	d := newDecoder(path)
+	var c Config
+	d.decode(data, &c)
+	d.checkListen(&c.Listen, filepath.Dir(path))
+	d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return &c.Listen, nil
+}

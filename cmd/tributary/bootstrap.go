@@ -54,7 +54,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.Server, "server", config.DefaultXDS, "host:port of the server, as the client reaches it")
+	f.Var(newXDSServer(&opts.Server), "server", "host:port of the server, as the client reaches it"+orElse(envServer, "listen.xds", config.DefaultXDS))
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")

@@ -38,7 +38,7 @@ var bundledPages = []struct{ name, path string }{
 
 func newBundle() *cobra.Command {
 	var flags adminFlags
-	var file, log, out string
+	var log, out string
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Pack what a report of a fault needs, without secrets",
@@ -60,8 +60,8 @@ taken out of all of it, as are its comments. What cannot be had is named in erro
 			}
 			p := packing{}
 			p.program()
-			p.configuration(ctx, file)
-			p.server(ctx, &flags)
+			p.configuration(ctx, flags.config)
+			silent := p.server(ctx, &flags)
 			if log != "" {
 				p.log(log)
 			}
@@ -86,12 +86,13 @@ taken out of all of it, as are its comments. What cannot be had is named in erro
 			for _, text := range p.errors {
 				cmd.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n", out)
-			return err
+			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
+				return err
+			}
+			return fmt.Errorf("%s has nothing of the server: %w", out, silent)
 		}),
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
 	cmd.Flags().StringVar(&log, "log", "", "file with the log of the server")
 	cmd.Flags().StringVar(&out, "file", "", "archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
 	return cmd
@@ -153,17 +154,22 @@ func (p *packing) configuration(ctx context.Context, file string) {
 	}
 }
 
-// server packs what the server says of itself.
-func (p *packing) server(ctx context.Context, flags *adminFlags) {
-	client := flags.client()
+// server packs the pages of the admin server. The error says why there is none of them.
+func (p *packing) server(ctx context.Context, flags *adminFlags) (silent error) {
+	client, before := flags.client(), len(p.files)
 	for _, page := range bundledPages {
 		text, err := client.Page(ctx, page.path)
 		if err != nil {
 			p.failed(page.path, err)
+			silent = err
 			continue
 		}
 		p.add(page.name, text)
 	}
+	if len(p.files) > before {
+		return nil
+	}
+	return silent
 }
 
 func (p *packing) log(path string) {

@@ -26,6 +26,9 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 	if !ok {
 		return nil
 	}
+	if findServer(cmd) != nil {
+		return nil
+	}
 	client := f.client(cmd)
 	client.Timeout, client.Log = completionTimeout, slog.New(slog.DiscardHandler)
 	answer, err := client.Get(cmd.Context(), schema)
@@ -127,9 +130,8 @@ func (f *adminFlags) seen(cmd *cobra.Command, kind string) (names []string) {
 	if !ok {
 		return nil
 	}
-	f.timeout = completionTimeout
 	var seen admin.Seen
-	if _, err := f.client().Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
+	if _, err := f.completing(cmd).Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
 		return nil
 	}
 	for name := range seen {
@@ -159,9 +161,8 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 	if len(args) > 0 {
 		return nil, noFiles
 	}
-	f.timeout = completionTimeout
 	var st admin.Status
-	if _, err := f.client().Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
+	if _, err := f.completing(cmd).Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
 		return nil, noFiles
 	}
 	var names []cobra.Completion
@@ -175,9 +176,8 @@ func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) 
 
 // completeSources offers the sources.
 func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	f.timeout = completionTimeout
 	var st admin.Status
-	if _, err := f.client().Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
+	if _, err := f.completing(cmd).Get(cmd.Context(), "/debug/status", nil, &st); err != nil {
 		return nil, noFiles
 	}
 	var names []cobra.Completion

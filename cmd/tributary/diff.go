@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/compare"
 	"tributary/cmd/internal/firstread"
 	"tributary/cmd/internal/xdsclient"
@@ -27,7 +26,7 @@ type diffFlags struct {
 	secure    secureFlags
 	servers   []string
 	at        moment
-	admin     string
+	admin     adminServer
 	kinds     []string
 	namespace string
 	timeout   time.Duration
@@ -65,7 +64,7 @@ It exits with 3 if there is a difference.`,
   helm template . | tributary diff -`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			servers, err := flags.check(args)
+			servers, err := flags.check(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -129,7 +128,7 @@ It exits with 3 if there is a difference.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	f.Var(&flags.at, "at", "one side is what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
-	f.StringVar(&flags.admin, "admin", defaultAdmin(), "address of the admin server that is asked for --at: host:port, https://host:port or unix:///PATH")
+	flags.admin.add(cmd, "address of the admin server that is asked for --at")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
 	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
 	f.DurationVar(&flags.timeout, "timeout", 10*time.Second, "how long to wait for the first answer of a server")
@@ -140,7 +139,7 @@ It exits with 3 if there is a difference.`,
 }
 
 // check finds out which servers are meant, and which kinds.
-func (f *diffFlags) check(paths []string) (servers []string, err error) {
+func (f *diffFlags) check(cmd *cobra.Command, paths []string) (servers []string, err error) {
 	for _, server := range f.servers {
 		address, err := xdsAddress(server)
 		if err != nil {
@@ -149,7 +148,7 @@ func (f *diffFlags) check(paths []string) (servers []string, err error) {
 		servers = append(servers, address)
 	}
 	if len(paths) == 1 && len(servers) == 0 && f.at.IsZero() {
-		server, err := defaultServer()
+		server, err := defaultServer(cmd)
 		if err != nil {
 			return nil, err
 		}
@@ -210,13 +209,14 @@ func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error))
 	if err := f.at.past("--at"); err != nil {
 		return nil, err
 	}
-	client := &adminclient.Client{Address: f.admin, TLS: f.secure.settings(), Secure: f.adminSecure, TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	client := f.admin.client(f.secure.settings())
+	client.Secure, client.TokenFile, client.Timeout = f.adminSecure, f.secure.tokenFile(), f.timeout
 	times := []moment{f.at}
 	if both {
 		times = append(times, moment{text: "now"})
 	}
 	for _, at := range times {
-		side := &compare.Side{Name: f.admin + " at " + at.text}
+		side := &compare.Side{Name: f.admin.address + " at " + at.text}
 		rs, unknown, err := servedAt(ctx, client, &at, "")
 		if err != nil {
 			return nil, err

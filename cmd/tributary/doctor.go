@@ -115,10 +115,9 @@ func runningWithoutDebug(ctx context.Context, client *adminclient.Client) *docto
 
 // running asks the server that runs with cfg what it is; nil if none does.
 func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *doctor.Running {
-	address, _, _ := strings.Cut(cfg.Listen.Admin, "?") // the mode of a socket
-	client := &adminclient.Client{Address: address, Timeout: ageTimeout}
+	client := &adminclient.Client{Address: adminOf(&cfg.Listen), Timeout: ageTimeout}
 	if cfg.Listen.AdminTLS != nil { // else the flags of TLS are for --through
-		client.Address, client.TLS = "https://"+address, secure.settings()
+		client.TLS = secure.settings()
 	}
 	var st admin.Status
 	if _, err := client.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {

@@ -42,7 +42,7 @@ func usage(format string, args ...any) error {
 // does makes a command do f. Errors that reach the top without having passed here are cobra's own: wrong usage.
 func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		err := checkServer(cmd)
+		err := findServer(cmd)
 		if err == nil {
 			err = inFlagsOfConnection(cmd, f(cmd, args))
 		}

@@ -17,20 +17,31 @@ import (
 
 // adminFlags are those of the commands that ask an admin server.
 type adminFlags struct {
-	address string
+	server  adminServer
+	config  string // of the server
 	timeout time.Duration
 	secure  secureFlags
 }
 
 func (f *adminFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.address, "admin", defaultAdmin(), "address of tributary's admin server: host:port, https://host:port or unix:///PATH (default: $"+envAdmin+", else "+config.DefaultAdmin+")")
+	f.server.add(cmd, "address of tributary's admin server")
+	cmd.Flags().StringVarP(&f.config, "config", "c", "", "configuration file of the server, whose listen.admin says where it is (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
 	f.secure.addToken(cmd)
 }
 
 func (f *adminFlags) client() *adminclient.Client {
-	return &adminclient.Client{Address: f.address, TLS: f.secure.settings(), Secure: f.secure.given(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	client := f.server.client(f.secure.settings())
+	client.Secure, client.TokenFile, client.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
+	return client
+}
+
+// completing returns a client for who has pressed Tab.
+func (f *adminFlags) completing(cmd *cobra.Command) *adminclient.Client {
+	findAdmin(cmd)
+	f.timeout = completionTimeout
+	return f.client()
 }
 
 func newExplain() *cobra.Command {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/xdsclient"
 	"tributary/config"
 	"tributary/internal/nearest"
@@ -36,13 +35,13 @@ type clientFlags struct {
 }
 
 // ageFlags say who knows how old objects are that have no time of creation.
-type ageFlags struct{ admin string }
+type ageFlags struct{ admin adminServer }
 
 // ageTimeout is how long get waits for ages: they are not worth more.
 const ageTimeout = 2 * time.Second
 
 func (f *ageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.admin, "admin", defaultAdmin(), "address of the server's admin server, host:port, https://host:port or unix:///PATH, which knows when objects were first seen; by default it is asked only if --server is not given")
+	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is asked only if --server is not given")
 }
 
 // meant says whether somebody said which admin server is to be asked.
@@ -57,7 +56,8 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 		return
 	}
 	var seen admin.Seen
-	client := &adminclient.Client{Address: f.admin, TLS: secure, Timeout: ageTimeout}
+	client := f.admin.client(secure)
+	client.Timeout = ageTimeout
 	if _, err := client.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
 		if asked {
 			cmd.PrintErrf("warning: ages: %v\n", err)
@@ -71,7 +71,7 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 
 // add adds the flags, with the namespace that is meant if none is given; the empty one stands for all.
 func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types (default: $"+envServer+", else "+config.DefaultXDS+")")
+	cmd.Flags().Var(newXDSServer(&f.server), "server", "host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+orElse(envServer, "listen.xds", config.DefaultXDS))
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the first answer")
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
@@ -318,7 +318,7 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 // before returns who reads what was served of a kind at a time.
 func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags, at *moment) func(*resource.Schema) ([]*resource.Resource, error) {
 	client := f.admin(ages)
-	f.server = ages.admin + " at " + at.text
+	f.server = ages.admin.address + " at " + at.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {
 		rs, unknown, err := servedAt(ctx, client, at, schema.Kind)
 		for _, text := range unknown {

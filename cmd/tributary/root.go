@@ -25,7 +25,10 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkDurations(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			findAdmin(cmd) // before what is wrong with a token is looked for
+			return checkDurations(cmd)
+		},
 	}
 	root.AddCommand(newServe(), newInit(), newDoctor(), newBundle(), newValidate(), newGet(), newApply(), newEdit(), newDelete(), newWatch(), newDiff(), newHistory(), newVerify(), newExplain(), newStatus(), newReload(), newUpgrade(), newGuard(), newLoad(), newBootstrap(), newAccess(), newToken(), newVersion(), newDocs())
 	root.SetFlagErrorFunc(explainFlag)

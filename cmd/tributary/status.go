@@ -50,7 +50,7 @@ objects that are not valid, what clients reject, certificates that have expired.
 				_, err = w.Write(page)
 				return err
 			}
-			return report.Status(w, flags.address, &st, time.Now(), terminal.Of(w))
+			return report.Status(w, flags.client().Name(), &st, time.Now(), terminal.Of(w))
 		}),
 	}
 	flags.add(cmd)

@@ -143,7 +143,9 @@ func inWords(where, meant string, err error) error {
 
 // admin is who is asked for what only an admin server knows, and nobody else: flags of TLS are for it.
 func (f *clientFlags) admin(ages *ageFlags) *adminclient.Client {
-	return &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), Secure: f.secure.given(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout}
+	client := ages.admin.client(f.secure.settings())
+	client.Secure, client.TokenFile, client.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
+	return client
 }
 
 // settleStep is how often it is looked whether what was on its way has arrived.
@@ -197,7 +199,8 @@ func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageF
 			TypeURL string `json:"type_url"`
 		} `json:"types"`
 	}
-	admin := &adminclient.Client{Address: ages.admin, TLS: f.secure.settings(), Timeout: ageTimeout}
+	admin := ages.admin.client(f.secure.settings())
+	admin.Timeout = ageTimeout
 	if _, err := admin.Get(ctx, "/debug/clients", nil, &clients); err != nil {
 		if ages.meant(cmd) {
 			return s, err

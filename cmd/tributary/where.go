@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/adsc"
+	"tributary/cmd/internal/adminclient"
 	"tributary/config"
 )
 
@@ -20,22 +21,119 @@ const (
 	envAdmin  = "TRIBUTARY_ADMIN"
 )
 
-func defaultAdmin() string { return cmp.Or(os.Getenv(envAdmin), config.DefaultAdmin) }
+// adminServer is the flag --admin. It implements pflag.Value.
+type adminServer struct {
+	address string
+	from    string // what names the address, unless the flag does
+	err     error  // why the address is not known
+}
+
+// add adds the flag; use says which server is meant.
+func (s *adminServer) add(cmd *cobra.Command, use string) {
+	cmd.Flags().Var(s, "admin", use+": host:port, https://host:port or unix:///PATH"+orElse(envAdmin, "listen.admin", config.DefaultAdmin))
+}
+
+// orElse is how the help says where a command finds a server that no flag names.
+func orElse(variable, key, address string) string {
+	return " (default: $" + variable + ", else " + key + " of the configuration, else " + address + ")"
+}
+
+func (s *adminServer) String() string { return s.address }
+
+// Type is how the help calls the value.
+func (s *adminServer) Type() string { return "address" }
+
+// Set takes an address.
+func (s *adminServer) Set(v string) error {
+	*s = adminServer{address: v}
+	return nil
+}
+
+// client asks the server that is meant.
+func (s *adminServer) client(secure *adsc.TLS) *adminclient.Client {
+	return &adminclient.Client{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
+}
+
+// findAdmin has the flag --admin of cmd, if it was not given, name the server of the variable, of the configuration file of cmd or of the first
+// default one, or the default server.
+func findAdmin(cmd *cobra.Command) {
+	flag := cmd.Flags().Lookup("admin")
+	if flag == nil || flag.Changed {
+		return
+	}
+	s, ok := flag.Value.(*adminServer)
+	if !ok {
+		return // of serve
+	}
+	if *s = (adminServer{address: os.Getenv(envAdmin), from: "$" + envAdmin}); s.address != "" {
+		return
+	}
+	*s = adminServer{address: config.DefaultAdmin, from: "the default"}
+	if l, file, err := configuredListen(cmd); err != nil {
+		s.err = fmt.Errorf("the admin server is not known; name it with --admin: %w", err)
+	} else if l != nil {
+		*s = adminServer{address: adminOf(l), from: "listen.admin of " + file}
+	}
+}
+
+// adminOf is the address of the admin server that listens as l says, for who asks it on this machine.
+func adminOf(l *config.Listen) string {
+	address := reachable(l.Admin)
+	if l.AdminTLS != nil && !strings.HasPrefix(address, "unix://") {
+		return "https://" + address
+	}
+	return address
+}
+
+// configuredListen returns where the server of the configuration file of cmd listens; nil if there is no file.
+func configuredListen(cmd *cobra.Command) (l *config.Listen, file string, err error) {
+	if flag := cmd.Flags().Lookup("config"); flag != nil && flag.Changed {
+		file = flag.Value.String()
+	} else if file, err = config.Find(config.DefaultPaths()); err != nil {
+		return nil, "", nil //nolint:nilerr // there need be none
+	}
+	l, err = config.LoadListen(file)
+	return l, file, err
+}
+
+// reachable is the address of a listener for who connects on the same machine.
+func reachable(address string) string {
+	if strings.HasPrefix(address, "unix://") {
+		path, _, _ := strings.Cut(address, "?") // without its mode
+		return path
+	}
+	host, port, err := net.SplitHostPort(address)
+	switch ip := net.ParseIP(host); {
+	case err != nil:
+		return address
+	case host == "", ip != nil && ip.Equal(net.IPv4zero):
+		host = "127.0.0.1"
+	case ip != nil && ip.IsUnspecified():
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port)
+}
 
 // xdsServer is a flag with the address of a server of xDS. It implements pflag.Value.
 type xdsServer struct{ address *string }
 
-// newXDSServer returns the flag that sets address, which begins with the default.
-func newXDSServer(address *string) xdsServer {
-	*address, _ = defaultServer() // checkServer says what is wrong
-	return xdsServer{address}
-}
+// newXDSServer returns the flag that sets address; does finds the server if the flag is not given.
+func newXDSServer(address *string) xdsServer { return xdsServer{address} }
 
-// defaultServer is the server that is meant if none is given. The error says what is wrong with the variable.
-func defaultServer() (string, error) {
+// defaultServer is the server that is meant if none is given to cmd.
+func defaultServer(cmd *cobra.Command) (string, error) {
 	given := os.Getenv(envServer)
 	if given == "" {
-		return config.DefaultXDS, nil
+		l, _, err := configuredListen(cmd)
+		switch {
+		case err != nil:
+			return "", &failure{exitConfig, fmt.Errorf("the xDS server is not known; name it with --server: %w", err)}
+		case l == nil:
+			return config.DefaultXDS, nil
+		case l.XDS == config.ListenOff:
+			return reachable(l.XDSTLS.Address), nil
+		}
+		return reachable(l.XDS), nil
 	}
 	address, err := xdsAddress(given)
 	if err != nil {
@@ -44,16 +142,15 @@ func defaultServer() (string, error) {
 	return address, nil
 }
 
-// checkServer says what is wrong with the variable, if it is that which names the server that cmd asks.
-func checkServer(cmd *cobra.Command) error {
+// findServer has the flag --server of cmd, if cmd asks an xDS server and the flag was not given, name the default server.
+func findServer(cmd *cobra.Command) (err error) {
 	server := cmd.Flags().Lookup("server")
 	if server == nil || server.Changed || cmd.Flags().Changed("store") || cmd.Flags().Changed("at") {
 		return nil
 	}
-	if _, is := server.Value.(xdsServer); !is {
-		return nil
+	if s, is := server.Value.(xdsServer); is {
+		*s.address, err = defaultServer(cmd)
 	}
-	_, err := defaultServer()
 	return err
 }
 

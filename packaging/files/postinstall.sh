@@ -8,6 +8,7 @@ if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
   # What runs goes on with the new version, without a gap if that can be; what does not run is left to whoever installs it.
   if systemctl is-active --quiet tributary.service; then
-    tributary upgrade || systemctl try-restart tributary.service
+    # The variable may name another instance, and would come before the configuration of this one.
+    env -u TRIBUTARY_ADMIN tributary upgrade -c /etc/tributary/tributary.yaml || systemctl try-restart tributary.service
   fi
 fi

@@ -25,6 +25,8 @@ import (
 // Client asks one server.
 type Client struct {
 	Address string    // host:port, https://host:port or unix:///PATH
+	From    string    // what names the address, for messages; or empty
+	Unknown error     // why the address is not known, which is what each request then returns
 	TLS     *adsc.TLS // for https; nil for the defaults
 	Secure  bool      // a host:port alone speaks TLS, too
 	// TokenFile has a token, which is shown over https alone; empty for none.
@@ -62,7 +64,18 @@ func (c *Client) Post(ctx context.Context, path string, query url.Values) (strin
 	return string(text), err
 }
 
+// Name is the address of the server and what names it, for people.
+func (c *Client) Name() string {
+	if c.From == "" {
+		return c.Address
+	}
+	return c.Address + " (" + c.From + ")"
+}
+
 func (c *Client) do(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
+	if c.Unknown != nil {
+		return nil, c.Unknown
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true} // without a proxy: it is a neighbour
@@ -83,7 +96,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 			target.Scheme = "https"
 			var err error
 			if transport.TLSClientConfig, err = c.secure(target.Host); err != nil {
-				return nil, fmt.Errorf("admin server %s: %w", c.Address, err)
+				return nil, fmt.Errorf("admin server %s: %w", c.Name(), err)
 			}
 		}
 	}
@@ -112,13 +125,13 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	case resp.StatusCode == http.StatusOK:
 		return text, nil
 	case resp.StatusCode == http.StatusBadRequest && words.Connection(c.Address, said) != "": // as package net/http says that it wants TLS
-		return nil, fmt.Errorf("admin server %s: %s", c.Address, words.Connection(c.Address, said))
+		return nil, fmt.Errorf("admin server %s: %s", c.Name(), words.Connection(c.Address, said))
 	case resp.StatusCode == http.StatusNotFound && said == "404 page not found": // as package net/http says it
-		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)", c.Address, path)
+		return nil, fmt.Errorf("%s has no %s: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)", c.Name(), path)
 	case strings.HasPrefix(said, "<") || len(said) > maxSaid: // ours say what is wrong in words
-		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Address, resp.Status, cmp.Or(resp.Header.Get("Content-Type"), "some text"))
+		return nil, fmt.Errorf("%s answers %s with %s, and not as the admin server of a tributary does", c.Name(), resp.Status, cmp.Or(resp.Header.Get("Content-Type"), "some text"))
 	default:
-		return nil, &StatusError{c.Address, resp.StatusCode, said}
+		return nil, &StatusError{c.Name(), resp.StatusCode, said}
 	}
 }
 
@@ -177,20 +190,20 @@ func (c *Client) secure(address string) (*tls.Config, error) {
 func (c *Client) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens on %s; give the admin address of tributary with --admin", c.Address)
+		return fmt.Errorf("nobody listens on %s; give the admin address of tributary with --admin", c.Name())
 	case ctx.Err() != nil:
-		return fmt.Errorf("admin server %s: %w", c.Address, context.Cause(ctx))
+		return fmt.Errorf("admin server %s: %w", c.Name(), context.Cause(ctx))
 	}
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
 	if speaksOtherwise(err) {
-		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin", c.Address)
+		return fmt.Errorf("%s does not speak HTTP/1.1: it may be the port for xDS (listen.xds); give the admin address of tributary with --admin", c.Name())
 	}
 	if means := words.Connection(strings.TrimPrefix(c.Address, "https://"), err.Error()); means != "" {
-		return fmt.Errorf("admin server %s: %s", c.Address, means)
+		return fmt.Errorf("admin server %s: %s", c.Name(), means)
 	}
-	return fmt.Errorf("admin server %s: %w", c.Address, err)
+	return fmt.Errorf("admin server %s: %w", c.Name(), err)
 }
 
 // speaksOtherwise says whether err is what package net/http makes of frames of HTTP/2: those that come after the request, or before it.
