@@ -175,6 +175,14 @@ type Admin struct {
 // Off says whether a page that is there by default is to be left out.
 func Off(page *bool) bool { return page != nil && !*page }
 
+// XDSAddress is where the xDS server listens: in plaintext, else with TLS.
+func (l *Listen) XDSAddress() string {
+	if l.XDS == ListenOff && l.XDSTLS != nil {
+		return l.XDSTLS.Address
+	}
+	return l.XDS
+}
+
 // LoadListen returns where the server of the file at path listens, whatever else is wrong with the file.
 func LoadListen(path string) (*Listen, error) {
 	data, err := os.ReadFile(path)

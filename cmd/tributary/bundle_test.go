@@ -75,7 +75,7 @@ func TestBundleOfWhatIsBroken(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/tributary.yaml", "configSources: [{address: 'eureka://me:pl4nted@host/'\n")
 	got := command(t, "bundle", "-c", dir+"/tributary.yaml", "--admin", "127.0.0.1:1", "--file", dir+"/bundle.tar.gz", "--log", dir+"/none")
-	require.Zero(t, got.code, got.stderr)
+	require.Equal(t, exitFailed, got.code, got.stderr)
 	files := unpacked(t, dir+"/bundle.tar.gz")
 	assert.NotContains(t, files, "tributary.yaml")
 	assert.Contains(t, files["errors.txt"], "configuration: it is no YAML")

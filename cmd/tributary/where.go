@@ -130,10 +130,8 @@ func defaultServer(cmd *cobra.Command) (string, error) {
 			return "", &failure{exitConfig, fmt.Errorf("the xDS server is not known; name it with --server: %w", err)}
 		case l == nil:
 			return config.DefaultXDS, nil
-		case l.XDS == config.ListenOff:
-			return reachable(l.XDSTLS.Address), nil
 		}
-		return reachable(l.XDS), nil
+		return reachable(l.XDSAddress()), nil
 	}
 	address, err := xdsAddress(given)
 	if err != nil {

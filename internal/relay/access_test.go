@@ -118,7 +118,7 @@ func TestWhoLosesRightsLosesTheStream(t *testing.T) {
 	one.gets(t, 3)
 
 	// Who a client has proven to be is shown wherever clients are.
-	for path, want := range map[string]string{"/debug/clients": `"identity":"token:all"`, "/debug/status": `"identity":"token:all"`, "/": "It has proven to be <q>token:all</q>"} {
+	for path, want := range map[string]string{"/debug/clients": `"identity":"token:all"`, "/debug/status": `"identity":"token:all"`, "/": "Authenticated as <q>token:all</q>"} {
 		require.Contains(t, strings.ReplaceAll(r.page(t, path), `": "`, `":"`), want, path)
 	}
 	require.Regexp(t, `msg="client connected".* identity=token:all`, r.log.String())

@@ -186,7 +186,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		return nil, err
 	}
 	r.admin = admin.New(admin.Options{
-		Version: opts.Version, View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade,
+		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
 		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },

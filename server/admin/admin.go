@@ -61,6 +61,7 @@ type Sources interface {
 // Options are what a Server shows. All but Visible and Log are needed.
 type Options struct {
 	Version string // of the program
+	XDS     string // address of the xDS server, for commands that the page shows; or empty
 	View    View
 	Sources Sources
 	Clients debug.Clients // to whom it is served
@@ -139,6 +140,9 @@ func (s *Server) NoDebug() bool { return s.opts.NoDebug }
 
 // Version returns that of the program.
 func (s *Server) Version() string { return s.opts.Version }
+
+// XDS returns the address of the xDS server, or nothing if it is not known.
+func (s *Server) XDS() string { return s.opts.XDS }
 
 // Started returns when the server was made.
 func (s *Server) Started() time.Time { return s.started }

@@ -100,6 +100,14 @@ func (s *Server) historyKind(w http.ResponseWriter, r *http.Request) (resource.K
 	return schema.Kind, true
 }
 
+// Recent returns the newest changes since a time, in order of time.
+func (s *Server) Recent(since time.Time, limit int) (*history.Answer, error) {
+	if s.opts.History == nil {
+		return nil, errNoHistory
+	}
+	return s.opts.History.Find(history.Query{Since: since, Limit: limit})
+}
+
 // gone is the last change of an object that is not served; nil if that is not known.
 func (s *Server) gone(key resource.Key) *history.Entry {
 	if s.opts.History == nil {

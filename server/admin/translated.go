@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"tributary/server/verify"
 	"tributary/server/xds"
 )
 
@@ -60,6 +61,9 @@ func (s *Server) translated() *Translated {
 
 func translatedClient(c *xds.ClientStatus) (one TranslatedClient, asks bool) {
 	one = TranslatedClient{Node: c.Node.GetId(), Peer: c.Peer}
+	if c.Node.GetUserAgentName() == verify.CommandAgent {
+		return one, false
+	}
 	for _, t := range c.Types {
 		switch {
 		case !strings.HasPrefix(t.TypeURL, "type.googleapis.com/envoy."):

@@ -106,7 +106,7 @@ func (st *Status) Troubles() []Trouble {
 func (st *Status) ofReadiness(all *troubles) {
 	for _, missing := range st.Missing {
 		all.add(Trouble{
-			About: AboutReadiness, Do: "Clients are told nothing of what is missing until it is there: nothing is taken from them.", Run: []string{"status"},
+			About: AboutReadiness, Do: "Nothing is sent until all sources are read; clients keep what they have.", Run: []string{"status"},
 		}, "not ready: %s", missing)
 	}
 	if st.Config.Failed != nil {
@@ -120,11 +120,15 @@ func (st *Status) ofReadiness(all *troubles) {
 func (st *Status) ofSource(all *troubles, s *SourceState) {
 	about := Trouble{About: AboutSource, Source: s.Name, Run: []string{"status"}}
 	if s.State != "healthy" && len(st.Missing) == 0 {
-		about.Do = "What it had before is served on: nothing is lost. See whether " + cmp.Or(s.Address, "it") + " can be reached from this machine."
+		about.Do = "Its previous objects are still served."
+		if !s.Synced && s.Objects == 0 {
+			about.Do = "It was never read: nothing of it is served."
+		}
+		about.Do += " Check whether " + cmp.Or(s.Address, "it") + " can be reached from this machine."
 		all.add(about, "source %s is %s: %s", s.Name, s.State, s.Message)
 	}
 	if h := s.Hold; h != nil {
-		about.Do = "What was there is served on. If it is gone for good, release it; if not, bring it back, and the hold ends by itself."
+		about.Do = "The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, and the hold ends by itself."
 		about.Run = []string{"guard", "release", s.Name, "--hold", h.ID}
 		all.add(about, "source %s lost %s and %s, which are held: %s", s.Name, words.Count(h.Objects, "object", "objects"),
 			words.Count(h.Endpoints, "endpoint", "endpoints"), h.Why)

@@ -11,6 +11,7 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
+	"tributary/server/verify"
 	"tributary/server/xds"
 )
 
@@ -169,6 +170,7 @@ const (
 	ofEnvoy     = "Envoy"
 	ofGRPC      = "gRPC"
 	ofTributary = "tributary"
+	ofCommand   = "tributary command"
 	ofIstiod    = "istiod"
 	ofOther     = "other"
 )
@@ -177,6 +179,8 @@ const (
 func kindOfClient(c *xds.ClientStatus) string {
 	agent := strings.ToLower(c.Node.GetUserAgentName())
 	switch {
+	case agent == verify.CommandAgent:
+		return ofCommand
 	case agent == "tributary":
 		return ofTributary
 	case strings.HasPrefix(agent, "grpc"), c.Node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc":
@@ -198,7 +202,7 @@ func firstType(c *xds.ClientStatus) string {
 }
 
 func stationsOfClients(all []xds.ClientStatus) (stations []Station) {
-	for _, kind := range []string{ofIstiod, ofEnvoy, ofGRPC, ofTributary, ofOther} {
+	for _, kind := range []string{ofIstiod, ofEnvoy, ofGRPC, ofTributary, ofCommand, ofOther} {
 		total, synced, rejecting := 0, 0, 0
 		for i := range all {
 			if kindOfClient(&all[i]) != kind {

@@ -3,12 +3,15 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"tributary/aggregate"
+	"tributary/internal/history"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -29,6 +32,9 @@ type Page struct {
 	Status   admin.Status
 	Pages    []admin.Page
 	Shell    Shell
+
+	Changes      history.Answer // the latest, the newest first
+	ChangesError string         // why there are none
 }
 
 // Verdict is whether all is well, what is wrong, why, and what to do.
@@ -82,21 +88,28 @@ type Loser struct {
 // Link leads to an object.
 type Link struct{ Text, Href string }
 
-// Shell writes commands that ask the server of the page.
-type Shell struct{ admin string }
+// Shell writes commands that ask the servers of the page.
+type Shell struct{ admin, xds string }
 
-// defaultAdmin is the server that commands ask that are not told otherwise.
-const defaultAdmin = "127.0.0.1:16014"
-
-// shellFor returns a Shell for who asked for a host.
-func shellFor(host string, secure bool) Shell {
+// shellFor returns a Shell for who asked for a host, of a program that serves xDS at an address.
+func shellFor(host string, secure bool, xds string) Shell {
+	s := Shell{admin: host}
+	name, port, err := net.SplitHostPort(xds)
 	switch {
-	case secure:
-		return Shell{"https://" + host}
-	case host == defaultAdmin, host == "localhost:16014", host == "":
-		return Shell{}
+	case strings.HasPrefix(xds, "unix://"):
+		s.xds, _, _ = strings.Cut(xds, "?")
+	case err == nil && port != "0":
+		if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() { // then by the host at which the page was found
+			if name, _, err = net.SplitHostPort(host); err != nil {
+				name = strings.Trim(host, "[]")
+			}
+		}
+		s.xds = net.JoinHostPort(name, port)
 	}
-	return Shell{host}
+	if secure {
+		s.admin = "https://" + host
+	}
+	return s
 }
 
 // Command is a command for a shell. What is in words is in quotes if a shell would read something into it.
@@ -104,8 +117,12 @@ func (s Shell) Command(words ...string) string {
 	if len(words) == 0 {
 		return ""
 	}
+	command := words[0]
 	words = append([]string{"tributary"}, words...)
-	if s.admin != "" && words[1] != "validate" {
+	if s.xds != "" && (command == "get" || command == "verify" && slices.Contains(words, "--istiod")) {
+		words = append(words, "--server", s.xds)
+	}
+	if s.admin != "" && command != "get" && command != "validate" {
 		words = append(words, "--admin", s.admin)
 	}
 	for i, w := range words {

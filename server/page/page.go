@@ -13,10 +13,13 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"tributary/aggregate"
+	"tributary/internal/history"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -39,6 +42,10 @@ type Program interface {
 	Explain(key resource.Key) admin.Explanation
 	SpeakOf(host string) []resource.Key
 	IsHeld(key resource.Key) bool
+	// XDS returns host:port of the xDS server, as it listens; or empty.
+	XDS() string
+	// Recent returns the newest changes since a time.
+	Recent(since time.Time, limit int) (*history.Answer, error)
 }
 
 //go:embed static
@@ -50,6 +57,7 @@ var source string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"at":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"count": count,
+	"link":  func(e *history.Entry) string { return query{}.of(e.Key()).link("object") },
 	"lines": linesOf,
 	"add": func(all ...int) (sum int) {
 		for _, n := range all {
@@ -68,6 +76,7 @@ type Handler struct {
 	log     *slog.Logger
 	mux     http.ServeMux
 	latest  latest
+	recent  atomic.Pointer[recent]
 	room    chan struct{} // has an element for each page that is told of changes
 	closed  sync.Once
 	ended   chan struct{}
@@ -116,7 +125,7 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 
 // view is what r asks to see.
 func (h *Handler) view(r *http.Request) *Page {
-	p := &Page{Version: h.program.Version(), Host: r.Host, Started: h.program.Started(), Pages: h.program.Pages(), Shell: shellFor(r.Host, r.TLS != nil)}
+	p := &Page{Version: h.program.Version(), Host: r.Host, Started: h.program.Started(), Pages: h.program.Pages(), Shell: shellFor(r.Host, r.TLS != nil, h.program.XDS())}
 	if h.program.NoDebug() {
 		return p
 	}
@@ -142,5 +151,36 @@ func (h *Handler) view(r *http.Request) *Page {
 		p.Detail = detailOf(&e, f.snapshot.Get(q.object), losers, q, p.Shell)
 	}
 	p.Status = now.status
+	p.Changes, p.ChangesError = h.changes()
 	return p
+}
+
+const (
+	// recently is how old the changes are at most that are shown, of which there are so many at most.
+	recently, maxChanges = 15 * time.Minute, 20
+	// changesFor is how long changes are shown before the history, which is on disk, is read again.
+	changesFor = 5 * time.Second
+)
+
+// recent are changes at a time.
+type recent struct {
+	at      time.Time
+	answer  history.Answer // the newest first
+	problem string         // why there are none
+}
+
+// changes returns the latest changes, the newest first, or says why they are not known.
+func (h *Handler) changes() (history.Answer, string) {
+	if r := h.recent.Load(); r != nil && time.Since(r.at) < changesFor {
+		return r.answer, r.problem
+	}
+	r := &recent{at: time.Now()}
+	if a, err := h.program.Recent(r.at.Add(-recently), maxChanges); err != nil {
+		r.problem = err.Error()
+	} else {
+		r.answer = *a
+		slices.Reverse(r.answer.Entries)
+	}
+	h.recent.Store(r)
+	return r.answer, r.problem
 }

@@ -26,6 +26,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
+	"tributary/internal/history"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -55,6 +56,7 @@ type program struct {
 	explained   admin.Explanation
 	speak       []resource.Key
 	findings    map[resource.Key][]admin.Found
+	changed     []*history.Entry
 }
 
 func (p *program) Version() string                          { return "v1.2.3" }
@@ -66,8 +68,15 @@ func (p *program) Quarantined() []admin.Quarantined         { return p.quarantin
 func (p *program) Guarded() []admin.Guarded                 { return p.guarded }
 func (p *program) Findings() map[resource.Key][]admin.Found { return p.findings }
 func (p *program) Explain(resource.Key) admin.Explanation   { return p.explained }
-func (p *program) SpeakOf(string) []resource.Key            { return p.speak }
-func (p *program) IsHeld(key resource.Key) bool             { return key.Name == "s2" }
+func (p *program) XDS() string                              { return ":16010" }
+func (p *program) Recent(time.Time, int) (*history.Answer, error) {
+	if p.changed == nil {
+		return nil, errors.New("there is no history")
+	}
+	return &history.Answer{Entries: p.changed, Earlier: 3}, nil
+}
+func (p *program) SpeakOf(string) []resource.Key { return p.speak }
+func (p *program) IsHeld(key resource.Key) bool  { return key.Name == "s2" }
 
 func (p *program) Shadows() iter.Seq[aggregate.Shadow] {
 	return func(yield func(aggregate.Shadow) bool) {
@@ -190,7 +199,7 @@ func TestFlowOfManySourcesShowsTheWorst(t *testing.T) {
 
 func TestKindsOfClients(t *testing.T) {
 	for want, c := range map[string]xds.ClientStatus{
-		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)),
+		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)), ofCommand: client("n", verify.CommandAgent, synced(clusters)),
 		ofIstiod: client("sidecar~127.0.0.1~istiod", "", synced(entries)), ofOther: {},
 	} {
 		assert.Equal(t, want, kindOfClient(&c))
@@ -208,20 +217,52 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, "/?show=quarantined#objects", v.Link)
 
 	st.Sources[0].State, st.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
-	v = verdictOf(&st, parse(nil), Shell{"mesh-1:16014"})
+	v = verdictOf(&st, parse(nil), Shell{admin: "mesh-1:16014"})
 	assert.Equal(t, bad, v.Class)
 	assert.Equal(t, "#source-rules", v.Link)
 	assert.LessOrEqual(t, len(v.Sentence), longestHeadline)
 	assert.True(t, strings.HasPrefix(v.Sentence, "source rules is unreachable"))
 	assert.Equal(t, "tributary status --admin mesh-1:16014", v.Troubles[0].Command)
 
+	assert.Contains(t, v.Troubles[0].Do, "Its previous objects are still served.")
+	st.Sources[0].Synced, st.Sources[0].Objects = false, 0
+	assert.Contains(t, verdictOf(&st, parse(nil), Shell{}).Troubles[0].Do, "It was never read: nothing of it is served.")
 	st.Missing = []string{"source rules is not synced"}
 	assert.Equal(t, "Not ready", verdictOf(&st, parse(nil), Shell{}).Label)
 }
 
 func TestCommandsAreQuoted(t *testing.T) {
 	assert.Equal(t, `tributary explain se 'a/$(reboot)'`, Shell{}.Command("explain", "se", "a/$(reboot)"))
-	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`, shellFor("h:1", true).Command("explain", "se", "it's"))
+	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`, shellFor("h:1", true, "").Command("explain", "se", "it's"))
+}
+
+func TestCommandsNameTheServersThatTheyAsk(t *testing.T) {
+	for want, got := range map[string]string{
+		"tributary status --admin 127.0.0.1:16014":             shellFor("127.0.0.1:16014", false, "127.0.0.1:16010").Command("status"),
+		"tributary get all -A --server mesh-1:16010":           shellFor("mesh-1:16014", false, "0.0.0.0:16010").Command("get", "all", "-A"),
+		"tributary get all -A --server '[::1]:16010'":          shellFor("[::1]:16014", false, ":16010").Command("get", "all", "-A"),
+		"tributary get all -A --server unix:///run/xds":        shellFor("h:1", false, "unix:///run/xds?mode=0660").Command("get", "all", "-A"),
+		"tributary get all -A":                                 shellFor("h:1", false, "127.0.0.1:0").Command("get", "all", "-A"),
+		"tributary verify --istiod i --server a:2 --admin h:1": shellFor("h:1", false, "a:2").Command("verify", "--istiod", "i"),
+		"tributary verify --envoy e --admin https://mesh.a":    shellFor("mesh.a", true, "a:2").Command("verify", "--envoy", "e"),
+		"tributary validate -c FILE":                           shellFor("h:1", false, "a:2").Command("validate", "-c", "FILE"),
+	} {
+		assert.Equal(t, want, got)
+	}
+}
+
+// TestChanges holds what the page shows of the last minutes.
+func TestChanges(t *testing.T) {
+	p := shop(t, 1)
+	show := func() string { return get(t, New(p, slog.New(slog.DiscardHandler)), "/").Body.String() }
+	assert.Contains(t, show(), "there is no history")
+	p.changed = []*history.Entry{
+		{At: noon, Event: "added", Kind: "ServiceEntry", Namespace: "shop", Name: "first", Source: "rules"},
+		{At: noon, Event: "deleted", Kind: "ServiceEntry", Namespace: "shop", Name: "second", Source: "rules"},
+	}
+	got := show()
+	assert.Contains(t, got, "3 earlier changes are not shown.")
+	assert.Less(t, strings.Index(got, ">shop/second</a></th><td>deleted "), strings.Index(got, ">shop/first</a></th><td>added "))
 }
 
 func TestQueriesAndTheirAddresses(t *testing.T) {

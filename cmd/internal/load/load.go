@@ -19,6 +19,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/internal/words"
+	"tributary/server/verify"
 )
 
 // Config says what load is wanted.
@@ -116,7 +117,7 @@ func (cfg *Config) node(i int) *corev3.Node {
 	}
 	return &corev3.Node{
 		Id:       fmt.Sprintf("sidecar~127.0.0.1~tributary-load-%d.default~default.svc.cluster.local", i),
-		Metadata: &structpb.Struct{Fields: fields},
+		Metadata: &structpb.Struct{Fields: fields}, UserAgentName: verify.CommandAgent,
 	}
 }
 

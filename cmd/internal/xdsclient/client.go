@@ -196,7 +196,7 @@ func (c *Client) config(subs ...adsc.Subscription) adsc.Config {
 		Addresses:     []string{c.Server},
 		TLS:           c.TLS,
 		TokenFile:     c.TokenFile,
-		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, verify.CommandLine), Metadata: &structpb.Struct{Fields: fields}},
+		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, verify.CommandLine), UserAgentName: verify.CommandAgent, Metadata: &structpb.Struct{Fields: fields}},
 		Subscriptions: subs,
 		Hooks: adsc.Hooks{Connected: func(server string) {
 			if connected && c.Again != nil {

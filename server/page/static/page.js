@@ -167,7 +167,7 @@ document.addEventListener('submit', (e) => {
   const form = e.target.closest('form[data-release]');
   if (!form) return;
   e.preventDefault();
-  document.getElementById('ask-what').textContent = form.dataset.release + ' that are gone at the source are no longer served.';
+  document.getElementById('ask-what').textContent = form.dataset.release;
   ask.returnValue = 'no';
   ask.onclose = () => { if (ask.returnValue === 'yes') release(form); };
   ask.showModal();
