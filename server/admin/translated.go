@@ -59,9 +59,12 @@ func (s *Server) translated() *Translated {
 	return &t
 }
 
+// IsCommand reports whether a client is a command of the program, which is neither an istiod nor an Envoy, whatever it asks for.
+func IsCommand(c *xds.ClientStatus) bool { return c.Node.GetUserAgentName() == verify.CommandAgent }
+
 func translatedClient(c *xds.ClientStatus) (one TranslatedClient, asks bool) {
 	one = TranslatedClient{Node: c.Node.GetId(), Peer: c.Peer}
-	if c.Node.GetUserAgentName() == verify.CommandAgent {
+	if IsCommand(c) {
 		return one, false
 	}
 	for _, t := range c.Types {

@@ -11,7 +11,6 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
-	"tributary/server/verify"
 	"tributary/server/xds"
 )
 
@@ -179,7 +178,7 @@ const (
 func kindOfClient(c *xds.ClientStatus) string {
 	agent := strings.ToLower(c.Node.GetUserAgentName())
 	switch {
-	case agent == verify.CommandAgent:
+	case admin.IsCommand(c):
 		return ofCommand
 	case agent == "tributary":
 		return ofTributary

@@ -199,7 +199,7 @@ func TestFlowOfManySourcesShowsTheWorst(t *testing.T) {
 
 func TestKindsOfClients(t *testing.T) {
 	for want, c := range map[string]xds.ClientStatus{
-		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)), ofCommand: client("n", verify.CommandAgent, synced(clusters)),
+		ofEnvoy: client("n", "envoy"), ofGRPC: client("n", "gRPC Go"), ofTributary: client("n", "tributary", synced(entries)), ofCommand: client("n", "tributary-cli", synced(clusters)),
 		ofIstiod: client("sidecar~127.0.0.1~istiod", "", synced(entries)), ofOther: {},
 	} {
 		assert.Equal(t, want, kindOfClient(&c))

@@ -9,7 +9,7 @@ import (
 // CommandLine is the id by which the commands of the program ask a server, unless told otherwise; of the form that istiod wants.
 const CommandLine = "sidecar~127.0.0.1~tributary-cli.default~default.svc.cluster.local"
 
-// CommandAgent is the user agent of the commands of the program. Who has it is neither an istiod nor an Envoy, whatever it asks for.
+// CommandAgent is the user agent of the commands of the program.
 const CommandAgent = "tributary-cli"
 
 // Asked gathers which kinds the clients of a server ask for.
