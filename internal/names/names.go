@@ -17,6 +17,26 @@ const (
 	MaxName  = 253 // of a host, and of an object's name
 )
 
+// Join makes one text of several. Lists that differ never make the same text, whatever is in them: each part stands behind its length.
+// Split takes the text apart again.
+func Join(parts ...string) string {
+	var b []byte
+	for _, p := range parts {
+		b = append(append(strconv.AppendInt(b, int64(len(p)), 10), ':'), p...)
+	}
+	return string(b)
+}
+
+// Split returns what Join made text of.
+func Split(text string) (parts []string) {
+	for text != "" {
+		length, rest, _ := strings.Cut(text, ":")
+		n, _ := strconv.Atoi(length)
+		parts, text = append(parts, rest[:n]), rest[n:]
+	}
+	return parts
+}
+
 // hashed is how many bytes of a hash are used: so many that nobody who chooses a name can have it end up as that of another.
 const hashed = 8
 

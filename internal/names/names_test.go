@@ -2,6 +2,7 @@ package names
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,4 +80,14 @@ func TestDistinct(t *testing.T) {
 		return toHash, strings.TrimLeft(toHash, "+2"), toHash
 	})
 	assert.Equal(t, map[thing]string{1: ""}, given, "one that finds none has none, and it ends")
+}
+
+// FuzzJoin has lists of any texts: what is joined is split into the same list, so that no two lists are joined to one text.
+func FuzzJoin(f *testing.F) {
+	f.Add("a b", "", "1:")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		for _, list := range [][]string{nil, {a}, {a, b}, {a, b, c}} {
+			assert.True(t, slices.Equal(list, Split(Join(list...))), "%q", list)
+		}
+	})
 }

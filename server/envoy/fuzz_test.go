@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"maps"
 	"strconv"
 	"testing"
 
@@ -51,4 +52,16 @@ func TestManyLabelsCostWhatTheyAre(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{metadataLabels: labels})
 	require.NoError(t, err)
 	costtest.Run(t, said, 100, func() { profileOf(&corev3.Node{Metadata: metadata}) })
+}
+
+// FuzzProfileLabels has clients with any labels: their profiles are equal if these are, and only then.
+func FuzzProfileLabels(f *testing.F) {
+	f.Add("a", "1\nb=2", "a", "1", "b", "2")
+	f.Add("a=b", "c", "a", "b=c", "", "")
+	f.Fuzz(func(t *testing.T, name1, value1, name2, value2, name3, value3 string) {
+		one, two := map[string]string{name1: value1}, map[string]string{name2: value2, name3: value3}
+		require.Equal(t, maps.Equal(one, two), labelText(one) == labelText(two))
+		p := profile{labels: labelText(two)}
+		require.Equal(t, two, p.labelMap())
+	})
 }

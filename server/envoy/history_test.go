@@ -102,7 +102,7 @@ func TestScopesAreMadeWhileTheViewChanges(t *testing.T) {
 	for i := range 8 {
 		clients.Go(func() {
 			for j := range 5 {
-				_, _, err := c.Collection(t.Context(), node(fmt.Sprint("n", i%4, j), "", ""), xds.ClusterURL)
+				_, _, err := c.Collection(t.Context(), node(fmt.Sprintf("n%d-%d", i%4, j), "", ""), xds.ClusterURL)
 				assert.NoError(t, err)
 			}
 		})

@@ -38,7 +38,7 @@ func TestLocalities(t *testing.T) {
 	require.Equal(t, map[string][2]uint32{"eua1": {0, 1}, "eua2": {1, 1}, "eub": {2, 1}, "usc": {3, 1}, "asd": {4, 1}},
 		placed(t, &networking.LocalityLoadBalancerSetting{Failover: []*networking.LocalityLoadBalancerSetting_Failover{{From: "eu", To: "us"}}}, "", true))
 	require.Equal(t, map[string][2]uint32{"eua1": {1, 1}, "eua2": {1, 1}, "eub": {1, 1}, "usc": {0, 1}, "asd": {1, 1}},
-		placed(t, &networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"version"}}, "version=us\n", true))
+		placed(t, &networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"version"}}, labelText(map[string]string{"version": "us"}), true))
 	require.Equal(t, map[string][2]uint32{"eua1": {0, 40}, "eua2": {0, 40}, "usc": {0, 20}},
 		placed(t, &networking.LocalityLoadBalancerSetting{Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{
 			{From: "us/*", To: map[string]uint32{"us/*": 100}}, {From: "eu/a/*", To: map[string]uint32{"eu/a/*": 80, "us": 20}},

@@ -12,6 +12,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	keys "tributary/internal/names"
+	"tributary/resource"
 )
 
 // role is what a client is, which decides in which form it is told of services.
@@ -43,10 +46,13 @@ func (p *profile) size() int {
 	return len(p.namespace) + len(p.labels) + len(p.credentials) + len(p.place.region) + len(p.place.zone) + len(p.place.subZone)
 }
 
-// check says whether the profile is larger than one may be.
+// check refuses a profile that is too large, and a namespace that no client can be in.
 func (p *profile) check() error {
 	if size := p.size(); size > maxProfile {
 		return status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, maxProfile)
+	}
+	if err := resource.CheckNamespace(p.namespace); err != nil {
+		return status.Errorf(codes.InvalidArgument, "namespace of the node: %v", err)
 	}
 	return nil
 }
@@ -72,21 +78,20 @@ func (p profile) reach() reach {
 	return reach(hex.EncodeToString(sum[:8]))
 }
 
-// labelText is labels as a text, the same for equal ones.
+// labelText is labels as a text, the same for equal ones and for no others.
 func labelText(labels map[string]string) string {
-	var text strings.Builder
+	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		text.WriteString(name + "=" + labels[name] + "\n")
+		parts = append(parts, name, labels[name])
 	}
-	return text.String()
+	return keys.Join(parts...)
 }
 
 // labelMap returns the labels.
 func (p *profile) labelMap() map[string]string {
 	labels := make(map[string]string)
-	for line := range strings.Lines(p.labels) {
-		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-		labels[name] = value
+	for pair := range slices.Chunk(keys.Split(p.labels), 2) {
+		labels[pair[0]] = pair[1]
 	}
 	return labels
 }

@@ -173,7 +173,11 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err != nil {
 		return nil, nil, err
 	}
-	fam, release, err := c.acquire(ctx, filterOf(node, allowed), xds.HostOf(ctx))
+	f, err := filterOf(node, allowed)
+	if err != nil {
+		return nil, nil, err
+	}
+	fam, release, err := c.acquire(ctx, f, xds.HostOf(ctx))
 	if err != nil {
 		return nil, nil, err
 	}

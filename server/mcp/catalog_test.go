@@ -322,3 +322,17 @@ func TestFamiliesAreMadeWhileTheViewChanges(t *testing.T) {
 		eventually(t, func() bool { return maps.Equal(want, entries(coll)) })
 	}
 }
+
+// A revision or namespace that no object can have is refused: the client would wait for objects that never come.
+func TestNamesThatNoObjectCanHaveAreRefused(t *testing.T) {
+	_, c := start(t)
+	for _, metadata := range []map[string]any{
+		{metadataNamespaces: []any{"priv pub"}}, {metadataNamespaces: "a,B"}, {metadataNamespaces: []any{"a/b"}}, {metadataRevision: "r/"}, {metadataRevision: "a b"},
+		{metadataNamespaces: []any{strings.Repeat("a", 64)}},
+	} {
+		_, _, err := c.Collection(t.Context(), node(t, metadata), "networking.istio.io/v1/ServiceEntry")
+		require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", metadata)
+		require.ErrorContains(t, err, "node metadata ")
+		require.False(t, Visible(node(t, metadata), serviceEntry(t, "a", "x", "", "x.example")))
+	}
+}

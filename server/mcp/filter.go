@@ -6,8 +6,11 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"tributary/internal/names"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/access"
@@ -21,45 +24,54 @@ const (
 
 const revisionLabel = "istio.io/rev"
 
-// filter says which resources a client sees. Cluster-scoped ones are left out by nothing that it asks for itself.
+// filter says which resources a client sees. The client's own part (revision, namespaces) never leaves out cluster-scoped ones.
 type filter struct {
 	revision   string   // if set, resources labelled with another revision are left out
 	namespaces []string // if any, resources of other namespaces are left out; sorted
 	allowed    *access.Allowed
 }
 
-func filterOf(node *corev3.Node, allowed *access.Allowed) filter {
+// filterOf reads the filter of a client from its node. A revision or namespace that no object can have is refused.
+func filterOf(node *corev3.Node, allowed *access.Allowed) (filter, error) {
 	fields := node.GetMetadata().GetFields()
 	f := filter{revision: fields[metadataRevision].GetStringValue(), allowed: allowed.Objects()}
+	if err := resource.CheckLabelValue(f.revision); err != nil {
+		return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataRevision, err)
+	}
+	var namespaces []string
 	switch v := fields[metadataNamespaces].GetKind().(type) {
 	case *structpb.Value_StringValue:
-		f.add(strings.Split(v.StringValue, ",")...)
+		namespaces = strings.Split(v.StringValue, ",")
 	case *structpb.Value_ListValue:
 		for _, e := range v.ListValue.GetValues() {
-			f.add(e.GetStringValue())
+			namespaces = append(namespaces, e.GetStringValue())
 		}
+	}
+	for _, ns := range namespaces {
+		if ns = strings.TrimSpace(ns); ns == "" {
+			continue
+		}
+		if err := resource.CheckNamespace(ns); err != nil {
+			return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataNamespaces, err)
+		}
+		f.namespaces = append(f.namespaces, ns)
 	}
 	slices.Sort(f.namespaces)
 	f.namespaces = slices.Compact(f.namespaces)
-	return f
-}
-
-func (f *filter) add(namespaces ...string) {
-	for _, ns := range namespaces {
-		if ns = strings.TrimSpace(ns); ns != "" {
-			f.namespaces = append(f.namespaces, ns)
-		}
-	}
+	return f, nil
 }
 
 // Visible says whether a client that introduces itself with node, and is allowed all, is sent r when it asks for its kind.
-func Visible(node *corev3.Node, r *resource.Resource) bool { return filterOf(node, nil).matches(r) }
+func Visible(node *corev3.Node, r *resource.Resource) bool {
+	f, err := filterOf(node, nil)
+	return err == nil && f.matches(r)
+}
 
-// key identifies the filter.
-func (f filter) key() string { return f.own() + f.allowed.Key() }
+// key identifies the filter: equal filters have equal keys, and others have others.
+func (f filter) key() string { return names.Join(f.allowed.Key(), f.revision) + f.own() }
 
-// own is the part of the key that a client makes up. Neither revisions nor namespaces contain blanks or slashes.
-func (f filter) own() string { return f.revision + "/" + strings.Join(f.namespaces, " ") + "/" }
+// own is the namespaces, of which a client may name many.
+func (f filter) own() string { return names.Join(f.namespaces...) }
 
 // visible yields the resources of a kind that the filter leaves. Of namespaces that it does not name nothing is looked at.
 func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*resource.Resource] {
