@@ -78,11 +78,7 @@ func (d *decoder) alike(all []Source) (warnings []Problem) {
 	first := make(map[string]int)
 	for i := range all {
 		s := &all[i]
-		rules := ""
-		if made, err := s.Rules(); err == nil && made != nil {
-			rules = made.Identity()
-		}
-		id := s.Identity() + " " + rules
+		id := s.Identity() + " " + s.Reading()
 		j, again := first[id]
 		if !again {
 			first[id] = i

@@ -388,7 +388,7 @@ func TestSourcesThatReadTheSame(t *testing.T) {
 	c, err := config.Parse("/etc/t.yaml", []byte(`configSources:
 - {name: a, address: "fs:///rules"}
 - {name: b, address: "fs:///other"}
-- {name: c, address: "fs:///x/../rules", guard: off, precedence: 5, unknownFields: warn}
+- {name: c, address: "fs:///x/../rules", guard: off, precedence: 5, foreignKinds: warn}
 - {name: d, address: "fs:///rules", transform: {namespaces: {a: b}}}
 `))
 	require.NoError(t, err)

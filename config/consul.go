@@ -95,9 +95,9 @@ func (s *Consul) Source() consul.Settings {
 	return made
 }
 
-func (s *Consul) reading() any { return nil }
+func (s *Consul) where(address string) where { return where{Address: address} }
 
-func (s *Consul) where(address string) where {
+func (s *Consul) reading() any {
 	made := *s
 	made.ConsulReading, made.Grace = s.selecting(), 0
 	made.Services, made.Skip, made.Tags = sorted(s.Services), sorted(s.Skip), sorted(s.Tags)
@@ -105,7 +105,7 @@ func (s *Consul) where(address string) where {
 	made.HostTemplate, made.Aliases, made.Namespace, made.ProtocolMeta, made.DefaultProtocol = o.HostTemplate, o.Aliases, o.Namespace, o.ProtocolMeta, o.DefaultProtocol
 	made.ServicePortMeta, made.Endpoints, made.VIPs = o.ServicePortMeta, o.Endpoints, o.VIPs
 	made.TagSeparators, made.LocalityFrom, made.StrictChecks = o.TagSeparators, o.LocalityFrom, o.StrictChecks
-	return where{address, made}
+	return made
 }
 
 func (s *Consul) check(address string) error {

@@ -122,9 +122,9 @@ func (s *Dubbo) check(address string) error {
 
 func (s *Dubbo) doubts() []string { return dubbo.Doubts(s.options()) }
 
-func (s *Dubbo) reading() any { return nil }
+func (s *Dubbo) where(address string) where { return where{Address: address} }
 
-func (s *Dubbo) where(address string) where {
+func (s *Dubbo) reading() any {
 	made := *s
 	made.TLSSettings = nil
 	made.DubboLevels = s.identity()
@@ -134,7 +134,7 @@ func (s *Dubbo) where(address string) where {
 		o := s.Source().Mapping.Sidecars.WithDefaults()
 		made.Sidecars = &DubboSidecars{Namespace: o.Namespace, Label: o.Label, Hosts: o.Hosts}
 	}
-	return where{address, made}
+	return made
 }
 
 // DubboConsul has the settings of sources of Dubbo's services in a Consul. What is zero has the default of package dubbo.
@@ -166,12 +166,12 @@ func (s *DubboConsul) doubts() []string {
 	return append(dubbo.Doubts(s.options()), s.ConsulReading.doubts()...)
 }
 
-func (s *DubboConsul) reading() any { return nil }
+func (s *DubboConsul) where(address string) where { return where{Address: address} }
 
-func (s *DubboConsul) where(address string) where {
+func (s *DubboConsul) reading() any {
 	made := *s
 	made.ConsulReading, made.DubboLevels = s.selecting(), s.identity()
 	made.Delay, made.KeepEmpty = 0, 0
 	made.complete()
-	return where{address, made}
+	return made
 }

@@ -58,9 +58,9 @@ func (s *Eureka) check(address string) error {
 	return err
 }
 
-func (s *Eureka) reading() any { return nil }
+func (s *Eureka) where(address string) where { return where{Address: address} }
 
-func (s *Eureka) where(address string) where {
+func (s *Eureka) reading() any {
 	made := *s
 	made.TLSSettings, made.CredentialsFile = nil, ""
 	made.Apps, made.Skip = sorted(s.Apps), sorted(s.Skip)
@@ -68,5 +68,5 @@ func (s *Eureka) where(address string) where {
 	made.HostTemplate, made.Namespace, made.VIPs, made.AddressFrom, made.Statuses = o.HostTemplate, o.Namespace, o.VIPs, o.AddressFrom, sorted(o.Statuses)
 	made.ProtocolMeta, made.DefaultProtocol, made.ServicePortMeta, made.LabelMeta = o.ProtocolMeta, o.DefaultProtocol, o.ServicePortMeta, o.LabelMeta
 	made.Interval, made.Resync, made.Hold, made.KeepEmpty = 0, 0, 0, 0
-	return where{address, made}
+	return made
 }

@@ -18,13 +18,13 @@ const (
 	readingHash  = 4
 )
 
-// where is where a source reads, and what it asks for there.
+// where is where a source reads.
 type where struct {
 	Address  string // the same for all that are the same
-	Settings any    // with defaults filled in
+	Settings any    // of an xds source, what it asks for there
 }
 
-// Identity says where the source reads and what it asks for there: by this a source is known from one configuration to the next, whatever
+// Identity says where the source reads: by this a source is known from one configuration to the next, whatever
 // it is called, and however often it looks. Paths count as absolute ones, and defaults count the same whether they are written out or
 // not. It is fit for a file name, and begins in a way that people recognize.
 func (s *Source) Identity() string {
@@ -33,7 +33,7 @@ func (s *Source) Identity() string {
 	return name[:min(len(name), identityName)] + "-" + hashOf(p, identityHash)
 }
 
-// Reading says what is made of that: the transforms, the validation and the settings by which texts are read. Sources of one identity
+// Reading says what is read there and made of it: the transforms, the validation and the options. Sources of one identity
 // and one reading publish the same. One of another reading is the same source, read anew. It is fit for a file name.
 func (s *Source) Reading() string {
 	made := struct {

@@ -51,14 +51,17 @@ func TestIdentity(t *testing.T) {
 				"requireConsistent: true, stale: false", "tokenFile: /t", "maxStale: 20s", "hostTemplate: '{service}.service.consul'", "aliases: datacenter",
 				"namespace: consul", "vips: tcp", "strictChecks: [passing, warning]",
 			},
-			[]string{"transform: {namespaces: {a: b}}"},
-			[]string{"hostTemplate: '{service}.x'", "datacenters: [dc1]", "tags: [mesh]", "vips: none"},
+			[]string{"transform: {namespaces: {a: b}}", "hostTemplate: '{service}.x'", "datacenters: [dc1]", "tags: [mesh]", "vips: none"},
+			nil,
 		},
 		{
 			"address: 'zookeeper://a:1'",
 			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all", "askProviders: true"},
-			[]string{"transform: {namespaces: {a: b}}"},
-			[]string{"interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false", "subsets: version", "warmUp: 1m", "sidecars: {}"},
+			[]string{
+				"transform: {namespaces: {a: b}}", "interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false", "subsets: version",
+				"warmUp: 1m", "sidecars: {}",
+			},
+			nil,
 		},
 		{
 			"address: 'zookeeper://a:1', sidecars: {label: app}",
@@ -68,8 +71,8 @@ func TestIdentity(t *testing.T) {
 		{
 			"address: 'nacos://a:1?kind=services'",
 			[]string{"delay: 2s", "interval: 3s", "keepEmpty: 1h", "namespace: nacos", "vips: tcp", "labelMeta: [version]"},
-			nil,
 			[]string{"groups: [A]", "namespace: mesh", "vips: none"},
+			nil,
 		},
 		{
 			"address: 'consul-kv://a:1/b'",

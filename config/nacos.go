@@ -54,9 +54,9 @@ func (s *Nacos) check(address string) error {
 	return err
 }
 
-func (s *Nacos) reading() any { return nil }
+func (s *Nacos) where(address string) where { return where{Address: address} }
 
-func (s *Nacos) where(address string) where {
+func (s *Nacos) reading() any {
 	made := *s
 	made.TLSSettings = nil
 	made.Groups, made.Services, made.Skip = sorted(s.Groups), sorted(s.Services), sorted(s.Skip)
@@ -64,5 +64,5 @@ func (s *Nacos) where(address string) where {
 	made.HostTemplate, made.Namespace, made.VIPs = o.HostTemplate, o.Namespace, o.VIPs
 	made.ProtocolMeta, made.DefaultProtocol, made.ServicePortMeta, made.LabelMeta = o.ProtocolMeta, o.DefaultProtocol, o.ServicePortMeta, o.LabelMeta
 	made.Interval, made.Delay, made.Resync, made.Hold, made.KeepEmpty = 0, 0, 0, 0, 0
-	return where{address, made}
+	return made
 }

@@ -49,10 +49,9 @@ const (
 type Settings interface {
 	// locate makes the names of files in the settings relative to dir, and returns address made so.
 	locate(dir, address string) string
-	// where returns where the source at address reads, and those of the settings that say what it asks for there: what its system is to
-	// be made of, and not when and how it is read.
+	// where returns where the source at address reads, and those of the settings by which what it had is of no use to it.
 	where(address string) where
-	// reading returns those of the settings that say what is made of what was read, with defaults filled in.
+	// reading returns those of the settings that say what is read there and made of it, with defaults filled in.
 	reading() any
 	// check tells why no source can be made of address and the settings. The error begins with the key at fault.
 	check(address string) error

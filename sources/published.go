@@ -1,13 +1,19 @@
 package sources
 
-import "tributary/resource"
+import (
+	"slices"
+
+	"tributary/resource"
+)
 
 // Recaller is what a Sink is besides, for sources that can ask their system for no more than what is different.
 type Recaller interface {
-	// Published returns what the group of that name has, published by this run of the source or an earlier one, also of an
-	// earlier process. It is nil if that need not be what the source published: the source has transforms, or had other
-	// settings, or something of the group is quarantined. It must not be modified.
+	// Published returns what is served of the group of that name, published by this run of the source or an earlier one, also of an
+	// earlier process, whatever its settings were. It must not be modified.
 	Published(group string) []*resource.Resource
+	// Exact reports whether Published returns what the source itself published by its present settings: no transform changed it, and nothing of it
+	// is quarantined.
+	Exact(group string) bool
 }
 
 // Published implements Recaller.
@@ -15,8 +21,20 @@ func (s *sink) Published(group string) []*resource.Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.ledger.groups[group]
-	if s.judge.transform != nil || g == nil || g.outdated || len(g.quarantine) > 0 {
+	if g == nil {
 		return nil
 	}
-	return g.has
+	all := slices.Clip(g.has)
+	for key := range g.keeps {
+		all = append(all, s.ledger.winners[key].resource)
+	}
+	return all
+}
+
+// Exact implements Recaller.
+func (s *sink) Exact(group string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.ledger.groups[group]
+	return s.judge.transform == nil && g != nil && !g.outdated && len(g.quarantine) == 0
 }

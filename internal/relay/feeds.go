@@ -297,9 +297,13 @@ const leftover = 7 * 24 * time.Hour
 // sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends.
 func (f *feeds) sweep(ctx context.Context) error {
 	var now switched
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
+			if again != nil {
+				f.forget()
+			}
 			return nil
 		case next := <-f.switched:
 			if now.alone != nil {
@@ -309,7 +313,9 @@ func (f *feeds) sweep(ctx context.Context) error {
 		case <-now.alone:
 			f.tell(now.before)
 			now = switched{}
-			f.forget()
+			again = f.forget()
+		case <-again:
+			again = f.forget()
 		}
 	}
 }
@@ -341,11 +347,17 @@ func (f *feeds) tell(before memstore.Snapshot) {
 	}
 }
 
-// forget removes what is kept of former sources.
-func (f *feeds) forget() {
+// forget removes what is kept of former sources. What a source began with stays until that source was read, which is when its own is kept: the channel
+// tells when to try again, if there is such.
+func (f *feeds) forget() (again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	unread := f.unread()
 	for id, memory := range f.ended {
+		if slices.ContainsFunc(unread, func(made string) bool { return strings.HasPrefix(id, made+"-") }) {
+			again = time.After(time.Second)
+			continue
+		}
 		if err := memory.Forget(); err != nil {
 			f.log.Warn("what is kept of a source that is no more cannot be removed", "err", err)
 			continue // next time
@@ -357,4 +369,19 @@ func (f *feeds) forget() {
 			f.log.Warn("what nothing needs any more cannot be removed", "err", err)
 		}
 	}
+	return again
+}
+
+// unread are the identities of the sources that were not read yet. The caller holds mu.
+func (f *feeds) unread() (made []string) {
+	read := map[string]bool{}
+	for _, s := range f.supervisor.Status() {
+		read[s.Name] = s.Synced
+	}
+	for _, n := range f.all {
+		if !read[n.config.Name] {
+			made = append(made, n.made)
+		}
+	}
+	return made
 }

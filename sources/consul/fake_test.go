@@ -321,6 +321,9 @@ func (w *world) Published(group string) []*resource.Resource {
 	return w.served[group]
 }
 
+// Exact implements sources.Recaller.
+func (w *world) Exact(string) bool { return true }
+
 // endpoints returns the addresses of what is served of a service, which are the IDs of its instances.
 func (w *world) endpoints(name string) (all []string) {
 	for _, r := range w.Published(name) {

@@ -80,7 +80,9 @@ func newRun(settings Settings, sink sources.Sink, c catalog, m Mapper, places in
 		r.restored[group] = true
 		if recaller != nil {
 			r.before[group] = recaller.Published(group)
-			m.Restore(r.before[group])
+			if recaller.Exact(group) { // else other settings may have made another port of it
+				m.Restore(r.before[group])
+			}
 		}
 	}
 	return r

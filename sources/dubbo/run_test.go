@@ -176,6 +176,24 @@ func TestRule10AMissedWatchIsHealedAndCounted(t *testing.T) {
 	require.EqualValues(t, 1, b.source.counters.healed.Value())
 }
 
+// TestASessionThatGoesOnIsReadAgain has a ZooKeeper that was restored from an older snapshot, with our session in it: of what has changed by that no watch
+// fires.
+func TestASessionThatGoesOnIsReadAgain(t *testing.T) {
+	s := zktest.New()
+	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, s, patiently())
+	b.awaitAll("a 10.0.0.1:20880*100")
+	for n := 2; n < 5; n++ {
+		s.Cut()
+		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+		s.Mute("/dubbo/a/providers")
+		s.Mute("/dubbo/b/providers")
+		s.Put(node("a", fmt.Sprintf("10.0.0.%d:20880", n), "", 1), leaf)
+		s.Mend()
+		b.await("read again", func() bool { return strings.Contains(b.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
+	}
+}
+
 func TestRule3AfterACrashTheNewRegistrationCounts(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)

@@ -161,13 +161,8 @@ func (s *state) restore(name string, of []mapping.Restored) {
 		return
 	}
 	s.restored[name] = len(of) == 0
-	by := map[provider.ID][]mapping.Restored{}
-	for _, one := range of {
-		id := s.mapper.ServiceOf(one.ID)
-		by[id] = append(by[id], one)
-	}
-	all := make(map[provider.ID]record, len(by))
-	for id, ones := range by {
+	all := map[provider.ID]record{}
+	for id, ones := range s.mapper.Services(of) {
 		all[id] = restored(ones)
 	}
 	s.remember(name, all)

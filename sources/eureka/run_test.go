@@ -54,6 +54,8 @@ func (s *shelf) Published(group string) []*resource.Resource {
 	return s.groups[group].Resources
 }
 
+func (s *shelf) Exact(string) bool { return true }
+
 func (s *shelf) Synced() { s.mu.Lock(); s.synced = true; s.mu.Unlock() }
 
 func (s *shelf) Report(h sources.Health) { s.mu.Lock(); s.health = h; s.mu.Unlock() }

@@ -110,16 +110,25 @@ func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]
 		if len(one.Apps) > 0 && !slices.ContainsFunc(one.Apps, s.selects) {
 			continue // it is none of those to read now
 		}
-		of := &service{port: one.Port, apps: one.Apps}
+		was := p
+		p.ID = s.mapper.RestoredID(one)
+		of := s.services[p]
+		if of == nil {
+			of = &service{port: one.Port}
+			s.services[p], s.dirty[p.ID] = of, true
+		}
+		of.apps = slices.Compact(slices.Sorted(slices.Values(append(of.apps, one.Apps...))))
 		for _, e := range one.Endpoints {
 			known := entry{Endpoint: e, key: s.keys[e.Instance], earlier: true, memory: s.memory}
 			s.restored.add(spotOf(e), p)
-			if since, there := doubts[doubtKey(p, spotOf(e))]; there {
+			if since, there := doubts[doubtKey(was, spotOf(e))]; there {
 				known.memory, known.seen, known.since = 0, since, since
 			}
 			of.endpoints = append(of.endpoints, absence.Known[entry]{Of: known})
 		}
-		s.services[p] = of
+		byEndpoint := func(a, b absence.Known[entry]) int { return compareEntries(a.Of, b.Of) }
+		slices.SortFunc(of.endpoints, byEndpoint)
+		of.endpoints = slices.CompactFunc(of.endpoints, func(a, b absence.Known[entry]) bool { return byEndpoint(a, b) == 0 })
 	}
 }
 

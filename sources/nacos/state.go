@@ -92,11 +92,19 @@ func newState(m *mapping.Mapper, groups []string, place func(group, service stri
 func (s *state) restore(k key, all []mapping.Restored) {
 	of := &service{settled: true, records: map[mapping.ID]record{}, opaque: len(all) == 0}
 	for _, one := range all {
-		r := record{port: one.Port}
-		for _, e := range one.Endpoints {
-			r.endpoints = append(r.endpoints, absence.Known[mapping.Endpoint]{Of: e})
+		if len(one.Endpoints) == 0 {
+			of.records[s.mapper.RestoredID(one, mapping.Endpoint{})] = record{port: one.Port}
 		}
-		of.records[one.ID] = r
+		for _, e := range one.Endpoints {
+			id := s.mapper.RestoredID(one, e)
+			r := of.records[id]
+			r.port = one.Port
+			r.endpoints = append(r.endpoints, absence.Known[mapping.Endpoint]{Of: e})
+			of.records[id] = r
+		}
+	}
+	for _, r := range of.records { // of several hosts, each in its order
+		slices.SortFunc(r.endpoints, func(a, b absence.Known[mapping.Endpoint]) int { return a.Of.Compare(b.Of) })
 	}
 	s.services[k] = of
 	s.dirty[k] = true

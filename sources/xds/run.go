@@ -104,7 +104,8 @@ func (r *run) versions(t *typeState) map[string]string {
 	versions := make(map[string]string, len(t.known))
 	for name := range t.known {
 		versions[name] = ""
-		if held := recaller.Published(groupOf(t.typeURL, name)); len(held) == 1 {
+		group := groupOf(t.typeURL, name)
+		if held := recaller.Published(group); len(held) == 1 && recaller.Exact(group) {
 			versions[name] = held[0].Version()
 		}
 	}

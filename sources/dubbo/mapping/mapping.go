@@ -156,7 +156,7 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 		}
 		r, err := resource.New(resource.Meta{
 			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: s.Name.object(p.of)},
-			Annotations: annotations(s.ID, p.of, applications),
+			Annotations: m.annotations(s.ID, p.of, applications, se.Endpoints),
 			Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
 		}, se)
 		if err != nil {
@@ -167,13 +167,16 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 	return rs, warnings, nil
 }
 
-func annotations(id provider.ID, protocol string, applications []string) map[string]string {
+func (m *Mapper) annotations(id provider.ID, protocol string, applications []string, endpoints []*networking.WorkloadEntry) map[string]string {
 	a := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
-	if id.Group != "" {
-		a[annotationGroup] = id.Group
-	}
-	if id.Version != "" {
-		a[annotationVersion] = id.Version
+	for _, part := range []struct{ key, value, label, placeholder string }{
+		{annotationGroup, id.Group, "group", "{group}"}, {annotationVersion, id.Version, "version", "{version}"},
+	} {
+		// A service of none, of which endpoints have that label all the same, says that it is of none: see Services.
+		labelled := func(e *networking.WorkloadEntry) bool { return e.Labels[part.label] != "" }
+		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) && slices.ContainsFunc(endpoints, labelled) {
+			a[part.key] = part.value
+		}
 	}
 	if text := runs(applications); text != "" {
 		a[annotationApplications] = text
@@ -186,6 +189,36 @@ type Restored struct {
 	ID        provider.ID
 	Protocol  string
 	Endpoints []Endpoint
+
+	group, version bool // it says that it is of that group or version, or of none
+}
+
+// Services returns what ServiceEntries say by service, as the template tells services apart now. What another template did not tell apart is known by
+// the labels of endpoints.
+func (m *Mapper) Services(all []Restored) map[provider.ID][]Restored {
+	by := map[provider.ID][]Restored{}
+	for _, one := range all {
+		id := m.ServiceOf(one.ID)
+		parts := map[provider.ID][]Endpoint{}
+		if len(one.Endpoints) == 0 {
+			parts[id] = nil
+		}
+		for _, e := range one.Endpoints {
+			of := one.ID
+			if !one.group {
+				of.Group = e.Labels["group"]
+			}
+			if !one.version {
+				of.Version = e.Labels["version"]
+			}
+			of = m.ServiceOf(of)
+			parts[of] = append(parts[of], e)
+		}
+		for of, endpoints := range parts {
+			by[of] = append(by[of], Restored{ID: of, Protocol: one.Protocol, Endpoints: endpoints})
+		}
+	}
+	return by
 }
 
 // Restore reads ServiceEntries that this package made earlier, such as those that a sink holds when a source starts.
@@ -202,6 +235,8 @@ func Restore(rs []*resource.Resource) []Restored {
 			ID:       provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]},
 			Protocol: a[annotationProtocol],
 		}
+		_, one.group = a[annotationGroup]
+		_, one.version = a[annotationVersion]
 		applications := ofRuns(a[annotationApplications], len(se.Endpoints))
 		for n, e := range se.Endpoints {
 			one.Endpoints = append(one.Endpoints, Endpoint{

@@ -46,6 +46,7 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 	held := 0 // bytes of the content
 	defer func() { w.kept.change(held, 0) }()
 	for ctx.Err() == nil {
+		up := w.connected()
 		content, fired, err := read(ctx, w, path, n, gone)
 		if err == nil {
 			names, size := n.size(content)
@@ -59,7 +60,7 @@ func follow[T any](ctx context.Context, w *watch, path string, n node[T], gone f
 		case err == nil || errors.Is(err, registry.ErrAbsent):
 			retry.Reset()
 			tell(content, err)
-			w.await(ctx, fired, func() (changed bool) { return compare(ctx, w, path, n, content, err, fired) })
+			w.await(ctx, up, fired, func() (changed bool) { return compare(ctx, w, path, n, content, err, fired) })
 		case errors.Is(err, errConnection):
 			w.reconnected(ctx, retry.NextBackOff())
 		default:
@@ -122,14 +123,20 @@ func (w *watch) exists(path string) (<-chan zk.Event, error) {
 	return fired, err
 }
 
-// await waits until a watch fires, and from time to time has the node compared with what was read.
-func (w *watch) await(ctx context.Context, fired <-chan zk.Event, changed func() bool) {
+// await waits until a watch fires. From time to time, and when up is closed and at each later connection, it has the node compared with what was read: a
+// ZooKeeper that was restored from an older snapshot may know our session, and does not tell of what it has lost.
+func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.Event, changed func() bool) {
 	for {
 		// Spread, so that not everything is read at one moment.
 		timer := time.NewTimer(w.resync/2 + rand.N(w.resync)) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
 		case <-fired:
+		case <-up:
+			timer.Stop()
+			if up = w.connected(); !changed() {
+				continue
+			}
 		case <-timer.C:
 			if !changed() {
 				continue

@@ -56,7 +56,7 @@ type watch struct {
 	kept       *kept
 
 	mu      sync.Mutex
-	up      chan struct{} // closed when there is a session again
+	up      chan struct{} // closed when there is a connection the next time
 	lost    *time.Timer   // runs while there is none, and then ends the connection
 	waiting bool          // it runs
 }
@@ -146,11 +146,16 @@ func (w *watch) state(c registry.Connection, session time.Duration) {
 	w.to.Connection(c)
 }
 
+// connected returns what is closed when there is a connection the next time.
+func (w *watch) connected() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.up
+}
+
 // reconnected waits for a new session, at most for d.
 func (w *watch) reconnected(ctx context.Context, d time.Duration) {
-	w.mu.Lock()
-	up := w.up
-	w.mu.Unlock()
+	up := w.connected()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

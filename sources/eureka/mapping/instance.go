@@ -129,6 +129,16 @@ func (m *Mapper) Serves(i wire.Instance) bool {
 // MayServe reports whether an instance of which not all can be read may be to be called: its status does not say that it is not.
 func (m *Mapper) MayServe(i wire.Instance) bool { return i.Status == wire.Unknown || m.Serves(i) }
 
+// RestoredID returns the ID of what was restored, as the template tells hosts apart now. Where another template did not tell applications apart, the
+// first one stands for all; where it did not tell anything else apart, an application is called by its name, as is usual.
+func (m *Mapper) RestoredID(s Service) ID {
+	app := s.ID.App
+	if app == "" && len(s.Apps) > 0 {
+		app = s.Apps[0]
+	}
+	return m.idOf(cmp.Or(s.ID.VIP, app), app)
+}
+
 func (m *Mapper) idOf(vip, app string) (id ID) {
 	if strings.Contains(m.o.HostTemplate, "{vip}") {
 		id.VIP = vip

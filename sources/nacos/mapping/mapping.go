@@ -54,12 +54,25 @@ func (id ID) String() string { return id.Group + "@@" + id.Service + "@@" + id.C
 
 // IDOf returns that of an instance.
 func (m *Mapper) IDOf(group, service string, i client.Instance) ID {
-	id := ID{Group: group, Service: service}
-	if strings.Contains(m.o.HostTemplate, "{cluster}") {
-		id.Cluster = cmp.Or(i.Cluster, defaultCluster)
+	return m.idOf(ID{group, service, cmp.Or(i.Cluster, defaultCluster)})
+}
+
+func (m *Mapper) idOf(id ID) ID {
+	if !strings.Contains(m.o.HostTemplate, "{cluster}") {
+		id.Cluster = ""
 	}
 	return id
 }
+
+// RestoredID returns the ID, as the template tells hosts apart now, of an endpoint of what was restored. Where another template did not tell clusters
+// apart, the label says which it is.
+func (m *Mapper) RestoredID(of Restored, e Endpoint) ID {
+	id := of.ID
+	id.Cluster = cmp.Or(id.Cluster, e.Labels[labelCluster], defaultCluster)
+	return m.idOf(id)
+}
+
+const labelCluster = "cluster"
 
 const defaultCluster = "DEFAULT"
 
@@ -100,7 +113,7 @@ func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
 		e.Weight = uint32(min(max(math.Round(i.Weight*weightUnit), 1), maxWeight))
 	}
 	if names.IsLabelText(e.Cluster) {
-		e.Labels["cluster"] = e.Cluster
+		e.Labels[labelCluster] = e.Cluster
 	}
 	for _, key := range m.o.LabelMeta {
 		if value := i.Metadata[key]; names.IsLabelText(value) {

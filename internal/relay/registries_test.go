@@ -1,0 +1,290 @@
+package relay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/sources/consul/consultest"
+	"tributary/sources/eureka/eurekatest"
+	"tributary/sources/nacos/nacostest"
+)
+
+// kindOfRegistry is a registry of some kind, in memory.
+type kindOfRegistry struct {
+	start func(t *testing.T) registered
+	// options of its source, each of which may be added and removed. Those of a Consul by which services are selected are left out: what an earlier
+	// run knew of its names cannot be compared then, so that a Consul that was told a part of its data again is not found out.
+	options []string
+}
+
+// registered is a registry in which the model registers.
+type registered struct {
+	address string
+	put     func(service, address string)
+	wipe    func() // has it be as one that was started anew, without its data
+}
+
+var always = []string{
+	"transform: {labels: {add: {t: u}}}", "transform: {namespaces: {dubbo: other, nacos: other, eureka: other, consul: other}}", "validation: warn",
+}
+
+var ofDubbo = append([]string{
+	"labelParams: [env]", "askProviders: false", "namespace: mesh", "vips: none", "subsets: group", "warmUp: 1m", "servicePorts: {dubbo: 999}",
+	"hostTemplate: 'x.{interface}-{group}-{version}'", "hostTemplate: '{interface}'",
+}, always...)
+
+var kindsOfRegistries = map[string]kindOfRegistry{
+	"nacos": {func(t *testing.T) registered {
+		s := nacostest.Start(t)
+		return registered{s.Address() + "&kind=services", func(service, address string) {
+			s.Put("DEFAULT_GROUP", service, address, nacostest.Instance(address, 8080, map[string]string{"zone": "z"}))
+		}, func() { s.Stop(); s.Forget(); s.Restart() }}
+	}, append([]string{
+		"labelMeta: [zone]", "namespace: mesh", "vips: all", "hostTemplate: '{service}.{group}.x'", "hostTemplate: '{service}.{group}.{cluster}'", "servicePort: 999",
+		"defaultProtocol: http", "services: ['com.*']",
+	}, always...)},
+	"eureka": {func(t *testing.T) registered {
+		s := eurekatest.Start(t)
+		return registered{s.Address(), func(service, address string) {
+			s.Put(service, eurekatest.Instance(address, address, 8080, map[string]string{"zone": "z"}))
+		}, s.Forget}
+	}, append([]string{
+		"labelMeta: [zone]", "namespace: mesh", "vips: all", "hostTemplate: '{app}.x'", "hostTemplate: '{vip}.{app}'", "servicePort: 999",
+		"statuses: [UP, STARTING]", "defaultProtocol: tcp", "region: r", "apps: ['com.*']",
+	}, always...)},
+	"consul": {func(t *testing.T) registered {
+		s := consultest.New(t)
+		all := map[string][]*api.ServiceEntry{}
+		return registered{"consul://" + s.Address(), func(service, address string) {
+			all[service] = append(all[service], consultest.Instance(service, address, address, 8080))
+			s.Put(service, all[service]...)
+		}, func() { clear(all); s.Wipe() }}
+	}, append([]string{
+		"labelPrefix: p", "namespace: mesh", "vips: all", "hostTemplate: '{service}.x'", "servicePort: 999", "defaultProtocol: http", "aliases: none",
+		"endpoints: workloadEntries", "strictChecks: [passing]",
+	}, always...)},
+	"dubbo in nacos": {func(t *testing.T) registered {
+		s := nacostest.Start(t)
+		return registered{s.Address(), func(service, address string) {
+			s.Put("DEFAULT_GROUP", "providers:"+service+":1.0.0:g", address, nacostest.Instance(address, 20880, map[string]string{
+				"category": "providers", "protocol": "dubbo", "path": service, "interface": service, "version": "1.0.0", "group": "g", "application": "a", "env": "e",
+			}))
+		}, func() { s.Stop(); s.Forget(); s.Restart() }}
+	}, append([]string{"registerMode: interface", "interfaces: ['com.*']"}, ofDubbo...)},
+	"dubbo in consul": {func(t *testing.T) registered {
+		s := consultest.New(t)
+		all := map[string][]*api.ServiceEntry{}
+		return registered{"consul://" + s.Address() + "?kind=dubbo", func(service, address string) {
+			e := consultest.Instance(service, address, address, 20880)
+			e.Service.Tags = []string{"dubbo"}
+			e.Service.Meta = map[string]string{
+				"url": "dubbo://" + address + ":20880/" + service + "?application=a&env=e&group=g&version=1.0.0&interface=" + service,
+			}
+			all[service] = append(all[service], e)
+			s.Put(service, all[service]...)
+		}, func() { clear(all); s.Wipe() }}
+	}, ofDubbo},
+}
+
+// TestReloadsOfRegistries is a model of what is in doubt while the options of its source change. A registry loses its data and is told some or all of it
+// again, the options change by reloads and by restarts, and nothing that ran all the time is ever missing. In the end all is as after a fresh start.
+//
+// A run is repeated by its seed: go test ./internal/relay -run TestReloadsOfRegistries -reloads.seed N -reloads 2000.
+func TestReloadsOfRegistries(t *testing.T) {
+	first, last := uint64(1), *seeds
+	if *seed != 0 {
+		first, last = *seed, *seed
+	}
+	for name, kind := range kindsOfRegistries {
+		for s := first; s <= last; s++ {
+			t.Run(fmt.Sprint(name, " seed=", s), func(t *testing.T) {
+				t.Parallel()
+				m := &doubts{t: t, rand: rand.New(rand.NewPCG(s, s)), dir: t.TempDir(), kind: kind, registered: kind.start(t)}
+				m.run(*reloads)
+			})
+		}
+	}
+}
+
+// doubts is the world of one run.
+type doubts struct {
+	t    *testing.T
+	rand *rand.Rand
+	dir  string
+	kind kindOfRegistry
+	registered
+	options []string
+	relay   *rig
+	missing [][2]string // services and addresses that were not told again since it lost its data
+	history []string
+}
+
+// running are the services, each with the addresses of all that run.
+func running() (all [][2]string) {
+	for i := range 3 {
+		for j := range 4 {
+			all = append(all, [2]string{fmt.Sprint("com.acme.s", i), fmt.Sprintf("10.0.%d.%d", i, j+1)})
+		}
+	}
+	return all
+}
+
+func (m *doubts) run(n int) {
+	m.t.Cleanup(func() {
+		if m.t.Failed() {
+			m.t.Log(strings.Join(m.history, "\n"))
+		}
+	})
+	m.missing = running()
+	m.register(len(m.missing))
+	configured(m.t, m.dir, m.source())
+	m.begin()
+	m.converge()
+	for range n {
+		switch m.rand.IntN(6) {
+		case 0:
+			m.did("it loses its data")
+			m.wipe()
+			m.missing = running()
+		case 1:
+			m.did("some register anew")
+			m.register(m.rand.IntN(1 + len(m.missing)))
+		case 2:
+			m.converge()
+		case 3:
+			m.edit()
+			m.did("restart: %s", m.source())
+			m.relay.stop()
+			configured(m.t, m.dir, m.source())
+			m.begin()
+		default:
+			m.edit()
+			m.did("reload: %s", m.source())
+			m.relay.reload(m.t, m.source())
+			if m.rand.IntN(2) == 0 {
+				m.awaitRead(m.relay)
+			}
+		}
+		if m.t.Failed() {
+			return
+		}
+	}
+	m.converge()
+}
+
+func (m *doubts) did(format string, args ...any) {
+	m.history = append(m.history, fmt.Sprintf(format, args...))
+}
+
+func (m *doubts) source() string {
+	return strings.Join(append([]string{"name: r, address: '" + m.address + "', guard: off"}, m.options...), ", ")
+}
+
+// edit adds an option, or removes one.
+func (m *doubts) edit() {
+	if n := len(m.options); n > 0 && m.rand.IntN(2) == 0 {
+		m.options = slices.Delete(slices.Clone(m.options), 0, 1)
+		return
+	}
+	one := m.kind.options[m.rand.IntN(len(m.kind.options))]
+	key, _, _ := strings.Cut(one, ":")
+	m.options = append(slices.DeleteFunc(slices.Clone(m.options), func(o string) bool { return strings.HasPrefix(o, key+":") }), one)
+}
+
+// register has the first n that are missing register anew.
+func (m *doubts) register(n int) {
+	for _, one := range m.missing[:n] {
+		m.put(one[0], one[1])
+	}
+	m.missing = m.missing[n:]
+}
+
+// begin starts the relay, and looks at its view all the time, once it is there.
+func (m *doubts) begin() {
+	m.relay = start(m.t, m.dir)
+	m.relay.awaitReady(m.t)
+	r, ended := m.relay, make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for {
+			changed := r.view.Changed()
+			if gone := absent(r); len(gone) > 0 {
+				m.t.Errorf("missing: %v", gone)
+				return
+			}
+			select {
+			case <-ended:
+				return
+			case <-changed:
+			}
+		}
+	})
+	stop := r.stop
+	r.stop = sync.OnceFunc(func() {
+		close(ended)
+		looking.Wait()
+		stop()
+	})
+	m.t.Cleanup(r.stop)
+}
+
+// absent are the addresses that run and are not served.
+func absent(r *rig) (gone []string) {
+	served := map[string]bool{}
+	for res := range r.view.Snapshot().All() {
+		spec, err := res.Spec()
+		if err != nil {
+			continue
+		}
+		switch is := spec.(type) {
+		case *networking.ServiceEntry:
+			for _, e := range is.Endpoints {
+				served[e.Address] = true
+			}
+		case *networking.WorkloadEntry:
+			served[is.Address] = true
+		}
+	}
+	for _, one := range running() {
+		if !served[one[1]] {
+			gone = append(gone, one[1])
+		}
+	}
+	return gone
+}
+
+func (m *doubts) awaitRead(r *rig) {
+	m.t.Helper()
+	eventually(m.t, func() error {
+		if s := r.supervisor.Status(); len(s) != 1 || !s[0].Synced || !r.view.Synced() {
+			return fmt.Errorf("not read: %+v", s)
+		}
+		return nil
+	})
+}
+
+// converge has all register anew, and waits until what is served is what a fresh start serves.
+func (m *doubts) converge() {
+	m.t.Helper()
+	m.did("all register anew")
+	m.register(len(m.missing))
+	dir := m.t.TempDir()
+	configured(m.t, dir, m.source())
+	fresh := start(m.t, dir)
+	m.awaitRead(fresh)
+	defer fresh.stop()
+	eventually(m.t, func() error {
+		want, now := viewed(fresh), viewed(m.relay)
+		if fmt.Sprint(want) != fmt.Sprint(now) || len(absent(fresh)) > 0 {
+			return fmt.Errorf("%s\ngot  %v\nwant %v", m.source(), now, want)
+		}
+		return nil
+	})
+}
