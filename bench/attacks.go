@@ -142,7 +142,7 @@ func (r *attackResult) attackOnce(attacked, v *victim, into *spell, flags attack
 	}
 	defer attacker.stop()
 	args := role.AttackArgs{Name: r.attack, Target: attack.Target{
-		Address: attacked.address, TypeURL: attacked.ask.TypeURLs[0], Node: wire.Node(attacked.ask.Node, attacked.ask.Metadata), Size: flags.size,
+		Address: attacked.address, Admin: attacked.admin, TypeURL: attacked.ask.TypeURLs[0], Node: wire.Node(attacked.ask.Node, attacked.ask.Metadata), Size: flags.size,
 	}}
 	if err := attacker.call(s.Timeout, "Begin", args, nil); err != nil {
 		return counts, err

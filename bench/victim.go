@@ -45,6 +45,7 @@ func attackedServers(files filesFlags, flags attacksFlags) (servers []*attackedS
 // victim is a server with honest clients.
 type victim struct {
 	address string
+	admin   string // the address of its admin port; empty if there is none
 	pid     int
 	ask     role.OpenArgs
 	changes int
@@ -129,6 +130,9 @@ func (v *victim) startProgram(p *program) error {
 	}
 	v.stops = append(v.stops, running.stop)
 	v.pid, v.address = running.pid(), running.address
+	if p.name == programTributary {
+		v.admin = running.metrics
+	}
 	v.ask.Node, v.ask.TypeURLs = "sidecar~127.0.0.1~bench.bench~bench.svc.cluster.local", kinds[:1]
 	v.ask.Metadata = map[string]string{"GENERATOR": "api"}
 	changes := 0

@@ -27,6 +27,7 @@ type Limits struct {
 	FirstRequestTimeout  Duration `json:"firstRequestTimeout,omitempty" jsonschema:"How long a stream may be without a request. Default: 1m."`
 	IdleConnection       Duration `json:"idleConnection,omitempty" jsonschema:"How long a connection may be without a stream. Default: 5m."`
 	StuckFor             Duration `json:"stuckFor,omitempty" jsonschema:"How long a client that is being sent something may take next to nothing of it before it loses the connection. Default: 2m."`
+	ConnectionAge        Duration `json:"connectionAge,omitempty" jsonschema:"How long a connection from another machine is used, give or take a tenth. Its client then connects again, so that clients spread over replicas. Default: 30m."`
 	RefusalDelay         Duration `json:"refusalDelay,omitempty" jsonschema:"How long a refused stream is kept before it is told, since some clients come back at once. Default: 1s."`
 }
 

@@ -13,7 +13,7 @@ import (
 func TestLimitsAndDebounce(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte(`
 limits: {streams: 1, streamsPerPeer: 2, typesPerStream: 3, namesPerStream: 4, names: -1, requestBytes: 5, requestMemory: 8, requestsPerSecond: 6, refusalDelay: 7s,
-  streamsPerConnection: 9, streamsPerSecond: 10, connectionsPerSecond: 16, headerBytes: 11, handshakeTimeout: 12s, firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s}
+  streamsPerConnection: 9, streamsPerSecond: 10, connectionsPerSecond: 16, headerBytes: 11, handshakeTimeout: 12s, firstRequestTimeout: 13s, idleConnection: 14s, stuckFor: 15s, connectionAge: 17m}
 debounce: {quiet: 20ms}
 configSources: [{address: "fs:///a"}]
 `))
@@ -23,6 +23,7 @@ configSources: [{address: "fs:///a"}]
 		RefusalDelay: config.Duration(7 * time.Second), StreamsPerConnection: 9, StreamsPerSecond: 10, ConnectionsPerSecond: 16, HeaderBytes: 11,
 		HandshakeTimeout: config.Duration(12 * time.Second), FirstRequestTimeout: config.Duration(13 * time.Second),
 		IdleConnection: config.Duration(14 * time.Second), StuckFor: config.Duration(15 * time.Second),
+		ConnectionAge: config.Duration(17 * time.Minute),
 	}, c.Limits)
 	assert.Equal(t, config.Debounce{Quiet: config.Duration(20 * time.Millisecond), Max: config.Duration(200 * time.Millisecond)}, c.Debounce)
 }

@@ -16,6 +16,7 @@ import (
 // Target is the server and what it serves.
 type Target struct {
 	Address string
+	Admin   string // the address of the admin port; empty if there is none
 	TypeURL string // of which there is something
 	Node    []byte // encoded, of an honest client
 	// Size is the share of the attack's full size, from 0 to 1.
@@ -62,6 +63,9 @@ func kinds() []kind {
 		{"compressed bombs on 50 streams", 50, 100 * time.Millisecond, sendBombs},
 		{"NACKs on 50 streams", 50, time.Second, rejectAll},
 		{"NACKs of 50 Envoys", 50, time.Second, rejectAsEnvoy},
+		{"250 pages of the admin port", 1, 10 * time.Millisecond, getPages},
+		{"10,000 watches of health", 100, time.Second, watchHealth},
+		{"reflection on 50 streams", 50, 100 * time.Millisecond, askReflection},
 	}
 }
 
@@ -118,9 +122,11 @@ func (k *kind) repeat(ctx context.Context, r *run, n int) {
 }
 
 // dial connects from one of four addresses that honest clients do not have: limits that count by address shall spare these.
-func (r *run) dial(ctx context.Context, n int) (net.Conn, error) {
+func (r *run) dial(ctx context.Context, n int) (net.Conn, error) { return r.dialTo(ctx, n, r.Address) }
+
+func (r *run) dialTo(ctx context.Context, n int, address string) (net.Conn, error) {
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+n%4))}, Timeout: 10 * time.Second}
-	conn, err := from.DialContext(ctx, "tcp", r.Address)
+	conn, err := from.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}

@@ -13,17 +13,25 @@ import (
 	"tributary/bench/wire"
 )
 
-// stream opens a stream on a connection of its own, as gRPC does.
-func (r *run) stream(ctx context.Context, n int, method string, options ...grpc.CallOption) (grpc.ClientStream, func(), error) {
-	conn, err := grpc.NewClient("passthrough:///"+r.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+var (
+	bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	asBytes       = grpc.ForceCodecV2(wire.Codec{})
+)
+
+func (r *run) client(ctx context.Context, n int) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+r.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return r.dial(ctx, n) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
+}
+
+// stream opens a stream on a connection of its own, as gRPC does.
+func (r *run) stream(ctx context.Context, n int, method string, options ...grpc.CallOption) (grpc.ClientStream, func(), error) {
+	conn, err := r.client(ctx, n)
 	if err != nil {
 		return nil, nil, err
 	}
 	hangUp := func() { _ = conn.Close() }
-	options = append(options, grpc.ForceCodecV2(wire.Codec{}))
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, options...)
+	s, err := conn.NewStream(ctx, bidirectional, method, append(options, asBytes)...)
 	if err != nil {
 		hangUp()
 		return nil, nil, err

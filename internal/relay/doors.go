@@ -140,7 +140,7 @@ func (d *doors) open(ctx context.Context, cfg *config.Config, sockets map[string
 			err = errors.Join(err, lis.Close())
 		}
 	}
-	d.admin = transport.NewRoom(adminConnections, -1, d.log, nil).In(d.admin)
+	d.admin = transport.NewFairListener(d.admin, adminConnections, d.log)
 	if d.adminTLS != nil {
 		d.admin = tls.NewListener(d.admin, d.adminTLS.Config("h2", "http/1.1"))
 	}

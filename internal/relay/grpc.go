@@ -30,7 +30,7 @@ func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *
 		grpc.ChainUnaryInterceptor(guard.Unary),
 	)...)
 	engine.Register(s)
-	healthpb.RegisterHealthServer(s, h)
+	healthpb.RegisterHealthServer(s, ownHealth{h})
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	debug.OfClients(engine).Register(s)
 	channelz.RegisterChannelzServiceToServer(s)
@@ -38,14 +38,26 @@ func newGRPC(engine *xds.Server, creds credentials.TransportCredentials, guard *
 	return s
 }
 
-// newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself.
-func newAdminGRPC(upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
-	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+// ownHealth is the health of the program as a whole, by the empty name.
+type ownHealth struct{ *health.Server }
+
+// Watch refuses other names. A health.Server would keep each of them, and have its client wait for a service of that name.
+func (h ownHealth) Watch(in *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	if in.GetService() != "" {
+		return status.Error(codes.NotFound, "unknown service: ask for the empty name, which is the whole program")
+	}
+	return h.Server.Watch(in, stream)
+}
+
+// newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself. Its streams
+// count under the limits of engine.
+func newAdminGRPC(engine *xds.Server, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
+	s := grpc.NewServer(append(engine.Interceptors(), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
-	}))
+	}))...)
 	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfSelf(upstreams))
-	healthpb.RegisterHealthServer(s, h)
+	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s)
 	return s

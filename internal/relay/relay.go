@@ -177,7 +177,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
-		adminGRPC = newAdminGRPC(r.feeds.upstreams, r.health)
+		adminGRPC = newAdminGRPC(r.engine, r.feeds.upstreams, r.health)
 	}
 	if r.verified, err = r.newWatches(cfg.Verify, registry); err != nil {
 		return nil, err

@@ -97,7 +97,9 @@ func entries(namespace, prefix string, n int) string {
 // start runs a relay with the configuration in dir until the test ends.
 func start(t *testing.T, dir string) *rig { return startAt(t, dir, "127.0.0.1:0") }
 
-func startAt(t *testing.T, dir, xds string) *rig {
+func startAt(t *testing.T, dir, xds string) *rig { return startWith(t, dir, xds, nil) }
+
+func startWith(t *testing.T, dir, xds string, sockets map[string]net.Listener) *rig {
 	t.Helper()
 	load := func() (*config.Config, error) {
 		cfg, err := config.Load(dir + "/tributary.yaml")
@@ -110,7 +112,7 @@ func startAt(t *testing.T, dir, xds string) *rig {
 	require.NoError(t, err)
 	r := &rig{dir: dir, log: new(logtest.Buffer)}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
-	r.Relay, err = Open(t.Context(), cfg, Options{Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log})
+	r.Relay, err = Open(t.Context(), cfg, Options{Version: "test", Origin: Origin{File: dir + "/tributary.yaml", Load: load}, Log: log, Sockets: sockets})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)

@@ -350,8 +350,11 @@ func (c *client) identify(i *identity.Identity, headers []string) (reason string
 	return "", nil
 }
 
-// serviceOf returns which service a method is of that is allowed by name; empty for xDS. Health is for everybody: load balancers ask for it, and it
-// tells nothing.
+// unknown is a service that no rule can allow.
+const unknown = "unknown"
+
+// serviceOf returns the name by which rules allow the service of a method; empty for xDS, and for whoever watches our health. A single
+// question about our health is open to everybody: load balancers ask it, and the answer tells nothing.
 func serviceOf(method string) (name string, open bool) {
 	switch service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/"); {
 	case strings.HasPrefix(service, "envoy.service.status."):
@@ -359,13 +362,13 @@ func serviceOf(method string) (name string, open bool) {
 	case strings.HasPrefix(service, "envoy.service."):
 		return "", false
 	case service == "grpc.health.v1.Health":
-		return "", true
+		return "", !strings.HasSuffix(method, "/Watch")
 	case strings.HasPrefix(service, "grpc.reflection."):
 		return Reflection, false
 	case strings.HasPrefix(service, "grpc.channelz."):
 		return Channelz, false
 	}
-	return "unknown", false
+	return unknown, false
 }
 
 // service says whether the client may ask for a service, which is decided without a node.
@@ -374,6 +377,9 @@ func (c *client) service(name string) error {
 		return nil
 	}
 	rule, _ := c.guard.policy.Load().Rules.Of(c.who, nil)
+	if name == unknown {
+		return status.Error(codes.Unimplemented, "this service is not served to clients")
+	}
 	if c.guard.policy.Load().Rules == nil || rule != nil && rule.Allow.Service(name) {
 		return nil
 	}

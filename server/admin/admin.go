@@ -151,7 +151,7 @@ func (s *Server) Started() time.Time { return s.started }
 func (s *Server) Handler() http.Handler {
 	own := http.NewCrossOriginProtection()
 	own.SetDenyHandler(http.HandlerFunc(denyForeign))
-	return ownHosts(own.Handler(s.withGRPC(s.changers(s.mux()))))
+	return ownHosts(own.Handler(ownPages(s.withGRPC(s.changers(s.mux())))))
 }
 
 // withGRPC leaves requests of gRPC to who answers those.
@@ -167,8 +167,18 @@ func (s *Server) withGRPC(pages http.Handler) http.Handler {
 
 func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
+	pages, profiles := newTurns(), newTurns()
 	for _, p := range s.Pages() {
-		mux.Handle("GET "+p.pattern(), p.handler)
+		handler := p.handler
+		switch {
+		case strings.HasPrefix(p.Path, "/debug/pprof/"):
+			handler = profiles.limit(handler)
+		case strings.HasPrefix(p.Path, indexPath):
+			handler = pages.limit(handler)
+		case p.Path == "/metrics":
+			handler = newTurns().limit(handler)
+		}
+		mux.Handle("GET "+p.pattern(), handler)
 	}
 	for _, p := range s.changes() {
 		mux.Handle("POST "+p.Path, p.handler)
@@ -177,11 +187,11 @@ func (s *Server) mux() *http.ServeMux {
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
 	} {
 		if !s.leftOut(path) {
-			mux.HandleFunc("GET "+path, handler)
+			mux.Handle("GET "+path, profiles.limit(handler))
 		}
 	}
 	if s.front != nil {
-		mux.Handle("GET /{$}", s.front)
+		mux.Handle("GET /{$}", newTurns().limit(s.front))
 		mux.Handle("GET /page/", s.front)
 		if !s.opts.NoDebug {
 			mux.Handle("GET /debug/page/", s.front)
@@ -197,8 +207,13 @@ func (s *Server) metrics() http.Handler {
 	})
 }
 
+// streamsPerConnection bounds the requests that are under way on a connection of HTTP/2.
+const streamsPerConnection = 16
+
 // Serve serves the pages on lis, which it closes, until ctx ends. Requests that are under way then have a second left.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelRequests()
 	server := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -206,6 +221,9 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 		WriteTimeout:      2 * time.Minute, // a CPU profile of up to that long can be taken
 		IdleTimeout:       2 * time.Minute,
 		Protocols:         new(http.Protocols),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
+		ConnState:         transport.ConnState,
+		BaseContext:       func(net.Listener) context.Context { return requests },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	server.Protocols.SetHTTP1(true)

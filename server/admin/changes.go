@@ -12,7 +12,7 @@ import (
 )
 
 // changers refuses those whose certificate is not trusted any more, and those who would change something from another machine, unless they may: who is on this one
-// is let in by its own rules, such as the mode of a socket.
+// is let in by its own rules, such as the mode of a socket. By a TCP port, only root and the user of this process may have it upgraded.
 func (s *Server) changers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Known != nil && r.TLS != nil {
@@ -21,7 +21,12 @@ func (s *Server) changers(next http.Handler) http.Handler {
 				return
 			}
 		}
-		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.opts.MayChange == nil || comesFromHere(r) {
+		where := "from another machine"
+		here := comesFromHere(r)
+		if here && r.URL.Path == upgradePath && !mayUpgrade(r) {
+			here, where = false, "by another user than root and that of this process"
+		}
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.opts.MayChange == nil || here {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -37,7 +42,7 @@ func (s *Server) changers(next http.Handler) http.Handler {
 		} else {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		http.Error(w, r.Method+" "+r.URL.Path+" from another machine: "+status.Convert(err).Message(), code)
+		http.Error(w, r.Method+" "+r.URL.Path+" "+where+": "+status.Convert(err).Message(), code)
 	})
 }
 
@@ -50,6 +55,15 @@ func comesFromHere(r *http.Request) bool {
 		return local.IP.IsLoopback()
 	}
 	return false
+}
+
+const upgradePath = "/-/upgrade"
+
+// mayUpgrade reports whether somebody on this machine may have the program upgraded without a proof of who it is.
+func mayUpgrade(r *http.Request) bool {
+	local, isTCP := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	remote, _ := peerOf(r).(*net.TCPAddr)
+	return !isTCP || remote != nil && isOurUser(remote, local)
 }
 
 // peerOf returns where a request came from; nil if that cannot be told.

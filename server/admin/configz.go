@@ -50,8 +50,10 @@ func writeObjects(w io.Writer, all iter.Seq[*resource.Resource]) error {
 		if err != nil {
 			return err // the JSON is cut short, which is better than an object left out in silence
 		}
-		_, _ = b.WriteString(separator + "\n  ") // Flush says if it failed
-		_, _ = b.Write(text)
+		_, _ = b.WriteString(separator + "\n  ") // the next one fails, too
+		if _, err := b.Write(text); err != nil {
+			return err // the client is gone
+		}
 		separator = ","
 	}
 	if separator == "[" {

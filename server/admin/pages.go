@@ -105,7 +105,7 @@ func (s *Server) changes() []Page {
 		}, http.HandlerFunc(s.release)},
 	}
 	if s.opts.Upgrade != nil {
-		all = append(all, Page{"/-/upgrade", http.MethodPost, "have the program that is now where this one came from take over", []Parameter{by}, http.HandlerFunc(s.upgrade)})
+		all = append(all, Page{upgradePath, http.MethodPost, "have the program that is now where this one came from take over", []Parameter{by}, http.HandlerFunc(s.upgrade)})
 	}
 	return all
 }

@@ -46,16 +46,18 @@ func (s *Server) ServerOptions() []grpc.ServerOption {
 	if l.StreamsPerConnection >= 0 {
 		streams = uint32(min(l.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
 	}
-	return []grpc.ServerOption{
+	return append(s.Interceptors(),
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.Creds(s.Credentials(insecure.NewCredentials())),
-		grpc.ReadBufferSize(4 << 10),
+		grpc.ReadBufferSize(4<<10),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxRecvMsgSize(l.RequestBytes), grpc.MaxHeaderListSize(uint32(l.HeaderBytes)), //nolint:gosec // it is bounded
 		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.HandshakeTimeout)),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: orForever(l.IdleConnection), Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: orForever(l.IdleConnection), MaxConnectionAge: l.goAwayAfter(), Time: keepaliveTime, Timeout: keepaliveTimeout,
+		}),
 		grpc.StatsHandler(watch{s}),
-	}
+	)
 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {

@@ -100,7 +100,8 @@ type conn struct {
 	taken atomic.Int64 // bytes that the client has taken, or its system has for it
 	sent  atomic.Int64 // bytes of messages that the client has sent
 
-	since time.Time // there is the connection
+	since time.Time   // there is the connection
+	aging *time.Timer // or nil
 	begun atomic.Bool
 
 	use     sync.Mutex // guards what follows
@@ -140,6 +141,7 @@ func newConn(inner net.Conn, s *Server) *conn {
 	}
 	c.frames = newFrames(c.began, c.ended, &s.opts.Limits)
 	s.conns.Store(c.addr, c)
+	c.aging = c.startAging()
 	return c
 }
 
@@ -365,6 +367,9 @@ func (c *conn) Close() error {
 		case c.idle():
 			c.complain(refusedIdle, errNoStreams)
 		}
+	}
+	if c.aging != nil {
+		c.aging.Stop()
 	}
 	c.cancel()
 	c.server.conns.Delete(c.addr)

@@ -57,6 +57,9 @@ type Limits struct {
 	IdleConnection time.Duration
 	// StuckFor is how long a client that is being sent something may take next to nothing of it; 2 minutes.
 	StuckFor time.Duration
+	// ConnectionAge is how long a connection from another machine is used, give or take a tenth; 30 minutes. Its client is told to open
+	// new streams on another connection (GOAWAY), and later its streams end with UNAVAILABLE, so that clients spread over replicas.
+	ConnectionAge time.Duration
 }
 
 const (
@@ -90,6 +93,7 @@ func (l *Limits) setDefaults() {
 	l.FirstRequestTimeout = cmp.Or(l.FirstRequestTimeout, time.Minute)
 	l.IdleConnection = cmp.Or(l.IdleConnection, 5*time.Minute)
 	l.StuckFor = cmp.Or(l.StuckFor, 2*time.Minute)
+	l.ConnectionAge = cmp.Or(l.ConnectionAge, 30*time.Minute)
 }
 
 // orForever is a time that is not limited if it is negative.
@@ -132,17 +136,13 @@ const (
 func (s *Server) admit(st *stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &s.opts.Limits
-	switch {
-	case s.draining:
+	if s.draining {
 		return s.refuse(refusedDraining, codes.Unavailable, "server is shutting down")
-	case exceeded(len(s.streams)+1, l.Streams):
-		return s.refuse(refusedStreams, codes.ResourceExhausted, "too many streams: the limit is %d", l.Streams)
-	case exceeded(s.perPeer[st.host]+1, l.StreamsPerPeer):
-		return s.refuse(refusedStreamsPerPeer, codes.ResourceExhausted, "too many streams from %s: the limit is %d", st.host, l.StreamsPerPeer)
+	}
+	if err := s.enter(st.host); err != nil {
+		return err
 	}
 	s.streams[st.id] = st
-	s.perPeer[st.host]++
 	return nil
 }
 
@@ -151,8 +151,28 @@ func (s *Server) leave(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, st.id)
-	if s.perPeer[st.host]--; s.perPeer[st.host] <= 0 {
-		delete(s.perPeer, st.host)
+	s.exit(st.host)
+}
+
+// enter counts a stream of any service, or says why there may be no more; s.mu is held.
+func (s *Server) enter(host string) error {
+	l := &s.opts.Limits
+	switch {
+	case exceeded(s.counted+1, l.Streams):
+		return s.refuse(refusedStreams, codes.ResourceExhausted, "too many streams: the limit is %d", l.Streams)
+	case exceeded(s.perPeer[host]+1, l.StreamsPerPeer):
+		return s.refuse(refusedStreamsPerPeer, codes.ResourceExhausted, "too many streams from %s: the limit is %d", host, l.StreamsPerPeer)
+	}
+	s.counted++
+	s.perPeer[host]++
+	return nil
+}
+
+// exit undoes enter; s.mu is held.
+func (s *Server) exit(host string) {
+	s.counted--
+	if s.perPeer[host]--; s.perPeer[host] <= 0 {
+		delete(s.perPeer, host)
 	}
 }
 

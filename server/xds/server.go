@@ -77,7 +77,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream // by id
-	perPeer  map[string]int     // streams by IP address
+	counted  int                // streams of all services
+	perPeer  map[string]int     // of these, by IP address
 	draining bool
 }
 

@@ -1,0 +1,148 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/adsc"
+)
+
+// awayListener has its connections come from another machine.
+type awayListener struct{ net.Listener }
+
+func (l awayListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return awayConn{conn}, nil
+}
+
+type awayConn struct{ net.Conn }
+
+func (c awayConn) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: c.Conn.RemoteAddr().(*net.TCPAddr).Port}
+}
+
+// balancer passes TCP connections on to the backend that has the fewest of them.
+type balancer struct {
+	lis net.Listener
+
+	mu       sync.Mutex
+	backends map[string]*atomic.Int64 // how many connections each has
+}
+
+func newBalancer(t *testing.T) *balancer {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	b := &balancer{lis: lis, backends: map[string]*atomic.Int64{}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { b.pass(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = lis.Close()
+		running.Wait() // for the clients, which have ended
+	})
+	return b
+}
+
+func (b *balancer) add(address string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.backends[address] = new(atomic.Int64)
+}
+
+func (b *balancer) pass(conn net.Conn) {
+	defer conn.Close() //nolint:errcheck // of a test
+	b.mu.Lock()
+	best := ""
+	for address, n := range b.backends {
+		if best == "" || n.Load() < b.backends[best].Load() {
+			best = address
+		}
+	}
+	count := b.backends[best]
+	count.Add(1)
+	b.mu.Unlock()
+	defer count.Add(-1)
+	to, err := net.Dial("tcp", best)
+	if err != nil {
+		return
+	}
+	defer to.Close() //nolint:errcheck // of a test
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		_, _ = io.Copy(to, conn)
+		_ = to.Close()
+	})
+	_, _ = io.Copy(conn, to)
+	_ = conn.Close()
+	passing.Wait()
+}
+
+// A replica that joins gets its share of the clients, all of which were connected before, and none of them misses anything meanwhile.
+func TestClientsMoveToAReplicaThatJoins(t *testing.T) {
+	b := newBalancer(t)
+	replica := func() *rig {
+		dir := t.TempDir()
+		write(t, dir+"/rules/all.yaml", entries("prod", "p", 3))
+		write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\n"+
+			"limits: {connectionAge: 300ms}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n")
+		lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		r := startWith(t, dir, "127.0.0.1:0", map[string]net.Listener{"xds": awayListener{lis}})
+		r.awaitReady(t)
+		b.add(lis.Addr().String())
+		return r
+	}
+	all := []string{"ServiceEntry prod/p00", "ServiceEntry prod/p01", "ServiceEntry prod/p02"}
+	one := replica()
+	var clients []*client
+	for i := range 10 {
+		c := look(t, b.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], never(t, all...))
+		c.sees(t, all...)
+		clients = append(clients, c)
+	}
+	two := replica()
+	eventually(t, func() error {
+		if n, m := one.engine.Streams(), two.engine.Streams(); n < 3 || m < 3 {
+			return fmt.Errorf("%d and %d streams", n, m)
+		}
+		return nil
+	})
+	for _, r := range []*rig{one, two} {
+		write(t, r.dir+"/rules/all.yaml", entries("prod", "p", 4))
+	}
+	for _, c := range clients {
+		c.sees(t, append(all, "ServiceEntry prod/p03")...)
+	}
+	require.Contains(t, one.log.String(), "the connection was open for limits.connectionAge: connect again")
+}
+
+func TestConnectionsOfThisMachineStay(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\n"+
+		"limits: {connectionAge: 1ms}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n")
+	r := start(t, dir)
+	r.awaitReady(t)
+	s := subscribe(t, r, "", "a")
+	s.gets(t, 1)
+	for n := 2; n < 20; n++ {
+		write(t, dir+"/rules/all.yaml", entries("prod", "p", n))
+		s.gets(t, n)
+	}
+}

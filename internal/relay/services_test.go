@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// callAll calls each method of each service that clients can reach, and returns what came of it.
+func callAll(t *testing.T, r *rig) map[string]codes.Code {
+	t.Helper()
+	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // of a test
+	all := map[string]codes.Code{}
+	for service, info := range r.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			method := "/" + service + "/" + m.Name
+			if !m.IsClientStream && !m.IsServerStream {
+				all[method] = status.Code(conn.Invoke(t.Context(), method, &emptypb.Empty{}, &emptypb.Empty{}))
+				continue
+			}
+			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: m.IsClientStream, ServerStreams: m.IsServerStream}, method)
+			require.NoError(t, err)
+			_ = stream.SendMsg(&emptypb.Empty{}) // it may have ended
+			_ = stream.CloseSend()
+			all[method] = status.Code(stream.RecvMsg(&emptypb.Empty{}))
+		}
+	}
+	return all
+}
+
+// Every service that is registered is bounded by the limits of streams and by the rules, also one that is added later.
+func TestEveryServiceIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	write(t, dir+"/tokens", "")
+	restricted(t, dir, "limits: {streamsPerPeer: 1, refusalDelay: 1ms}\n")
+	r := start(t, dir)
+	r.awaitReady(t)
+	subscribe(t, r, "", "a").gets(t, 1) // the only stream that this address may have
+	for method, code := range callAll(t, r) {
+		require.Equal(t, codes.ResourceExhausted, code, method)
+	}
+
+	restricted(t, dir, "access: []\n")
+	other := start(t, dir)
+	other.awaitReady(t)
+	called := callAll(t, other)
+	for _, open := range []string{"Check", "List"} {
+		method := "/grpc.health.v1.Health/" + open
+		require.Equal(t, codes.OK, called[method], method)
+		delete(called, method)
+	}
+	for method, code := range called {
+		require.Equal(t, codes.PermissionDenied, code, method)
+	}
+	require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(called)), func(m string) bool { return strings.HasSuffix(m, "Health/Watch") }))
+}
+
+func TestHealthOfUnknownServicesIsNotWatched(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	configured(t, dir, "address: 'fs://"+dir+"/rules'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // of a test
+	watch := func(service string) (*healthpb.HealthCheckResponse, error) {
+		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+		require.NoError(t, err)
+		return stream.Recv()
+	}
+	got, err := watch("")
+	require.NoError(t, err)
+	require.Equal(t, healthpb.HealthCheckResponse_SERVING, got.GetStatus())
+	_, err = watch(strings.Repeat("x", 1<<20))
+	require.Equal(t, codes.NotFound, status.Code(err))
+}

@@ -1,0 +1,129 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+var (
+	fromHere = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	fromAway = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)})
+)
+
+func TestRequestsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		var mu sync.Mutex
+		running, answered := 0, map[int]int{}
+		h := newTurns().limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			mu.Lock()
+			running++
+			mu.Unlock()
+			<-finish
+		}))
+		var asking sync.WaitGroup
+		ask := func(ctx context.Context) {
+			asking.Go(func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
+				mu.Lock()
+				defer mu.Unlock()
+				answered[w.Code]++
+				if w.Code == http.StatusServiceUnavailable {
+					require.Equal(t, "1", w.Header().Get("Retry-After"))
+				}
+			})
+		}
+		for range 100 {
+			ask(fromAway)
+		}
+		synctest.Wait()
+		require.Equal(t, 1, running)
+		ask(fromHere)
+		synctest.Wait()
+		require.Equal(t, 2, running, "requests of this machine do not wait for others")
+
+		gone, leave := context.WithCancel(fromAway)
+		ask(gone)
+		leave()
+		synctest.Wait()
+		require.Equal(t, map[int]int{http.StatusOK: 1}, answered, "a client that is gone waits no longer; a recorder says 200")
+		finish <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, 3, running, "the next one has its turn")
+		time.Sleep(turnWithin + time.Second) // of the bubble's clock
+		close(finish)
+		asking.Wait()
+		require.Equal(t, 4, answered[http.StatusOK])
+		require.Equal(t, 98, answered[http.StatusServiceUnavailable])
+	})
+}
+
+// gone is a client that has closed its connection.
+type gone struct{ http.ResponseWriter }
+
+func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestObjectsAreNotWrittenToAClientThatIsGone(t *testing.T) {
+	const many = 10_000
+	objects := func(encoded *int) iter.Seq[*resource.Resource] {
+		return func(yield func(*resource.Resource) bool) {
+			for i := range many {
+				r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprint(i)}}, &networking.ServiceEntry{})
+				require.NoError(t, err)
+				if *encoded++; !yield(r) {
+					return
+				}
+			}
+		}
+	}
+	n := 0
+	require.Error(t, writeObjects(gone{}, objects(&n)))
+	require.Less(t, n, many/10, "of a page whose connection is closed")
+
+	n = 0
+	ctx, cancel := context.WithCancel(fromHere)
+	newTurns().limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		require.ErrorIs(t, writeObjects(w, objects(&n)), context.Canceled)
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
+	require.Less(t, n, many/10, "of a request that was canceled")
+}
+
+func TestOtherSitesMayNotReadPages(t *testing.T) {
+	h := ownPages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(path, site, mode string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Sec-Fetch-Site", site)
+		r.Header.Set("Sec-Fetch-Mode", mode)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, site := range []string{"cross-site", "same-site"} {
+		for _, path := range []string{"/debug/configz", "/debug/pprof/profile", "/debug/page/events", "/debug/"} {
+			require.Equal(t, http.StatusForbidden, ask(path, site, "no-cors"), path)
+			require.Equal(t, http.StatusForbidden, ask(path, site, "navigate"), path)
+		}
+		require.Equal(t, http.StatusForbidden, ask("/", site, "no-cors"))
+		require.Equal(t, http.StatusForbidden, ask("/metrics", site, "cors"))
+		require.Equal(t, http.StatusOK, ask("/", site, "navigate"), "a link leads to the page")
+	}
+	for _, site := range []string{"", "none", "same-origin"} {
+		require.Equal(t, http.StatusOK, ask("/debug/configz", site, "navigate"), site)
+	}
+}

@@ -1,0 +1,144 @@
+package transport
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"golang.org/x/time/rate"
+)
+
+// FairListener bounds the connections to the admin server: in all, from one address to half of them, and from other machines to all but
+// one, so that this machine always has one left. A new connection beyond a bound takes the place of an idle one, on which no request is
+// under way, such as one that has not finished its TLS handshake. If there is none, the new connection is closed.
+// It is safe for concurrent use.
+type FairListener struct {
+	net.Listener
+
+	most    int
+	log     *slog.Logger
+	limiter *rate.Limiter // of log
+
+	mu    sync.Mutex
+	conns map[*fairConn]struct{}
+	count uint64 // of the times that a connection became idle
+}
+
+// fairConn is a connection of a FairListener.
+type fairConn struct {
+	net.Conn
+
+	lis  *FairListener
+	host string
+
+	// guarded by lis.mu
+	busy bool
+	idle uint64 // the count of when it became idle
+}
+
+// NewFairListener returns lis with at most so many connections.
+func NewFairListener(lis net.Listener, most int, log *slog.Logger) *FairListener {
+	return &FairListener{Listener: lis, most: most, log: log, limiter: rate.NewLimiter(1, 10), conns: make(map[*fairConn]struct{})}
+}
+
+// Accept implements net.Listener.
+func (l *FairListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &fairConn{Conn: conn, lis: l, host: localOr(conn.RemoteAddr())}
+		replaced, ok := l.admit(c)
+		if replaced != nil {
+			_ = replaced.Conn.Close() // nothing is under way on it
+		}
+		if ok {
+			return c, nil
+		}
+		_ = conn.Close() // it is refused
+		if l.limiter.Allow() {
+			l.log.Warn("connection to the admin server refused: too many requests are under way", "peer", c.host, "limit", l.most)
+		}
+	}
+}
+
+// thisMachine is the host of all connections from loopback.
+const thisMachine = "loopback"
+
+func localOr(addr net.Addr) string {
+	host := hostOf(addr)
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return thisMachine
+	}
+	return host
+}
+
+// admit adds a connection, and returns the one whose place it takes, if there is one.
+func (l *FairListener) admit(c *fairConn) (replaced *fairConn, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hosts, others := make(map[string]int), 0
+	for o := range l.conns {
+		hosts[o.host]++
+		if o.host != thisMachine {
+			others++
+		}
+	}
+	unix := c.host == "unix" // all clients of a unix socket are one host
+	remote := !unix && c.host != thisMachine
+	var within func(*fairConn) bool // the connections of which one has to go; nil if none has to
+	switch {
+	case !unix && hosts[c.host] >= l.most/2:
+		within = func(o *fairConn) bool { return o.host == c.host }
+	case remote && others >= l.most-1:
+		within = func(o *fairConn) bool { return o.host != thisMachine }
+	case len(l.conns) >= l.most:
+		within = func(*fairConn) bool { return true }
+	}
+	if within != nil {
+		for o := range l.conns {
+			if !o.busy && within(o) && (replaced == nil || hosts[o.host] > hosts[replaced.host] ||
+				hosts[o.host] == hosts[replaced.host] && o.idle < replaced.idle) {
+				replaced = o
+			}
+		}
+		if replaced == nil {
+			return nil, false
+		}
+		delete(l.conns, replaced)
+	}
+	l.count++
+	c.idle = l.count
+	l.conns[c] = struct{}{}
+	return replaced, true
+}
+
+// Close implements net.Conn.
+func (c *fairConn) Close() error {
+	c.lis.mu.Lock()
+	delete(c.lis.conns, c)
+	c.lis.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// ConnState is what http.Server calls when the state of a connection of a FairListener changes.
+func ConnState(conn net.Conn, state http.ConnState) {
+	for {
+		switch c := conn.(type) {
+		case *fairConn:
+			c.lis.mu.Lock()
+			defer c.lis.mu.Unlock()
+			if c.busy = state == http.StateActive; state == http.StateIdle {
+				c.lis.count++
+				c.idle = c.lis.count
+			}
+			return
+		case interface{ NetConn() net.Conn }: // TLS
+			conn = c.NetConn()
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/internal/certtest"
+	"tributary/internal/logtest"
+)
+
+// fromHosts is a listener whose connections come from the hosts of from, one after the other.
+type fromHosts struct {
+	net.Listener
+
+	from chan string
+}
+
+func (l fromHosts) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return fromHost{conn, &net.TCPAddr{IP: net.ParseIP(<-l.from), Port: 1}}, nil
+}
+
+type fromHost struct {
+	net.Conn
+
+	addr net.Addr
+}
+
+func (c fromHost) RemoteAddr() net.Addr { return c.addr }
+
+// fairServer is an HTTP server behind a FairListener.
+type fairServer struct {
+	t      *testing.T
+	fair   *FairListener
+	from   chan string
+	addr   string
+	secure *tls.Config // of clients; nil for plaintext
+	hold   chan struct{}
+	begun  chan struct{}
+}
+
+func newFairServer(t *testing.T, most int, secure bool, log *logtest.Buffer) *fairServer {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &fairServer{t: t, from: make(chan string, 1), addr: lis.Addr().String(), hold: make(chan struct{}), begun: make(chan struct{})}
+	s.fair = NewFairListener(fromHosts{lis, s.from}, most, log.Logger())
+	var in net.Listener = s.fair
+	if secure {
+		in = tls.NewListener(in, &tls.Config{Certificates: []tls.Certificate{certtest.New(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
+		s.secure = &tls.Config{InsecureSkipVerify: true}
+	}
+	server := &http.Server{ConnState: ConnState, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			s.begun <- struct{}{}
+			<-s.hold
+		}
+	})}
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(in) })
+	t.Cleanup(func() {
+		close(s.hold)
+		_ = server.Close()
+		serving.Wait()
+	})
+	return s
+}
+
+// dial connects from a host and says nothing.
+func (s *fairServer) dial(host string) net.Conn {
+	s.from <- host
+	conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", s.addr)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask sends a request from a host, and returns its connection; nil if the server closed it.
+func (s *fairServer) ask(host, path string) net.Conn {
+	conn := s.dial(host)
+	if s.secure != nil {
+		conn = tls.Client(conn, s.secure)
+	}
+	if _, err := conn.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: here\r\n\r\n")); err != nil {
+		return nil
+	}
+	if path == "/hold" {
+		<-s.begun
+		return conn
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return nil
+	}
+	require.NoError(s.t, resp.Body.Close())
+	return conn
+}
+
+func TestIdleConnectionsGiveWayToNewOnes(t *testing.T) {
+	for name, secure := range map[string]bool{"plaintext": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newFairServer(t, 8, secure, new(logtest.Buffer))
+			for i := range 64 {
+				s.dial([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}[i%3]) // silent, also before a handshake
+			}
+			for range 20 {
+				require.NotNil(t, s.ask("127.0.0.1", "/"))
+				require.NotNil(t, s.ask("10.0.0.4", "/"), "these stay open, and are idle")
+			}
+		})
+	}
+}
+
+func TestConnectionsWithRequestsHaveShares(t *testing.T) {
+	log := new(logtest.Buffer)
+	s := newFairServer(t, 6, false, log)
+	for range 3 {
+		require.NotNil(t, s.ask("10.0.0.1", "/hold"))
+	}
+	require.Nil(t, s.ask("10.0.0.1", "/"), "that address has its share")
+	require.NotNil(t, s.ask("10.0.0.2", "/hold"))
+	require.NotNil(t, s.ask("10.0.0.2", "/hold"))
+	require.Nil(t, s.ask("10.0.0.3", "/"), "the last one is for this machine")
+	require.Contains(t, log.String(), `msg="connection to the admin server refused: too many requests are under way" peer=10.0.0.1 limit=6`)
+	require.NotNil(t, s.ask("127.0.0.1", "/"))
+	s.hold <- struct{}{}
+	require.Eventually(t, func() bool { return s.ask("10.0.0.3", "/") != nil }, time.Minute, time.Millisecond)
+}
+
+func TestAnHTTP2ConnectionIsBusyWhileItHasStreams(t *testing.T) {
+	s := newFairServer(t, 6, false, new(logtest.Buffer))
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(h2.CloseIdleConnections)
+	busy := func() (n int) {
+		s.fair.mu.Lock()
+		defer s.fair.mu.Unlock()
+		for c := range s.fair.conns {
+			if c.busy {
+				n++
+			}
+		}
+		return n
+	}
+	s.from <- "10.0.0.1"
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+s.addr+"/hold", nil)
+		if err == nil {
+			if resp, err := h2.RoundTrip(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	})
+	<-s.begun
+	require.Equal(t, 1, busy())
+	s.hold <- struct{}{}
+	asking.Wait()
+	require.Eventually(t, func() bool { return busy() == 0 }, time.Minute, time.Millisecond)
+}
