@@ -33,7 +33,6 @@ var different = []struct {
 	{otherAddresses{}, "of two hosts that share an address, one has it as a domain; istiod also writes ranges of addresses as domains, which match nothing", nil},
 	{otherPort{}, "a route to a service of one port leads there, as Istio's documentation says; istiod takes the port that the request came to, and answers 503", nil},
 	{regexp.MustCompile(`\[TcpProxy\]\.(idle_timeout|max_downstream_connection_duration|hash_policy)`), "what portLevelSettings say applies to connections too; istiod heeds what is said of all ports only", nil},
-	{regexp.MustCompile(`\.route\.max_(grpc_timeout(\.(seconds|nanos))?: istiod has [a-z0-9]+|stream_duration(\.[a-z_.]+)?: tributary has [a-z0-9]+)$`), "the deadline of gRPC requests is heeded by max_stream_duration; istiod uses the deprecated max_grpc_timeout, about which Envoy 1.40 warns", nil},
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
 	{
 		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: istiod has set)$`),
@@ -46,7 +45,7 @@ var different = []struct {
 	{fewerServers{}, "of servers that have one host on one port, the first has it; Envoy refuses what istiod sends", compared.clash},
 	{regexp.MustCompile(`^listener 0.0.0.0_[0-9]+\.(default_filter_chain: istiod has set|filter_chains\{[0-9]+\}: tributary has set)`), "beside services whose addresses are ranges, the oldest other one has the rest of a port of TCP; istiod leaves it out", compared.ranges},
 	{regexp.MustCompile(`^listener 127.*_[0-9]+\.default_filter_chain: istiod has set$`), "without redirection, istiod has what no service of TLS is asked for pass through to where it came, which is the Envoy itself", nil},
-	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI", nil},
+	{regexp.MustCompile(`^listener 127.*(server_names|filter_chain_match|tls_inspector|filter_chains\{[0-9]+\}: tributary has set)`), "without redirection, istiod serves the oldest of several TLS hosts on one port; tributary all, by SNI, and the oldest for any other name", nil},
 }
 
 // compared is what is known of two inventories that are compared.

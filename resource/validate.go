@@ -100,7 +100,7 @@ func validate(r *Resource, spec proto.Message) *verdict {
 	}
 	v.warnings = warnShortHosts(r, spec) // first, as validators may change what they see
 	warning, err := validateSpec(r, spec)
-	v.errs = append(v.errs, rules(r, err)...)
+	v.errs = append(append(v.errs, rules(r, err)...), checkZones(r, spec)...)
 	v.warnings = append(rules(r, warning), v.warnings...)
 	if len(v.errs)+len(v.warnings) == 0 {
 		return faultless

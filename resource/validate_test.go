@@ -133,6 +133,8 @@ func TestValidateKnowsLines(t *testing.T) {
 		{"ServiceEntry", "\n  hosts:\n  - a.example\n  - b_.example.\n  ports: [{number: 80, name: http}]\n  resolution: DNS\n", "x.yaml:7:5: domain name"},
 		{"VirtualService", "\n  hosts: [a.example]\n  http:\n  - route: [{destination: {host: a.example}}]\n  - route: [{destination: {host: shadow}}]\n", "x.yaml:8:34: http[1].route[0].destination.host:"},
 		{"ServiceEntry", "\n  hosts: [a.example]\n  ports: [{number: 80, name: http}]\n  resolution: STATIC\n  endpoints:\n  - address: no address\n", "x.yaml:9:14: endpoint address"},
+		{"ServiceEntry", "\n  hosts: [a.example]\n  ports: [{number: 80, name: http}]\n  resolution: STATIC\n  endpoints:\n  - address: 'fe80::1%eth0'\n", "x.yaml:9:14: spec.endpoints[0].address: \"fe80::1%eth0\" has a zone"},
+		{"WorkloadEntry", "\n  address: fe80::1%eth0\n", "x.yaml:5:12: spec.address:"},
 		{"WasmPlugin", "\n  url: ftp://a\n  sha256: x\n", "x.yaml:5:3: url"},
 		{"ProxyConfig", "\n  concurrency: -2\n", "x.yaml:5:3: concurrency"},
 		{"RequestAuthentication", "\n  jwtRules:\n  - issuer: a\n    jwksUri: '::'\n", "x.yaml:7:"},

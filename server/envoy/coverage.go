@@ -10,6 +10,8 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
+
+	"tributary/resource"
 )
 
 // declaration says what becomes of the fields of a message. Each field stands in one of the three.
@@ -196,7 +198,7 @@ func walk(m protoreflect.Message, at string, found func(path, why string)) {
 			found(at+".mode", "it is ALLOW_ANY")
 		}
 	case *networking.IstioEgressListener:
-		if m.GetBind() != "" && !isAddress(m.GetBind()) {
+		if m.GetBind() != "" && !resource.IsAddress(m.GetBind()) {
 			found(at+".bind", "listeners have addresses only")
 		}
 		if strings.EqualFold(m.GetPort().GetProtocol(), httpProxy) {

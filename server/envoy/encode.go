@@ -1,8 +1,6 @@
 package envoy
 
 import (
-	"net/netip"
-
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -38,9 +36,4 @@ func entryOfBytes(name, typeURL string, body []byte) *xds.Entry {
 	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), typeURL)
 	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), body)
 	return &xds.Entry{Name: name, Version: xds.VersionOf(b), Any: b}
-}
-
-func isAddress(s string) bool {
-	_, err := netip.ParseAddr(s)
-	return err == nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
 )
 
 const unixPrefix = "unix://"
@@ -84,10 +85,9 @@ func (e *endpoint) fits(kind clusterv3.Cluster_DiscoveryType) bool {
 		return fitsSocket(path)
 	}
 	if kind == clusterv3.Cluster_STRICT_DNS || kind == clusterv3.Cluster_LOGICAL_DNS {
-		return address != ""
+		return address != "" && !strings.Contains(address, "%") // the zone of an address, which Envoy rejects
 	}
-	_, err := netip.ParseAddr(address)
-	return err == nil
+	return resource.IsAddress(address)
 }
 
 // hasNames says whether some endpoint of the port, or of a subset of it, has to be resolved.

@@ -58,7 +58,7 @@ func (k serverKind) encrypted() bool { return k == serverHTTPS || k == serverPas
 func kindOf(s *networking.Server) (serverKind, string) {
 	tls := s.GetTls()
 	protocol := strings.ToUpper(s.GetPort().GetProtocol())
-	if s.GetBind() != "" && !isAddress(s.GetBind()) {
+	if s.GetBind() != "" && !resource.IsAddress(s.GetBind()) {
 		return serverUnknown, "it can listen on an address only: the server is left out"
 	}
 	switch protocol {

@@ -212,7 +212,7 @@ func makesSense(t *testing.T, all map[string]proto.Message) {
 			for _, l := range m.GetEndpoints() {
 				for _, e := range l.GetLbEndpoints() {
 					if a := e.GetEndpoint().GetAddress().GetSocketAddress(); a != nil {
-						require.True(t, isAddress(a.GetAddress()), a.GetAddress())
+						require.True(t, resource.IsAddress(a.GetAddress()), a.GetAddress())
 					}
 				}
 			}

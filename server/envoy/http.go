@@ -81,7 +81,7 @@ func (w way) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at p
 // forward makes a route that leads to clusters.
 func (w way) forward(out *routev3.Route, r *networking.HTTPRoute, at place, authority string) {
 	action := &routev3.RouteAction{}
-	limit(action, r.GetTimeout())
+	limit(action, r.GetTimeout(), w.client.role)
 	out.Action = &routev3.Route_Route{Route: action}
 	if to := r.GetRewrite(); to != nil {
 		if re := to.GetUriRegexRewrite(); re != nil {

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
 )
 
 // chain is where connections go that ask for some server names, or are made to some addresses, or all if it names none.
@@ -121,8 +123,8 @@ func prefixOf(s string) (netip.Prefix, bool) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Masked(), true
 	}
-	a, err := netip.ParseAddr(s)
-	return netip.PrefixFrom(a, a.BitLen()), err == nil
+	a, _ := netip.ParseAddr(s)
+	return netip.PrefixFrom(a, a.BitLen()), resource.IsAddress(s)
 }
 
 // filterChain returns the chain as part of a listener, or nil if others are for all that it is for.
@@ -218,7 +220,7 @@ func (v *view) chains(p *port, client profile, found *findings) (all []chain) {
 			all = ofRule(w.tlsChains())
 		}
 		if len(all) == 0 {
-			if !client.captures || !slices.ContainsFunc(v.service.addresses, isAddress) { // else the address tells which service is meant
+			if !client.captures || !slices.ContainsFunc(v.service.addresses, resource.IsAddress) { // else the address tells which service is meant
 				otherwise.servers = []string{v.service.host}
 			}
 			all = []chain{otherwise}

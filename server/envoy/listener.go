@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"tributary/resource"
 )
 
 // binding is where a listener is: what is connected to there is for the services that claim it.
@@ -75,7 +77,7 @@ func (v *view) claims(p *port, client profile, found *findings) map[binding]clai
 	}
 	at := make(map[binding]claim)
 	for _, a := range s.addresses {
-		if isAddress(a) {
+		if resource.IsAddress(a) {
 			at[binding{a, p.number}] = c
 		}
 	}
@@ -110,12 +112,19 @@ func (b binding) listener(claims claimants, by manner) (l *listenerv3.Listener, 
 		}
 	case first == protocolTLS:
 		used := make(matching)
-		for _, c := range claims {
+		for i, c := range claims {
+			chains := c.claim.chains
+			if i == 0 && b.address != wildcard && !chains[0].named { // no server name, or an unknown one: the oldest service, as with istiod
+				chains = slices.Clone(chains)
+				chains[0].servers = nil
+			}
 			if same(c.claim) {
-				l.FilterChains = append(l.FilterChains, filterChains(c.claim.chains, used, by.seen, &found)...)
+				l.FilterChains = append(l.FilterChains, filterChains(chains, used, by.seen, &found)...)
 			}
 		}
-		l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
+		if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool { return len(c.GetFilterChainMatch().GetServerNames()) > 0 }) {
+			l.ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
+		}
 	default:
 		used := make(matching)
 		// Services whose addresses are ranges are told apart by these; one other service has the rest.

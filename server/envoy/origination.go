@@ -58,14 +58,13 @@ func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster
 	}
 	sni := serverName(tls)
 	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
-	verified := !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0
-	if sni != "" && (!verified || !p.protocol.http()) {
+	if sni != "" {
 		return options
 	}
 	// Requests may come to a port of HTTPS, too: by routes that lead there from one of HTTP. Their host is what the server is asked for, and its certificate verified by.
 	if options == nil {
 		options = http1()
 	}
-	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: sni == "", AutoSanValidation: verified}
+	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0}
 	return options
 }

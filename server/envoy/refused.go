@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -70,11 +71,12 @@ func fit(clusters []*routev3.WeightedCluster_ClusterWeight) {
 	}
 }
 
-// oneSpelling returns addresses, or ranges of them, each once and in the form that Envoy compares: several texts are one IPv6 address.
+// oneSpelling returns addresses, or ranges of them, each once and in the form that Envoy compares: several texts are one IPv6 address. Those with
+// a zone, which Envoy rejects, are left out.
 func oneSpelling(addresses []string) []string {
 	all := make([]string, 0, len(addresses))
 	for _, a := range addresses {
-		if a = addressOf(a); !slices.Contains(all, a) {
+		if a = addressOf(a); !slices.Contains(all, a) && !strings.Contains(a, "%") {
 			all = append(all, a)
 		}
 	}

@@ -69,7 +69,7 @@ func (v *view) virtualHost(p *port, client profile, found *findings) *virtualHos
 		host.Routes = way{view: v, rule: r, client: client, port: p.number, found: found}.routes()
 	}
 	if host.GetRoutes() == nil {
-		host.Routes = []*routev3.Route{v.defaultRoute(p)}
+		host.Routes = []*routev3.Route{v.defaultRoute(p, client)}
 	}
 	return newVirtualHost(p.place(), v.service.domains(p, client.role), host)
 }
@@ -109,13 +109,13 @@ func (s *service) domains(p *port, role role) []string {
 }
 
 // defaultRoute leads to the port's cluster, with the retries that Istio makes of itself.
-func (v *view) defaultRoute(p *port) *routev3.Route {
+func (v *view) defaultRoute(p *port, client profile) *routev3.Route {
 	hash := hashPolicy(v.policy.on(p.number, nil).GetLoadBalancer().GetConsistentHash())
 	route := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: clusterName(p.number, "", v.host)},
 		RetryPolicy:      retries(nil, false),
 	}
-	limit(route, nil)
+	limit(route, nil, client.role)
 	if hash != nil {
 		route.HashPolicy = []*routev3.RouteAction_HashPolicy{hash}
 	}
@@ -127,13 +127,19 @@ func (v *view) defaultRoute(p *port) *routev3.Route {
 	}
 }
 
-// limit says how long a request may take: nil is for ever. The deadline of a gRPC request is heeded within that.
-func limit(route *routev3.RouteAction, timeout *durationpb.Duration) {
+// limit sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole request, and a timeout counts
+// against the endpoint. The deadline of a gRPC request shortens it. max_stream_duration, which only gRPC clients read, would
+// have Envoy cut uploads and websockets.
+func limit(route *routev3.RouteAction, timeout *durationpb.Duration, role role) {
 	if timeout == nil {
 		timeout = durationpb.New(0)
 	}
 	route.Timeout = timeout
-	route.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: timeout, GrpcTimeoutHeaderMax: timeout}
+	if role == proxyless {
+		route.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: timeout}
+	} else {
+		route.MaxGrpcTimeout = timeout //nolint:staticcheck // as istiod does: what replaces it limits the whole stream
+	}
 }
 
 func defaultRetries() *routev3.RetryPolicy {
@@ -170,7 +176,7 @@ func anyOther(restricted bool) *virtualHost {
 	}
 	const name = "allow_any"
 	route := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: passthrough}}
-	limit(route, nil)
+	limit(route, nil, sidecar)
 	return newVirtualHost(place{}, []string{"*"}, &routev3.VirtualHost{
 		Name: name, IncludeRequestAttemptCount: true,
 		Routes: []*routev3.Route{{

@@ -167,7 +167,7 @@ func (s *service) add(e *entry) {
 // ranges are those of the service's addresses that are ranges.
 func (s *service) ranges() (all []string) {
 	for _, a := range s.addresses {
-		if !isAddress(a) {
+		if !resource.IsAddress(a) {
 			all = append(all, a)
 		}
 	}

@@ -40,7 +40,7 @@ func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *sidecarRule {
 		if part.speaks = e.GetPort().GetProtocol(); strings.EqualFold(part.speaks, httpProxy) {
 			part.speaks = ""
 		}
-		if !isAddress(part.bind) {
+		if !resource.IsAddress(part.bind) {
 			part.bind = ""
 		}
 		for _, h := range e.GetHosts() {
