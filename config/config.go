@@ -43,6 +43,7 @@ type Config struct {
 	Pacing           Pacing       `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`
 	Compression      string       `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
 	VirtualAddresses string       `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
+	Envoy            Envoy        `json:"envoy,omitzero" jsonschema:"How Envoys and gRPC clients are served; read at the start."`
 	History          History      `json:"history,omitzero" jsonschema:"What is remembered of changes, in the state directory; read at the start."`
 	Verify           []Verify     `json:"verify,omitempty" jsonschema:"istiods that are compared again and again with what is served; read at the start."`
 	ConfigSources    []Source     `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`

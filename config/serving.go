@@ -43,6 +43,17 @@ type Pacing struct {
 	Most  Duration  `json:"most,omitempty" jsonschema:"How long it waits at the most. Default: 10s."`
 }
 
+// Envoy says how Envoys and gRPC clients are served.
+type Envoy struct {
+	Unenforced string `json:"unenforced,omitempty" jsonschema:"What is done about security objects that Envoys and gRPC clients do not enforce. report: they are logged, counted and fail status --check, and a service to which a DestinationRule has ISTIO_MUTUAL has no endpoints. allow: nothing of that, and plaintext is sent. Default: report."`
+}
+
+// The values of Envoy.Unenforced.
+const (
+	UnenforcedReport = "report"
+	UnenforcedAllow  = "allow"
+)
+
 // The values of Compression.
 const (
 	CompressionGzip = "gzip"
@@ -60,6 +71,9 @@ func (d *decoder) checkServing(c *Config) {
 	}
 	if c.Compression != CompressionGzip && c.Compression != CompressionNone {
 		d.problem("compression", "want gzip or none, got %q", c.Compression)
+	}
+	if u := c.Envoy.Unenforced; u != "" && u != UnenforcedReport && u != UnenforcedAllow {
+		d.problem("envoy.unenforced", "want report or allow, got %q", u)
 	}
 	v := reflect.ValueOf(*l)
 	for i := range v.NumField() {

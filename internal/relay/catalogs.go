@@ -108,9 +108,14 @@ func (c catalogs) withoutEffect(r *resource.Resource) (all []string) {
 }
 
 // affected returns the objects of which something has no effect on clients, in order.
-func (c catalogs) affected() (all []resource.Key) {
+func (c catalogs) affected() []resource.Key { return c.objects((*envoy.Catalog).Affected) }
+
+// unenforced returns the security objects that clients do not enforce, in order.
+func (c catalogs) unenforced() []resource.Key { return c.objects((*envoy.Catalog).Unenforced) }
+
+func (c catalogs) objects(of func(*envoy.Catalog) []resource.Key) (all []resource.Key) {
 	for _, one := range c.ofEnvoys() {
-		all = append(all, one.Affected()...)
+		all = append(all, of(one)...)
 	}
 	slices.SortFunc(all, resource.Key.Compare)
 	return slices.Compact(all)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -157,12 +158,13 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		opts.Log.Warn("what was left half written is still there", "err", err)
 	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, r.porter, opts.Log, registry)
+	allow := cfg.Envoy.Unenforced == config.UnenforcedAllow
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: kept.file("")}),
+		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: kept.file(""), AllowUnenforced: allow}),
 		questions: debug.NewQuestions(),
 		worlds: newWorlds(r.view, kept, opts.Log, func(part memstore.Reader, file string) *envoy.Catalog {
-			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, File: file})
+			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, File: file, AllowUnenforced: allow})
 			c.HearOf(r.engine)
 			return c
 		}),
@@ -187,11 +189,14 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Rejected: r.catalogs.rejected,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced, Rejected: r.catalogs.rejected,
 		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tributary", Subsystem: "envoy", Name: "unenforced_objects", Help: "Security objects that Envoys and gRPC clients do not enforce.",
+	}, func() float64 { return float64(len(r.catalogs.unenforced())) }))
 	r.catalogs.questions.About(r.engine, r.admin.ToolPages())
 	return r, nil
 }

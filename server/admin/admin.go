@@ -73,6 +73,8 @@ type Options struct {
 	WithoutEffect func(r *resource.Resource) []string
 	// Affected returns the objects of which WithoutEffect says something. None are if nil.
 	Affected func() []resource.Key
+	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. None are if nil.
+	Unenforced func() []resource.Key
 	// Rejected returns the objects that Envoys reject, in order of key. None are if nil.
 	Rejected func() []Rejected
 	// Certificates are those of our own listeners; none if nil.

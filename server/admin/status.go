@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
 	"tributary/resource"
 	"tributary/server/transport"
@@ -30,6 +31,9 @@ type Status struct {
 	LeftOut     int                   `json:"leftOut,omitempty"` // instances that sources have, and that are not served
 	// WithoutEffect are objects that say something that has no effect on Envoys and gRPC clients. It is there if such clients are connected.
 	WithoutEffect int `json:"without_effect,omitempty"`
+	// Unenforced is how many security objects Envoys and gRPC clients do not enforce, and NotEnforced the first few of these.
+	Unenforced  int             `json:"unenforced,omitempty"`
+	NotEnforced []conflicts.Ref `json:"not_enforced,omitempty"`
 	// Rejected are the objects in whose place Envoys are served what they were before.
 	Rejected []Rejected `json:"rejected,omitempty"`
 	Holds    int        `json:"holds"` // sources of which a loss is held
@@ -152,6 +156,13 @@ func (s *Server) Status() Status {
 	}
 	if s.opts.Affected != nil {
 		st.WithoutEffect = len(s.opts.Affected())
+	}
+	if s.opts.Unenforced != nil {
+		all := s.opts.Unenforced()
+		st.Unenforced = len(all)
+		for _, key := range all[:min(len(all), maxTold)] {
+			st.NotEnforced = append(st.NotEnforced, conflicts.Ref(key))
+		}
 	}
 	return st
 }

@@ -73,6 +73,7 @@ func (st *Status) Troubles() []Trouble {
 			Run: []string{"explain", string(key.Kind), key.FullName()},
 		}, "Envoys reject %s: %s", key, r.Error)
 	}
+	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
 	for _, v := range st.Verified {
 		run := []string{"verify", "--istiod", v.Istiod}
@@ -160,6 +161,25 @@ func (st *Status) ofQuarantine(all *troubles) {
 		text += ": " + strings.Join(said, "; ")
 	}
 	all.add(t, "%s", text)
+}
+
+func (st *Status) ofUnenforced(all *troubles) {
+	if st.Unenforced == 0 {
+		return
+	}
+	key := st.NotEnforced[0].Key()
+	text := words.Count(st.Unenforced, "security object is", "security objects are") + " not enforced on Envoys and gRPC clients: "
+	var names []string
+	for _, o := range st.NotEnforced {
+		names = append(names, o.Key().String())
+	}
+	if more := st.Unenforced - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	all.add(Trouble{
+		About: AboutObject, Object: &key, Do: "Enforce it elsewhere, and say envoy: {unenforced: allow} in the configuration file.",
+		Run: []string{"explain", string(key.Kind), key.FullName()},
+	}, "%s%s", text, strings.Join(names, ", "))
 }
 
 func (st *Status) ofDuplicates(all *troubles, s *SourceState) {

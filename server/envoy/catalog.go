@@ -33,6 +33,8 @@ type Options struct {
 	// and then as that of the file.
 	File       string
 	Registerer prometheus.Registerer // metrics are not exported if nil
+	// AllowUnenforced has clients send plaintext where ISTIO_MUTUAL is wanted, and nobody told of security objects that they do not enforce.
+	AllowUnenforced bool
 
 	patience time.Duration // with a whole hearing; hearingPatience if zero
 }
@@ -69,6 +71,9 @@ type Catalog struct {
 	synced     bool
 	apart      uint64 // up to which lookout clients are told apart
 
+	warning sync.Mutex
+	warned  []resource.Key // that are not enforced, as the log has it; guarded by warning
+
 	keeping sync.Mutex // held while the file is written
 	file    string     // guarded by keeping: empty for none
 
@@ -83,6 +88,7 @@ type Catalog struct {
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing), cmp.Or(opts.patience, hearingPatience)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
+	c.mesh.plaintext = opts.AllowUnenforced
 	c.metrics, c.logged, c.file = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20), opts.File
 	c.restore()
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{
@@ -110,6 +116,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	come()
 	c.keep()
+	c.warnUnenforced()
 }
 
 // coming yields the objects that come with a change of the view: none as long as clients are not told anything, and all when they are to be told for the first time.
@@ -307,6 +314,7 @@ func (c *Catalog) newScope(p profile, tried ...*aside) *scope {
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
 	c.catchUp(s)
+	c.warnUnenforced()
 	return s
 }
 

@@ -3,6 +3,7 @@ package envoy
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -142,7 +143,7 @@ func (c *Catalog) Affected() []resource.Key {
 // Findings looks at a view as clients of all sorts would be told of it, and returns what tells of one of its objects what has no effect on them: sidecars
 // in each namespace, with redirection and without, and the gateways that Gateways select.
 func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error) {
-	c := New(view, Options{})
+	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snap := view.Snapshot()
 	c.update(nil, snap, false, true)
 	profiles := make(map[profile]bool)

@@ -22,6 +22,8 @@ type mesh struct {
 	hosts   map[string]map[resource.Key]*entry // by host, in lower case
 	moved   map[string]struct{}                // hosts of which just endpoints have changed, until touchOthers adds them
 
+	plaintext bool // is sent where ISTIO_MUTUAL is wanted; read-only
+
 	gateways    map[resource.Key]*gateway
 	named       map[string]int // hosts, by how many gateways
 	sidecars    map[resource.Key]*sidecarRule

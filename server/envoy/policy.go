@@ -16,6 +16,7 @@ type policy struct {
 	namespace, name string // of the first rule; empty if there is none
 	traffic         *networking.TrafficPolicy
 	subsets         []*networking.Subset
+	plaintext       bool // is sent where ISTIO_MUTUAL is wanted
 	objects         []resource.Key
 	from            string // what it was made of: equal for what is equal
 }
@@ -37,7 +38,7 @@ func (m *mesh) policy(s *service, namespace string) policy {
 				break
 			}
 			if narrowest == "" || !extends(r.exportTo, to) {
-				to, p = r.exportTo, policy{namespace: r.key.Namespace, name: r.key.Name}
+				to, p = r.exportTo, policy{namespace: r.key.Namespace, name: r.key.Name, plaintext: m.plaintext}
 				from = nil
 			}
 			narrowest = host

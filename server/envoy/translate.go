@@ -88,13 +88,21 @@ func (t *told) add(v *view, client profile) {
 		p := &s.ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, v.policy.subsets...) {
 			c := t.cluster(s, p, subset, &v.policy, client)
+			withheld := v.policy.withholds(p.number, subset)
+			if withheld {
+				withhold(c)
+			}
 			if why := refused(c); why != "" {
 				t.findings.note(v.placeOf(p), "%s: there is no cluster %s", why, c.GetName())
 				continue
 			}
 			t.clusters = append(t.clusters, entryOf(c))
 			if c.GetType() == clusterv3.Cluster_EDS {
-				t.endpoints = append(t.endpoints, entryOf(p.assignment(xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.policy.on(p.number, subset)), &t.findings)))
+				a := p.assignment(xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.policy.on(p.number, subset)), &t.findings)
+				if withheld {
+					a.Endpoints = nil
+				}
+				t.endpoints = append(t.endpoints, entryOf(a))
 			}
 		}
 		if p.unreached {

@@ -1,0 +1,117 @@
+package envoy
+
+import (
+	"cmp"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	networking "istio.io/api/networking/v1alpha3"
+	security "istio.io/api/security/v1beta1"
+
+	"tributary/resource"
+)
+
+// Nothing enforces Istio's security objects on Envoys and gRPC clients yet. Those that a mesh has are named, so that nobody relies on them, and what a
+// DestinationRule has sent by ISTIO_MUTUAL is not sent at all, rather than in plaintext.
+
+// unenforced says what an object asks for that clients do not enforce, or returns nothing.
+func unenforced(r *resource.Resource) string {
+	switch r.Key().Kind {
+	case resource.AuthorizationPolicy:
+		return "no request is denied"
+	case resource.RequestAuthentication:
+		return "no token is verified"
+	case resource.PeerAuthentication:
+		spec, err := specOf[*security.PeerAuthentication](r)
+		strict := func(m *security.PeerAuthentication_MutualTLS) bool {
+			return m.GetMode() == security.PeerAuthentication_MutualTLS_STRICT
+		}
+		if err != nil || strict(spec.GetMtls()) {
+			return "plaintext is accepted"
+		}
+		for _, m := range spec.GetPortLevelMtls() {
+			if strict(m) {
+				return "plaintext is accepted"
+			}
+		}
+	case resource.DestinationRule:
+		if spec, err := specOf[*networking.DestinationRule](r); err != nil || wantsMutual(spec) {
+			return "nobody issues certificates for ISTIO_MUTUAL: what it applies to has no endpoints, and requests get 503"
+		}
+	}
+	return ""
+}
+
+func wantsMutual(spec *networking.DestinationRule) bool {
+	of := func(p *networking.TrafficPolicy) bool {
+		return isMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return isMutual(s.GetTls()) })
+	}
+	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
+}
+
+func isMutual(tls *networking.ClientTLSSettings) bool {
+	return tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL
+}
+
+// withholds says whether nothing is sent to a port, or to a subset of it, since it would be plaintext where ISTIO_MUTUAL is wanted.
+func (p *policy) withholds(port uint32, subset *networking.Subset) bool {
+	return !p.plaintext && isMutual(p.on(port, subset).GetTls())
+}
+
+// withhold makes c a cluster of endpoints that are discovered, of which there are none.
+func withhold(c *clusterv3.Cluster) {
+	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: ads()}
+	c.LoadAssignment = nil
+	if c.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
+		c.LbPolicy, c.LbConfig = clusterv3.Cluster_LEAST_REQUEST, nil
+	}
+}
+
+// Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or Options allow it.
+func (c *Catalog) Unenforced() (keys []resource.Key) {
+	if c.opts.AllowUnenforced || len(c.inUse()) == 0 {
+		return nil
+	}
+	snap := c.view.Snapshot()
+	for _, kind := range []resource.Kind{resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication} {
+		for r := range snap.List(kind, "") {
+			if unenforced(r) != "" {
+				keys = append(keys, r.Key())
+			}
+		}
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for key, rule := range c.mesh.policies.byKey {
+		if wantsMutual(rule.spec) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, resource.Key.Compare)
+	return keys
+}
+
+// maxWarned is how many objects are named in the log at once; the others are counted.
+const maxWarned = 20
+
+// warnUnenforced logs the objects that clients do not enforce and that were not logged yet.
+func (c *Catalog) warnUnenforced() {
+	all := c.Unenforced()
+	c.warning.Lock()
+	news := slices.DeleteFunc(slices.Clone(all), func(key resource.Key) bool {
+		_, was := slices.BinarySearchFunc(c.warned, key, resource.Key.Compare)
+		return was
+	})
+	c.warned = all
+	c.warning.Unlock()
+	snap := c.view.Snapshot()
+	for _, key := range news[:min(len(news), maxWarned)] {
+		if r := snap.Get(key); r != nil {
+			c.log.Warn("security object is not enforced on Envoys and gRPC clients", "object", key.String(), "origin", r.Origin().String(), "effect", cmp.Or(unenforced(r), "none"))
+		}
+	}
+	if more := len(news) - maxWarned; more > 0 {
+		c.log.Warn("security objects are not enforced on Envoys and gRPC clients; tributary status and /debug/no-effect name them", "more", more)
+	}
+}
