@@ -16,6 +16,7 @@ import (
 func newBootstrap() *cobra.Command {
 	var opts bootstrap.Options
 	var secure secureFlags
+	var namespace, interception string
 	cmd := &cobra.Command{
 		Use:   "bootstrap {" + strings.Join(bootstrap.Clients(), " | ") + "}",
 		Short: "Print what a client must be told to find a server",
@@ -23,6 +24,7 @@ func newBootstrap() *cobra.Command {
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
 		Example: `  tributary bootstrap istiod --server mesh-1.example:16010
   tributary bootstrap envoy --server mesh-1.example:16010 --node-id router~10.0.0.9~front.default~default.svc.cluster.local --label istio=ingressgateway
+  tributary bootstrap envoy --server mesh-1.example:16010 --namespace shop --interception REDIRECT --admin 127.0.0.1:15000
   tributary bootstrap envoy --server mesh-1.example:16012 --tls-ca ca.crt --tls-cert client.crt --tls-key client.key
   tributary bootstrap envoy --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local
   GRPC_XDS_BOOTSTRAP_CONFIG=$(tributary bootstrap grpc) ./client xds:///reviews.example:80
@@ -41,6 +43,18 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 				opts.NodeID, _ = os.Hostname() // a node without a name is refused by the server, if it minds
 			}
 			opts.TLS = secure.settings()
+			if modes := []string{"", "NONE", "REDIRECT", "TPROXY"}; !slices.Contains(modes, interception) {
+				return usage("unknown interception %q%s; known: NONE, REDIRECT, TPROXY", interception, nearest.Meant(interception, modes[1:]))
+			}
+			for key, value := range map[string]string{"NAMESPACE": namespace, "INTERCEPTION_MODE": interception} {
+				if value == "" {
+					continue
+				}
+				if opts.Metadata == nil {
+					opts.Metadata = make(map[string]string)
+				}
+				opts.Metadata[key] = value
+			}
 			var text bytes.Buffer
 			hint, err := bootstrap.Write(&text, args[0], opts)
 			if err != nil {
@@ -58,6 +72,9 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	f.StringToStringVar(&opts.Metadata, "metadata", nil, "metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
 	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
+	f.StringVar(&namespace, "namespace", "", "namespace of that node, whose rules come first (default: what its id says, else default)")
+	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), REDIRECT or TPROXY (default NONE)")
+	f.StringVar(&opts.Admin, "admin", bootstrap.DefaultAdmin, "host:port of Envoy's admin server")
 	secure.add(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd
@@ -70,6 +87,7 @@ func forClient(cmd *cobra.Command, client string) error {
 		clients []string
 	}{
 		{"node-id", []string{"envoy", "grpc"}}, {"metadata", []string{"envoy", "grpc"}}, {"label", []string{"envoy", "grpc"}}, {"kubernetes", []string{"istiod"}},
+		{"namespace", []string{"envoy", "grpc"}}, {"interception", []string{"envoy"}}, {"admin", []string{"envoy"}},
 	} {
 		if cmd.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
 			return usage("--%s is for %s, and not for %s", f.name, strings.Join(f.clients, " and "), client)

@@ -15,4 +15,14 @@ func TestBootstrap(t *testing.T) {
 	got = command(t, "bootstrap", "grpc", "--node-id", "n1")
 	assert.Contains(t, got.stdout, `"server_uri": "127.0.0.1:16010"`)
 	assert.Contains(t, got.stdout, `"node": {"id": "n1"}`)
+
+	got = command(t, "bootstrap", "envoy", "--node-id", "n1", "--namespace", "shop", "--interception", "REDIRECT", "--admin", "[::1]:15000", "--metadata", "A=b")
+	assert.Contains(t, got.stdout, `"INTERCEPTION_MODE":"REDIRECT","NAMESPACE":"shop"`)
+	assert.Contains(t, got.stdout, `"A":"b"`)
+	assert.Contains(t, got.stdout, `admin:
+  address: {socket_address: {address: "::1", port_value: 15000}}`)
+	assert.Contains(t, got.stderr, "127.0.0.1:<service port>")
+	assert.Contains(t, command(t, "bootstrap", "envoy", "--interception", "redirect").stderr, "known: NONE, REDIRECT, TPROXY")
+	assert.Contains(t, command(t, "bootstrap", "envoy", "--admin", "9901").stderr, "want host:port")
+	assert.Contains(t, command(t, "bootstrap", "istiod", "--namespace", "shop").stderr, "--namespace is for envoy and grpc")
 }

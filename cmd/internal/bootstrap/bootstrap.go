@@ -2,6 +2,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -20,9 +21,13 @@ type Options struct {
 	NodeID     string            // of Envoy or a gRPC program
 	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
 	Labels     map[string]string // of its workload
+	Admin      string            // host:port of Envoy's admin server; DefaultAdmin if empty
 	Kubernetes bool              // istiod also reads what it finds in Kubernetes
 	TLS        *adsc.TLS         // how to secure the connection, by files; nil for plaintext
 }
+
+// DefaultAdmin is where Envoy's admin server listens.
+const DefaultAdmin = "127.0.0.1:9901"
 
 //go:embed templates
 var templates embed.FS
@@ -30,7 +35,8 @@ var templates embed.FS
 // clients are the programs that there is a template for, each with what to do with it.
 var clients = []struct{ name, file, hint string }{
 	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its config source does not answer."},
-	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE. The server must serve clusters and listeners (CDS, LDS)."},
+	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error. The server must serve clusters and listeners (CDS, LDS). " +
+		"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of several TCP services on one port the oldest has it."},
 	{"grpc", "grpc.json", "Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, clusters and endpoints."},
 	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
 }
@@ -50,13 +56,13 @@ func Write(w io.Writer, client string, opts Options) (hint string, err error) {
 	if i < 0 {
 		return "", fmt.Errorf("unknown client %q", client)
 	}
-	host, port, err := net.SplitHostPort(opts.Server)
+	host, number, err := hostPort("server", opts.Server)
 	if err != nil {
-		return "", fmt.Errorf("server %q: want host:port", opts.Server)
+		return "", err
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || host == "" {
-		return "", fmt.Errorf("server %q: want host:port", opts.Server)
+	adminHost, adminPort, err := hostPort("admin", cmp.Or(opts.Admin, DefaultAdmin))
+	if err != nil {
+		return "", err
 	}
 	secure, err := opts.secure(client, host)
 	if err != nil {
@@ -68,8 +74,19 @@ func Write(w io.Writer, client string, opts Options) (hint string, err error) {
 	}
 	return clients[i].hint, t.Execute(w, map[string]any{
 		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(clients[i].name), "ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
-		"TLS": secure,
+		"TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
 	})
+}
+
+func hostPort(what, text string) (host string, number uint64, err error) {
+	host, port, err := net.SplitHostPort(text)
+	if err == nil {
+		number, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" {
+		return "", 0, fmt.Errorf("%s %q: want host:port", what, text)
+	}
+	return host, number, nil
 }
 
 // quote writes s so that it is a string in JSON and in YAML.
