@@ -32,9 +32,9 @@ format: $(TOOLS)/golangci-lint ## format the code
 race: ## run the tests with the race detector, but for what is only work (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -short ./...
 
-vulnerabilities: $(TOOLS)/govulncheck ## look for known vulnerabilities in what is called; says so if their database cannot be reached
+vulnerabilities: $(TOOLS)/govulncheck ## look for known vulnerabilities in what is called; if their database cannot be reached, says so, and fails with STRICT=1
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) && echo "$$out" | tail -n 1 || case "$$out" in \
-	  *'fetching vulnerabilities'*) echo "NOT CHECKED for known vulnerabilities: $${out##*: }";; \
+	  *'fetching vulnerabilities'*) printf '\n%s\n\n' "NOT CHECKED for known vulnerabilities, whose database cannot be reached: $${out##*: }" >&2; [ "$(STRICT)" != 1 ];; \
 	  *) echo "$$out"; exit 1;; esac
 
 release-test: ## make a release twice, from two places, and compare it byte for byte (PACKAGING_NIGHTLY=1: also install it in a new Debian)

@@ -41,7 +41,7 @@ type AccessRule struct {
 type AccessWho struct {
 	SPIFFE  []string   `json:"spiffe,omitempty" jsonschema:"URIs of the client's certificate, such as spiffe://cluster.local/ns/prod/*; a * stands at the beginning or at the end, once, here and below."`
 	DNS     []string   `json:"dns,omitempty" jsonschema:"DNS names of the client's certificate."`
-	Subject []string   `json:"subject,omitempty" jsonschema:"Subjects of the client's certificate, as in RFC 2253, such as CN=istiod,O=Example."`
+	Subject []string   `json:"subject,omitempty" jsonschema:"Subjects of the client's certificate, as in RFC 2253, such as CN=istiod,O=Example. They are compared name by name: CN=* is any value, and *,O=Example has any names before. A certificate with a SPIFFE ID and another URI is refused."`
 	CIDR    []string   `json:"cidr,omitempty" jsonschema:"Networks, or IP addresses, that the connection comes from."`
 	Socket  bool       `json:"socket,omitempty" jsonschema:"The connection comes in by a unix socket."`
 	Token   []string   `json:"token,omitempty" jsonschema:"Names of tokens of identity.tokens."`
@@ -132,7 +132,11 @@ func (d *decoder) checkGlobs(key, list string, globs []string) {
 	for i, one := range globs {
 		at := fmt.Sprintf("%s[%d]", key, i)
 		_, known := resource.SchemaByName(one)
-		switch err := access.CheckGlob(one); {
+		check := access.CheckGlob
+		if list == "who.subject" {
+			check = access.CheckSubject
+		}
+		switch err := check(one); {
 		case one == "" && list != "allow.namespaces":
 			d.problem(at, "want a text")
 		case err != nil:

@@ -13,6 +13,7 @@ import (
 
 	"tributary/cmd/internal/lint"
 	"tributary/cmd/internal/manifest"
+	"tributary/cmd/internal/terminal"
 	"tributary/resource"
 	"tributary/sources/consulkv"
 )
@@ -112,7 +113,7 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 	}
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file) //nolint:gosec // the person's own editor, which may have arguments
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), e.cmd.OutOrStdout(), e.cmd.ErrOrStderr()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), terminal.File(e.cmd.OutOrStdout()), terminal.File(e.cmd.ErrOrStderr())
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %q: %w; nothing was written, and the file is %s", editor, err, e.file)
 	}

@@ -7,11 +7,12 @@ import (
 	"os"
 	"strings"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/internal/secret"
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(context.Background(), os.Args[1:], terminal.Safe(os.Stdout), terminal.Safe(os.Stderr)))
 }
 
 // run is the program: it executes the command line args and returns the exit code.

@@ -29,6 +29,31 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
+// TestSubjects compares subjects name by name: what one value contains is no name.
+func TestSubjects(t *testing.T) {
+	for _, c := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"CN=a,O=E", "CN=a,O=E", true}, {"CN=a,O=E", "CN=b,O=E", false}, {"CN=a,O=E", "CN=a,O=E,C=DE", false},
+		{"*,O=E", "CN=a,O=E", true}, {"*,O=E", "CN=a,OU=b,O=E", true}, {"*,O=E", "O=E", false}, {"*,O=E", "CN=a,O=E,C=DE", false},
+		{"*,O=E", `CN=a\,O=E`, false}, {"*,O=E", `CN=a\\\,O=E`, false}, {"*,O=E", `CN=a\\,O=E`, true}, {`CN=a\,O=E`, `CN=a\,O=E`, true},
+		{"CN=a,*", "CN=a,O=E", true}, {"CN=a,*", `CN=a\,O=E`, false}, {"CN=*,O=E", "CN=x,O=E", true}, {"CN=*,O=E", `CN=x\,y,O=E`, true},
+		{"CN=*,O=E", "CN=x+UID=1,O=E", false}, {"CN=*,O=E", "CN=x,CN=y,O=E", false}, {"*", "CN=x", true}, {"*,OU=b,*", "CN=a,OU=b,O=E", true},
+	} {
+		require.Equal(t, c.want, subjects{c.pattern}.match(c.subject), "%+v", c)
+	}
+	for _, good := range []string{"*", "CN=*", "*,O=E", "CN=a,*", `CN=a\*`} {
+		require.NoError(t, CheckSubject(good), good)
+	}
+	for _, bad := range []string{"CN=a*", "CN=*a", "*O=E", "istiod", "CN=a,*,O=E", "CN=a*,O=E"} {
+		require.Error(t, CheckSubject(bad), bad)
+	}
+	require.True(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,O=E", "*,O=E"}}))
+	require.False(t, (&Who{Subject: []string{"*,O=E"}}).Covers(&Who{Subject: []string{"CN=a,*"}}))
+	require.False(t, (&Who{Subject: []string{"CN=*,O=E"}}).Covers(&Who{Subject: []string{"*,O=E"}}))
+}
+
 func TestWho(t *testing.T) {
 	from := func(ip string) *identity.Identity {
 		return identity.Of(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}, nil)

@@ -26,7 +26,7 @@ type JWT struct{ Issuer, Subject, Audience []string }
 func (w *Who) matches(i *identity.Identity, node *string) (sure, maybe bool) {
 	ok := (len(w.SPIFFE) == 0 || globs(w.SPIFFE).matchAny(i.URIs)) &&
 		(len(w.DNS) == 0 || globs(w.DNS).matchAny(i.DNS)) &&
-		(len(w.Subject) == 0 || i.Subject != "" && globs(w.Subject).match(i.Subject)) &&
+		(len(w.Subject) == 0 || i.Subject != "" && subjects(w.Subject).match(i.Subject)) &&
 		(len(w.Token) == 0 || i.Token != "" && globs(w.Token).match(i.Token)) &&
 		(len(w.CIDR) == 0 || slices.ContainsFunc(w.CIDR, func(p netip.Prefix) bool { return p.Contains(i.Address) })) &&
 		(!w.Socket || i.Socket) &&
@@ -46,7 +46,7 @@ func (w *Who) Covers(other *Who) bool {
 	within := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(w.CIDR, func(mine netip.Prefix) bool { return mine.Bits() <= p.Bits() && mine.Contains(p.Addr()) })
 	}
-	return limit(w.SPIFFE, other.SPIFFE) && limit(w.DNS, other.DNS) && limit(w.Subject, other.Subject) && limit(w.Token, other.Token) &&
+	return limit(w.SPIFFE, other.SPIFFE) && limit(w.DNS, other.DNS) && (len(w.Subject) == 0 || len(other.Subject) > 0 && subjects(w.Subject).cover(other.Subject)) && limit(w.Token, other.Token) &&
 		limit(w.Nodes, other.Nodes) && (!w.Socket || other.Socket) && w.JWT.covers(other.JWT) &&
 		(len(w.CIDR) == 0 || len(other.CIDR) > 0 && !slices.ContainsFunc(other.CIDR, func(p netip.Prefix) bool { return !within(p) }))
 }

@@ -151,6 +151,7 @@ func (c *Certificates) join(t *texts) (*pair, error) {
 	}
 	p := &pair{texts: *t, leaf: cert.Leaf, config: &tls.Config{
 		Certificates: []tls.Certificate{*cert}, ClientAuth: c.files.Client, MinVersion: c.files.MinVersion, //nolint:gosec // it is set
+		VerifyConnection: verifyURIs,
 	}}
 	switch trust := c.files.ClientCAs; {
 	case trust == "":
@@ -231,6 +232,20 @@ func (c *Certificates) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// verifyURIs refuses a client whose certificate has a SPIFFE ID and another URI: it would be two identities at once (SPIFFE's
+// X.509-SVID, section 2).
+func verifyURIs(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) < 2 {
+		return nil
+	}
+	for _, uri := range state.PeerCertificates[0].URIs {
+		if strings.EqualFold(uri.Scheme, "spiffe") {
+			return errors.New("the client's certificate has a SPIFFE ID and another URI: exactly one URI is allowed with a SPIFFE ID")
+		}
+	}
+	return nil
 }
 
 // look takes up what has changed. What does not fit together is not complained about at first: a key may come before its

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -227,6 +228,11 @@ func TestClientsShowTheirCertificates(t *testing.T) {
 		pair := by.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: notAfter})
 		return &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12}
 	}
+	two := client(a, time.Time{})
+	both := a.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, URIs: []*url.URL{
+		{Scheme: "spiffe", Host: "example.org", Path: "/web"}, {Scheme: "spiffe", Host: "example.org", Path: "/admin"},
+	}})
+	two.Certificates = []tls.Certificate{both.TLS()}
 	none := &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12}
 	ca := certtest.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
 	for _, c := range []struct {
@@ -239,6 +245,8 @@ func TestClientsShowTheirCertificates(t *testing.T) {
 		{"required, and not shown", tls.RequireAndVerifyClientCert, none.Clone(), false},
 		{"required, and foreign", tls.RequireAndVerifyClientCert, client(foreign, time.Time{}), false},
 		{"required, and expired", tls.RequireAndVerifyClientCert, client(a, time.Now().Add(-time.Hour)), false},
+		{"required, and two identities", tls.RequireAndVerifyClientCert, two, false},
+		{"optional, and two identities", tls.VerifyClientCertIfGiven, two, false},
 		{"optional, and not shown", tls.VerifyClientCertIfGiven, none.Clone(), true},
 		{"optional, and shown", tls.VerifyClientCertIfGiven, client(a, time.Time{}), true},
 		{"optional, and foreign", tls.VerifyClientCertIfGiven, client(foreign, time.Time{}), false},

@@ -6,12 +6,13 @@ import (
 	"io"
 	"math"
 	"strings"
-	"unicode"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"tributary/internal/words"
 )
 
 // request is a DiscoveryRequest or DeltaDiscoveryRequest. One value is reused for all requests of a stream: clients such
@@ -277,7 +278,7 @@ func (r *request) set(f field, v []byte) error {
 		if err := proto.Unmarshal(v, r.node); err != nil {
 			return err
 		}
-		r.node.Id = printable(r.node.GetId(), "")
+		r.node.Id = words.Printable(r.node.GetId(), "")
 		return nil
 	case fieldNames:
 		r.names = append(r.names, r.name(v))
@@ -291,7 +292,7 @@ func (r *request) set(f field, v []byte) error {
 	case fieldError:
 		var err error
 		if r.err, err = rejection(v); err == nil {
-			r.err.Message = printable(r.err.GetMessage(), "\n\t")
+			r.err.Message = words.Printable(r.err.GetMessage(), "\n\t")
 		}
 		return err
 	case fieldSubscribe:
@@ -426,21 +427,4 @@ func mapEntry(b []byte) (key, value []byte, err error) {
 func appendMapEntry(b []byte, key, value string) []byte {
 	b = protowire.AppendString(append(b, keyTag), key)
 	return protowire.AppendString(append(b, valueTag), value)
-}
-
-// printable has, in a text that people are shown, signs for characters that terminals obey, but for some.
-func printable(text, but string) string {
-	is := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(but, r) }
-	if !strings.ContainsFunc(text, is) {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if is(r) {
-			fmt.Fprintf(&b, `\x%02x`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

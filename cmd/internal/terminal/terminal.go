@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"tributary/internal/words"
 )
 
 // Screen is what is written to.
@@ -18,7 +20,7 @@ type Screen struct {
 
 // Of returns what w is.
 func Of(w io.Writer) Screen {
-	file, ok := w.(*os.File)
+	file, ok := w.(interface{ Fd() uintptr })
 	if !ok {
 		return Screen{}
 	}
@@ -28,6 +30,50 @@ func Of(w io.Writer) Screen {
 	}
 	return Screen{Width: int(size.Col), Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
+
+// Safe returns a writer to file. If that is a terminal, characters that it would obey are escaped, but for line ends, tabs and
+// our own colours: much of what is printed was written by clients, registries and peers.
+func Safe(file *os.File) io.Writer {
+	if _, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err != nil { //nolint:gosec // a descriptor fits
+		return file
+	}
+	return &safe{file: file}
+}
+
+type safe struct {
+	file *os.File
+	rest []byte // the beginning of a character whose end is yet to be written
+}
+
+// File returns the file that a writer of Safe writes to, for programs that draw on the terminal themselves, and any other writer as it is.
+func File(w io.Writer) io.Writer {
+	if s, ok := w.(*safe); ok {
+		return s.file
+	}
+	return w
+}
+
+func (s *safe) Fd() uintptr { return s.file.Fd() }
+
+func (s *safe) Write(p []byte) (int, error) {
+	text := append(s.rest, p...)
+	end := len(text)
+	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
+		if utf8.RuneStart(text[i]) && !utf8.FullRune(text[i:]) {
+			end = i
+		}
+	}
+	s.rest = append([]byte(nil), text[end:]...)
+	if _, err := io.WriteString(s.file, escape(string(text[:end]))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// colours keeps ours.
+var colours = strings.NewReplacer(words.Printable(red, ""), red, words.Printable(green, ""), green, words.Printable(plain, ""), plain)
+
+func escape(text string) string { return colours.Replace(words.Printable(strings.ToValidUTF8(text, "\ufffd"), "\n\t")) }
 
 // alarming and calming are what a look at a screen is to find.
 var alarming = []string{"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied", "degraded"}
