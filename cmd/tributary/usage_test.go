@@ -125,10 +125,11 @@ func TestValidateStdin(t *testing.T) {
 
 // What Envoys make nothing of is told only to those who ask for it.
 func TestValidateForEnvoy(t *testing.T) {
+	const nowhere = "stdin:1: DestinationRule default/d: warning: spec.host: no ServiceEntry has the host a.example: add one, or correct the host (unknown-host)\n"
 	for client, want := range map[string]string{
-		"envoy": "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is spoken\n" +
+		"envoy": nowhere + "stdin:1: DestinationRule default/d: warning: spec.trafficPolicy.proxyProtocol has no effect on Envoys: none is spoken\n" +
 			"stdin:1: DestinationRule default/d: warning: spec.host has no effect on Envoys: there is no host a.example\n",
-		"": "",
+		"": nowhere,
 	} {
 		root := newRoot()
 		var out bytes.Buffer

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/analysis"
 	"tributary/cmd/internal/lint"
 	"tributary/internal/relay"
 	"tributary/internal/words"
@@ -35,7 +36,9 @@ func newValidate() *cobra.Command {
 files together with the files that they name as sources, each with the settings of its source, and those of certificates, tokens and
 keys. All that is given is looked
 at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
-one host, with what istiod makes of them. The path - is standard input.
+one host, with what istiod makes of them; references that lead nowhere (a subset, host or Gateway that no object defines),
+routes that no request reaches, and what else istioctl analyze finds of these kinds, with its codes. Services of a Kubernetes
+cluster (NAME.NAMESPACE.svc) are not missed, and nothing is while a source was not read. The path - is standard input.
 
 Registries and servers that are sources are not asked, unless --connect says so. Then each has half a minute to tell what it
 has, which is counted; one that cannot be read, or refuses us, is an error.
@@ -65,11 +68,13 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if flags.connect {
 				l.Connect = relay.Reader
 			}
+			partial := false
 			look := func(path string, of func() (skipped []string, err error)) error {
 				skipped, err := of()
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}
+				partial = partial || len(skipped) > 0
 				for _, s := range skipped {
 					cmd.PrintErrf("not checked: %s\n", s)
 				}
@@ -91,6 +96,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if err := l.Compete(ctx); err != nil {
 				return err
 			}
+			l.Analyze(analysis.Options{Partial: partial})
 			if flags.client == "envoy" {
 				if err := l.Check(lint.WithoutEffect, envoy.Findings); err != nil {
 					return err

@@ -3,9 +3,11 @@ package lint
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tributary/aggregate"
+	"tributary/cmd/internal/analysis"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -57,6 +59,21 @@ func (l *Linter) Compete(ctx context.Context) error {
 		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
 	}
 	return nil
+}
+
+// Analyze adds what leads nowhere and what has no effect, of all objects as the server merges them, after Compete. What
+// somebody did not read, or could not, counts as something that may have what is missing.
+func (l *Linter) Analyze(options analysis.Options) {
+	if l.merged == nil {
+		return
+	}
+	options.Partial = options.Partial || slices.ContainsFunc(l.Findings, func(f Finding) bool {
+		return f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign
+	})
+	severities := map[analysis.Severity]Severity{analysis.Info: Note, analysis.Warning: Warning, analysis.Error: Error}
+	for _, f := range analysis.Find(l.merged.Snapshot(), options) {
+		l.find(severities[f.Severity], Rule(f.Code), f.Key, l.placeOf(f.Key), fmt.Sprintf("%s (%s)", f.Message, f.Code))
+	}
 }
 
 // Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects as the

@@ -39,12 +39,12 @@ type Severity string
 
 // The severities.
 const (
-	Error   Severity = "error"   // the object is not served
-	Warning Severity = "warning" // it is
-	Note    Severity = "note"    // it is none of ours, and nothing is wrong with that
+	Error   Severity = "error"   // the object is not served, or refers to what is certainly not there
+	Warning Severity = "warning" // it is served
+	Note    Severity = "note"    // it is none of ours, or has a part that nothing uses
 )
 
-// Rule is the sort of a finding. That of objects that compete is the one of package conflicts.
+// Rule is the sort of a finding. That of objects that compete is the one of package conflicts, and that of references the code of package analysis.
 type Rule string
 
 // The rules of this package.

@@ -73,7 +73,9 @@ func (s *safe) Write(p []byte) (int, error) {
 // colours keeps ours.
 var colours = strings.NewReplacer(words.Printable(red, ""), red, words.Printable(green, ""), green, words.Printable(plain, ""), plain)
 
-func escape(text string) string { return colours.Replace(words.Printable(strings.ToValidUTF8(text, "\ufffd"), "\n\t")) }
+func escape(text string) string {
+	return colours.Replace(words.Printable(strings.ToValidUTF8(text, "\ufffd"), "\n\t"))
+}
 
 // alarming and calming are what a look at a screen is to find.
 var alarming = []string{"NOT READY", "REJECTED", "REFUSED", "EXPIRED", "NOT KEPT", "NOT IN FORCE", "NOT AS SERVED", "unreachable", "denied", "degraded"}
