@@ -20,6 +20,7 @@ import (
 type attacksFlags struct {
 	on      bool
 	size    float64
+	objects int
 	honest  int
 	changes int
 	least   time.Duration
@@ -32,6 +33,7 @@ type attacksFlags struct {
 func (f *attacksFlags) register(flags *flag.FlagSet) {
 	flags.BoolVar(&f.on, "attacks", false, "attack the tributary binary, go-control-plane's server and istiod, each as it comes, on loopback, and look what honest clients notice; needs Linux")
 	flags.Float64Var(&f.size, "attack-size", 1, "the share of the full size of each attack, for -attacks")
+	flags.IntVar(&f.objects, "attack-objects", 1000, "how many objects, or resources, there are, for -attacks")
 	flags.IntVar(&f.honest, "honest", 100, "how many honest clients there are, for -attacks")
 	flags.IntVar(&f.changes, "attack-changes", 60, "how many changes are timed in a spell, for -attacks")
 	flags.DurationVar(&f.least, "attack-time", 3*time.Second, "how long an attack lasts at the least, for -attacks")

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -56,11 +57,8 @@ type victim struct {
 	stops []func()
 }
 
-const (
-	attackedObjects = 1000
-	// lateAfter is after what time a change is too late to wait for.
-	lateAfter = 10 * time.Second
-)
+// lateAfter is after what time a change is too late to wait for.
+const lateAfter = 10 * time.Second
 
 // start starts the server and its honest clients.
 func (s *attackedServer) start(flags attacksFlags, set settings) (v *victim, err error) {
@@ -70,7 +68,7 @@ func (s *attackedServer) start(flags attacksFlags, set settings) (v *victim, err
 			v.stop()
 		}
 	}()
-	v.ask = role.OpenArgs{Streams: flags.honest, Delta: s.name != programIstiod, Resources: attackedObjects, Timeout: set.Timeout}
+	v.ask = role.OpenArgs{Streams: flags.honest, Delta: s.name != programIstiod, Resources: flags.objects, Timeout: set.Timeout}
 	if err := v.startServer(s); err != nil {
 		return v, err
 	}
@@ -109,9 +107,15 @@ func (v *victim) startStock() error {
 		err := server.call(v.timeout, "Touch", struct{}{}, &changed)
 		return changed.Change, changed.At, err
 	}
-	args := role.StartArgs{Engine: engine.Linear, Resources: attackedObjects, Window: attackedObjects, Stock: true}
+	args := role.StartArgs{Engine: engine.Linear, Resources: v.ask.Resources, Window: v.ask.Resources, Stock: true}
 	return server.call(v.timeout, "Start", args, &v.address)
 }
+
+const credentials = `apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: credentials, namespace: bench}
+spec: {host: credentials.bench, trafficPolicy: {tls: {mode: SIMPLE, credentialName: cert}}}
+`
 
 func (v *victim) startProgram(p *program) error {
 	work, err := os.MkdirTemp("", "bench")
@@ -119,8 +123,12 @@ func (v *victim) startProgram(p *program) error {
 		return err
 	}
 	v.stops = append(v.stops, func() { _ = os.RemoveAll(work) })
-	rules, err := writeObjects(work, attackedObjects)
+	rules, err := writeObjects(work, v.ask.Resources)
 	if err != nil {
+		return err
+	}
+	// With it, sidecars with another folder of credentials are told otherwise of a host.
+	if err := os.WriteFile(filepath.Join(rules, "credentials.yaml"), []byte(credentials), 0o600); err != nil {
 		return err
 	}
 	p.plain, p.quick = true, true // that it waits for more changes would hide what clients wait for

@@ -66,6 +66,8 @@ func kinds() []kind {
 		{"250 pages of the admin port", 1, 10 * time.Millisecond, getPages},
 		{"10,000 watches of health", 100, time.Second, watchHealth},
 		{"reflection on 50 streams", 50, 100 * time.Millisecond, askReflection},
+		{"100 made-up profiles of Envoys", 100, time.Second, makeUpProfiles},
+		{"50 made-up revisions a second", 50, time.Second, makeUpRevisions},
 	}
 }
 

@@ -174,6 +174,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Identity: access.Identity, Answer: r.catalogs.answered},
 	})
 	r.catalogs.envoy.HearOf(r.engine)
+	r.catalogs.mcp.ReviewBy(r.engine)
 	r.catalogs.worlds.goBy(cfg.Rules())
 	r.porter.before = r.catalogs.worlds.goBy
 	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)

@@ -66,7 +66,10 @@ func newWorlds(view memstore.Reader, kept quarantines, log *slog.Logger, catalog
 
 // acquire returns the world of those who are allowed something, and what ends its use.
 func (w *worlds) acquire(ctx context.Context, allowed *access.Allowed) (*world, func(), error) {
-	return w.set.Acquire(ctx, allowed.Key(), "", func() *world { return w.begin(allowed) })
+	return w.set.Acquire(ctx, allowed.Key(), "", families.Maker[*world]{
+		Estimate: func() int { return worldCost },
+		Make:     func(context.Context) (*world, error) { return w.begin(allowed), nil },
+	})
 }
 
 const stillKept = "what was in quarantine for those of whom there is no rule any more is still kept"

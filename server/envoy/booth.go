@@ -50,7 +50,7 @@ func (b *booths) set(stream uint64, to *booth) {
 // among the profiles is kept for it.
 func (h *hearing) apart(ctx context.Context, tried []*aside, f func() error) error {
 	p := h.scope.profile
-	_, release, err := h.scopes.Acquire(ctx, p, h.about.Host, func() *scope { return h.newScope(p) })
+	_, release, err := h.scopes.Acquire(ctx, p, h.about.Host, h.maker(p))
 	if err != nil {
 		return err
 	}

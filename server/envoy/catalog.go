@@ -144,7 +144,7 @@ func (c *Catalog) catchUpAll(scopes []*scope) {
 	for _, s := range scopes {
 		turns <- struct{}{}
 		workers.Go(func() {
-			c.catchUp(s)
+			_ = c.catchUp(context.Background(), s) // which never ends
 			<-turns
 		})
 	}
@@ -193,7 +193,13 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 	for s := range c.following {
 		c.follow(s, touched)
 	}
-	return slices.Collect(maps.Keys(c.following))
+	return slices.Collect(func(yield func(*scope) bool) {
+		for s := range c.following {
+			if s.made && !yield(s) {
+				return
+			}
+		}
+	})
 }
 
 // parole tries those in quarantine once more that bear on what has changed: it may have been with that that they were rejected. That just endpoints
@@ -221,15 +227,22 @@ func meet(a, b map[string]struct{}) bool {
 	return false
 }
 
-// catchUp brings a scope up to date, in one commit. Commits of the view that come meanwhile are not held up, and are part of it.
-func (c *Catalog) catchUp(s *scope) {
+// catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Commits of the view that come meanwhile are not held up, and are
+// part of it.
+func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 	s.catching.Lock()
 	defer s.catching.Unlock()
 	if s.dropped {
-		return
+		return nil
 	}
 	translated := make(map[string]*told)
 	for {
+		if err := ctx.Err(); err != nil {
+			for _, t := range translated {
+				c.units.release(t)
+			}
+			return err
+		}
 		more, by, synced := c.translateSome(s, translated)
 		if more {
 			continue
@@ -240,7 +253,7 @@ func (c *Catalog) catchUp(s *scope) {
 		if synced {
 			s.markSynced()
 		}
-		return
+		return nil
 	}
 }
 
@@ -258,7 +271,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more boo
 			translated[host] = c.translate(host, s.profile, s.only)
 			delete(s.stale, host)
 		}
-		s.begun, s.since = s.since, time.Time{}
+		s.begun, s.since, s.made = s.since, time.Time{}, true
 		by, synced = manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
 	})
 	return more, by, synced
@@ -290,7 +303,7 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 			return s.collection(typeURL), func() { b.left(); c.judge.leave(stream, typeURL) }, nil
 		}
 	}
-	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
+	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -304,8 +317,39 @@ func (c *Catalog) narrow(p *profile) {
 	c.mesh.lookouts.narrow(p)
 }
 
+// maker makes the scope of a profile.
+func (c *Catalog) maker(p profile) families.Maker[*scope] {
+	return families.Maker[*scope]{
+		Estimate: func() int { return c.estimate(p) },
+		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, p) },
+	}
+}
+
+// estimate is what the scope of a profile will cost: a cluster and its endpoints for each port that its clients know.
+func (c *Catalog) estimate(p profile) int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	cost, only := scopeCost, c.mesh.sidecarFor(p)
+	for _, e := range c.mesh.entries {
+		if !e.visibleTo(p.namespace) {
+			continue
+		}
+		for _, host := range e.hosts() {
+			if only == nil || only.imports(host, e.key.Namespace, p.namespace) {
+				cost += 2 * len(e.spec.GetPorts())
+			}
+		}
+	}
+	return cost
+}
+
 // newScope makes a scope that follows the view, but for what is tried with its client.
 func (c *Catalog) newScope(p profile, tried ...*aside) *scope {
+	s, _ := c.makeScope(context.Background(), p, tried...) // which never ends
+	return s
+}
+
+func (c *Catalog) makeScope(ctx context.Context, p profile, tried ...*aside) (*scope, error) {
 	s := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
 	s.tried, s.private = tried, len(tried) > 0
 	c.mu.Lock()
@@ -313,9 +357,12 @@ func (c *Catalog) newScope(p profile, tried ...*aside) *scope {
 	c.follow(s, c.mesh.allHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
-	c.catchUp(s)
+	if err := c.catchUp(ctx, s); err != nil {
+		c.drop(s)
+		return nil, err
+	}
 	c.warnUnenforced()
-	return s
+	return s, nil
 }
 
 // drop ends that a scope follows the view, and that it keeps what it was told of.

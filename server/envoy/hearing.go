@@ -140,7 +140,7 @@ func (h *hearing) hold(ctx context.Context) (r result, err error) {
 	thought := sync.OnceFunc(h.judge.thought)
 	defer thought()
 	h.begun = h.turn()
-	h.catchUp(h.scope) // so that all that the client rejects is made of what there was at that turn, or of what has changed since
+	_ = h.catchUp(context.Background(), h.scope) // so that all that the client rejects is made of what there was at that turn, or of what has changed since
 	var o xds.Opinion
 	if h.about, o = h.witnesses().Complaint(h.about.StreamID, h.about.TypeURL); o != xds.Rejects || h.about.Collection != h.scope.collection(h.about.TypeURL) {
 		return result{ended: moot}, nil
@@ -310,7 +310,7 @@ func (h *hearing) try(ctx context.Context, tried []*aside) (bool, error) {
 	s.tried = tried
 	h.follow(s, nil)
 	h.mu.Unlock()
-	h.catchUp(s)
+	_ = h.catchUp(context.Background(), s)
 	return h.content(ctx)
 }
 

@@ -22,6 +22,7 @@ type scope struct {
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
 	stale      map[string]struct{}
+	made       bool         // it had all hosts once; until then nobody waits for it
 	since      time.Time    // the first change came about for which they are stale, or zero
 	only       *sidecarRule // by which it has them
 	restricted bool         // to what it knows

@@ -21,7 +21,7 @@ func (c *Catalog) Told(ctx context.Context, node *corev3.Node, delta bool) (all 
 		return nil, false, err
 	}
 	c.narrow(&p)
-	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), func() *scope { return c.newScope(p) })
+	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
 	if err != nil {
 		return nil, false, err
 	}

@@ -6,19 +6,23 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/turns"
 )
 
 // Limits of a Set.
 type Limits struct {
 	Max       int // how many families may be in use at once
 	MaxOfHost int // how many of them the clients of one IP address may use at once, so that others find some
-	// MaxCost bounds what those in use cost, and MaxCostOfHost what those cost that the clients of one IP address use: beyond it no other one is
-	// made for them. Zero is no bound.
+	// MaxCost bounds what those in use cost together, and MaxCostOfHost what those cost that the clients of one IP address use. A family that would
+	// exceed a bound is not made, unless it would be the only one. Zero is no bound.
 	MaxCost, MaxCostOfHost int
 	// MaxIdleCost bounds the families without clients that are kept for clients that come back: the least recently used go first.
 	MaxIdleCost int
@@ -31,76 +35,110 @@ type Set[K comparable, F any] struct {
 	limits Limits
 	cost   func(F) int
 	drop   func(F)
+	turns  *turns.Turns // for making a family: one processor is left to everything else, and addresses take turns
+
+	freeing sync.Mutex // held while memory is given back
 
 	mu      sync.Mutex
 	clock   uint64 // counts the uses
 	members map[K]*member[F]
 	hosts   map[string]map[K]int // how often clients use which: by IP address
+	dropped int                  // what families cost that were dropped since memory was last given back
 }
 
 type member[F any] struct {
-	made   chan struct{} // closed when it is made
-	family F             // read-only from then on
-	failed bool          // to be made; the same
+	made   chan struct{}   // closed when it is made, or failed
+	family F               // read-only from then on
+	err    error           // why it failed; the same
+	ctx    context.Context // of making it
+	cancel func()          // ends ctx
 
 	// guarded by Set.mu
 	users   int
+	done    bool   // made or failed
 	retired bool   // nobody else is to use it
 	used    uint64 // when it was last used
-	cost    int    // when somebody last asked; as long as it is being made, that of the dearest other one
+	cost    int    // when somebody last asked; an estimate as long as it is being made
 }
 
 // New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with each family
 // that is kept no longer, when it has no users; cost may be called at any time.
 func New[K comparable, F any](what string, limits Limits, cost func(F) int, drop func(F)) *Set[K, F] {
-	return &Set[K, F]{what: what, limits: limits, cost: cost, drop: drop, members: make(map[K]*member[F]), hosts: make(map[string]map[K]int)}
+	return &Set[K, F]{
+		what: what, limits: limits, cost: cost, drop: drop, turns: turns.New(max(runtime.GOMAXPROCS(0)-1, 1)),
+		members: make(map[K]*member[F]), hosts: make(map[string]map[K]int),
+	}
+}
+
+// Maker makes a family.
+type Maker[F any] struct {
+	Estimate func() int // what it will cost, before it is made
+	// Make makes it. When ctx ends, nobody waits for it any longer: Make gives up and returns the error of ctx.
+	Make func(ctx context.Context) (F, error)
 }
 
 // Acquire returns the family of key for one more user, on a host, which is an IP address or, for clients that are not counted, empty; and what ends
-// that use, which is to be called once. If there is none, the first to ask has it made, and others who want the same wait for it. Nobody else waits.
-func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, create func() F) (family F, release func(), err error) {
-	m, first, err := s.join(key, host)
+// that use, which is to be called once. If there is none, the first to ask has it made, if its estimated cost is within the limits, and others who want
+// the same wait for it.
+func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker[F]) (family F, release func(), err error) {
+	m, first, err := s.join(ctx, key, host, maker)
 	if err != nil {
 		return family, nil, err
 	}
+	release = sync.OnceFunc(func() { s.release(key, m, host) })
 	if first {
-		s.create(key, m, host, create)
+		stop := context.AfterFunc(ctx, release)
+		s.create(key, m, host, maker, release)
+		stop()
 	}
 	select {
 	case <-m.made:
+		err = m.err
 	case <-ctx.Done():
-		s.release(key, m, host)
-		return family, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	if m.failed {
-		s.release(key, m, host)
-		return family, nil, errNotMade
+	if ctx.Err() != nil {
+		err = status.FromContextError(ctx.Err()).Err()
 	}
-	return m.family, func() { s.release(key, m, host) }, nil
+	if err != nil {
+		release()
+		return family, nil, err
+	}
+	return m.family, release, nil
 }
 
 var errNotMade = errors.New("who made what others want as well did not come to an end")
 
-// create makes a family. If that panics, the next who wants it makes it.
-func (s *Set[K, F]) create(key K, m *member[F], host string, create func() F) {
-	m.failed = true
+// create makes a family, until nobody waits for it. If that panics, the next who wants it makes it.
+func (s *Set[K, F]) create(key K, m *member[F], host string, maker Maker[F], release func()) {
+	m.err = errNotMade
 	defer func() {
-		if m.failed {
-			s.mu.Lock()
-			if s.members[key] == m {
-				delete(s.members, key)
-			}
-			s.mu.Unlock()
-			s.release(key, m, host)
+		if m.err != nil {
+			release()
 		}
+		s.mu.Lock()
+		m.done = true
+		if m.err != nil && s.members[key] == m {
+			delete(s.members, key)
+		}
+		unused := m.err == nil && m.users == 0
+		s.mu.Unlock()
+		m.cancel()
 		close(m.made)
+		if unused {
+			s.discard(m.family)
+		}
 	}()
-	m.family = create()
-	m.failed = false
+	if err := s.turns.Do(m.ctx, host, func() { m.family, m.err = maker.Make(m.ctx) }); err != nil {
+		m.err = err
+	}
 }
 
 // join notes a use, and says whether it is the first one of a family that has to be made.
-func (s *Set[K, F]) join(key K, host string) (m *member[F], first bool, err error) {
+func (s *Set[K, F]) join(ctx context.Context, key K, host string, maker Maker[F]) (m *member[F], first bool, err error) {
+	estimate := 0
+	if !s.has(key) {
+		estimate = maker.Estimate()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uses := s.hosts[host]
@@ -109,10 +147,11 @@ func (s *Set[K, F]) join(key K, host string) (m *member[F], first bool, err erro
 	}
 	m = s.members[key]
 	if first = m == nil; first {
-		if err := s.mayMake(host); err != nil {
+		if err := s.mayMake(host, estimate); err != nil {
 			return nil, false, err
 		}
-		m = &member[F]{made: make(chan struct{}), cost: s.mostExpensive()}
+		m = &member[F]{made: make(chan struct{}), cost: estimate}
+		m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // leave and create call it
 		s.members[key] = m
 	}
 	if uses == nil {
@@ -126,15 +165,21 @@ func (s *Set[K, F]) join(key K, host string) (m *member[F], first bool, err erro
 	return m, first, nil
 }
 
+func (s *Set[K, F]) has(key K) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[key] != nil
+}
+
 // mayMake says whether one more family may be made, for a host.
-func (s *Set[K, F]) mayMake(host string) error {
+func (s *Set[K, F]) mayMake(host string, estimate int) error {
 	inUse, cost, ofHost := 0, 0, 0
 	for key, m := range s.members {
 		if m.users == 0 {
 			continue
 		}
 		inUse++
-		if m.isMade() {
+		if m.done {
 			m.cost = s.cost(m.family)
 		}
 		cost += m.cost
@@ -142,39 +187,21 @@ func (s *Set[K, F]) mayMake(host string) error {
 			ofHost += m.cost
 		}
 	}
+	exceeds := func(cost, limit int) bool { return limit > 0 && cost > 0 && cost+estimate > limit }
 	switch {
 	case inUse >= s.limits.Max:
 		return status.Errorf(codes.ResourceExhausted, "too many different %s in use: the limit is %d", s.what, s.limits.Max)
-	case s.limits.MaxCost > 0 && cost >= s.limits.MaxCost:
-		return status.Errorf(codes.ResourceExhausted, "the different %s in use cost %d: the limit is %d", s.what, cost, s.limits.MaxCost)
-	case host != "" && s.limits.MaxCostOfHost > 0 && ofHost >= s.limits.MaxCostOfHost:
-		return status.Errorf(codes.ResourceExhausted, "the different %s in use by %s cost %d: the limit is %d", s.what, host, ofHost, s.limits.MaxCostOfHost)
+	case exceeds(cost, s.limits.MaxCost):
+		return status.Errorf(codes.ResourceExhausted, "the different %s in use cost %d, and one more would cost %d: the limit is %d", s.what, cost, estimate, s.limits.MaxCost)
+	case host != "" && exceeds(ofHost, s.limits.MaxCostOfHost):
+		return status.Errorf(codes.ResourceExhausted, "the different %s in use by %s cost %d, and one more would cost %d: the limit is %d", s.what, host, ofHost, estimate, s.limits.MaxCostOfHost)
 	}
 	return nil
 }
 
-// mostExpensive is what the dearest family costs.
-func (s *Set[K, F]) mostExpensive() (most int) {
-	for _, m := range s.members {
-		most = max(most, m.cost)
-	}
-	return most
-}
-
-func (m *member[F]) isMade() bool {
-	select {
-	case <-m.made:
-		return !m.failed
-	default:
-		return false
-	}
-}
-
 // Retire takes the families away of whose keys is says so. Who uses one goes on doing so, until which it is not dropped; for who comes, another one is made.
 func (s *Set[K, F]) Retire(is func(key K) bool) {
-	for _, family := range s.retire(is) {
-		s.drop(family)
-	}
+	s.discard(s.retire(is)...)
 }
 
 func (s *Set[K, F]) retire(is func(key K) bool) (idle []F) {
@@ -193,10 +220,27 @@ func (s *Set[K, F]) retire(is func(key K) bool) (idle []F) {
 }
 
 // release ends a use. Families without users go when they cost too much.
-func (s *Set[K, F]) release(key K, m *member[F], host string) {
-	for _, family := range s.leave(key, m, host) {
+func (s *Set[K, F]) release(key K, m *member[F], host string) { s.discard(s.leave(key, m, host)...) }
+
+// discard drops families. The memory of many is given back to the system at once: the runtime alone would keep it for minutes.
+func (s *Set[K, F]) discard(families ...F) {
+	cost := 0
+	for _, family := range families {
+		cost += s.cost(family)
 		s.drop(family)
 	}
+	s.mu.Lock()
+	s.dropped += cost
+	enough := cost > 0 && s.dropped > s.limits.MaxIdleCost
+	s.mu.Unlock()
+	if !enough || !s.freeing.TryLock() {
+		return
+	}
+	defer s.freeing.Unlock()
+	s.mu.Lock()
+	s.dropped = 0
+	s.mu.Unlock()
+	debug.FreeOSMemory()
 }
 
 func (s *Set[K, F]) leave(key K, m *member[F], host string) (dropped []F) {
@@ -209,7 +253,13 @@ func (s *Set[K, F]) leave(key K, m *member[F], host string) (dropped []F) {
 	if len(uses) == 0 {
 		delete(s.hosts, host)
 	}
-	if m.users--; m.users > 0 || m.failed {
+	if m.users--; m.users > 0 {
+		return nil
+	}
+	if !m.done || m.err != nil { // nobody waits for it any longer, or it failed
+		if m.cancel(); s.members[key] == m {
+			delete(s.members, key)
+		}
 		return nil
 	}
 	if m.retired {

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/turns"
 )
 
 func newSet(limits Limits) (*Set[string, *string], *[]string) {
@@ -17,9 +19,14 @@ func newSet(limits Limits) (*Set[string, *string], *[]string) {
 	return New[string]("tastes", limits, func(*string) int { return 10 }, func(s *string) { dropped = append(dropped, *s) }), &dropped
 }
 
+// making makes a family that is expected to cost 10.
+func making(do func() *string) Maker[*string] {
+	return Maker[*string]{func() int { return 10 }, func(context.Context) (*string, error) { return do(), nil }}
+}
+
 func use(t *testing.T, s *Set[string, *string], key, host string) (*string, func()) {
 	t.Helper()
-	f, release, err := s.Acquire(t.Context(), key, host, func() *string { return &key })
+	f, release, err := s.Acquire(t.Context(), key, host, making(func() *string { return &key }))
 	require.NoError(t, err)
 	return f, release
 }
@@ -28,10 +35,11 @@ func use(t *testing.T, s *Set[string, *string], key, host string) (*string, func
 func TestASlowFamilyHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newSet(Limits{Max: 10, MaxOfHost: 10})
+		s.turns = turns.New(2)
 		slow, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			_, release, err := s.Acquire(t.Context(), "slow", "h", func() *string { <-slow; return new(string) })
+			_, release, err := s.Acquire(t.Context(), "slow", "h", making(func() *string { <-slow; return new(string) }))
 			assert.NoError(t, err)
 			release()
 		}()
@@ -40,7 +48,7 @@ func TestASlowFamilyHoldsUpNobodyElse(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error)
 		go func() {
-			_, _, err := s.Acquire(ctx, "slow", "h", nil)
+			_, _, err := s.Acquire(ctx, "slow", "h", making(nil))
 			gone <- err
 		}()
 		synctest.Wait()
@@ -55,7 +63,7 @@ func TestASlowFamilyHoldsUpNobodyElse(t *testing.T) {
 // If making it fails, the next one tries again, and nothing counts any more.
 func TestAFamilyThatIsNotMade(t *testing.T) {
 	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10})
-	require.Panics(t, func() { _, _, _ = s.Acquire(t.Context(), "a", "h", func() *string { panic("no") }) })
+	require.Panics(t, func() { _, _, _ = s.Acquire(t.Context(), "a", "h", making(func() *string { panic("no") })) })
 	require.Empty(t, s.hosts)
 	_, release := use(t, s, "a", "h")
 	release()
@@ -66,7 +74,7 @@ func TestLimits(t *testing.T) {
 	s, _ := newSet(Limits{Max: 5, MaxOfHost: 3})
 	fails := func(key, host, why string) {
 		t.Helper()
-		_, _, err := s.Acquire(t.Context(), key, host, func() *string { return &key })
+		_, _, err := s.Acquire(t.Context(), key, host, making(func() *string { return &key }))
 		require.Equal(t, codes.ResourceExhausted, status.Code(err))
 		require.ErrorContains(t, err, why)
 	}
@@ -95,7 +103,7 @@ func TestLimitsOfCost(t *testing.T) {
 		s, _ := newSet(Limits{Max: 100, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30}) // each costs 10
 		fails := func(key, host, why string) {
 			t.Helper()
-			_, _, err := s.Acquire(t.Context(), key, host, func() *string { return &key })
+			_, _, err := s.Acquire(t.Context(), key, host, making(func() *string { return &key }))
 			require.Equal(t, codes.ResourceExhausted, status.Code(err))
 			require.ErrorContains(t, err, why)
 		}
@@ -104,18 +112,18 @@ func TestLimitsOfCost(t *testing.T) {
 		slow, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _, err := s.Acquire(t.Context(), "slow", "greedy", func() *string { <-slow; return new(string) })
+			_, _, err := s.Acquire(t.Context(), "slow", "greedy", making(func() *string { <-slow; return new(string) }))
 			assert.NoError(t, err)
 		}()
 		synctest.Wait()
 		use(t, s, "0", "greedy") // which is there
-		fails("2", "greedy", "the different tastes in use by greedy cost 30: the limit is 30")
+		fails("2", "greedy", "the different tastes in use by greedy cost 30, and one more would cost 10: the limit is 30")
 		close(slow)
 		<-done
-		fails("2", "greedy", "the different tastes in use by greedy cost 30: the limit is 30")
+		fails("2", "greedy", "the different tastes in use by greedy cost 30, and one more would cost 10: the limit is 30")
 		use(t, s, "2", "other")
 		use(t, s, "3", "other")
-		fails("4", "third", "the different tastes in use cost 50: the limit is 50")
+		fails("4", "third", "the different tastes in use cost 50, and one more would cost 10: the limit is 50")
 		release()
 		use(t, s, "4", "greedy")
 	})
@@ -155,4 +163,102 @@ func TestARetiredFamilyIsForNobodyElse(t *testing.T) {
 	leaveAgain()
 	require.Empty(t, s.hosts)
 	require.Len(t, *dropped, 2)
+}
+
+// A family that would exceed a limit is refused by its estimate before anything is made; one that would be the only one is made, whatever it costs.
+func TestAnEstimateBeyondALimitMakesNothing(t *testing.T) {
+	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10, MaxCostOfHost: 30})
+	made := 0
+	of := func(estimate int) Maker[*string] {
+		return Maker[*string]{func() int { return estimate }, func(context.Context) (*string, error) { made++; return new(string), nil }}
+	}
+	_, _, err := s.Acquire(t.Context(), "a", "h", of(1000))
+	require.NoError(t, err)
+	_, _, err = s.Acquire(t.Context(), "b", "h", of(21))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	_, _, err = s.Acquire(t.Context(), "b", "h", of(20))
+	require.NoError(t, err)
+	require.Equal(t, 2, made)
+}
+
+// A family is made for as long as somebody waits for it. When the last one goes, it is given up, and nothing is left of it.
+func TestNobodyWaitsAnyLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10})
+		maker := Maker[*string]{func() int { return 10 }, func(ctx context.Context) (*string, error) { <-ctx.Done(); return nil, ctx.Err() }}
+		gone := make(chan error)
+		var cancels []func()
+		for range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancels = append(cancels, cancel)
+			go func() {
+				_, _, err := s.Acquire(ctx, "slow", "h", maker)
+				gone <- err
+			}()
+			synctest.Wait()
+		}
+		cancels[0]() // who has it made; the other one waits for it still
+		synctest.Wait()
+		require.Len(t, s.members, 1)
+		require.Equal(t, 1, s.hosts["h"]["slow"])
+		cancels[1]()
+		for range 2 {
+			require.Equal(t, codes.Canceled, status.Code(<-gone))
+		}
+		require.Empty(t, s.members)
+		require.Empty(t, s.hosts)
+		require.Empty(t, *dropped)
+		_, release := use(t, s, "slow", "h")
+		release()
+	})
+}
+
+// One that was made when its last user had gone is dropped.
+func TestAFamilyThatComesTooLateIsDropped(t *testing.T) {
+	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err := s.Acquire(ctx, "late", "h", Maker[*string]{func() int { return 10 }, func(ctx context.Context) (*string, error) {
+		cancel()
+		<-ctx.Done()
+		late := "late"
+		return &late, nil
+	}})
+	require.Equal(t, codes.Canceled, status.Code(err))
+	require.Equal(t, []string{"late"}, *dropped)
+	require.Empty(t, s.members)
+}
+
+// However many an address asks for, another one waits for one of them at the most.
+func TestAddressesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newSet(Limits{Max: 100, MaxOfHost: 100})
+		s.turns = turns.New(1)
+		var order []string
+		next := make(chan struct{})
+		for _, key := range []string{"g1", "g2", "g3", "honest"} {
+			go func() {
+				_, _, err := s.Acquire(t.Context(), key, key[:1], making(func() *string {
+					<-next
+					order = append(order, key)
+					return &key
+				}))
+				assert.NoError(t, err)
+			}()
+			synctest.Wait()
+		}
+		close(next)
+		synctest.Wait()
+		require.Equal(t, []string{"g1", "g2", "honest", "g3"}, order)
+	})
+}
+
+// Memory is given back when what was dropped comes to more than what is kept for those who come back.
+func TestMemoryIsGivenBack(t *testing.T) {
+	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 30})
+	for i := range 7 {
+		_, release := use(t, s, strconv.Itoa(i), "h")
+		release()
+	}
+	require.Len(t, *dropped, 4)
+	require.Zero(t, s.dropped)
 }

@@ -43,7 +43,11 @@ type Catalog struct {
 	beats    memstore.Beat
 	families *families.Set[string, *family] // but the one of all, by the filter's key
 
+	reviewer interface{ Review() } // or nil
+
 	mu        sync.Mutex
+	names     map[label]int        // how many objects have each revision and namespace
+	reduced   bool                 // a client asked for one that no object has
 	following map[*family]struct{} // the view; the one of all among them
 	snap      memstore.Snapshot    // what the collections show
 	synced    bool
@@ -51,8 +55,10 @@ type Catalog struct {
 
 // New returns a catalog of view. It is empty, and nothing of it is sent, until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), following: make(map[*family]struct{})}
-	c.families = families.New[string]("filters", families.Limits{Max: maxFamilies, MaxOfHost: maxOfHost, MaxIdleCost: maxIdleCost}, (*family).cost, c.drop)
+	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), names: make(map[label]int), following: make(map[*family]struct{})}
+	c.families = families.New[string]("filters", families.Limits{
+		Max: maxFamilies, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
+	}, (*family).cost, c.drop)
 	c.all = c.newFamily(filter{})
 	c.following[c.all] = struct{}{}
 	c.none = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
@@ -70,6 +76,7 @@ func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
 // update brings all collections to snap. Unless incremental, keys do not tell what changed and everything is looked at.
 func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) {
+	c.foresee(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	commits := make(map[*family]map[*xds.Collection]*xds.Commit)

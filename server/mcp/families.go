@@ -8,6 +8,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/families"
 	"tributary/server/xds"
 )
 
@@ -23,6 +24,8 @@ type family struct {
 const (
 	maxFamilies = 1000 // in use at once, besides that of all
 	maxOfHost   = 100
+	maxCost     = 20_000_000 // of those in use, in entries
+	maxHostCost = 4_000_000
 	// maxIdleCost bounds the families without clients that are kept. Each costs what it holds, and something besides.
 	maxIdleCost = 1_000_000
 	familyCost  = 10_000
@@ -85,23 +88,42 @@ func (f *family) follow(keys []resource.Key, snap memstore.Snapshot, all *family
 
 // acquire returns the family of f for one more user, on a host, and what ends that use.
 func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, func(), error) {
+	if n := len(f.own()); n > maxFilter {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
+	}
+	f = c.known(f)
 	key := f.key()
 	if key == c.all.key {
 		return c.all, func() {}, nil
 	}
-	if n := len(f.own()); n > maxFilter {
-		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", n, maxFilter)
-	}
-	return c.families.Acquire(ctx, key, host, func() *family { return c.make(f) })
+	return c.families.Acquire(ctx, key, host, families.Maker[*family]{
+		Estimate: func() int { return c.estimate(f) },
+		Make:     func(ctx context.Context) (*family, error) { return c.make(ctx, f) },
+	})
 }
 
-// make makes a family, without holding up the commits of the view.
-func (c *Catalog) make(f filter) *family {
+// estimate is what the family of f will cost.
+func (c *Catalog) estimate(f filter) int {
+	cost, snap := familyCost, c.snapshot()
+	for kind := range c.all.kinds {
+		for range f.visible(snap, kind) {
+			cost++
+		}
+	}
+	return cost
+}
+
+// make makes a family, without holding up the commits of the view, unless ctx ends.
+func (c *Catalog) make(ctx context.Context, f filter) (*family, error) {
 	fam := c.newFamily(f)
 	for tries := 0; ; tries++ {
 		snap := c.snapshot()
-		if fam.fill(snap, c.all); c.adopt(fam, snap, tries == maxTries) {
-			return fam
+		fam.fill(snap, c.all)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if c.adopt(fam, snap, tries == maxTries) {
+			return fam, nil
 		}
 	}
 }

@@ -1,0 +1,59 @@
+package envoy
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// A change does not wait for a scope that is being made, and is part of it when it is made.
+func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	p := profileOf(nodes[0])
+	being := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
+	being.stale = c.mesh.allHosts()
+	c.following[being] = struct{}{}
+	being.catching.Lock() // as who makes it has it
+	since := table.Snapshot().Revision()
+	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}})
+	keys, snap, ok := table.Changes(since)
+	c.update(keys, snap, ok, true) // returns
+	being.catching.Unlock()
+	require.NoError(t, c.catchUp(t.Context(), being))
+	require.Equal(t, dumpOf(t, c.newScope(p).byType()), dumpOf(t, being.byType()))
+}
+
+// A scope for which nobody waits any longer is given up, and nothing is kept of it.
+func TestAScopeThatIsGivenUpLeavesNothing(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.makeScope(ctx, profileOf(nodes[0]))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, c.following)
+	require.Empty(t, c.units.known)
+}
+
+// What a scope is estimated to cost is what it costs, within a factor of two.
+func TestEstimate(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared), nil)
+	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	c.update(nil, table.Snapshot(), false, true)
+	for _, n := range nodes {
+		p := profileOf(n)
+		s := c.newScope(p)
+		require.InDelta(t, s.cost(), c.estimate(p), float64(s.cost()-scopeCost)/2+10)
+	}
+}
