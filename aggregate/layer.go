@@ -85,9 +85,10 @@ func rank(r *resource.Resource, place int) *resource.Resource {
 	return r.Ranked(place)
 }
 
-// place returns the place of the source i in the order of sources. A single source has none: what it relays passes unchanged.
+// place returns the place of the source i in the order of sources. A single source and one that is Ranked have none: their objects
+// pass unchanged.
 func (v *View) place(i int) int {
-	if len(v.sources) == 1 {
+	if len(v.sources) == 1 || v.sources[i].Ranked {
 		return unranked
 	}
 	return i

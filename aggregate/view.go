@@ -24,6 +24,8 @@ type Source struct {
 	Precedence int
 	// Optional says that the view can be complete without this source.
 	Optional bool
+	// Ranked says that its objects have the rank by which clients know them already.
+	Ranked bool
 	// Merge says that the ServiceEntries of a host are made one with those of the other sources that have it. Nil says that
 	// they are not.
 	Merge *Merge
@@ -94,6 +96,12 @@ func (v *View) SetSources(sources ...Source) (alone <-chan struct{}) {
 	default: // already woken
 	}
 	return next.alone
+}
+
+// Begin has the view be what sources have now, before Run: what SetSources says next is a change of that.
+func (v *View) Begin(sources ...Source) {
+	v.SetSources(sources...)
+	v.merge()
 }
 
 // Snapshot returns the merged state, in O(1).

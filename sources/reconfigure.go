@@ -109,8 +109,11 @@ func (s *Supervisor) of(table Table) *runner {
 func (s *Supervisor) admit(next []*runner, specs []Spec) (ending, leaving []*runner, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	switch {
+	case s.stopped:
 		return nil, nil, ErrStopped
+	case s.paused:
+		return nil, nil, ErrPaused
 	}
 	stays := make(map[*runner]bool, len(next))
 	for i, r := range next {

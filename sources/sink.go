@@ -37,6 +37,7 @@ type sink struct {
 	log      *slog.Logger
 	changes  *changeLog
 	validate func(*resource.Resource) (warnings resource.Errors, err error)
+	happened func(event, text string)
 
 	mu        sync.Mutex
 	judge     judge
@@ -62,13 +63,21 @@ func newSink(spec Spec, opts Options, kept *lastgood.Kept, log *slog.Logger) *si
 	source := newLabel(spec.Name)
 	log = source.logger(log)
 	changes := newChangeLog()
+	happened := func(event, text string) {
+		if opts.Happened != nil {
+			opts.Happened(event, source.String(), text)
+		}
+	}
 	guarded := guard.Options{Settings: spec.Guard, Log: log, Ended: func(hold string, all []memstore.Change) { changes.say(log, all, "end_of_hold", hold) }}
+	guarded.Told = func(began bool, text string) {
+		happened(map[bool]string{true: EventHeld, false: EventHoldEnded}[began], text)
+	}
 	if spec.Memory != nil {
 		guarded.Changed = spec.Memory.SetHeld
 	}
 	before := guard.New(spec.Table, guarded)
 	s := &sink{
-		source: source, guard: before, log: log, validate: opts.Validate,
+		source: source, guard: before, log: log, validate: opts.Validate, happened: happened,
 		judge: judge{spec.Transform, spec.Lenient}, ledger: newLedger(before), since: time.Now(), read: make(chan struct{}),
 		partial: spec.Partial, changes: changes, left: map[string][]LeftOut{},
 	}
@@ -175,6 +184,11 @@ func (s *sink) report(h Health, allowed func(now State) bool) {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, "source state changed", attrs...)
+	if level == slog.LevelWarn {
+		s.happened(EventUnreadable, h.State.String()+": "+h.Message)
+	} else if h.State == Healthy && old.State != Starting {
+		s.happened(EventReadable, h.State.String())
+	}
 	if level == slog.LevelWarn && s.failed != nil {
 		s.failed(fmt.Errorf("source %s is %s: %s", s.source, h.State, h.Message))
 	}
@@ -317,9 +331,11 @@ func (s *sink) announce(c change) {
 	s.changes.say(s.log, c.served)
 	each(s, c.quarantined, "quarantined", func(q Quarantined) {
 		s.log.Warn("resource quarantined", "resource", subject(q), "place", q.Place, "serves", q.Serves(), "err", q.Reason)
+		s.happened(EventQuarantined, subject(q)+" at "+q.Place+": "+q.Reason)
 	})
 	each(s, c.recovered, "recovered", func(q Quarantined) {
 		s.log.Info("quarantine ended", "resource", subject(q), "place", q.Place)
+		s.happened(EventQuarantineEnd, subject(q)+" at "+q.Place)
 	})
 	each(s, c.warnings, "warnings", func(w string) {
 		s.log.Warn("resource read with a warning", "warning", w)

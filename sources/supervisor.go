@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources/guard"
 	"tributary/sources/lastgood"
@@ -25,6 +26,8 @@ type Options struct {
 	// NewBackOff makes the policy by which one source is restarted. The default waits from half a second up to a
 	// minute, doubling, with jitter. A source that ran for longer than that starts anew.
 	NewBackOff func() backoff.BackOff
+	// Happened is told of the events of sources, in words for people; nil for nobody. It must not block.
+	Happened func(event, source, text string)
 	// Validate decides whether a resource may be served. The default is resource.Validate.
 	Validate func(*resource.Resource) (warnings resource.Errors, err error)
 }
@@ -64,14 +67,26 @@ type Supervisor struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
 	stopped bool            // Run ends or has ended
+	paused  bool            // see Pause
 	runners []*runner       // in the order in which they were added
 }
+
+// The events of sources.
+const (
+	EventHeld          = "held"           // a loss of the source is held
+	EventHoldEnded     = "hold-ended"     // released, timed out, or all of it is back
+	EventUnreadable    = "unreadable"     // the source cannot be read, or only in part
+	EventReadable      = "readable"       // it can again
+	EventQuarantined   = "quarantined"    // an object of it is not valid
+	EventQuarantineEnd = "quarantine-end" // it is valid again, or gone
+)
 
 // The errors of a Supervisor, wrapped with the name that they are about.
 var (
 	ErrDuplicate = errors.New("a source of this name exists")
 	ErrNotFound  = errors.New("no source of this name")
 	ErrStopped   = errors.New("the supervisor has stopped")
+	ErrPaused    = errors.New("the sources are paused")
 
 	ErrNothingHeld = guard.ErrNothingHeld
 	ErrOtherHold   = guard.ErrOtherHold
@@ -161,6 +176,42 @@ func (s *Supervisor) Add(spec Spec) error {
 	return nil
 }
 
+// Pause ends every source, keeps on disk what each has published, and returns when that is done. Nothing changes then until Resume: Release and
+// Reconfigure fail with ErrPaused.
+func (s *Supervisor) Pause() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	s.paused = true
+	runners := slices.Clone(s.runners)
+	s.mu.Unlock()
+	ending, _ := worker.New(context.Background())
+	for _, r := range runners {
+		ending.Go(func() {
+			r.stop()
+			r.dismiss()
+		})
+	}
+	ending.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range runners {
+		r.keepers = nil // start makes new ones
+	}
+}
+
+// Resume starts the sources again after Pause.
+func (s *Supervisor) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	for _, r := range s.runners {
+		if s.ctx != nil && !s.stopped {
+			r.start(s.ctx)
+		}
+	}
+}
+
 // admits says whether a source of this name can be added. The caller holds mu.
 func (s *Supervisor) admits(name string) error {
 	if s.stopped {
@@ -215,11 +266,16 @@ func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 }
 
 // Release lets a source lose what is held of it, on behalf of somebody, and says how much that was. hold is the identity of
-// what is meant, or empty. The error is ErrNotFound, ErrNothingHeld or ErrOtherHold.
+// what is meant, or empty. The error is ErrNotFound, ErrNothingHeld, ErrOtherHold or ErrPaused.
 func (s *Supervisor) Release(name, hold, by string) (objects, endpoints int, err error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	s.mu.Lock()
-	r := s.find(name)
+	r, paused := s.find(name), s.paused
 	s.mu.Unlock()
+	if paused {
+		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrPaused)
+	}
 	if r == nil {
 		return 0, 0, fmt.Errorf("release source %q: %w", name, ErrNotFound)
 	}

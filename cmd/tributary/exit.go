@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/adminclient"
 	"tributary/config"
+	"tributary/server/admin"
 )
 
 // The exit codes. They are part of the command line's contract.
@@ -16,6 +18,7 @@ const (
 	exitFailed   = 1
 	exitUsage    = 2
 	exitFindings = 3
+	exitRetry    = 75 // EX_TEMPFAIL of sysexits.h
 	exitConfig   = 78 // EX_CONFIG of sysexits.h
 )
 
@@ -48,6 +51,9 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 		}
 		if _, known := errors.AsType[*failure](err); known || err == nil {
 			return err
+		}
+		if answer, ok := errors.AsType[*adminclient.StatusError](err); ok && answer.Said == admin.ErrUpgrading.Error() {
+			return &failure{exitRetry, err}
 		}
 		return &failure{exitFailed, err}
 	}

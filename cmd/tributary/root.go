@@ -18,7 +18,7 @@ func newRoot() *cobra.Command {
 		Long: `tributary reads mesh configuration from many places, merges it into one consistent view, and serves that view to
 istiod over xDS (MCP, Istio's Mesh Configuration Protocol).
 
-Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 78 bad configuration.`,
+Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 75 upgrade in progress (retry), 78 bad configuration.`,
 		SilenceErrors: true, // exitCode prints them
 		SilenceUsage:  true,
 		Version:       thisBuild().Version,

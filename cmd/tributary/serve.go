@@ -69,8 +69,16 @@ says why.`,
 			} else {
 				opts.Sockets, opts.Predecessor = before.Sockets(), before
 				err = errors.Join(before.Tell(handover.Prepared), before.Await(ctx, handover.Go))
+				if errors.Is(err, handover.ErrGone) {
+					log.Warn("the process before has ended: this one starts in its place")
+					opts.Predecessor, err = nil, nil
+				}
+				if err == nil { // the file may have changed meanwhile
+					cfg, err = flags.config()
+				}
 			}
 			if err != nil {
+				before.Fail(err)
 				return err
 			}
 			r, err := relay.Open(ctx, cfg, opts)

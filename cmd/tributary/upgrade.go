@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/adminclient"
+	"tributary/server/admin"
 )
 
 func newUpgrade() *cobra.Command {
@@ -18,13 +19,13 @@ func newUpgrade() *cobra.Command {
 		Use:   "upgrade",
 		Short: "Have the program that is installed now take over from the server that runs",
 		Long: `Upgrade has a server start the program that is now where it was started from, with the same arguments, and hand its ports over. The new
-process reads its configuration and all sources; when it has, it serves clients, and the old one sends its own away, a few at a time, and ends. No client is
-refused meanwhile, and none is sent away before the new process answers.
+process begins with what the old one serves and has kept, whether its sources can be read or not. The old one sends its clients away, a few at a time, and ends. No
+client is refused meanwhile, and none is sent away before the new process answers.
 
-If the new one does not start, or its configuration is not right, the server goes on as before, and upgrade says why and exits with 1. If it does not read everything within
-two minutes, the program before is started in its place, in the same way.
+If the new process does not start, its configuration is not valid, or it does not serve within --timeout, the server goes on as before; upgrade says why and exits
+with 1. If an upgrade is in progress already, it exits with 75.
 
-What the addresses of ports are stays as it is: to change them, restart.`,
+Listen addresses do not change: to change them, restart.`,
 		Example: `  tributary upgrade
   tributary upgrade --admin unix:///run/tributary/admin.sock`,
 		Args: cobra.NoArgs,
@@ -32,8 +33,9 @@ What the addresses of ports are stays as it is: to change them, restart.`,
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			client := flags.client()
-			client.Timeout = 5 * time.Minute
-			done, err := client.Post(ctx, "/-/upgrade", url.Values{"by": {whoAmI()}})
+			within := client.Timeout
+			client.Timeout += 30 * time.Second // for the server to say why
+			done, err := client.Post(ctx, "/-/upgrade", url.Values{"by": {whoAmI()}, "within": {within.String()}})
 			if answer, ok := errors.AsType[*adminclient.StatusError](err); ok && answer.Code == http.StatusNotFound {
 				return errors.New("the server is older than this command: restart it")
 			}
@@ -45,5 +47,7 @@ What the addresses of ports are stays as it is: to change them, restart.`,
 		}),
 	}
 	flags.add(cmd)
+	timeout := cmd.Flags().Lookup("timeout")
+	timeout.DefValue, timeout.Usage, flags.timeout = admin.UpgradeWithin.String(), "how long the upgrade may take", admin.UpgradeWithin
 	return cmd
 }

@@ -1,12 +1,14 @@
-// Package handover has one process take over from another while clients look: the new one inherits the sockets on which the old one listens, prepares
-// itself, and the old one ends when the new one says that it is ready. They speak over a pair of sockets, in steps:
+// Package handover has one process take over from another while clients are connected: the new one inherits the sockets on which the old one
+// listens. They speak over a pair of sockets, in steps:
 //
-//	new: prepared   its program runs, and its configuration is right
-//	old: go         what only one may have (the state directory) is let go
-//	new: ready      everything is read
-//	old: yours      clients are the new one's from now on
+//	new: prepared   its configuration is valid
+//	old: go         sources and state are paused; the content that clients have comes before this line
+//	new: ready      it can serve that content
+//	old: yours      the state directory is free
+//	new: serving    it has the state directory, serves clients and reads sources
+//	old: main       the service manager knows the new process
 //
-// or, from the new one, "failed" and why, instead of any step.
+// The new one may send "failed" and the reason in the place of any step. Until "serving" the old one can go on as before.
 package handover
 
 import (
@@ -14,11 +16,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
-	"sync"
 )
 
 // Step is what one process tells the other.
@@ -30,23 +30,30 @@ const (
 	Go       Step = "go"
 	Ready    Step = "ready"
 	Yours    Step = "yours"
+	Serving  Step = "serving"
+	Main     Step = "main"
 )
 
-const failed = "failed "
+// Lines that begin with these are no steps.
+const (
+	failed  = "failed "
+	content = "content "
+)
 
-// variable names the sockets that a process inherits, after the one by which it speaks with its predecessor.
-const variable = "TRIBUTARY_HANDOVER"
+// maxLine bounds a line in bytes.
+const maxLine = 256 << 20
+
+// variable names the sockets that a process inherits, after the one by which it speaks with its predecessor. The number is that of the protocol.
+const variable = "TRIBUTARY_HANDOVER_2"
 
 // firstFile is the number of the first file that a process inherits besides those that all have.
 const firstFile = 3
 
 // peer is the other process.
 type peer struct {
-	conn net.Conn
-	said chan string // closed when it says no more
-
-	mu   sync.Mutex
-	last error // why it says no more
+	conn    net.Conn
+	said    chan string // closed when it says no more
+	content []string    // received so far
 }
 
 func newPeer(conn net.Conn) *peer {
@@ -54,13 +61,9 @@ func newPeer(conn net.Conn) *peer {
 	go func() {
 		defer close(p.said)
 		lines := bufio.NewScanner(conn)
+		lines.Buffer(nil, maxLine)
 		for lines.Scan() {
 			p.said <- lines.Text()
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.last = lines.Err(); p.last == nil {
-			p.last = io.EOF
 		}
 	}()
 	return p
@@ -72,24 +75,30 @@ func (p *peer) Tell(step Step) error {
 	return err
 }
 
-// errGone says that the other process ended, or does not speak any more.
-var errGone = errors.New("it has ended")
+// ErrGone says that the other process has ended.
+var ErrGone = errors.New("it has ended")
 
-// Await waits for a step of the other process.
+// Await waits for a step of the other process, and keeps the content that comes before it.
 func (p *peer) Await(ctx context.Context, step Step) error {
-	select {
-	case said, ok := <-p.said:
-		switch {
-		case !ok:
-			return errGone
-		case said == string(step):
-			return nil
-		case strings.HasPrefix(said, failed):
-			return errors.New(strings.TrimPrefix(said, failed))
+	for {
+		select {
+		case said, ok := <-p.said:
+			piece, isContent := strings.CutPrefix(said, content)
+			switch {
+			case !ok:
+				return ErrGone
+			case isContent:
+				p.content = append(p.content, piece)
+				continue
+			case said == string(step):
+				return nil
+			case strings.HasPrefix(said, failed):
+				return errors.New(strings.TrimPrefix(said, failed))
+			}
+			return fmt.Errorf("it says %q in place of %q", said, step)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		return fmt.Errorf("it says %q in place of %q", said, step)
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
@@ -130,6 +139,9 @@ func FromEnvironment() (*Predecessor, error) {
 
 // Sockets are those that the predecessor listens on, by name.
 func (p *Predecessor) Sockets() map[string]net.Listener { return p.sockets }
+
+// Content returns the pieces that the predecessor has given; nil if there are none.
+func (p *Predecessor) Content() []string { return p.content }
 
 // Fail tells the predecessor why it goes on. It may be called on nil.
 func (p *Predecessor) Fail(why error) {

@@ -3,7 +3,9 @@
 package handover
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"net"
 )
 
@@ -15,8 +17,14 @@ func Start(string, []string, map[string]net.Listener) (*Successor, error) {
 	return nil, errors.New("one process cannot take over from another on this system")
 }
 
+// Give fails.
+func (*Successor) Give(context.Context, iter.Seq[string]) error { return errors.ErrUnsupported }
+
 // PID is zero.
 func (*Successor) PID() int { return 0 }
+
+// Hangup does nothing.
+func (*Successor) Hangup() {}
 
 // Kill does nothing.
 func (*Successor) Kill() {}

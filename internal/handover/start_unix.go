@@ -3,14 +3,18 @@
 package handover
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,8 +92,23 @@ func duplicate(lis net.Listener) (fd int, err error) {
 	return fd, errors.Join(err, dupErr)
 }
 
+// Give gives the process pieces of content, each without a line break.
+func (s *Successor) Give(ctx context.Context, pieces iter.Seq[string]) error {
+	defer context.AfterFunc(ctx, func() { _ = s.conn.SetWriteDeadline(time.Unix(1, 0)) })()
+	out := bufio.NewWriter(s.conn)
+	for piece := range pieces {
+		if _, err := fmt.Fprintf(out, "%s%s\n", content, piece); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
 // PID is the number of the process.
 func (s *Successor) PID() int { return s.process.Pid }
+
+// Hangup sends the process SIGHUP.
+func (s *Successor) Hangup() { _ = s.process.Signal(syscall.SIGHUP) } // it may have ended
 
 // Kill ends the process, and waits until it has.
 func (s *Successor) Kill() {

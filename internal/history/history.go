@@ -25,13 +25,22 @@ const (
 	Moved   = "moved" // the content is the same, and comes from another source or place
 )
 
-// Entry is one change of one object. Without Details, Old and New are nil.
+// Events of the program that are no change of an object; those of sources are in package sources.
+const (
+	Reloaded      = "reloaded"
+	ReloadRefused = "reload-refused"
+	Upgraded      = "upgraded"
+	UpgradeFailed = "upgrade-failed"
+)
+
+// Entry is one change of one object, or an event, which has no Kind and Name but Text. Without Details, Old and New are nil.
 type Entry struct {
 	At        time.Time     `json:"at"` // when it was seen; with Unwatched, it was earlier
 	Event     string        `json:"event"`
-	Kind      resource.Kind `json:"kind"`
+	Kind      resource.Kind `json:"kind,omitempty"`
 	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
+	Name      string        `json:"name,omitempty"`
+	Text      string        `json:"text,omitempty"`   // what happened, in words
 	Source    string        `json:"source,omitempty"` // of what it is now, or of what was deleted
 	Place     string        `json:"place,omitempty"`
 	Unwatched bool          `json:"unwatched,omitempty"` // it changed while no process wrote the history

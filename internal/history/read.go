@@ -111,7 +111,7 @@ func (h *History) Find(q Query) (*Answer, error) {
 			return nil, err
 		}
 		a.From = from(a.From, r)
-		if r.Mark != "" || !q.means(&r.Entry) {
+		if r.Mark != "" && r.Mark != markEvent || !q.means(&r.Entry) {
 			continue
 		}
 		if !q.Details {

@@ -30,13 +30,14 @@ var errTorn = errors.New("a record is not whole")
 
 // mark is a head that is no entry.
 type mark struct {
-	Mark string `json:"mark"` // begin or gap
+	Mark string `json:"mark"` // begin, gap or event
 }
 
 // The marks.
 const (
 	markBegin = "begin" // of a segment
 	markGap   = "gap"   // entries are missing before it, since they could not be written
+	markEvent = "event" // it is an event
 )
 
 // head is what stands first in a record.

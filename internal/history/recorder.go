@@ -25,6 +25,9 @@ const LeastSize = 1 << 20
 // flushAt is how much is written at once.
 const flushAt = 1 << 20
 
+// maxEvents is how many events wait to be written.
+const maxEvents = 1000
+
 // History writes and reads one directory. Find and At may be called by anyone.
 type History struct {
 	view    memstore.Reader
@@ -34,6 +37,7 @@ type History struct {
 	merged  prometheus.Counter
 	spoiled prometheus.Counter
 	opened  time.Time
+	events  chan *Entry // for Run to write
 
 	state  atomic.Pointer[state]
 	health health
@@ -54,7 +58,7 @@ type state struct {
 
 // Open opens the history at dir, which this process alone uses, of size bytes at most.
 func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metrics prometheus.Registerer) (*History, error) {
-	h := &History{view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder(), opened: time.Now().UTC()}
+	h := &History{view: view, log: log, files: segments{dir: dir, limit: size}, next: newEncoder(), opened: time.Now().UTC(), events: make(chan *Entry, maxEvents)}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tributary_history_" + name, Help: help})
 	}
@@ -74,14 +78,49 @@ func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metric
 	return h, nil
 }
 
-// Run writes what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be lost; it is no reason for
-// the program to end.
+// Run writes events, and what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be lost; it is no
+// reason for the program to end. It may be called again then.
 func (h *History) Run(ctx context.Context) error {
-	_ = memstore.Follow(ctx, h.view, nil, h.update) // it ends with ctx, and for no other reason
+	for ctx.Err() == nil {
+		changed, synced := h.view.Changed(), h.view.Synced()
+		keys, now, ok := h.view.Changes(h.last.Revision())
+		h.update(keys, now, ok, synced)
+		events := h.events
+		if !h.begun {
+			events = nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case e := <-events:
+			h.write(e)
+		}
+	}
+	for h.begun && len(h.events) > 0 {
+		h.write(<-h.events)
+	}
 	if err := h.files.close(); err != nil {
 		h.log.Warn("the history is not closed", "err", err)
 	}
+	h.files.last = nil
 	return nil
+}
+
+// Note has Run write an event, of a source or of the whole program. It does not block.
+func (h *History) Note(event, source, text string) {
+	select {
+	case h.events <- &Entry{At: time.Now().UTC(), Event: event, Source: source, Text: text}:
+	default:
+		h.lost.Inc()
+	}
+}
+
+// write writes an event.
+func (h *History) write(e *Entry) {
+	w := writing{history: h, records: h.next, at: e.At}
+	w.add(e)
+	w.flush()
+	h.publish()
 }
 
 // update takes up what the view is now.
@@ -202,7 +241,11 @@ type writing struct {
 }
 
 func (w *writing) add(e *Entry) {
-	if err := w.records.add(head{Entry: *e}); err != nil {
+	kind := mark{}
+	if e.Kind == "" {
+		kind.Mark = markEvent
+	}
+	if err := w.records.add(head{*e, kind}); err != nil {
 		w.history.lose(1, err)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,9 +39,12 @@ type parts struct {
 // feeds are the sources in force and the stores that they feed. They are changed by one goroutine at a time.
 type feeds struct {
 	parts
-	switched chan switched // for sweep; holds the newest
+	switched chan switched        // for sweep; holds the newest
+	served   []*resource.Resource // by the process before, when the first sources are configured; nil if that was not ready
 
 	all []*feed // in order of the configuration
+
+	removing sync.Mutex // held while files are removed, and during a pause
 
 	mu    sync.Mutex
 	inUse []string                   // the ids of all
@@ -114,6 +118,9 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	if err := f.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
+	if f.all == nil && f.served != nil {
+		f.begin(next)
+	}
 	now := switched{before: f.view.Snapshot()}
 	now.alone = f.view.SetSources(inputs...)
 	done := changesOf(f.all, next)
@@ -125,6 +132,44 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	}
 	f.switched <- now
 	return done, nil
+}
+
+// begin has the view be what the process before served, of which the sources that were restored have most. What they do not have stays for as long as it does in a reload.
+func (f *feeds) begin(next []*feed) {
+	var restored []aggregate.Source
+	for _, n := range next {
+		if n.table.Synced() {
+			restored = append(restored, n.input())
+		}
+	}
+	f.view.Begin(restored...)
+	var rest []*resource.Resource
+	for _, r := range f.served {
+		if now := f.view.Snapshot().Get(r.Key()); now == nil || now.Version() != r.Version() {
+			rest = append(rest, r)
+		}
+	}
+	if len(rest) > 0 {
+		table := new(memstore.Table)
+		table.Apply(rest, nil)
+		table.MarkSynced()
+		f.view.Begin(append(restored, aggregate.Source{Name: "the process before", Reader: table, Precedence: math.MaxInt, Ranked: true})...)
+	}
+}
+
+// pause waits until the view has what the sources have, which are paused, and keeps files from being removed until resume is called.
+func (f *feeds) pause(ctx context.Context) (resume func()) {
+	f.removing.Lock()
+	merged := func(n *feed) bool {
+		return slices.ContainsFunc(f.view.Sources(), func(s aggregate.SourceStatus) bool {
+			return s.Name == n.config.Name && !s.Retiring && s.Revision == n.table.Snapshot().Revision() && s.Synced == n.table.Synced()
+		})
+	}
+	for ctx.Err() == nil && slices.ContainsFunc(f.all, func(n *feed) bool { return !merged(n) }) {
+		_ = f.view.Alive(ctx) // it goes round
+	}
+	_ = f.view.Alive(ctx) // it has committed what it tells of its sources
+	return f.removing.Unlock
 }
 
 // prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing, but for what is on disk of
@@ -256,7 +301,7 @@ func readsAlike(a, b config.Source) bool {
 func (f *feeds) replace(next []*feed, alone <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.all != nil {
+	if f.all != nil || f.served != nil {
 		f.alone = alone
 	}
 	for _, o := range f.all {
@@ -350,6 +395,8 @@ func (f *feeds) tell(before memstore.Snapshot) {
 // forget removes what is kept of former sources. What a source began with stays until that source was read, which is when its own is kept: the channel
 // tells when to try again, if there is such.
 func (f *feeds) forget() (again <-chan time.Time) {
+	f.removing.Lock()
+	defer f.removing.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unread := f.unread()

@@ -30,6 +30,13 @@ func (r *Relay) remember(ctx context.Context) error {
 	return r.history.Run(ctx)
 }
 
+// happened has the history know of something that is no change of an object.
+func (r *Relay) happened(event, source, text string) {
+	if r.history != nil {
+		r.history.Note(event, source, text)
+	}
+}
+
 // remembered is the history for the admin server; nil for none.
 func (r *Relay) remembered() admin.History {
 	if r.history == nil {

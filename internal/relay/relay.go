@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,7 +62,7 @@ type Relay struct {
 
 	doors      doors
 	porter     *porter
-	succession succession
+	succession *succession
 }
 
 // Options are what a relay needs besides its configuration.
@@ -103,7 +102,7 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // Open makes the parts that cfg asks for, connects them, takes the state directory and opens both ports: what another
 // program has is known at once. Nothing runs yet. A relay that was opened has to be run.
 func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error) {
-	state, err := openState(cfg, opts.Origin, opts.Log)
+	state, err := openState(cfg, opts.Origin, opts.Predecessor != nil, opts.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +130,9 @@ func (r *Relay) Reload(ctx context.Context) (string, error) {
 // assemble makes the parts and connects them. Nothing runs yet.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager(), succession: newSuccession(opts)}
+	r := &Relay{log: opts.Log, state: state, health: health.NewServer(), manager: opts.manager(), succession: newSuccession(opts, registry)}
 
-	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry})
+	r.supervisor = sources.NewSupervisor(sources.Options{Log: opts.Log, Metrics: registry, Happened: r.happened})
 	r.view = aggregate.New()
 	hops := mcp.NewHops(rand.Text())
 	var err error
@@ -143,6 +142,9 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	r.feeds = newFeeds(parts{
 		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips.table, log: opts.Log,
 	})
+	if r.feeds.served, err = served(opts.Predecessor); err != nil {
+		return nil, err
+	}
 	if _, err := r.feeds.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
 	}
@@ -158,6 +160,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		opts.Log.Warn("what was left half written is still there", "err", err)
 	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, r.porter, opts.Log, registry)
+	r.reloader.happened = r.happened
 	allow := cfg.Envoy.Unenforced == config.UnenforcedAllow
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
@@ -189,7 +192,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		return nil, err
 	}
 	r.admin = admin.New(admin.Options{
-		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade,
+		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade, Upgrading: r.succession.state,
 		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced, Rejected: r.catalogs.rejected,
 		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
@@ -219,31 +222,22 @@ func (r *Relay) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	reading, stopReading := context.WithCancel(failed)
-	defer stopReading()
-	var readers sync.WaitGroup
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.supervisor.Run,
 		"reload":  r.reloader.run,
 		"sweep":   r.feeds.sweep,
-		"vips":    r.vips.run,
 		"verify":  r.verified.Run,
-		"history": r.remember,
+		"write":   r.write,
 	} {
-		readers.Add(1)
-		begin(reading, name, func(ctx context.Context) error {
-			defer readers.Done()
-			return part(ctx)
-		})
+		begin(failed, name, r.whenLive(part))
 	}
-	r.succession.idle = func() { stopReading(); readers.Wait() }
 	seen, disappear := context.WithCancel(failed)
 	defer disappear()
 	for name, part := range map[string]func(context.Context) error{
-		"admin":   func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) },
-		"manager": r.managed,
+		"admin":   r.whenLive(func(ctx context.Context) error { return r.admin.Serve(ctx, r.doors.admin) }),
+		"manager": when(r.succession.main, r.managed),
 	} {
-		begin(seen, name, r.whenLive(part))
+		begin(seen, name, part)
 	}
 	for name, part := range map[string]func(context.Context) error{
 		"view":     r.view.Run,
@@ -275,6 +269,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		over = handOverOver
 		disappear() // who asks how we are is answered by the successor
 	}
+	r.succession.stop()
 	r.drain(over)
 	stop()
 	err := parts.Wait()

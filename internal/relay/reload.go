@@ -11,12 +11,14 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tributary/config"
+	"tributary/internal/history"
 	"tributary/server/admin"
 	"tributary/server/identity"
 )
@@ -30,12 +32,14 @@ type reloader struct {
 	feeds        *feeds
 	porter       *porter
 	log          *slog.Logger
-	asked        chan request
-	ended        chan struct{} // closed when run has
 	good, loaded prometheus.Gauge
+	happened     func(event, source, text string)
+	status       atomic.Pointer[admin.ConfigStatus]
 
-	inForce *config.Config // owned by run
-	status  atomic.Pointer[admin.ConfigStatus]
+	mu      sync.Mutex // held while the configuration is changed
+	inForce *config.Config
+	paused  bool
+	late    bool // SIGHUP has come during a pause
 }
 
 // Origin is where a configuration came from. It is zero for that of the command line.
@@ -47,24 +51,12 @@ type Origin struct {
 	Hangups <-chan os.Signal
 }
 
-// request is that of somebody who waits for the outcome.
-type request struct {
-	by     string
-	answer chan<- outcome
-}
-
-// outcome is how a reload ended: what it did, in lines, or why it did nothing.
-type outcome struct {
-	done string
-	err  error
-}
-
 // ErrNoFile says that there is nothing to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
 func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds, porter *porter, log *slog.Logger, metrics prometheus.Registerer) *reloader {
 	r := &reloader{
-		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, asked: make(chan request), ended: make(chan struct{}), inForce: cfg,
+		Origin: from, manager: manager, feeds: feeds, porter: porter, log: log, inForce: cfg,
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -81,38 +73,52 @@ func newReloader(cfg *config.Config, from Origin, manager Manager, feeds *feeds,
 	return r
 }
 
-// run serves SIGHUP and Reload until ctx ends.
+// run serves SIGHUP until ctx ends. One that comes during a pause is served behind it.
 func (r *reloader) run(ctx context.Context) error {
-	defer close(r.ended)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.Hangups:
-			r.reload("SIGHUP")
-		case q := <-r.asked:
-			q.answer <- r.reload(q.by) // never waits: the channel has room
+			r.mu.Lock()
+			if r.late = r.paused; !r.late {
+				r.reload("SIGHUP")
+			}
+			r.mu.Unlock()
 		}
 	}
 }
 
-var errReadsNoMore = errors.New("this process reads nothing more: it is about to end, or another one takes over from it, which has read the configuration; ask again then")
-
-// Reload reads the file again and says what came of it.
-func (r *reloader) Reload(ctx context.Context, by string) (string, error) {
-	answer := make(chan outcome, 1)
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case <-r.ended:
-		return "", errReadsNoMore
-	case r.asked <- request{by, answer}:
+// Reload reads the file again and says what came of it. During a pause the error is admin.ErrUpgrading.
+func (r *reloader) Reload(_ context.Context, by string) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paused {
+		return "", admin.ErrUpgrading
 	}
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case o := <-answer:
-		return o.done, o.err
+	return r.reload(by)
+}
+
+// pause waits for a reload that is under way, and has others refused until resume.
+func (r *reloader) pause() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paused = true
+}
+
+// isLate reports whether SIGHUP has come during the pause.
+func (r *reloader) isLate() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.late
+}
+
+func (r *reloader) resume() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paused = false; r.late {
+		r.late = false
+		_, _ = r.reload("SIGHUP") // which logs
 	}
 }
 
@@ -123,9 +129,10 @@ func (r *reloader) Status() admin.ConfigStatus {
 	return s
 }
 
-func (r *reloader) reload(by string) outcome {
+// reload puts the file in force, and says in lines what that changed. The caller holds mu.
+func (r *reloader) reload(by string) (string, error) {
 	if r.Load == nil {
-		return outcome{err: ErrNoFile}
+		return "", ErrNoFile
 	}
 	r.manager.Reloading()
 	defer r.manager.Ready()
@@ -146,8 +153,9 @@ func (r *reloader) reload(by string) outcome {
 		status.Failed, status.Error = &now, err.Error()
 		r.status.Store(&status)
 		r.good.Set(0)
+		r.happened(history.ReloadRefused, "", "by "+by+": "+err.Error())
 		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", by, "loaded", status.Loaded, "err", err)
-		return outcome{err: fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)}
+		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
 	r.porter.set(next, proofs)
@@ -159,11 +167,12 @@ func (r *reloader) reload(by string) outcome {
 	r.status.Store(&status)
 	r.good.Set(1)
 	r.loaded.SetToCurrentTime()
+	r.happened(history.Reloaded, "", "by "+by+": "+strings.Join(done.lines(r.File)[1:], "; "))
 	r.log.Info("configuration reloaded", append([]any{"file", r.File, "by", by}, done.attributes()...)...)
 	if len(status.Restart) > 0 {
 		r.log.Warn("configuration is in force in part, the rest needs a restart", "file", r.File, "settings", status.Restart)
 	}
-	return outcome{done: strings.Join(append(done.lines(r.File), status.Restart...), "\n")}
+	return strings.Join(append(done.lines(r.File), status.Restart...), "\n"), nil
 }
 
 // warn logs what a configuration that was put in force is warned of.

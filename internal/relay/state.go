@@ -15,10 +15,15 @@ import (
 // openState opens the state directory. It is nil if there is none: it was switched off, nobody named one while serving
 // without a file, or the one that is used by default cannot be. One that was named and cannot be used is an error: who
 // names it counts on it.
-func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir, error) {
+//
+// If later is set, another process uses the directory until Own is called.
+func openState(cfg *config.Config, from Origin, later bool, log *slog.Logger) (*lastgood.Dir, error) {
 	path, named, err := StatePath(cfg, from)
 	if err == nil && path == "" {
 		return nil, nil
+	}
+	if err == nil && later {
+		return lastgood.OpenLater(path, log), nil
 	}
 	if err == nil {
 		var d *lastgood.Dir

@@ -6,200 +6,326 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"tributary/internal/handover"
+	"tributary/internal/history"
 	"tributary/internal/words"
+	"tributary/resource"
+	"tributary/server/admin"
 	"tributary/server/envoy"
+	"tributary/sources/lastgood"
 )
 
-// One process takes over from another in an upgrade. The new one (the successor) inherits our ports, and looks whether it can run. Then we stop to read sources
-// and to write state, and go on to serve what we have; the successor reads everything, and when it has, it lets clients in, and we send ours away. If it
-// does not come up, the program that we are is started anew in its place: what we have stopped is not begun again here.
+// One process takes over from another in an upgrade. The new one (the successor) inherits our ports, and validates its configuration; we go on meanwhile.
+// Then we pause: sources are not read, and all state is on disk. The successor gets what we serve, restores its sources from the state directory, and is ready
+// without having read anything. It takes the state directory, serves clients and reads the sources, and we send our clients away. If anything of that fails or
+// takes too long, we kill the successor and resume.
 
 // The times of an upgrade.
 const (
-	prepareWithin = 30 * time.Second // the successor looks at its configuration
-	readWithin    = 2 * time.Minute  // it reads everything
-	again         = 5 * time.Second  // between attempts to start the program that we are
-	handOverOver  = 10 * time.Second // streams are ended in slices, so that not all clients come to the successor at once
+	serveWithin  = 10 * time.Second // the successor takes the state directory, and serves
+	handOverOver = 10 * time.Second // streams are ended in slices, so that not all clients come to the successor at once
 )
-
-// self is the program that this process runs, also when there is another one in its place.
-const self = "/proc/self/exe"
 
 // Predecessor is the process that this one takes over from.
 type Predecessor interface {
 	Tell(handover.Step) error
 	Await(context.Context, handover.Step) error
+	Content() []string
 }
 
 // succession is how one process follows another.
 type succession struct {
-	predecessor Predecessor   // or nil
-	live        chan struct{} // closed when clients are ours
-	upgrading   chan struct{} // has room for one
-	over        chan struct{} // closed when clients are the successor's
-	idle        func()        // stops to read sources and to write state, and waits until that has ended
+	predecessor Predecessor        // or nil
+	live        chan struct{}      // closed when clients are ours
+	main        chan struct{}      // closed when the service manager takes this process for the service
+	upgrading   chan struct{}      // has room for one
+	over        chan struct{}      // closed when clients are the successor's
+	running     context.Context    // ends when this process is told to end
+	end         context.CancelFunc // of running
+	pauses      chan pause         // for write
 
 	// of this program, for another one to be started
 	path string
 	args []string
+
+	mu     sync.Mutex
+	status admin.UpgradeStatus // guarded by mu
 }
 
-func newSuccession(o Options) succession {
-	s := succession{predecessor: o.Predecessor, live: make(chan struct{}), upgrading: make(chan struct{}, 1), over: make(chan struct{}), path: o.Program, args: o.Arguments}
+// pause has write end what it runs, close paused, and go on when resume is closed.
+type pause struct{ paused, resume chan struct{} }
+
+func newSuccession(o Options, metrics prometheus.Registerer) *succession {
+	s := &succession{
+		predecessor: o.Predecessor, live: make(chan struct{}), main: make(chan struct{}), upgrading: make(chan struct{}, 1), over: make(chan struct{}),
+		pauses: make(chan pause), path: o.Program, args: o.Arguments,
+	}
+	s.running, s.end = context.WithCancel(context.Background())
 	if s.predecessor == nil {
 		close(s.live)
+		close(s.main)
 	}
+	gauge := func(name, help string, is func(admin.UpgradeStatus) bool) {
+		metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tributary_upgrade_" + name, Help: help}, func() float64 {
+			if is(s.state()) {
+				return 1
+			}
+			return 0
+		}))
+	}
+	gauge("in_progress", "1 while another process prepares to take over from this one.", func(u admin.UpgradeStatus) bool { return u.Since != nil })
+	gauge("failed", "1 if the last upgrade failed, and this process goes on.", func(u admin.UpgradeStatus) bool { return u.Failed != nil })
 	return s
+}
+
+// state says how the upgrade stands.
+func (s *succession) state() admin.UpgradeStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+func (s *succession) note(u admin.UpgradeStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = u
+}
+
+// stop ends an upgrade that is under way, and waits until that has killed the process that it had started.
+func (s *succession) stop() {
+	s.end()
+	select {
+	case s.upgrading <- struct{}{}:
+	case <-s.over:
+	}
 }
 
 // whenLive has a part begin when clients are ours.
 func (r *Relay) whenLive(part func(context.Context) error) func(context.Context) error {
+	return when(r.succession.live, part)
+}
+
+func when(begins <-chan struct{}, part func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.succession.live:
+		case <-begins:
 			return part(ctx)
 		}
 	}
 }
 
-// takeOver takes the clients over when everything is read.
+// takeOver takes the clients over as soon as they can be served, or when the process before has ended.
 func (r *Relay) takeOver(ctx context.Context) error {
 	p := r.succession.predecessor
 	if p == nil {
 		return nil
 	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	yours := make(chan error, 1)
-	go func() { // from the beginning: to read everything may take for ever, and the process before may end meanwhile
-		yours <- p.Await(ctx, handover.Yours)
-		stop()
-	}()
-	var err error
-	if r.awaitSync(reading) {
-		err = p.Tell(handover.Ready)
+	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.mcp.Alive, r.catalogs.envoy.Alive} {
+		if alive(ctx) != nil {
+			return nil
+		}
 	}
+	err := p.Tell(handover.Ready)
 	if err == nil {
-		err = <-yours
+		err = p.Await(ctx, handover.Yours)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil
+	case err != nil:
+		r.log.Warn("the process before has ended: this one goes on in its place", "err", err)
 	}
-	if err != nil {
-		return fmt.Errorf("take over from the process before: %w", err)
+	if r.state != nil {
+		if err := r.state.Own(); err != nil {
+			return fmt.Errorf("take over from the process before: %w", err)
+		}
 	}
 	r.log.Info("listening in place of the process before", r.doors.addresses()...)
+	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
 	close(r.succession.live)
+	if p.Tell(handover.Serving) == nil {
+		_ = p.Await(ctx, handover.Main) // else it has ended, and nobody else can say it
+	}
+	close(r.succession.main)
 	return nil
 }
 
-var errUpgrading = errors.New("an upgrade is under way")
+// served decodes what the process before served.
+func served(p Predecessor) ([]*resource.Resource, error) {
+	if p == nil || len(p.Content()) == 0 {
+		return nil, nil
+	}
+	all := make([]*resource.Resource, 0, len(p.Content()))
+	for _, piece := range p.Content()[1:] {
+		r, err := lastgood.Unpack(piece)
+		if err != nil {
+			return nil, fmt.Errorf("what the process before serves: %w", err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
 
-// Upgrade starts the program that is now where this one came from, and has it take over. It returns when it has, and this process is about to end; or why this one goes on.
+// Upgrade starts the program that is now where this one came from, and has it take over. It returns when it has, and this process is about to end; or why this
+// one goes on as before, at the latest when ctx ends.
 func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error) {
-	s := &r.succession
+	s := r.succession
 	select {
 	case <-s.live:
 	default:
-		return "", errors.New("this process has not taken over from the one before it yet")
+		return "", admin.ErrUpgrading
 	}
 	select {
 	case s.upgrading <- struct{}{}:
 	default:
-		return "", errUpgrading
+		return "", admin.ErrUpgrading
 	}
 	if os.Getpid() == 1 {
 		<-s.upgrading
 		return "", errors.New("this is the first process of its container, which ends with it: replace the container")
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.running, cancel)()
 	r.log.Info("upgrade begins", "program", s.path, "by", by)
-	next, err := r.prepare(ctx, s.path)
-	if err != nil {
-		<-s.upgrading
-		r.log.Error("upgrade failed: this process goes on as before", "program", s.path, "err", err)
-		return "", fmt.Errorf("%s does not take over: %w; process %d goes on as before", s.path, err, os.Getpid())
-	}
+	begun := time.Now()
+	s.note(admin.UpgradeStatus{Since: &begun})
 	streams := r.engine.Streams()
-	r.rest()
-	if err := r.succeed(next); err != nil {
-		r.log.Error("upgrade failed: this program is started anew, and what is served stays as it is meanwhile", "program", s.path, "err", err)
-		go r.rollBack() //nolint:gosec // it outlives the request
-		return "", fmt.Errorf("%s did not come up: %w; the program before is started in its place", s.path, err)
+	pid, err := r.handOver(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s does not take over: %w; process %d goes on as before", s.path, err, os.Getpid())
+		now := time.Now()
+		s.note(admin.UpgradeStatus{Failed: &now, Error: err.Error()})
+		r.log.Error("upgrade failed", "err", err)
+		r.happened(history.UpgradeFailed, "", err.Error())
+		<-s.upgrading
+		return "", err
 	}
-	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", next.PID(), os.Getpid(), words.Count(streams, "stream", "streams")), nil
+	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", pid, os.Getpid(), words.Count(streams, "stream", "streams")), nil
 }
 
-// prepare starts a program that is to take over, and waits until it is prepared.
-func (r *Relay) prepare(ctx context.Context, program string) (*handover.Successor, error) {
+// handOver starts a program, and has it serve in our place. After an error all is as before.
+func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	for _, lis := range r.doors.raw {
 		if unix, ok := lis.(*net.UnixListener); ok {
 			unix.SetUnlinkOnClose(false) // the successor listens there
 		}
 	}
-	next, err := handover.Start(program, r.succession.args, r.doors.raw)
+	next, err := handover.Start(r.succession.path, r.succession.args, r.doors.raw)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, prepareWithin, fmt.Errorf("it did not look at its configuration within %s", prepareWithin))
-	defer cancel()
+	resume := func() {}
+	defer func() {
+		if err != nil {
+			next.Kill()
+			resume()
+		}
+	}()
 	if err := next.Await(ctx, handover.Prepared); err != nil {
-		next.Kill()
-		return nil, err
+		return 0, err
 	}
-	return next, nil
-}
-
-// rest lets go of what only one process may have. What is served stays as it is.
-func (r *Relay) rest() {
-	r.succession.idle()
-	for _, c := range append([]*envoy.Catalog{r.catalogs.envoy}, r.catalogs.worlds.catalogs()...) {
-		c.Rest()
+	resume = r.pause(ctx)
+	if r.view.Synced() {
+		err = next.Give(ctx, r.content)
+	}
+	if err == nil {
+		err = next.Tell(handover.Go)
+	}
+	if err == nil {
+		err = next.Await(ctx, handover.Ready)
+	}
+	if err != nil {
+		return 0, err
 	}
 	if r.state != nil {
 		_ = r.state.Close() // it is only locked
 	}
-}
-
-// succeed has a process that is prepared read everything, and then serve clients in our place.
-func (r *Relay) succeed(next *handover.Successor) (err error) {
-	defer func() {
-		if err != nil {
-			next.Kill()
-		}
-	}()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), readWithin, fmt.Errorf("it has not read everything within %s", readWithin))
+	settle, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), serveWithin, fmt.Errorf("it does not serve within %s", serveWithin))
 	defer cancel()
-	if err := next.Tell(handover.Go); err != nil {
-		return err
+	if err := errors.Join(next.Tell(handover.Yours), next.Await(settle, handover.Serving)); err != nil {
+		return 0, err
 	}
-	if err := next.Await(ctx, handover.Ready); err != nil {
-		return err
+	if r.reloader.isLate() {
+		next.Hangup()
 	}
 	r.manager.Main(next.PID())
-	if err := next.Tell(handover.Yours); err != nil {
-		return err
-	}
+	_ = next.Tell(handover.Main) // it serves in any case
 	close(r.succession.over)
-	return nil
+	return next.PID(), nil
 }
 
-// rollBack has this program, as it is, take over from us, since we do no longer read anything.
-func (r *Relay) rollBack() {
-	for {
-		next, err := r.prepare(context.Background(), self)
-		if err == nil {
-			err = r.succeed(next)
-		}
-		if err == nil {
-			r.log.Info("the program before serves again", "process", next.PID())
+// content yields what is served: a piece that says so, and one for each object.
+func (r *Relay) content(yield func(string) bool) {
+	if !yield("served") {
+		return
+	}
+	for one := range r.view.Snapshot().All() {
+		if !yield(lastgood.Pack(one)) {
 			return
 		}
-		r.log.Error("what is served is old: nothing is read until a process takes over", "err", err, "again_in", again)
-		time.Sleep(again)
 	}
+}
+
+// pause ends what only one process may do: reading sources, changing the configuration, and writing state. What is served stays as it is.
+func (r *Relay) pause(ctx context.Context) (resume func()) {
+	r.reloader.pause()
+	r.supervisor.Pause()
+	unlock := r.feeds.pause(ctx)
+	p := pause{make(chan struct{}), make(chan struct{})}
+	select {
+	case r.succession.pauses <- p:
+		<-p.paused
+	case <-r.succession.running.Done(): // write ends, too
+	}
+	catalogs := append([]*envoy.Catalog{r.catalogs.envoy}, r.catalogs.worlds.catalogs()...)
+	for _, c := range catalogs {
+		c.Rest(true)
+	}
+	return func() {
+		if r.state != nil {
+			if err := r.state.Own(); err != nil {
+				r.log.Error("the state directory cannot be locked again", "err", err) // each store does so before it writes
+			}
+		}
+		for _, c := range catalogs {
+			c.Rest(false)
+		}
+		close(p.resume)
+		unlock()
+		r.supervisor.Resume()
+		r.reloader.resume()
+	}
+}
+
+// write runs what writes state besides the sources until ctx ends, but for pauses.
+func (r *Relay) write(ctx context.Context) error {
+	for ctx.Err() == nil {
+		writing, stop := context.WithCancel(ctx)
+		var all sync.WaitGroup
+		all.Go(func() { _ = r.vips.run(writing) })
+		all.Go(func() { _ = r.remember(writing) }) // neither fails
+		var p pause
+		select {
+		case <-ctx.Done():
+		case p = <-r.succession.pauses:
+		}
+		stop()
+		all.Wait()
+		if p.paused != nil {
+			close(p.paused)
+			select {
+			case <-ctx.Done():
+			case <-p.resume:
+			}
+		}
+	}
+	return nil
 }

@@ -2,47 +2,72 @@ package relay
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
 	"tributary/internal/handover"
 	"tributary/internal/logtest"
+	"tributary/server/admin"
+	"tributary/sources"
 )
 
 // gone is a predecessor that ends before it has handed anything over.
-type gone struct{ err error }
+type gone struct{}
 
-func (gone) Tell(handover.Step) error                     { return nil }
-func (g gone) Await(context.Context, handover.Step) error { return g.err }
+func (gone) Tell(handover.Step) error                   { return nil }
+func (gone) Await(context.Context, handover.Step) error { return handover.ErrGone }
+func (gone) Content() []string                          { return nil }
 
-// Who takes over ends with the one before it, also while there is still something to read, which may be for ever: it would keep ports that it does not serve.
-func TestASuccessorDoesNotOutliveWhomItSucceeds(t *testing.T) {
+// A process whose predecessor ends early serves the ports in its place, also while a source cannot be read.
+func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
 	dir := t.TempDir()
 	configured(t, dir, "name: never, address: 'xds://127.0.0.1:1'")
 	cfg, err := config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
-	before := gone{errors.New("it has ended")}
-	r, err := Open(t.Context(), cfg, Options{Version: "test", Predecessor: before, Log: slog.New(slog.NewTextHandler(new(logtest.Buffer), nil))})
+	r, err := Open(t.Context(), cfg, Options{Version: "test", Predecessor: gone{}, Log: slog.New(slog.NewTextHandler(new(logtest.Buffer), nil))})
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	require.ErrorIs(t, r.Run(ctx), before.err)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	select {
+	case <-r.succession.live:
+	case <-time.After(patience):
+		t.Error("it does not serve")
+	}
+	cancel()
+	require.NoError(t, <-ended)
 }
 
-// Who asks for a reload while another process takes over is told at once: nobody reads the configuration then.
-func TestAReloadWhileAnotherProcessTakesOverIsRefused(t *testing.T) {
+// During a pause a reload and a release are refused, and the sources keep their state and metrics. After it, everything goes on.
+func TestPause(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/one/a.yaml", entry("shop", "a", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'")
 	r := start(t, dir)
 	r.awaitReady(t)
-	r.succession.idle()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	_, err := r.Reload(ctx)
-	require.ErrorIs(t, err, errReadsNoMore)
+	resume := r.pause(t.Context())
+	_, err := r.Reload(t.Context())
+	require.ErrorIs(t, err, admin.ErrUpgrading)
+	_, _, err = r.supervisor.Release("a", "", "somebody")
+	require.ErrorIs(t, err, sources.ErrPaused)
+	require.ErrorIs(t, r.supervisor.Reconfigure(nil), sources.ErrPaused)
+	write(t, dir+"/one/b.yaml", entry("shop", "b", 80))
+	st := r.admin.Status()
+	require.Equal(t, "healthy", st.Sources[0].State)
+	require.Equal(t, 1, st.Objects)
+	resume()
+	eventually(t, func() error {
+		if n := r.admin.Status().Objects; n != 2 {
+			return fmt.Errorf("%d objects", n)
+		}
+		return nil
+	})
+	_, err = r.Reload(t.Context())
+	require.NoError(t, err)
 }

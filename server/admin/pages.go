@@ -105,7 +105,9 @@ func (s *Server) changes() []Page {
 		}, http.HandlerFunc(s.release)},
 	}
 	if s.opts.Upgrade != nil {
-		all = append(all, Page{upgradePath, http.MethodPost, "have the program that is now where this one came from take over", []Parameter{by}, http.HandlerFunc(s.upgrade)})
+		all = append(all, Page{upgradePath, http.MethodPost, "have the program that is now where this one came from take over", []Parameter{
+			by, {Name: "within", About: "how long that may take, such as 90s; 2m if it is not given"},
+		}, http.HandlerFunc(s.upgrade)})
 	}
 	return all
 }

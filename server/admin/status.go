@@ -13,12 +13,13 @@ import (
 
 // Status is the answer of /debug/status: the whole on one page.
 type Status struct {
-	Version string        `json:"version"`
-	Started time.Time     `json:"started"`
-	Uptime  string        `json:"uptime"`
-	Missing []string      `json:"missing,omitempty"` // what is in the way of serving; nothing if it is ready
-	Config  ConfigStatus  `json:"config"`
-	Sources []SourceState `json:"sources"` // in order of precedence
+	Version string         `json:"version"`
+	Started time.Time      `json:"started"`
+	Uptime  string         `json:"uptime"`
+	Missing []string       `json:"missing,omitempty"` // what is in the way of serving; nothing if it is ready
+	Config  ConfigStatus   `json:"config"`
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"` // one that is under way, or has failed; nil if there is none
+	Sources []SourceState  `json:"sources"`           // in order of precedence
 
 	Objects     int                   `json:"objects"` // that are served
 	Kinds       map[resource.Kind]int `json:"kinds"`
@@ -125,7 +126,7 @@ func (s *Server) Status() Status {
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
 		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all), Rejected: s.rejected(),
 		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
-		History: s.historyHealth(),
+		History: s.historyHealth(), Upgrade: s.upgradeStatus(),
 	}
 	for _, r := range s.reports() {
 		st.Verified = append(st.Verified, verifiedOf(&r))

@@ -76,6 +76,7 @@ type Catalog struct {
 
 	keeping sync.Mutex // held while the file is written
 	file    string     // guarded by keeping: empty for none
+	rests   bool       // guarded by keeping: the file is not written
 
 	booths booths
 

@@ -97,11 +97,11 @@ func (c *Catalog) restore() {
 	}
 }
 
-// Rest has the file be left as it is from now on.
-func (c *Catalog) Rest() {
+// Rest has the file be left as it is, or with false be written again.
+func (c *Catalog) Rest(rests bool) {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
-	c.file = ""
+	c.rests = rests
 }
 
 // Forget has the file be removed, and not be written any more.
@@ -122,7 +122,7 @@ func (c *Catalog) Forget() error {
 func (c *Catalog) keep() {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
-	if c.file == "" {
+	if c.file == "" || c.rests {
 		return
 	}
 	c.mu.Lock()

@@ -21,6 +21,8 @@ type Options struct {
 	// Changed is called when State is another, and with those of which Held is, for whoever keeps them. It must not block, nor
 	// call the guard.
 	Changed func(keys []resource.Key)
+	// Told is called by Run with the beginning and the end of each hold, in words for people.
+	Told func(began bool, text string)
 	// Ended is called by Run with what the end of a hold changed in the table.
 	Ended func(hold string, changes []memstore.Change)
 }
@@ -44,6 +46,7 @@ type Guard struct {
 	table   Table
 	log     *slog.Logger
 	changed func(keys []resource.Key)
+	told    func(began bool, text string)
 	ended   func(hold string, changes []memstore.Change)
 	now     func() time.Time
 	wake    chan struct{} // for Run; holds one
@@ -65,7 +68,7 @@ type Guard struct {
 // New returns a guard of table and what it has already.
 func New(table Table, opts Options) *Guard {
 	g := &Guard{
-		table: table, log: opts.Log, changed: opts.Changed, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
+		table: table, log: opts.Log, changed: opts.Changed, told: opts.Told, ended: opts.Ended, now: time.Now, wake: make(chan struct{}, 1),
 		settings: opts.withDefaults(),
 	}
 	if g.log == nil {

@@ -2,9 +2,11 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"tributary/internal/words"
 	"tributary/memstore"
 )
 
@@ -72,6 +74,9 @@ func (g *Guard) report() (due <-chan time.Time) {
 	g.mu.Unlock()
 	for _, n := range all {
 		n.log(g.log)
+		if g.told != nil && !n.resumed {
+			g.told(n.began, n.String())
+		}
 		if len(n.changes) > 0 {
 			g.ended(n.id, n.changes)
 		}
@@ -80,6 +85,14 @@ func (g *Guard) report() (due <-chan time.Time) {
 		return nil
 	}
 	return time.After(at.Sub(now))
+}
+
+// String says in words what has happened.
+func (n news) String() string {
+	if n.began {
+		return fmt.Sprintf("hold %s: %s", n.id, n.why)
+	}
+	return fmt.Sprintf("hold %s: %s; %s and %s gone", n.id, n.why, words.Count(n.objects, "object", "objects"), words.Count(n.endpoints, "endpoint", "endpoints"))
 }
 
 func (n news) log(log *slog.Logger) {

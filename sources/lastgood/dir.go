@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// Dir is a state directory, which this process alone uses.
+// Dir is a state directory. One process at a time uses it.
 type Dir struct {
 	path string
 	lock *lock
@@ -39,6 +39,14 @@ func Open(path string, log *slog.Logger) (*Dir, error) {
 	return &Dir{path: path, lock: l, log: log}, nil
 }
 
+// OpenLater is Open of a directory that another process uses until Own is called. Until then it is only read.
+func OpenLater(path string, log *slog.Logger) *Dir {
+	return &Dir{path: path, lock: &lock{path: path}, log: log}
+}
+
+// Own locks the directory, if this process has not locked it already. The error names the process that uses it.
+func (d *Dir) Own() error { return d.lock.own() }
+
 // Path returns where the directory is.
 func (d *Dir) Path() string { return d.path }
 
@@ -52,7 +60,7 @@ func (d *Dir) Source(id string) *Store {
 // Kept returns the ids of which something is kept, the one that was last written first.
 func (d *Dir) Kept() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(d.path, "sources"))
-	if err != nil {
+	if ignoreMissing(err) != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	var ids []string

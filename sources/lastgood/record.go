@@ -3,11 +3,13 @@ package lastgood
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -212,6 +214,36 @@ func decodeWithin(key resource.Key, message []byte, source string, depth int) (r
 		held.Was = r
 	}
 	return r, held, nil
+}
+
+// Pack encodes r with its key and its source, in one line, for another process to Unpack.
+func Pack(r *resource.Resource) string {
+	parts := [][]byte{keyOf(r.Key()), []byte(r.Origin().Source), messageOf(r)}
+	for i, part := range parts {
+		parts[i] = base64.StdEncoding.AppendEncode(nil, part)
+	}
+	return string(bytes.Join(parts, []byte{' '}))
+}
+
+// Unpack returns the resource that Pack encoded.
+func Unpack(packed string) (*resource.Resource, error) {
+	parts := strings.Split(packed, " ")
+	if len(parts) != 3 {
+		return nil, damaged("%d parts, and not 3", len(parts))
+	}
+	var decoded [3][]byte
+	for i, part := range parts {
+		var err error
+		if decoded[i], err = base64.StdEncoding.DecodeString(part); err != nil {
+			return nil, err
+		}
+	}
+	key, err := decodeKey(decoded[0])
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := decode(key, decoded[2], string(decoded[1]))
+	return r, err
 }
 
 // state is what is kept of the whole.

@@ -15,17 +15,18 @@ import (
 // History writes changes, a line each, and below it from what to what it changed, if that is wanted.
 func History(w io.Writer, a *history.Answer, details bool, screen terminal.Screen) error {
 	t := &text{screen: screen}
-	name, source := 0, 0
+	name, source, widest := 0, 0, len("updated*")
 	for _, e := range a.Entries {
-		name, source = max(name, len(e.Key().String())), max(source, len(e.Source))
+		widest = max(widest, len(e.Event))
+		name, source = max(name, len(subject(e))), max(source, len(e.Source))
 	}
 	for _, e := range a.Entries {
 		event := e.Event
 		if e.Unwatched {
 			event += "*"
 		}
-		t.line("%s  %-8s  %-*s  %-*s  %s", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), event, name, e.Key(), source, e.Source, oneLine(e.Place))
-		if !details {
+		t.line("%s  %-*s  %-*s  %-*s  %s", e.At.UTC().Format("2006-01-02T15:04:05.000Z"), widest, event, name, subject(e), source, e.Source, oneLine(e.Place+e.Text))
+		if !details || e.Kind == "" {
 			continue
 		}
 		var changed strings.Builder
@@ -51,6 +52,14 @@ func History(w io.Writer, a *history.Answer, details bool, screen terminal.Scree
 		}
 	}
 	return t.writeTo(w)
+}
+
+// subject is the object that an entry is about; of an event, nothing.
+func subject(e *history.Entry) string {
+	if e.Kind == "" {
+		return "-"
+	}
+	return e.Key().String()
 }
 
 // HistoryNote says what is not shown, since the history does not have it or too much of it.
