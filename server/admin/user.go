@@ -13,7 +13,7 @@ import (
 const established = "01"
 
 // isOurUser reports whether the connection from from to to was opened on this machine by root or by the user of this process. It asks the
-// kernel, which knows the user of each socket.
+// kernel, which knows the user of each socket. On systems other than Linux, which do not tell, it says no.
 func isOurUser(from, to *net.TCPAddr) bool {
 	for _, file := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		if uid, known := userIn(file, unmapped(from.AddrPort()), unmapped(to.AddrPort())); known {
