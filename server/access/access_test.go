@@ -35,11 +35,25 @@ func TestSubjects(t *testing.T) {
 		pattern, subject string
 		want             bool
 	}{
-		{"CN=a,O=E", "CN=a,O=E", true}, {"CN=a,O=E", "CN=b,O=E", false}, {"CN=a,O=E", "CN=a,O=E,C=DE", false},
-		{"*,O=E", "CN=a,O=E", true}, {"*,O=E", "CN=a,OU=b,O=E", true}, {"*,O=E", "O=E", false}, {"*,O=E", "CN=a,O=E,C=DE", false},
-		{"*,O=E", `CN=a\,O=E`, false}, {"*,O=E", `CN=a\\\,O=E`, false}, {"*,O=E", `CN=a\\,O=E`, true}, {`CN=a\,O=E`, `CN=a\,O=E`, true},
-		{"CN=a,*", "CN=a,O=E", true}, {"CN=a,*", `CN=a\,O=E`, false}, {"CN=*,O=E", "CN=x,O=E", true}, {"CN=*,O=E", `CN=x\,y,O=E`, true},
-		{"CN=*,O=E", "CN=x+UID=1,O=E", false}, {"CN=*,O=E", "CN=x,CN=y,O=E", false}, {"*", "CN=x", true}, {"*,OU=b,*", "CN=a,OU=b,O=E", true},
+		{"CN=a,O=E", "CN=a,O=E", true},
+		{"CN=a,O=E", "CN=b,O=E", false},
+		{"CN=a,O=E", "CN=a,O=E,C=DE", false},
+		{"*,O=E", "CN=a,O=E", true},
+		{"*,O=E", "CN=a,OU=b,O=E", true},
+		{"*,O=E", "O=E", false},
+		{"*,O=E", "CN=a,O=E,C=DE", false},
+		{"*,O=E", `CN=a\,O=E`, false},
+		{"*,O=E", `CN=a\\\,O=E`, false},
+		{"*,O=E", `CN=a\\,O=E`, true},
+		{`CN=a\,O=E`, `CN=a\,O=E`, true},
+		{"CN=a,*", "CN=a,O=E", true},
+		{"CN=a,*", `CN=a\,O=E`, false},
+		{"CN=*,O=E", "CN=x,O=E", true},
+		{"CN=*,O=E", `CN=x\,y,O=E`, true},
+		{"CN=*,O=E", "CN=x+UID=1,O=E", false},
+		{"CN=*,O=E", "CN=x,CN=y,O=E", false},
+		{"*", "CN=x", true},
+		{"*,OU=b,*", "CN=a,OU=b,O=E", true},
 	} {
 		require.Equal(t, c.want, subjects{c.pattern}.match(c.subject), "%+v", c)
 	}
