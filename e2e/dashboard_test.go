@@ -73,7 +73,7 @@ func TestDashboardHasData(t *testing.T) {
 		"verify:\n- {istiod: 'http://"+other.Admin+"', every: 10s}\n")
 	tributary.AwaitReady(t)
 	port := fixture.FreePort(t)
-	mesh := startMesh(t, "mesh.yaml", regexHosts(port, 4, "v0", 2))
+	mesh := startMesh(t, "mesh.yaml", regexHosts(port, 4, "v0", -1))
 	envoy := fixture.StartEnvoyWith(t, strict.Replace(bootstrap(t, "envoy", "--server", mesh.XDS)))
 	answers := answersAt(t, envoy, port)
 	answers(0, "v0")
@@ -90,7 +90,12 @@ func TestDashboardHasData(t *testing.T) {
 		write(t, dir, "a.yaml", serviceEntry("a", 181+n))
 		stream.Ack(t, stream.Next(t))
 		mesh.write(t, "mesh.yaml", regexHosts(port, 4, fmt.Sprint("v", n+1), 2))
-		answers(0, fmt.Sprint("v", n+1))
+		mesh.WaitFor(t, 30*time.Second, func() error {
+			if mesh.Metric(t, "tributary_xds_rejected_resources", "") == 0 {
+				return fmt.Errorf("the Envoy rejects nothing yet")
+			}
+			return nil
+		})
 		if n == at-1 {
 			up.Kill()
 			tributary.WaitFor(t, 30*time.Second, func() error {

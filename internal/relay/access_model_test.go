@@ -134,14 +134,14 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	var engine *xds.Server
 	c := catalogs{
 		mcp: mcp.New(s.store, mcp.Options{Log: log, Hops: hops}), envoy: envoy.New(s.store, envoy.Options{Log: log}),
-		worlds: newWorlds(s.store, quarantines{}, log, func(part memstore.Reader, _ string) *envoy.Catalog {
+		worlds: newWorlds(s.store, func(part memstore.Reader) *envoy.Catalog {
 			one := envoy.New(part, envoy.Options{Log: log})
-			one.HearOf(engine) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
+			one.SetReview(engine.Review) // which asks once more when clients are told apart otherwise: at first nothing looks at their labels
 			return one
 		}),
 	}
 	engine = xds.NewServer(c, xds.Options{Log: log, Namespace: "tributary"})
-	c.envoy.HearOf(engine)
+	c.envoy.SetReview(engine.Review)
 	server := newGRPC(engine, insecure.NewCredentials(), s.guard, hops, health.NewServer())
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
 	require.NoError(t, err)

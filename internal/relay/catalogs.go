@@ -6,10 +6,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"tributary/aggregate/conflicts"
 	"tributary/resource"
 	"tributary/server/access"
-	"tributary/server/admin"
 	"tributary/server/debug"
 	"tributary/server/envoy"
 	"tributary/server/mcp"
@@ -91,13 +89,6 @@ func (c catalogs) told(ctx context.Context, allowed *access.Allowed, node *corev
 
 func (c catalogs) ofEnvoys() []*envoy.Catalog { return append(c.worlds.catalogs(), c.envoy) }
 
-// answered has all hear what a client says of what it was sent: each knows what is its own.
-func (c catalogs) answered(ctx context.Context, a *xds.AnswerInfo) {
-	for _, one := range c.ofEnvoys() {
-		one.Answered(ctx, a)
-	}
-}
-
 // withoutEffect returns what of an object has no effect on clients.
 func (c catalogs) withoutEffect(r *resource.Resource) (all []string) {
 	for _, one := range c.ofEnvoys() {
@@ -121,16 +112,12 @@ func (c catalogs) objects(of func(*envoy.Catalog) []resource.Key) (all []resourc
 	return slices.Compact(all)
 }
 
-// rejected returns what Envoys reject, as the admin server shows it.
-func (c catalogs) rejected() (all []admin.Rejected) {
+// changedSince returns what a rejected resource is made of and has changed since: see envoy.Catalog.
+func (c catalogs) changedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
 	for _, one := range c.ofEnvoys() {
-		for _, q := range one.Quarantined() {
-			all = append(all, admin.Rejected{
-				Ref: conflicts.Ref(q.Key), Origin: q.Origin.String(), Version: q.Version, Serves: q.Serves, Since: q.Since,
-				TypeURL: q.TypeURL, Resources: q.Resources, Error: q.Error, Node: q.Node, Peer: q.Peer,
-			})
+		if some, complete = one.ChangedSince(coll, r); complete || len(some) > 0 {
+			break
 		}
 	}
-	slices.SortStableFunc(all, func(a, b admin.Rejected) int { return resource.Key(a.Ref).Compare(resource.Key(b.Ref)) })
-	return all
+	return some, complete
 }

@@ -17,12 +17,11 @@ import (
 
 // porter keeps what the guard goes by in step with the configuration and with the files that it names.
 type porter struct {
-	guard  *access.Guard
-	trust  func(chain []*x509.Certificate) error // or nil
-	known  func(chain []*x509.Certificate) error // by the admin server; or nil
-	before func(access.Rules)                    // called with rules before anybody is let in by them, but for the first
-	next   chan *identity.Authenticator          // the newest that run has not taken
-	first  *identity.Authenticator               // owned by run
+	guard *access.Guard
+	trust func(chain []*x509.Certificate) error // or nil
+	known func(chain []*x509.Certificate) error // by the admin server; or nil
+	next  chan *identity.Authenticator          // the newest that run has not taken
+	first *identity.Authenticator               // owned by run
 }
 
 func newPorter(cfg *config.Config, d *doors, log *slog.Logger, metrics prometheus.Registerer) (*porter, error) {
@@ -69,21 +68,15 @@ func keyOfFile(s *identity.Settings, file string) string {
 // else set is called.
 func (p *porter) change(next access.Rules) (undo func()) {
 	was := p.guard.Policy()
-	p.before(slices.Concat(was.Rules, next))
 	between := was
 	between.Rules, between.Before = next, &was.Rules
 	p.guard.Set(between)
-	return func() {
-		p.before(was.Rules)
-		p.guard.Set(was)
-	}
+	return func() { p.guard.Set(was) }
 }
 
 // set puts another configuration in force. It is not safe for concurrent use.
 func (p *porter) set(cfg *config.Config, proofs *identity.Authenticator) {
-	rules := cfg.Rules()
-	p.before(rules)
-	p.guard.Set(access.Policy{Rules: rules, Authenticator: proofs, Trust: p.trust, AdminTrust: p.known})
+	p.guard.Set(access.Policy{Rules: cfg.Rules(), Authenticator: proofs, Trust: p.trust, AdminTrust: p.known})
 	select {
 	case <-p.next: // nobody has taken it
 	default:

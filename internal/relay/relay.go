@@ -155,31 +155,25 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if r.porter, err = newPorter(cfg, &r.doors, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	kept := quarantinesIn(state)
-	if err := kept.cleanHalf(); err != nil {
-		opts.Log.Warn("what was left half written is still there", "err", err)
-	}
 	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.feeds, r.porter, opts.Log, registry)
 	r.reloader.happened = r.happened
 	allow := cfg.Envoy.Unenforced == config.UnenforcedAllow
 	r.catalogs = catalogs{
 		mcp:       mcp.New(r.view, mcp.Options{Debounce: debounce(cfg.Debounce), Hops: hops, Log: opts.Log}),
-		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, Registerer: registry, File: kept.file(""), AllowUnenforced: allow}),
+		envoy:     envoy.New(r.view, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, AllowUnenforced: allow}),
 		questions: debug.NewQuestions(),
-		worlds: newWorlds(r.view, kept, opts.Log, func(part memstore.Reader, file string) *envoy.Catalog {
-			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, File: file, AllowUnenforced: allow})
-			c.HearOf(r.engine)
+		worlds: newWorlds(r.view, func(part memstore.Reader) *envoy.Catalog {
+			c := envoy.New(part, envoy.Options{Debounce: debounce(cfg.Debounce), Log: opts.Log, AllowUnenforced: allow})
+			c.SetReview(r.engine.Review)
 			return c
 		}),
 	}
 	r.engine = xds.NewServer(r.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry, Limits: limits(cfg.Limits),
-		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Identity: access.Identity, Answer: r.catalogs.answered},
+		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Hooks: xds.Hooks{Identity: access.Identity},
 	})
-	r.catalogs.envoy.HearOf(r.engine)
+	r.catalogs.envoy.SetReview(r.engine.Review)
 	r.catalogs.mcp.ReviewBy(r.engine)
-	r.catalogs.worlds.goBy(cfg.Rules())
-	r.porter.before = r.catalogs.worlds.goBy
 	r.grpc = newGRPC(r.engine, r.doors.credentials(), r.porter.guard, hops, r.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
@@ -193,7 +187,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	}
 	r.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine, Config: r.reloader, Upgrade: r.Upgrade, Upgrading: r.succession.state,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced, Rejected: r.catalogs.rejected,
+		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected, Unenforced: r.catalogs.unenforced, ChangedSince: r.catalogs.changedSince,
 		Certificates: r.doors.status, Verified: r.verified.Reports, Told: r.told, History: r.remembered(), GRPC: adminGRPC, MayChange: r.porter.guard.Change, Known: r.porter.guard.Known,
 		Page:    func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug: config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,

@@ -16,7 +16,6 @@ import (
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
-	"tributary/server/envoy"
 	"tributary/sources/lastgood"
 )
 
@@ -285,18 +284,11 @@ func (r *Relay) pause(ctx context.Context) (resume func()) {
 		<-p.paused
 	case <-r.succession.running.Done(): // write ends, too
 	}
-	catalogs := append([]*envoy.Catalog{r.catalogs.envoy}, r.catalogs.worlds.catalogs()...)
-	for _, c := range catalogs {
-		c.Rest(true)
-	}
 	return func() {
 		if r.state != nil {
 			if err := r.state.Own(); err != nil {
 				r.log.Error("the state directory cannot be locked again", "err", err) // each store does so before it writes
 			}
-		}
-		for _, c := range catalogs {
-			c.Rest(false)
 		}
 		close(p.resume)
 		unlock()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -60,11 +59,6 @@ func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verif
 	if t.Connected = len(said) > 0; len(said) == 1 { // of several, it cannot be told which one it is
 		t.Refusals = append(t.Refusals, said[0]...)
 	}
-	for _, q := range r.catalogs.rejected() {
-		t.Refusals = append(t.Refusals, verify.Refusal{
-			TypeURL: q.TypeURL, Resources: q.Resources, Error: q.Error, Node: q.Node, At: q.Since, Object: q.Key().String(), Origin: q.Origin,
-		})
-	}
 	return t, nil
 }
 
@@ -76,8 +70,8 @@ func (r *Relay) refusals(id string) (all [][]verify.Refusal) {
 		}
 		var of []verify.Refusal
 		for _, t := range c.Types {
-			if debug.Condition(&t) == statusv3.ConfigStatus_ERROR {
-				of = append(of, verify.Refusal{TypeURL: t.TypeURL, Error: t.NackError, Node: id, At: t.NackAt})
+			for _, rejected := range t.Rejected {
+				of = append(of, verify.Refusal{TypeURL: t.TypeURL, Resource: rejected.Name, Error: rejected.Error, Node: id, At: rejected.Since})
 			}
 		}
 		all = append(all, of)

@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -21,13 +19,9 @@ import (
 // nothing that is made of it, such as the endpoints of a service or the routes to it, can tell of that.
 type world struct {
 	// read-only
-	key   string // of what is allowed
 	part  *memstore.Table
 	envoy *envoy.Catalog
 	stop  context.CancelFunc
-	ended chan struct{} // closed when nothing of it runs any more
-
-	retired bool // nobody else comes, and nothing is kept; guarded by worlds.mu
 }
 
 // Rules of the configuration make worlds, and not clients, so that there are few. Those without clients are kept up to a cost, in objects.
@@ -41,9 +35,7 @@ const (
 type worlds struct {
 	// read-only
 	view memstore.Reader
-	make func(part memstore.Reader, file string) *envoy.Catalog
-	kept quarantines
-	log  *slog.Logger
+	make func(part memstore.Reader) *envoy.Catalog
 	set  *families.Set[string, *world]
 	ctx  context.Context //nolint:containedctx // of what runs in all of them
 	stop context.CancelFunc
@@ -51,12 +43,11 @@ type worlds struct {
 	mu      sync.Mutex
 	ended   bool
 	all     map[*world]struct{}
-	ofRules map[string]bool // the keys of what rules allow now
 	running sync.WaitGroup
 }
 
-func newWorlds(view memstore.Reader, kept quarantines, log *slog.Logger, catalog func(part memstore.Reader, file string) *envoy.Catalog) *worlds {
-	w := &worlds{view: view, make: catalog, kept: kept, log: log, all: make(map[*world]struct{})}
+func newWorlds(view memstore.Reader, catalog func(part memstore.Reader) *envoy.Catalog) *worlds {
+	w := &worlds{view: view, make: catalog, all: make(map[*world]struct{})}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.set = families.New[string]("access rules", families.Limits{Max: maxWorlds, MaxIdleCost: maxIdleParts}, func(one *world) int {
 		return worldCost + one.part.Snapshot().Len()
@@ -72,86 +63,22 @@ func (w *worlds) acquire(ctx context.Context, allowed *access.Allowed) (*world, 
 	})
 }
 
-const stillKept = "what was in quarantine for those of whom there is no rule any more is still kept"
-
-// goBy has the worlds be those of rules: others go with those who are in them, and what was in quarantine there is not kept. It is to be called before anybody is let in
-// by the rules.
-func (w *worlds) goBy(rules access.Rules) {
-	is := make(map[string]bool)
-	for _, r := range rules {
-		if part := r.Allow.Objects(); part != nil {
-			is[part.Key()] = true
-		}
-	}
-	w.mu.Lock()
-	was := w.ofRules
-	w.ofRules = is
-	stays := func(key string) bool { return is[key] && was[key] }
-	var gone []*world
-	for one := range w.all {
-		if !stays(one.key) {
-			one.retired = true
-			gone = append(gone, one)
-		}
-	}
-	w.mu.Unlock()
-	w.set.Retire(func(key string) bool { return !stays(key) })
-	var errs []error
-	for _, one := range gone {
-		errs = append(errs, one.envoy.Forget())
-	}
-	if err := errors.Join(append(errs, w.kept.clean(is))...); err != nil {
-		w.log.Error(stillKept, "err", err)
-	}
-}
-
-// await waits until nothing writes any more what is kept of a key: the one before that nobody uses, since another one is made.
-func (w *worlds) await(key string) {
-	w.mu.Lock()
-	var before []*world
-	for one := range w.all {
-		if one.key == key && !one.retired {
-			before = append(before, one)
-		}
-	}
-	w.mu.Unlock()
-	for _, one := range before {
-		<-one.ended // it was dropped, or is about to be
-	}
-}
-
-func (w *worlds) isOfRule(key string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ofRules[key]
-}
-
 func (w *worlds) begin(allowed *access.Allowed) *world {
 	ctx, stop := context.WithCancel(w.ctx)
-	one := &world{key: allowed.Key(), part: &memstore.Table{}, stop: stop, ended: make(chan struct{})}
-	file := ""
-	if w.isOfRule(one.key) {
-		file = w.kept.file(one.key)
-	}
-	w.await(one.key)
-	one.envoy = w.make(one.part, file)
-	if !w.start(ctx, one, allowed) {
-		if err := one.envoy.Forget(); err != nil {
-			w.log.Error(stillKept, "err", err)
-		}
-	}
+	one := &world{part: &memstore.Table{}, stop: stop}
+	one.envoy = w.make(one.part)
+	w.start(ctx, one, allowed)
 	return one
 }
 
-// start has a world follow the view until ctx ends, and says whether it is still that of a rule.
-func (w *worlds) start(ctx context.Context, one *world, allowed *access.Allowed) (ofRule bool) {
+// start has a world follow the view until ctx ends.
+func (w *worlds) start(ctx context.Context, one *world, allowed *access.Allowed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
-		return true // nobody is served any more
+		return // nobody is served any more
 	}
 	w.all[one] = struct{}{}
-	one.retired = !w.ofRules[one.key]
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = one.follow(ctx, w.view, allowed) }) // it ends with ctx
 	parts.Go(func() { _ = one.envoy.Run(ctx) })
@@ -160,9 +87,7 @@ func (w *worlds) start(ctx context.Context, one *world, allowed *access.Allowed)
 		w.mu.Lock()
 		delete(w.all, one)
 		w.mu.Unlock()
-		close(one.ended)
 	})
-	return !one.retired
 }
 
 // follow has the part be what is allowed of the view.

@@ -28,6 +28,7 @@ import (
 	"tributary/server/identity"
 	"tributary/server/transport"
 	"tributary/server/verify"
+	"tributary/server/xds"
 	"tributary/sources"
 )
 
@@ -75,8 +76,9 @@ type Options struct {
 	Affected func() []resource.Key
 	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. None are if nil.
 	Unenforced func() []resource.Key
-	// Rejected returns the objects that Envoys reject, in order of key. None are if nil.
-	Rejected func() []Rejected
+	// ChangedSince returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether
+	// these are all of them. Nothing is known of that if nil.
+	ChangedSince func(c *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool)
 	// Certificates are those of our own listeners; none if nil.
 	Certificates func() []transport.Status
 	// MayChange says whether somebody on another machine may change something, by who he is and by his headers Authorization: an error, which carries a

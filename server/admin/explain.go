@@ -45,8 +45,8 @@ type Explained struct {
 	Held     []Held   `json:"held,omitempty"`
 	// WithoutEffect is what Envoys and gRPC clients are not told of the object. It is there if such clients are connected.
 	WithoutEffect []string `json:"without_effect,omitempty"`
-	// Rejected says that Envoys reject the object, and are served what it was before.
-	Rejected *Rejected `json:"rejected,omitempty"`
+	// Rejected are the resources that clients reject since the object changed.
+	Rejected []Rejected `json:"rejected,omitempty"`
 	// Verified is what istiods have of it that is not as it is served.
 	Verified   []Found     `json:"verified,omitempty"`
 	Recipients []Recipient `json:"recipients"` // the clients that ask for the kind, in order of arrival
@@ -212,7 +212,7 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 	if r := s.opts.View.Snapshot().Get(e.Object.Key()); r != nil && s.opts.WithoutEffect != nil {
 		x.WithoutEffect = s.opts.WithoutEffect(r)
 	}
-	x.Rejected = s.rejectedObject(e.Object.Key())
+	x.Rejected = s.rejectedWith(e.Object.Key())
 	x.Verified = s.Findings()[e.Object.Key()]
 	x.Quarantined = s.quarantinedIf(func(q Quarantined) bool { return slices.Contains(keys, q.Key()) })
 	for _, key := range keys {

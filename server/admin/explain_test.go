@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,24 +182,73 @@ func TestWithoutEffect(t *testing.T) {
 	assert.Contains(t, body, "spec.x has no effect on Envoys")
 }
 
-// An object that Envoys reject is named on the page of all, and where it is explained.
+// What clients reject is named on the page of all, and where an object is explained that changed before.
 func TestRejected(t *testing.T) {
-	reject := admin.Rejected{Ref: conflicts.Ref{Kind: resource.VirtualService, Namespace: "shop", Name: "web"}, Version: "v2", Serves: "v1", Error: "too large", Resources: []string{"80"}}
+	web := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "web"}
+	object, err := resource.New(resource.Meta{Key: web}, &networking.VirtualService{Hosts: []string{"web"}})
+	require.NoError(t, err)
 	table := &memstore.Table{}
+	table.Apply([]*resource.Resource{object}, nil)
 	table.MarkSynced()
-	w := &world{}
+	rejects := func(id string, at time.Time) xds.ClientStatus {
+		return xds.ClientStatus{Node: &corev3.Node{Id: id}, Peer: "10.0.0.1:5", Types: []xds.TypeStatus{
+			{TypeURL: xds.RouteURL, Rejected: []xds.Rejection{{Name: "80", Version: "v2", Acked: "v1", Revision: 7, Error: "too large", Since: at}}},
+			{TypeURL: "networking.istio.io/v1alpha3/ServiceEntry", Rejected: []xds.Rejection{{Name: "shop/" + id, Error: "no"}}},
+		}}
+	}
+	w := &world{clients: []xds.ClientStatus{rejects("late", noon.Add(time.Hour)), rejects("early", noon)}}
+	view := aggregate.New(aggregate.Source{Name: "rules", Reader: table})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = view.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	require.Eventually(t, func() bool { return view.Snapshot().Len() == 1 }, 10*time.Second, time.Millisecond)
 	s := admin.New(admin.Options{
-		Version: "v1.2.3", View: aggregate.New(aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler), Rejected: func() []admin.Rejected { return []admin.Rejected{reject} },
+		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config,
+		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler), ChangedSince: func(_ *xds.Collection, r xds.Rejection) ([]resource.Key, bool) {
+			return []resource.Key{web}, r.Revision == 7
+		},
 	})
 	_, body := get(t, s, "/debug/rejected")
 	var all []admin.Rejected
 	require.NoError(t, json.Unmarshal([]byte(body), &all))
-	assert.Equal(t, []admin.Rejected{reject}, all)
+	require.Len(t, all, 3)
+	assert.Equal(t, []conflicts.Ref{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "early"}}, all[0].Changed)
+	route := all[2]
+	assert.Equal(t, admin.Rejected{
+		TypeURL: xds.RouteURL, Resource: "80", Version: "v2", Acked: "v1", Error: "too large", Node: "early", Peer: "10.0.0.1:5", Since: noon, Clients: 2,
+		Changed: []conflicts.Ref{conflicts.Ref(web)},
+	}, route)
 	var st admin.Status
 	_, body = get(t, s, "/debug/status")
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
 	assert.Equal(t, all, st.Rejected)
+	last := st.Troubles()[len(st.Troubles())-1]
+	assert.Equal(t, "early at 10.0.0.1:5 and 1 more rejects RouteConfiguration 80: too large; "+
+		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
+	_, body = get(t, s, "/debug/explain?kind=vs&namespace=shop&name=web")
+	assert.Contains(t, body, "too large")
+}
+
+func TestCauses(t *testing.T) {
+	some := []conflicts.Ref{{Kind: "A", Name: "a"}}
+	for want, r := range map[string]admin.Rejected{
+		"the client has acknowledged no version of it":                                   {Incomplete: true},
+		"the client has acknowledged no version of it; it is made of A a":                {Changed: some, Incomplete: true},
+		"what changed since the client last acknowledged it is not known":                {Acked: "v", Incomplete: true},
+		"no object of it changed since the client last acknowledged it":                  {Acked: "v"},
+		"changed since the client last acknowledged it: A a":                             {Acked: "v", Changed: some},
+		"changed since the client last acknowledged it: A a, and perhaps others earlier": {Acked: "v", Changed: some, Incomplete: true},
+		"changed since the client last acknowledged it: A a, A a, A a, A a, A a, others": {Acked: "v", Changed: slices.Repeat(some, 6)},
+	} {
+		assert.Equal(t, want, r.Causes())
+	}
 }
 
 func TestExplainSaysWhatTransformsLeaveOut(t *testing.T) {

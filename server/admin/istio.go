@@ -70,7 +70,7 @@ func (s *Server) syncz(yield func(any) bool) {
 		}
 		for _, t := range c.Types {
 			of := resourceStatus{Sent: t.SentNonce, Acked: t.AckedNonce, SentTime: t.SentAt}
-			if t.NackNonce != "" && t.NackNonce == t.SentNonce {
+			if t.Rejects() {
 				of.LastError = t.NackError
 			}
 			out.Resources[t.TypeURL] = of

@@ -76,7 +76,7 @@ func (s *Server) allPages() []Page {
 	add("/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages }))
 	add("/debug/sources", "the sources and their condition", s.json(s.sources))
 	add("/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() }))
-	add("/debug/rejected", "objects in whose place Envoys are served what they were before", s.json(func() any { return s.rejected() }))
+	add("/debug/rejected", "resources that clients reject, in whose words, and which objects changed since they were last acknowledged", s.json(func() any { return s.rejected() }))
 	add("/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect))
 	add("/debug/guard", "the losses that are held back, until they are back or POST /-/guard/release", s.json(func() any { return s.Guarded() }))
 	add("/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts))

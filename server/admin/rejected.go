@@ -1,40 +1,139 @@
 package admin
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"tributary/aggregate/conflicts"
 	"tributary/resource"
+	"tributary/server/xds"
 )
 
-// Rejected is an object in whose place Envoys are served what it was before, since they reject what is made of it.
+// Rejected is a version of a resource that clients reject.
 type Rejected struct {
-	conflicts.Ref
-	Origin    string    `json:"origin"`
-	Version   string    `json:"version"`          // that is rejected
-	Serves    string    `json:"serves,omitempty"` // the version that is served; empty if the object is left out
-	Since     time.Time `json:"since"`
-	TypeURL   string    `json:"type_url"`  // of what is rejected
-	Resources []string  `json:"resources"` // that are rejected, as far as is known
-	Error     string    `json:"error"`     // as a client put it
-	Node      string    `json:"node"`      // of that client
-	Peer      string    `json:"peer"`
+	TypeURL  string    `json:"type_url"`
+	Resource string    `json:"resource,omitempty"` // empty if it is not known which one
+	Version  string    `json:"version,omitempty"`
+	Error    string    `json:"error"` // the words of one of the clients, the one that has rejected the resource for longest
+	Node     string    `json:"node"`  // of that client
+	Peer     string    `json:"peer"`
+	Since    time.Time `json:"since"`
+	Clients  int       `json:"clients"`
+	// Acked is the version that the client acknowledged before; empty if it has acknowledged none on this connection.
+	Acked string `json:"acked,omitempty"`
+	// Changed are the objects of which the resource is made and that changed since the client last acknowledged it; all of which it is made, if it
+	// has acknowledged nothing.
+	Changed []conflicts.Ref `json:"changed"`
+	// Incomplete says that there may be more: the client last acknowledged the resource too long ago, or not on this connection.
+	Incomplete bool `json:"incomplete,omitempty"`
+
+	collection *xds.Collection
+	rejection  xds.Rejection
 }
 
-// rejected returns what Envoys reject, in order of key. It is not nil.
+// maxRejected is how many rejected resources are told.
+const maxRejected = 100
+
+// rejected returns what clients reject, what has been rejected for longest first. It is not nil.
 func (s *Server) rejected() []Rejected {
-	if s.opts.Rejected == nil {
-		return []Rejected{}
-	}
-	return append([]Rejected{}, s.opts.Rejected()...)
-}
-
-// rejectedObject returns what is said of an object that Envoys reject, or nil.
-func (s *Server) rejectedObject(key resource.Key) *Rejected {
-	for _, r := range s.rejected() {
-		if r.Key() == key {
-			return &r
+	type id struct{ typeURL, name, version string }
+	all := make(map[id]*Rejected)
+	for c := range s.opts.Clients.EachClient() {
+		for _, t := range c.Types {
+			for _, r := range t.Rejected {
+				key := id{t.TypeURL, r.Name, r.Version}
+				one := all[key]
+				if one == nil {
+					one = &Rejected{Since: r.Since}
+					all[key] = one
+				}
+				clients := one.Clients + 1
+				if clients == 1 || r.Since.Before(one.Since) {
+					*one = Rejected{
+						TypeURL: t.TypeURL, Resource: r.Name, Version: r.Version, Error: r.Error, Node: c.Node.GetId(), Peer: c.Peer, Since: r.Since,
+						Acked: r.Acked, collection: t.Collection, rejection: r,
+					}
+				}
+				one.Clients = clients
+			}
 		}
 	}
-	return nil
+	list := []Rejected{}
+	for _, r := range slices.SortedFunc(maps.Values(all), func(a, b *Rejected) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version))
+	})[:min(len(all), maxRejected)] {
+		r.Changed, r.Incomplete = s.changed(r)
+		list = append(list, *r)
+	}
+	return list
+}
+
+// changed returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether there may be more.
+func (s *Server) changed(r *Rejected) (all []conflicts.Ref, incomplete bool) {
+	all = []conflicts.Ref{}
+	if schema, ok := resource.SchemaByTypeURL(r.TypeURL); ok { // the resource is the object
+		if r.Resource == "" {
+			return all, true
+		}
+		namespace, name, found := strings.Cut(r.Resource, "/")
+		if !found {
+			namespace, name = "", r.Resource
+		}
+		return append(all, conflicts.Ref{Kind: schema.Kind, Namespace: namespace, Name: name}), false
+	}
+	if s.opts.ChangedSince == nil {
+		return all, true
+	}
+	keys, complete := s.opts.ChangedSince(r.collection, r.rejection)
+	for _, key := range keys {
+		all = append(all, conflicts.Ref(key))
+	}
+	return all, !complete || r.rejection.Revision == 0
+}
+
+// rejectedWith returns the rejected resources for which an object may be to blame.
+func (s *Server) rejectedWith(key resource.Key) (some []Rejected) {
+	for _, r := range s.rejected() {
+		if slices.Contains(r.Changed, conflicts.Ref(key)) {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// What names the resource by its type, such as RouteConfiguration 80.
+func (r *Rejected) What() string {
+	kind := r.TypeURL[strings.LastIndexAny(r.TypeURL, "./")+1:]
+	return strings.TrimSpace(kind + " " + r.Resource)
+}
+
+// maxCauses is how many objects are named in one line.
+const maxCauses = 5
+
+// Causes says in one line which objects may be to blame.
+func (r *Rejected) Causes() string {
+	var names []string
+	for _, o := range r.Changed[:min(len(r.Changed), maxCauses)] {
+		names = append(names, o.Key().String())
+	}
+	if len(r.Changed) > maxCauses {
+		names = append(names, "others")
+	}
+	text := strings.Join(names, ", ")
+	switch {
+	case r.Acked == "" && text != "":
+		return "the client has acknowledged no version of it; it is made of " + text
+	case r.Acked == "":
+		return "the client has acknowledged no version of it"
+	case text == "" && r.Incomplete:
+		return "what changed since the client last acknowledged it is not known"
+	case text == "":
+		return "no object of it changed since the client last acknowledged it"
+	case r.Incomplete:
+		return "changed since the client last acknowledged it: " + text + ", and perhaps others earlier"
+	}
+	return "changed since the client last acknowledged it: " + text
 }

@@ -35,7 +35,7 @@ type Status struct {
 	// Unenforced is how many security objects Envoys and gRPC clients do not enforce, and NotEnforced the first few of these.
 	Unenforced  int             `json:"unenforced,omitempty"`
 	NotEnforced []conflicts.Ref `json:"not_enforced,omitempty"`
-	// Rejected are the objects in whose place Envoys are served what they were before.
+	// Rejected are the resources that clients reject.
 	Rejected []Rejected `json:"rejected,omitempty"`
 	Holds    int        `json:"holds"` // sources of which a loss is held
 
@@ -217,7 +217,7 @@ func (s *Server) clientStates() []ClientState {
 			if t.Synced {
 				state.Synced++
 			}
-			if t.NackNonce != "" && t.NackNonce == t.SentNonce {
+			if t.Rejects() {
 				state.Rejects = append(state.Rejects, Reject{t.TypeURL, t.NackError, t.NackAt})
 			}
 		}

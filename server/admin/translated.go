@@ -71,7 +71,7 @@ func translatedClient(c *xds.ClientStatus) (one TranslatedClient, asks bool) {
 		switch {
 		case !strings.HasPrefix(t.TypeURL, "type.googleapis.com/envoy."):
 			continue
-		case t.NackNonce != "" && t.NackNonce == t.SentNonce:
+		case t.Rejects():
 			one.Rejects = append(one.Rejects, Reject{t.TypeURL, t.NackError, t.NackAt})
 		case !t.Synced:
 			one.Behind = append(one.Behind, t.TypeURL[strings.LastIndex(t.TypeURL, ".")+1:])

@@ -69,11 +69,16 @@ func (st *Status) Troubles() []Trouble {
 	}
 	st.ofQuarantine(&all)
 	for _, r := range st.Rejected {
-		key := r.Key()
-		all.add(Trouble{
-			About: AboutObject, Object: &key, Do: "They are served what was there before. Mend the object where it comes from: " + r.Origin + ".",
-			Run: []string{"explain", string(key.Kind), key.FullName()},
-		}, "Envoys reject %s: %s", key, r.Error)
+		t := Trouble{About: AboutClient, Do: "The client keeps the version that it accepted before. Fix the object; what the client rejects changes nothing for others.", Run: []string{"status"}}
+		if len(r.Changed) == 1 {
+			key := r.Changed[0].Key()
+			t.Object, t.Run = &key, []string{"explain", string(key.Kind), key.FullName()}
+		}
+		others := ""
+		if r.Clients > 1 {
+			others = fmt.Sprintf(" and %d more", r.Clients-1)
+		}
+		all.add(t, "%s%s rejects %s: %s; %s", ClientName(r.Node, r.Peer), others, r.What(), r.Error, r.Causes())
 	}
 	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
@@ -95,13 +100,6 @@ func (st *Status) Troubles() []Trouble {
 		all.add(Trouble{
 			About: AboutHistory, Do: "What is served is not affected; what changes is not remembered. Look at the disk of the state directory.", Run: []string{"status"},
 		}, "the history cannot be written: %s", st.History.Error)
-	}
-	for _, c := range st.Clients {
-		for _, r := range c.Rejects {
-			all.add(Trouble{
-				About: AboutClient, Do: "It goes on with what it accepted before. Its words name what is wrong; mend that where it comes from.", Run: []string{"status"},
-			}, "%s rejects %s: %s", ClientName(c.Node, c.Peer), r.TypeURL, r.Error)
-		}
 	}
 	return all
 }

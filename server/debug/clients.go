@@ -29,7 +29,7 @@ type Clients interface {
 // Condition is how a client stands with a type, in the words of CSDS, as istiod uses them.
 func Condition(t *xds.TypeStatus) statusv3.ConfigStatus {
 	switch {
-	case t.NackNonce != "" && t.NackNonce == t.SentNonce:
+	case t.Rejects():
 		return statusv3.ConfigStatus_ERROR
 	case t.SentNonce == "" && !t.Synced:
 		return statusv3.ConfigStatus_NOT_SENT

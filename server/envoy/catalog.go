@@ -5,7 +5,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
 	"tributary/internal/recent"
 	"tributary/memstore"
@@ -27,16 +24,8 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
-	// Hearing is how long other clients are given to say what they think of what one has rejected. One second if zero.
-	Hearing time.Duration
-	// File keeps what is in quarantine across restarts. It is not kept if empty. While it is written, there is another one besides it, of which the name begins with a dot
-	// and then as that of the file.
-	File       string
-	Registerer prometheus.Registerer // metrics are not exported if nil
 	// AllowUnenforced has clients send plaintext where ISTIO_MUTUAL is wanted, and nobody told of security objects that they do not enforce.
 	AllowUnenforced bool
-
-	patience time.Duration // with a whole hearing; hearingPatience if zero
 }
 
 // Profiles are made up by clients, so what they cost is bounded.
@@ -54,31 +43,23 @@ const (
 // Catalog keeps what Envoys and gRPC clients are told in step with a view.
 type Catalog struct {
 	// read-only
-	view    memstore.Reader
-	opts    Options
-	log     *slog.Logger
-	beats   memstore.Beat
-	scopes  *families.Set[profile, *scope]
-	judge   *judge
-	metrics metrics
-	logged  *rate.Limiter // lines in the log that clients cause
+	view   memstore.Reader
+	opts   Options
+	log    *slog.Logger
+	beats  memstore.Beat
+	scopes *families.Set[profile, *scope]
 
-	mu         sync.RWMutex // who reads the mesh translates; who changes it is quick
-	mesh       *mesh
-	quarantine *quarantine
-	last       memstore.Snapshot   // of which the mesh is, but for what is in quarantine
-	following  map[*scope]struct{} // the view
-	synced     bool
-	apart      uint64 // up to which lookout clients are told apart
+	mu        sync.RWMutex // who reads the mesh translates; who changes it is quick
+	mesh      *mesh
+	last      memstore.Snapshot   // of which the mesh is
+	following map[*scope]struct{} // the view
+	synced    bool
+	apart     uint64         // up to which lookout clients are told apart
+	changed   changedObjects // since what was there from the start
+	review    func()         // see SetReview; nil before that
 
 	warning sync.Mutex
 	warned  []resource.Key // that are not enforced, as the log has it; guarded by warning
-
-	keeping sync.Mutex // held while the file is written
-	file    string     // guarded by keeping: empty for none
-	rests   bool       // guarded by keeping: the file is not written
-
-	booths booths
 
 	units  units
 	looks  looks
@@ -88,23 +69,25 @@ type Catalog struct {
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), judge: newJudge(cmp.Or(opts.Hearing, defaultHearing), cmp.Or(opts.patience, hearingPatience)), mesh: newMesh(), quarantine: newQuarantine(), following: make(map[*scope]struct{})}
+	c := &Catalog{
+		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: newMesh(), following: make(map[*scope]struct{}),
+	}
 	c.mesh.plaintext = opts.AllowUnenforced
-	c.metrics, c.logged, c.file = newMetrics(opts.Registerer, c), rate.NewLimiter(1, 20), opts.File
-	c.restore()
 	c.scopes = families.New[profile]("profiles of clients", families.Limits{
 		Max: maxScopes, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
 	}, (*scope).cost, c.drop)
 	return c
 }
 
-// Run follows the view, and hears what clients complain of, until ctx ends.
+// SetReview sets what has the streams of the catalog's server ask for their collections once more: Server.Review of server/xds.
+func (c *Catalog) SetReview(review func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.review = review
+}
+
+// Run follows the view until ctx ends.
 func (c *Catalog) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	var hearing sync.WaitGroup
-	hearing.Go(func() { c.hear(ctx) })
-	defer hearing.Wait()
-	defer stop()
 	return memstore.Follow(ctx, c.view, c.beats, c.update)
 }
 
@@ -116,7 +99,6 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	come := c.foresee(c.coming(keys, snap, incremental, synced))
 	c.catchUpAll(c.change(keys, snap, incremental, synced))
 	come()
-	c.keep()
 	c.warnUnenforced()
 }
 
@@ -168,31 +150,23 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	return scopes
 }
 
-// set has the mesh be what objects are in snap, or what is to be in their place, and returns the scopes that follow it; c.mu is held. An object
-// that was there from the start is nobody's change.
+// set has the mesh be what objects are in snap, and returns the scopes that follow it; c.mu is held.
 func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
-	last := c.last
 	c.last = snap
-	changed, touched := make(map[string]struct{}), make(map[string]struct{})
+	touched := make(map[string]struct{})
 	for _, key := range keys {
-		was, now := last.Get(key), snap.Get(key)
-		bears := changed
-		if was != nil && now != nil && was.Version() == now.Version() {
-			bears = touched // it is just told otherwise
+		if c.synced {
+			c.changed.note(key, snap.Revision())
 		}
-		r := c.quarantine.admit(key, was, now, c.synced)
-		if err := c.mesh.set(key, r, bears); err != nil {
+		r := snap.Get(key)
+		if err := c.mesh.set(key, r, touched); err != nil {
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}
-	if c.synced {
-		c.parole(changed)
-	}
-	maps.Copy(touched, changed)
 	c.mesh.touchOthers(touched)
 	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {
-		c.follow(s, touched)
+		s.follow(c.mesh, touched)
 	}
 	return slices.Collect(func(yield func(*scope) bool) {
 		for s := range c.following {
@@ -201,31 +175,6 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 			}
 		}
 	})
-}
-
-// parole tries those in quarantine once more that bear on what has changed: it may have been with that that they were rejected. That just endpoints
-// changed does not count. It adds on what these bear to changed; c.mu is held.
-func (c *Catalog) parole(changed map[string]struct{}) {
-	if len(c.quarantine.asides) == 0 || len(changed) == 0 {
-		return
-	}
-	moved := c.mesh.moved
-	c.mesh.moved = make(map[string]struct{})
-	company := maps.Clone(changed)
-	c.mesh.touchOthers(company)
-	c.mesh.moved = moved
-	for _, t := range c.quarantine.parole(func(a *aside) bool { return meet(c.bears(a.trial), company) }) {
-		_ = c.mesh.set(t.key, t.now, changed) // that it cannot be decoded was said when it came
-	}
-}
-
-func meet(a, b map[string]struct{}) bool {
-	for host := range a {
-		if _, ok := b[host]; ok {
-			return true
-		}
-	}
-	return false
 }
 
 // catchUp brings a scope up to date, in one commit, or gives up with the error of ctx. Commits of the view that come meanwhile are not held up, and are
@@ -261,21 +210,19 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 // translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, how
 // listeners are, and whether what is said is complete.
 func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more bool, by manner, synced bool) {
-	c.translateHosts(s, func() {
-		n := 0
-		for host := range s.stale {
-			if n++; n > hostsAtATime {
-				more = true
-				return
-			}
-			c.units.release(translated[host])
-			translated[host] = c.translate(host, s.profile, s.only)
-			delete(s.stale, host)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := 0
+	for host := range s.stale {
+		if n++; n > hostsAtATime {
+			return true, manner{}, false
 		}
-		s.begun, s.since, s.made = s.since, time.Time{}, true
-		by, synced = manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
-	})
-	return more, by, synced
+		c.units.release(translated[host])
+		translated[host] = c.translate(host, s.profile, s.only)
+		delete(s.stale, host)
+	}
+	s.begun, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
+	return false, manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
 }
 
 // translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.
@@ -298,17 +245,11 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 		return nil, nil, err
 	}
 	c.narrow(&p)
-	stream := xds.StreamOf(ctx)
-	if b := c.booths.of(stream); b != nil {
-		if s := b.enter(c, p); s != nil {
-			return s.collection(typeURL), func() { b.left(); c.judge.leave(stream, typeURL) }, nil
-		}
-	}
 	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.collection(typeURL), func() { release(); c.judge.leave(stream, typeURL) }, nil
+	return s.collection(typeURL), release, nil
 }
 
 // narrow leaves of a client what it may be told apart by.
@@ -344,18 +285,17 @@ func (c *Catalog) estimate(p profile) int {
 	return cost
 }
 
-// newScope makes a scope that follows the view, but for what is tried with its client.
-func (c *Catalog) newScope(p profile, tried ...*aside) *scope {
-	s, _ := c.makeScope(context.Background(), p, tried...) // which never ends
+// newScope makes a scope that follows the view.
+func (c *Catalog) newScope(p profile) *scope {
+	s, _ := c.makeScope(context.Background(), p) // which never ends
 	return s
 }
 
-func (c *Catalog) makeScope(ctx context.Context, p profile, tried ...*aside) (*scope, error) {
+func (c *Catalog) makeScope(ctx context.Context, p profile) (*scope, error) {
 	s := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
-	s.tried, s.private = tried, len(tried) > 0
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})
-	c.follow(s, c.mesh.allHosts())
+	s.follow(c.mesh, c.mesh.allHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
 	if err := c.catchUp(ctx, s); err != nil {

@@ -57,10 +57,9 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 func (c *Catalog) inUse() []*scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	all := slices.SortedFunc(maps.Keys(c.following), func(a, b *scope) int {
+	return slices.SortedFunc(maps.Keys(c.following), func(a, b *scope) int {
 		return cmp.Compare(a.profile.String(), b.profile.String())
 	})
-	return slices.DeleteFunc(all, func(s *scope) bool { return s.private })
 }
 
 // limitedTo names the clients for whom something was found, unless these are all of their kind.

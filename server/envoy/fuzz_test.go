@@ -37,7 +37,6 @@ func FuzzNode(f *testing.F) {
 			require.LessOrEqual(t, len(p.labelMap()), 1+len(b))
 			require.LessOrEqual(t, p.size(), 10_000+20*len(b))
 			_ = p.String()
-			_ = p.reach()
 		})
 	})
 }

@@ -182,11 +182,11 @@ func (p *profile) labelsThat(isLookedAt func(label) bool) string {
 func (c *Catalog) tellApart() {
 	c.mu.Lock()
 	grown := c.mesh.lookouts.grown
-	changed := grown != c.apart
+	changed, review := grown != c.apart, c.review
 	c.apart = grown
 	c.mu.Unlock()
-	if w := c.witnesses(); changed && w != nil {
-		w.Review()
+	if changed && review != nil {
+		review()
 	}
 }
 

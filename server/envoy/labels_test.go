@@ -74,7 +74,7 @@ type sight struct {
 
 func see(t *testing.T, c *Catalog, nodes []*corev3.Node) *sight {
 	s := &sight{T: t, catalog: c, nodes: nodes}
-	c.HearOf(s)
+	c.SetReview(s.Review)
 	s.Review()
 	return s
 }
@@ -108,18 +108,6 @@ func versionsIn(c *xds.Collection) map[string]string {
 		all[e.Name] = e.Version
 	}
 	return all
-}
-
-func (s *sight) Audience() xds.Audience                                          { return nil }
-func (s *sight) ReviewOf(uint64)                                                 {}
-func (s *sight) Sees(func(uint64, *xds.Collection, func(string) bool) bool) bool { return false }
-
-func (s *sight) Complaint(uint64, string) (xds.Complaint, xds.Opinion) {
-	return xds.Complaint{}, xds.Gone
-}
-
-func (s *sight) Opinion(uint64, *xds.Collection, []xds.Resource) (xds.Opinion, string) {
-	return xds.Gone, ""
 }
 
 const gatewayFor = `

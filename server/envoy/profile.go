@@ -2,9 +2,6 @@ package envoy
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -70,12 +67,6 @@ func (p profile) String() string {
 		return what + p.namespace + " with redirection"
 	}
 	return what + p.namespace
-}
-
-// reach is of what is set aside for clients of the profile and for no others.
-func (p profile) reach() reach {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", p))
-	return reach(hex.EncodeToString(sum[:8]))
 }
 
 // labelText is labels as a text, the same for equal ones and for no others.

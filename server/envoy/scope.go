@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"tributary/memstore"
 	"tributary/server/xds"
 )
 
@@ -12,8 +13,6 @@ import (
 type scope struct {
 	// read-only
 	profile                                         profile
-	reach                                           reach      // of what is set aside for the profile
-	private                                         bool       // of one client, who is heard
 	group                                           *xds.Group // a commit of the view is one of all types
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
 	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
@@ -29,17 +28,14 @@ type scope struct {
 	seen       *observation // what it logs and traces
 	observed   uint64       // the state of the mesh in which that was found out
 
-	// Guarded by Catalog.mu.
-	tried []*aside            // what is otherwise to its client, who is heard
-	bears map[string]struct{} // hosts on which it bears what is otherwise to its clients than to everybody
-
 	catching sync.Mutex               // held while it is brought up to date, which guards what follows
 	told     map[string]*told         // by host
 	shared   map[string]*sharedRoutes // by the name of the routes
 	bindings map[binding]*claimants
-	needs    map[string]int // how many hosts need a secret
-	manner   manner         // of the listeners of which it was told
-	begun    time.Time      // what it is brought up to date with, or zero
+	needs    map[string]int    // how many hosts need a secret
+	manner   manner            // of the listeners of which it was told
+	begun    time.Time         // what it is brought up to date with, or zero
+	revision memstore.Revision // of the view, to which it is brought
 	dropped  bool
 
 	notes notebook // safe for concurrent use
@@ -47,7 +43,7 @@ type scope struct {
 
 func newScope(p profile, debounce xds.Debounce, wholes *wholes, bodies *bodies) *scope {
 	s := &scope{
-		profile: p, reach: p.reach(), group: xds.NewGroup(debounce), wholes: wholes, bodies: bodies,
+		profile: p, group: xds.NewGroup(debounce), wholes: wholes, bodies: bodies,
 		told: make(map[string]*told), shared: make(map[string]*sharedRoutes), bindings: make(map[binding]*claimants), needs: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -160,7 +156,7 @@ func (s *scope) update(translated map[string]*told, by manner, release func(*tol
 	c.shareWholes()
 	c.share()
 	for _, commit := range c.commits {
-		commit.Since = s.begun
+		commit.Since, commit.Revision = s.begun, uint64(s.revision)
 	}
 	s.group.Apply(c.commits)
 }

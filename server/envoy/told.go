@@ -12,8 +12,8 @@ import (
 
 var errNotYet = errors.New("not everything was read yet, and clients are told nothing before")
 
-// Told returns all that a client of a node would be told now if it asked, and whether it would have to ask for each virtual host and cluster. Nobody is a
-// client by that: it has no say in hearings, and what others are told stays as it is.
+// Told returns all that a client of a node would be told now if it asked, and whether it would have to ask for each virtual host and cluster.
+// It does not register a client.
 func (c *Catalog) Told(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
 	p := profileOf(node)
 	p.onDemand = p.onDemand && delta

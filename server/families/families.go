@@ -54,11 +54,10 @@ type member[F any] struct {
 	cancel func()          // ends ctx
 
 	// guarded by Set.mu
-	users   int
-	done    bool   // made or failed
-	retired bool   // nobody else is to use it
-	used    uint64 // when it was last used
-	cost    int    // when somebody last asked; an estimate as long as it is being made
+	users int
+	done  bool   // made or failed
+	used  uint64 // when it was last used
+	cost  int    // when somebody last asked; an estimate as long as it is being made
 }
 
 // New returns an empty set. What tells families apart is called what in messages. cost is what keeping a family costs. drop is called with each family
@@ -199,26 +198,6 @@ func (s *Set[K, F]) mayMake(host string, estimate int) error {
 	return nil
 }
 
-// Retire takes the families away of whose keys is says so. Who uses one goes on doing so, until which it is not dropped; for who comes, another one is made.
-func (s *Set[K, F]) Retire(is func(key K) bool) {
-	s.discard(s.retire(is)...)
-}
-
-func (s *Set[K, F]) retire(is func(key K) bool) (idle []F) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, m := range s.members {
-		if !is(key) {
-			continue
-		}
-		delete(s.members, key)
-		if m.retired = true; m.users == 0 {
-			idle = append(idle, m.family)
-		}
-	}
-	return idle
-}
-
 // release ends a use. Families without users go when they cost too much.
 func (s *Set[K, F]) release(key K, m *member[F], host string) { s.discard(s.leave(key, m, host)...) }
 
@@ -261,9 +240,6 @@ func (s *Set[K, F]) leave(key K, m *member[F], host string) (dropped []F) {
 			delete(s.members, key)
 		}
 		return nil
-	}
-	if m.retired {
-		return []F{m.family}
 	}
 	s.clock++
 	m.used, m.cost = s.clock, s.cost(m.family)

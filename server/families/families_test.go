@@ -145,26 +145,6 @@ func TestIdleFamiliesAreDroppedInTheEnd(t *testing.T) {
 	require.Empty(t, s.hosts)
 }
 
-// Who uses a family that is retired goes on doing so; who comes uses another one, and what nobody uses any more is dropped at once.
-func TestARetiredFamilyIsForNobodyElse(t *testing.T) {
-	s, dropped := newSet(Limits{Max: 10, MaxOfHost: 10, MaxIdleCost: 100})
-	old, leave := use(t, s, "a", "h")
-	_, left := use(t, s, "idle", "h")
-	left()
-	s.Retire(func(key string) bool { return key != "b" })
-	require.Equal(t, []string{"idle"}, *dropped)
-	now, leaveNow := use(t, s, "a", "h")
-	require.NotSame(t, old, now)
-	leave()
-	require.Equal(t, []string{"idle", "a"}, *dropped)
-	again, leaveAgain := use(t, s, "a", "h")
-	require.Same(t, now, again)
-	leaveNow()
-	leaveAgain()
-	require.Empty(t, s.hosts)
-	require.Len(t, *dropped, 2)
-}
-
 // A family that would exceed a limit is refused by its estimate before anything is made; one that would be the only one is made, whatever it costs.
 func TestAnEstimateBeyondALimitMakesNothing(t *testing.T) {
 	s, _ := newSet(Limits{Max: 10, MaxOfHost: 10, MaxCostOfHost: 30})

@@ -31,7 +31,6 @@ func CompareEnvoy(told *Told, theirs *Dump) ([]Finding, int, error) {
 	d.all(routes, d.routes())
 	d.all(secret, d.secrets())
 	d.endpoints()
-	d.quarantined()
 	slices.SortStableFunc(d.found, func(a, b Finding) int { return a.Key().Compare(b.Key()) })
 	return d.found, d.compared, nil
 }
@@ -54,7 +53,7 @@ func (d *difference) add(class Class, kind resource.Kind, name, reason string) {
 // refusal returns in which words the Envoy rejects what it is told of a kind, if that is about a name: those that it names, or else all.
 func (d *difference) refusal(kind resource.Kind, name string) (said string) {
 	for _, r := range d.told.Refusals {
-		if r.Object == "" && kindOf(r.TypeURL) == kind && (strings.Contains(r.Error, name) || !d.names(kind, r.Error)) {
+		if kindOf(r.TypeURL) == kind && (r.Resource == name || r.Resource == "" && (strings.Contains(r.Error, name) || !d.names(kind, r.Error))) {
 			said = r.Error
 		}
 	}
@@ -269,25 +268,6 @@ func (d *difference) endpoints() {
 			d.add(Stale, endpoints, name, said+d.away())
 		} else if said != "" {
 			d.add(Different, endpoints, name, said)
-		}
-	}
-}
-
-// quarantined adds what the Envoy is not served, since it or another one rejects it.
-func (d *difference) quarantined() {
-	for _, r := range d.told.Refusals {
-		if r.Object == "" {
-			continue
-		}
-		kind := kindOf(r.TypeURL)
-		names := slices.DeleteFunc(slices.Clone(r.Resources), func(name string) bool {
-			return d.ours.has[kind][name] == nil && d.theirs.has[kind][name] == nil && (d.theirs.Node == nil || d.theirs.Node.GetId() != r.Node)
-		})
-		for _, name := range names {
-			d.found = append(d.found, Finding{
-				Class: Rejected, Kind: kind, Name: name, Origin: r.Origin,
-				Reason: r.Error + "; " + r.Object + " is in quarantine for it",
-			})
 		}
 	}
 }

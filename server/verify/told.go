@@ -14,14 +14,11 @@ type Told struct {
 	Dump json.RawMessage `json:"dump"`
 }
 
-// Refusal is something that Envoys reject.
+// Refusal is a resource that an Envoy rejects.
 type Refusal struct {
-	TypeURL   string    `json:"type_url"`
-	Resources []string  `json:"resources,omitempty"` // as far as is known
-	Error     string    `json:"error"`               // as an Envoy put it
-	Node      string    `json:"node"`                // of that one
-	At        time.Time `json:"at,omitzero"`
-	// Object is in quarantine for it, so that what is served is something else; it is empty if what is served is rejected.
-	Object string `json:"object,omitempty"`
-	Origin string `json:"origin,omitempty"` // of the object
+	TypeURL  string    `json:"type_url"`
+	Resource string    `json:"resource,omitempty"` // empty if it is not known
+	Error    string    `json:"error"`              // the Envoy's words
+	Node     string    `json:"node"`               // of the Envoy
+	At       time.Time `json:"at,omitzero"`
 }

@@ -77,7 +77,7 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 
 // What a client asks for before it has the last response, as it does that is led to one name after another, is no chatter; to say the same once more is.
 func TestWhoAsksBeforeItIsAnsweredIsNoChatter(t *testing.T) {
-	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2}
+	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, has: holding{at: nothing}}
 	names := []string{"a"}
 	asks := func(nonce string) bool {
 		r := &request{nonce: nonce, names: names}

@@ -48,8 +48,9 @@ type Type struct {
 	// Needs, if not nil, returns the names of what an entry of the type consists of, which are of the same type and for which a
 	// client asks that was told of it. Who is introduced to it is introduced to those, too. The rules are those of Introduce.
 	Needs func(*Entry) []string
-	// Alone sends each resource in a delta response of its own: Envoy takes nothing of a response that comes after what it rejects.
-	Alone bool
+	// OnePerResponse sends each resource in a delta response of its own: Envoy takes nothing of a response that comes after what it
+	// rejects, and a rejection is then of one resource.
+	OnePerResponse bool
 	// ByName hands resources out by name only: a wildcard stands for none, and is answered as one of an empty type is. Envoys begin
 	// with one for virtual hosts, before they ask for any.
 	ByName bool
@@ -91,11 +92,11 @@ func TypeOf(url string) Type {
 	case ScopedURL:
 		t.Rank = 4
 	case RouteURL:
-		t.Rank, t.Partial, t.LeadsURL, t.Introduce = 5, true, ClusterURL, introduceRoutes
+		t.Rank, t.Partial, t.OnePerResponse, t.LeadsURL, t.Introduce = 5, true, true, ClusterURL, introduceRoutes
 	case VHostURL:
 		t.Rank, t.Partial, t.ByName, t.Aliases = 6, true, true, true
 	case SecretURL:
-		t.Partial, t.Alone = true, true
+		t.Partial, t.OnePerResponse = true, true
 	case ExtURL, RuntimeURL:
 		t.Partial = true
 	}
@@ -117,6 +118,8 @@ type Commit struct {
 	// must never be used for two contents, not even before and after a restart: a client that has the one would be taken to
 	// have the other. Versions derived from the content cannot be.
 	Version string
+	// Revision counts what the collection is made of, as its owner does; see Rejection.
+	Revision uint64
 	// Since is when what it says came about at its source, for metrics; unknown if zero.
 	Since time.Time
 }
@@ -153,6 +156,7 @@ func (c *Collection) after(commit *Commit) *state {
 		next.version, next.given = commit.Version, true
 	}
 	if next != old {
+		next.made = commit.Revision
 		next.times = old.times.With(next.revision, commit.Since)
 	}
 	return next

@@ -97,7 +97,7 @@ func (s *state) since(from *state) *diff {
 func compare(from, to *state) (puts, removed []*Entry) {
 	a, b := cursor{pages: from.pages}, cursor{pages: to.pages}
 	for {
-		for a.at == 0 && b.at == 0 && !a.end() && !b.end() && a.pages[0].is(b.pages[0]) {
+		for a.at == 0 && b.at == 0 && !a.end() && !b.end() && a.pages[0] == b.pages[0] {
 			a.pages, b.pages = a.pages[1:], b.pages[1:]
 		}
 		switch {

@@ -16,9 +16,6 @@ type Hooks struct {
 	Request func(ctx context.Context, r *RequestInfo) error
 	// Response is called with each response before it is sent.
 	Response func(ctx context.Context, r *ResponseInfo)
-	// Answer is called when a client has accepted a response, or rejected it: once for each, or, if it is one of several parts of which the client rejects one,
-	// then and after the last.
-	Answer func(ctx context.Context, a *AnswerInfo)
 }
 
 // RequestInfo is a request as hooks see it.

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"sort"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/mem"
@@ -11,18 +10,14 @@ import (
 // page is a run of entries in order of name, never empty. Its encoded forms are made when first asked for and are held
 // weakly.
 type page struct {
-	id      uint64 // of all pages with these entries
 	entries []*Entry
 	minTTL  time.Duration // the least of the entries' that is not zero, or zero
-	barely  weakly[page]
 	cache   [forms]weakly[encoded]
 	zips    [forms]zip
 }
 
-var pages atomic.Uint64 // that were made
-
 func newPage(entries []*Entry) *page {
-	p := &page{id: pages.Add(1), entries: entries}
+	p := &page{entries: entries}
 	for _, e := range entries {
 		p.minTTL = minPositive(p.minTTL, e.TTL)
 	}
@@ -46,21 +41,6 @@ type encoded struct {
 func newEncoded(b []byte) *encoded { return &encoded{buf: mem.SliceBuffer(b)} }
 
 func (e *encoded) len() int { return e.buf.Len() }
-
-// bare returns the page with the names and versions of its entries.
-func (p *page) bare() *page {
-	return p.barely.get(func() *page {
-		b, all := &page{id: p.id, entries: make([]*Entry, len(p.entries))}, make([]Entry, len(p.entries))
-		for i, e := range p.entries {
-			all[i] = Entry{Name: e.Name, Version: e.Version}
-			b.entries[i] = &all[i]
-		}
-		return b
-	})
-}
-
-// is says whether two pages have the same entries, be they bare.
-func (p *page) is(other *page) bool { return p == other || p.id == other.id }
 
 func (p *page) first() string { return p.entries[0].Name }
 

@@ -12,11 +12,11 @@ import (
 
 // variant is how a type is spoken of on a stream: by differences, by a part of its resources at a time, or in full.
 type variant struct {
-	delta   bool
-	partial bool // SotW: absence from a response says nothing
-	alone   bool // delta: a response has one resource
-	byName  bool // a wildcard stands for nothing
-	aliases bool // delta: what is not there is said by an alias
+	delta          bool
+	partial        bool // SotW: absence from a response says nothing
+	onePerResponse bool // delta: a response has one resource
+	byName         bool // a wildcard stands for nothing
+	aliases        bool // delta: what is not there is said by an alias
 }
 
 // inFull says whether each response to a client that wants w is everything again.
@@ -465,7 +465,7 @@ func (p *step) bodies(v variant, f form) []*body {
 		return []*body{p.to.sotwBody(f)}
 	case !v.delta:
 		return []*body{sotwBodyOf(p.puts, f)}
-	case v.alone:
+	case v.onePerResponse:
 		return p.oneByOne(f)
 	case p.say == sayDiff && p.diff.whole:
 		return p.goal.deltaBodiesAll(f)
@@ -480,11 +480,13 @@ func (p *step) bodies(v variant, f form) []*body {
 
 // oneByOne encodes what is said in bodies of one resource each.
 func (p *step) oneByOne(f form) []*body {
-	puts, removed := p.puts, p.removed
-	if p.say == sayDiff {
-		puts, removed = p.diff.puts, names(p.diff.removed)
+	switch {
+	case p.say == sayDiff:
+		return p.diff.deltaIn(f).cut(1, []span{{0, len(p.diff.puts)}}, names(p.diff.removed))
+	case p.spans != nil:
+		return p.diff.deltaIn(f).cut(1, p.spans, p.removed)
 	}
-	return encodeRun(puts, f, false).cut(1, []span{{0, len(puts)}}, removed)
+	return encodeRun(p.puts, f, false).cut(1, []span{{0, len(p.puts)}}, p.removed)
 }
 
 // changed returns the entries that are new or newer to the client, in order of name.

@@ -47,8 +47,8 @@ func observe(o prometheus.Observer, since, now time.Time) {
 
 // lag makes metrics of how far behind clients are when it is asked.
 type lag struct {
-	server           *Server
-	oldest, unsynced *prometheus.Desc
+	server                     *Server
+	oldest, unsynced, rejected *prometheus.Desc
 }
 
 func newLag(s *Server, namespace string) *lag {
@@ -59,17 +59,22 @@ func newLag(s *Server, namespace string) *lag {
 		server:   s,
 		oldest:   desc("oldest_unacknowledged_seconds", "For how long the response has gone unanswered that has done so for longest; 0 if there is none."),
 		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest of the type."),
+		rejected: desc("rejected_resources", "Resources that clients reject, each counted for each stream."),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (l *lag) Describe(ch chan<- *prometheus.Desc) { ch <- l.oldest; ch <- l.unsynced }
+func (l *lag) Describe(ch chan<- *prometheus.Desc) {
+	ch <- l.oldest
+	ch <- l.unsynced
+	ch <- l.rejected
+}
 
 // Collect implements prometheus.Collector.
 func (l *lag) Collect(ch chan<- prometheus.Metric) {
 	type behind struct {
-		oldest   time.Time
-		unsynced int
+		oldest             time.Time
+		unsynced, rejected int
 	}
 	all, now := make(map[string]*behind), time.Now()
 	for _, st := range l.server.all() {
@@ -83,6 +88,7 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 			if !sub.synced() {
 				b.unsynced++
 			}
+			b.rejected += len(sub.rejections())
 			if sub.outstanding() && !sub.coll.typ.NoAck {
 				b.oldest = recent.Earlier(b.oldest, sub.status.SentAt)
 			}
@@ -96,5 +102,6 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(l.oldest, prometheus.GaugeValue, age, typeURL)
 		ch <- prometheus.MustNewConstMetric(l.unsynced, prometheus.GaugeValue, float64(b.unsynced), typeURL)
+		ch <- prometheus.MustNewConstMetric(l.rejected, prometheus.GaugeValue, float64(b.rejected), typeURL)
 	}
 }

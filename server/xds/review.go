@@ -13,24 +13,10 @@ import (
 // ended. When Review returns, streams follow what the catalog says now, those included that come while it runs.
 func (s *Server) Review() {
 	s.reviews.Add(1)
-	for _, st := range s.open() {
+	for _, st := range s.all() {
 		if err := st.review(); err != nil {
 			st.end(err)
 		}
-	}
-}
-
-// ReviewOf is Review for one stream, unless that has ended.
-func (s *Server) ReviewOf(streamID uint64) {
-	s.reviews.Add(1)
-	s.mu.Lock()
-	st := s.streams[streamID]
-	s.mu.Unlock()
-	if st == nil {
-		return
-	}
-	if err := st.review(); err != nil {
-		st.end(err)
 	}
 }
 
@@ -64,7 +50,7 @@ func (s *stream) review() error {
 func (s *stream) look() (all []seen, err error) {
 	node, subs := s.asked()
 	for _, sub := range subs {
-		coll, release, err := s.server.catalog.Collection(s.context(), node, sub.typeURL)
+		coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, sub.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
 			err = status.Errorf(codes.Unavailable, "type %s is no longer served here", sub.typeURL)
 		}
@@ -120,22 +106,14 @@ func (s *stream) end(err error) {
 func (s *subscription) see(coll *Collection) (was *Collection) {
 	was, s.coll = s.coll, coll
 	s.goal, s.via = nothing, nil
-	at := s.has.at.abroad()
-	for _, of := range s.verdict.states() {
-		if *of == s.has.at {
-			*of = at
-		} else {
-			*of = (*of).abroad()
-		}
-	}
-	s.has.at, s.verdict.between = at, nil
+	s.has.at = s.has.at.abroad()
 	return was
 }
 
 // abroad returns the state as one of no commit, for another collection, whose revisions are others.
 func (s *state) abroad() *state {
-	if s == nil || s == nothing || s.revision == 0 {
+	if s == nothing || s.revision == 0 {
 		return s
 	}
-	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, minTTL: s.minTTL, isBare: s.isBare}
+	return &state{version: s.version, given: s.given, sum: s.sum, len: s.len, pages: s.pages, minTTL: s.minTTL, made: s.made}
 }

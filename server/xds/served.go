@@ -10,7 +10,7 @@ type Served struct {
 // Served returns what the client of a stream was sent, in the order of ClientStatus.Types; nil if there is no such stream. Who came back
 // with versions that are still good is taken to have been sent those. What is on its way counts.
 func (s *Server) Served(streamID uint64) (all []Served) {
-	for _, st := range s.open() {
+	for _, st := range s.all() {
 		if st.id != streamID {
 			continue
 		}

@@ -227,9 +227,10 @@ type ClientStatus struct {
 
 // TypeStatus is the condition of one type on one stream. Times are zero, and strings empty, for what has not happened.
 type TypeStatus struct {
-	TypeURL  string // as the client asked for it
-	Wildcard bool
-	Names    int // subscribed by name
+	TypeURL    string // as the client asked for it
+	Collection *Collection
+	Wildcard   bool
+	Names      int // subscribed by name
 	// Synced says that the client has the newest version: it acknowledged it, or brought it along.
 	Synced bool
 
@@ -239,7 +240,13 @@ type TypeStatus struct {
 	AckedAt                  time.Time
 	NackNonce, NackError     string // of the last rejection
 	NackAt                   time.Time
+	Rejected                 []Rejection // in order of name
 	Responses, Nacks         uint64
+}
+
+// Rejects reports whether the client rejected the last response, or a resource that it has not acknowledged since.
+func (t *TypeStatus) Rejects() bool {
+	return len(t.Rejected) > 0 || t.NackNonce != "" && t.NackNonce == t.SentNonce
 }
 
 // Streams returns how many streams there are.
@@ -285,8 +292,8 @@ func (s *stream) status() ClientStatus {
 	c := ClientStatus{StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected, Delta: s.delta}
 	for _, sub := range s.subs {
 		t := sub.status
-		t.Wildcard, t.Names = sub.wants.all, len(sub.wants.names)
-		t.Synced = sub.synced()
+		t.Collection, t.Wildcard, t.Names = sub.coll, sub.wants.all, len(sub.wants.names)
+		t.Synced, t.Rejected = sub.synced(), sub.rejections()
 		c.Types = append(c.Types, t)
 	}
 	return c

@@ -21,7 +21,7 @@ const (
 // state is the content of a collection after a commit. It is immutable.
 type state struct {
 	revision uint64 // counts the commits of the collection; zero for a state that is of no commit
-	of       uint64 // the revision of the state that it was made of, if it is of no commit; zero if that was another collection's
+	made     uint64 // Commit.Revision of the last commit that it is of
 	version  string // what clients see
 	given    bool   // the version was given by hand, and may have been used for something else before
 	sum      setHash
@@ -30,8 +30,6 @@ type state struct {
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
 	times    recent.Log    // of the latest commits
 
-	isBare       bool // its entries are names and versions, which cannot be sent
-	barely       weakly[state]
 	byName       weakly[index]
 	sinceNothing weakly[diff]
 
@@ -87,14 +85,14 @@ func (s *state) and(entries []*Entry) *state {
 func (s *state) but(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
-		next.revision, next.of = 0, cmp.Or(s.revision, s.of)
+		next.revision = 0
 	}
 	return next
 }
 
 // only returns the state with nothing but names in it.
 func (s *state) only(names map[string]struct{}) *state {
-	if s == nil || s.len == 0 {
+	if s.len == 0 {
 		return s
 	}
 	var kept []*Entry
@@ -106,28 +104,12 @@ func (s *state) only(names map[string]struct{}) *state {
 	return nothing.and(kept)
 }
 
-// isBehind says whether the state is so old, as seen from the one to which clients are led now, that it is to be bare.
-func (s *state) isBehind(now *state) bool {
-	return s != nil && s.len > 0 && !s.isBare && cmp.Or(s.revision, s.of)+maxBehind < cmp.Or(now.revision, now.of)
-}
-
-// bare returns the state as names and versions. What others made of the same pages shares them.
-func (s *state) bare() *state {
-	return s.barely.get(func() *state {
-		b := &state{version: s.version, given: s.given, sum: s.sum, len: s.len, isBare: true, pages: make([]*page, len(s.pages))}
-		for i, p := range s.pages {
-			b.pages[i] = p.bare()
-		}
-		return b
-	})
-}
-
 // with returns the state after changes, which may name an entry several times: the last counts. It returns s itself if
 // nothing changes. The revision is the next one, and the version is that of the content.
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, len: s.len, isBare: s.isBare}
+	next := &state{revision: s.revision + 1, sum: s.sum, len: s.len, made: s.made}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages

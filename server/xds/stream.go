@@ -62,19 +62,6 @@ type stream struct {
 	again time.Duration // after what time to look for something to send, if the bell does not ring; zero for never
 }
 
-type streamKey struct{}
-
-// context is the context of the stream, for the catalog.
-func (s *stream) context() context.Context {
-	return context.WithValue(s.grpc.Context(), streamKey{}, s.id)
-}
-
-// StreamOf returns the ID of the stream for which a Catalog is asked with ctx, as in ClientStatus; or zero, which is that of none.
-func StreamOf(ctx context.Context) uint64 {
-	id, _ := ctx.Value(streamKey{}).(uint64)
-	return id
-}
-
 // run serves the stream until it ends.
 func (s *stream) run(ctx context.Context) error {
 	defer s.close()
@@ -216,23 +203,16 @@ func (s *stream) take(req *request, now time.Time) error {
 		s.giveBack(sub)
 		return io.ErrClosedPipe
 	}
-	nacks, awaited, rejected, cost := sub.status.Nacks, sub.outstanding(), sub.rejected, sub.cost+sub.owed
+	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.owed
 	s.apply(sub, req, first, now)
 	err = s.chargeFor(sub, sub.cost+sub.owed-cost)
 	nacked := sub.status.Nacks > nacks
 	idle := s.idle()
-	var answer *AnswerInfo
-	if s.server.opts.Hooks.Answer != nil && (nacked && !rejected || awaited && !sub.outstanding()) {
-		answer = s.answerTo(sub, req)
-	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
 
-	if answer != nil {
-		s.server.opts.Hooks.Answer(s.grpc.Context(), answer)
-	}
 	sub.metrics.request(nacked)
 	if nacked && !rejected && s.server.logged.Allow() { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
@@ -284,7 +264,7 @@ func compareRank(sub *subscription, rank int) int { return cmp.Compare(sub.coll.
 // idle says whether all subscriptions are where they should be, so that there is nothing to look for; s.mu is held.
 func (s *stream) idle() bool {
 	for _, sub := range s.subs {
-		if len(sub.chunks) > 0 || sub.again.due || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
+		if len(sub.chunks) > 0 || sub.has.asked() || !sub.has.is(sub.coll.shown.Load()) {
 			return false
 		}
 	}
@@ -311,7 +291,7 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	if first {
 		s.cameIn()
 	}
-	coll, release, err := s.server.catalog.Collection(s.context(), node, typeURL)
+	coll, release, err := s.server.catalog.Collection(s.grpc.Context(), node, typeURL)
 	if err != nil {
 		return nil, err
 	}
@@ -327,10 +307,10 @@ func (s *stream) open(req *request, typeURL string) (*subscription, error) {
 	return &subscription{
 		typeURL: typeURL, coll: coll, release: release,
 		variant: variant{
-			delta: s.delta, partial: !s.delta && coll.typ.Partial, alone: s.delta && coll.typ.Alone,
+			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
 			byName: coll.typ.ByName, aliases: s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.of(coll.typ.URL), missing: m, has: holding{at: nothing}, goal: nothing, verdict: verdict{accepted: nothing}, status: TypeStatus{TypeURL: typeURL},
+		metrics: s.server.metrics.of(coll.typ.URL), missing: m, has: holding{at: nothing}, goal: nothing, status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 
@@ -475,7 +455,6 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 		}
 	}
 	s.again = 0
-	s.tryAgain(now)
 	free, ordered := s.split()
 	sub, p := s.anyOf(free, now)
 	if sub == nil {
@@ -533,8 +512,8 @@ func (s *stream) begin(sub *subscription, p *step, now time.Time) {
 	if sub.outstanding() && sub.unanswered == 0 {
 		sub.unanswered = sub.firstNonce
 	}
-	sub.verdict.retell(sub.has.at, p, &sub.wants)
-	sub.arrive(p)
+	sub.answers.tell(&sub.has, p, sub.chunks, sub.variant)
+	sub.has = p.has
 	sub.news.tell(sub.has.at == sub.goal)
 	s.forgetMissing(sub)
 	sub.introduce(p.via, now)

@@ -52,8 +52,7 @@ type subscription struct {
 	rejected              bool
 	unanswered            uint64 // the first nonce of the responses before it that the client has yet to answer, since it was not waited for; or zero
 
-	verdict verdict
-	again   again
+	answers answers
 	news    news
 
 	status TypeStatus
@@ -67,8 +66,8 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 		return false
 	}
 	if nonce < s.firstNonce {
-		if r.err != nil && s.unanswered != 0 && nonce >= s.unanswered && s.verdict.last != nil {
-			s.verdict.reject(s.verdict.last) // late, but what it says of that response holds
+		if r.err != nil && s.unanswered != 0 && nonce >= s.unanswered {
+			s.reject(nil, r.err.GetMessage(), now)
 			s.nacked(r, now)
 		}
 		return false
@@ -76,19 +75,22 @@ func (s *subscription) ack(r *request, now time.Time) (current bool) {
 	current = nonce == s.lastNonce
 	switch {
 	case r.err != nil:
-		if !s.rejected {
-			s.verdict.reject(s.has.at)
+		if about := s.about(nonce); len(about) > 0 || !s.rejected { // else it repeats itself
+			s.reject(about, r.err.GetMessage(), now)
 		}
 		s.rejected = true
 		s.nacked(r, now)
 	case current:
 		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.nonce, s.status.SentVersion, now
+		s.accept(nonce)
 		if !s.rejected {
-			s.again.took(s.verdict.accept(s.has.at, &s.wants, s.inFull(&s.wants)))
 			s.metrics.acknowledged(&s.news, now)
 		}
+	default:
+		s.accept(nonce)
 	}
 	if current {
+		s.answers.answered()
 		s.pace.took = now.Sub(s.status.SentAt)
 		s.unanswered = 0
 	}
@@ -208,7 +210,6 @@ func (s *subscription) takeSotW(r *request, first bool) {
 	}
 	if more {
 		s.has.keepOnly(kept)
-		s.verdict.keepOnly(kept)
 	}
 	// A response of a type in full speaks of all names at once; a part, of those that are owed.
 	switch less := s.wants.all && !all; {
@@ -249,7 +250,6 @@ func (s *subscription) takeDelta(r *request, first bool, now time.Time) {
 		if name == "*" {
 			if !s.wants.all {
 				s.wants.all, s.has.asks, s.has.again = !s.byName, true, !first && !s.byName
-				s.verdict.keepOnly(s.had())
 			}
 			continue
 		}
@@ -323,28 +323,14 @@ func (s *subscription) plan(keep bool) step {
 // rest notes where a step leads that has nothing to say.
 func (s *subscription) rest(p *step) {
 	if p.to == s.goal || p.to != nil && s.has.brought != nil { // what was brought along is not to be kept
-		was := s.has.at
-		s.arrive(p)
-		if s.takes(&s.wants) { // else something may have gone without a word
-			s.verdict.lead(was, p.to)
-		}
+		s.has = p.has
 		if p.to == s.goal {
 			s.news.due = time.Time{}
 		}
 	}
 }
 
-// arrive notes that the client is taken to be where a step leads.
-func (s *subscription) arrive(p *step) {
-	if s.has.brought != nil {
-		s.verdict.comeBack(p.goal, p.puts)
-	}
-	s.verdict.ask(s.has.lacks)
-	s.verdict.age(s.has.at, s.goal)
-	s.has = p.has
-}
-
 // synced says whether the client acknowledged everything.
 func (s *subscription) synced() bool {
-	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected
+	return s.has.is(s.coll.shown.Load()) && !s.has.asked() && len(s.chunks) == 0 && (!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
 }

@@ -135,18 +135,11 @@ func (t *text) losers(o admin.Explained) (lines []string) {
 	return lines
 }
 
-func (t *text) rejected(r *admin.Rejected) []string {
-	if r == nil {
-		return nil
+func (t *text) rejected(all []admin.Rejected) (lines []string) {
+	for _, r := range all {
+		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", r.What(), admin.ClientName(r.Node, r.Peer), t.at(r.Since), oneLine(r.Error)), "  "+r.Causes())
 	}
-	instead := "it is left out for all of them"
-	if r.Serves != "" {
-		instead = fmt.Sprintf("version %.8s is served to all of them", r.Serves)
-	}
-	return []string{
-		fmt.Sprintf("version %.8s, by Envoys: %s", r.Version, oneLine(r.Error)),
-		fmt.Sprintf("  so says %s at %s, of %s; since %s; until it changes, %s", r.Node, r.Peer, strings.Join(r.Resources, ", "), t.at(r.Since), instead),
-	}
+	return lines
 }
 
 func (t *text) quarantined(all []admin.Quarantined) (lines []string) {

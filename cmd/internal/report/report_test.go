@@ -90,8 +90,8 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, c.yaml:2": func(st *admin.Status) {
 			st.Sources[0].Duplicates = []sources.Conflict{{Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1", Losers: []string{"b.yaml:1", "c.yaml:2"}}}
 		},
-		"n at p rejects t: no": func(st *admin.Status) {
-			st.Clients = []admin.ClientState{{Node: "n", Peer: "p", Rejects: []admin.Reject{{TypeURL: "t", Error: "no"}}}}
+		"n at p rejects t: no; the client has acknowledged no version of it": func(st *admin.Status) {
+			st.Rejected = []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "no", Clients: 1}}
 		},
 		"the certificate of listen.xdsTLS has expired": func(st *admin.Status) {
 			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}

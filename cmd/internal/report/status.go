@@ -98,23 +98,19 @@ func (t *text) message(s admin.SourceState) string {
 	return strings.Join(said, "; ")
 }
 
-// maxRejected is how many of the objects that Envoys reject are named.
+// maxRejected is how many of the resources that clients reject are named.
 const maxRejected = 5
 
 func rejectedOf(all []admin.Rejected) (lines []string) {
 	for _, r := range all[:min(len(all), maxRejected)] {
-		lines = append(lines, fmt.Sprintf("%s by Envoys: %s", r.Key(), oneLine(r.Error)))
+		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error), r.Causes()))
 	}
 	if more := len(all) - maxRejected; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more; see /debug/rejected", more))
 	}
-	if len(all) > 0 {
-		lines = append(lines, "they are served what was there before; see tributary explain")
-	}
 	return lines
 }
 
-// certificates says of each listener until when its certificate is good, and what is wrong with it.
 func (t *text) certificates(all []transport.Status) (lines []string) {
 	for _, c := range all {
 		if c.NotAfter.IsZero() {

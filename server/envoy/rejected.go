@@ -1,0 +1,121 @@
+package envoy
+
+import (
+	"maps"
+	"slices"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// maxChanged is how many objects are remembered with the revision of their last change.
+const maxChanged = 10_000
+
+// changedObjects are the objects that changed last. It is not safe for concurrent use.
+type changedObjects struct {
+	at     map[resource.Key]memstore.Revision
+	before memstore.Revision // changes up to this one may be forgotten
+}
+
+// note notes that an object changed, or was deleted. When there are too many objects, the older half is forgotten.
+func (c *changedObjects) note(key resource.Key, at memstore.Revision) {
+	if c.at == nil {
+		c.at = make(map[resource.Key]memstore.Revision)
+	}
+	c.at[key] = at
+	if len(c.at) <= maxChanged {
+		return
+	}
+	c.before = slices.Sorted(maps.Values(c.at))[len(c.at)/2]
+	maps.DeleteFunc(c.at, func(_ resource.Key, at memstore.Revision) bool { return at <= c.before })
+}
+
+// since returns the objects that changed after a revision, and whether these are all of them.
+func (c *changedObjects) since(revision memstore.Revision) (all map[resource.Key]bool, complete bool) {
+	all = make(map[resource.Key]bool)
+	for key, at := range c.at {
+		if at > revision {
+			all[key] = true
+		}
+	}
+	return all, revision >= c.before
+}
+
+// ChangedSince returns the objects of which a rejected resource of a collection is made and that changed since the client last acknowledged
+// it, in order, and whether these are all of them: of changes that are long ago, or of a collection that is no longer in use, not all is known.
+// If the client has acknowledged nothing, it returns all objects of which the resource is made.
+func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []resource.Key, complete bool) {
+	c.mu.RLock()
+	changed, complete := c.changed.since(memstore.Revision(r.Revision))
+	var of *scope
+	var wide []resource.Key
+	for s := range c.following {
+		if slices.Contains(s.all(), coll) {
+			of, wide = s, c.mesh.ofNoHost(s.profile)
+		}
+	}
+	c.mu.RUnlock()
+	if of == nil {
+		return nil, false
+	}
+	for key := range of.objectsOf(coll, r.Name) {
+		if changed[key] || r.Revision == 0 {
+			some = append(some, key)
+		}
+	}
+	for _, key := range wide {
+		if changed[key] {
+			some = append(some, key)
+		}
+	}
+	slices.SortFunc(some, resource.Key.Compare)
+	return slices.Compact(some), complete
+}
+
+// objectsOf returns the objects of the hosts that have a part in a resource of a collection; of all hosts, if the name is empty.
+func (s *scope) objectsOf(coll *xds.Collection, name string) map[resource.Key]bool {
+	s.catching.Lock()
+	defer s.catching.Unlock()
+	all := make(map[resource.Key]bool)
+	for _, t := range s.told {
+		if name == "" || s.hasPart(t, coll, name) {
+			for _, key := range t.objects {
+				all[key] = true
+			}
+		}
+	}
+	return all
+}
+
+// hasPart reports whether a host has a part in a resource of a collection.
+func (s *scope) hasPart(t *told, coll *xds.Collection, name string) bool {
+	var own []*xds.Entry
+	switch coll {
+	case s.clusters:
+		own = t.clusters
+	case s.endpoints:
+		own = t.endpoints
+	case s.listeners:
+		own = t.listeners
+		for _, c := range t.claims {
+			if listenerName(c.address, c.port) == name {
+				return true
+			}
+		}
+	case s.routes:
+		own = t.routes
+		if t.hosts[name] != nil {
+			return true
+		}
+	case s.virtualHosts: // a domain among some routes, as it is asked for: alone, or with the port
+		for route, v := range t.hosts {
+			for _, d := range v.domains {
+				if part := route + "/" + d; part == name || part+":"+route == name {
+					return true
+				}
+			}
+		}
+	}
+	return slices.ContainsFunc(own, func(e *xds.Entry) bool { return e.Name == name })
+}

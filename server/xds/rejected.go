@@ -1,0 +1,145 @@
+package xds
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rejection is a resource that a client rejects: it rejected the last response that had the resource.
+type Rejection struct {
+	Name     string // empty if the client rejected a response of which it is no longer known what it had
+	Version  string // that the client was sent
+	Acked    string // the version that the client had before; empty if none
+	Revision uint64 // the Commit.Revision that the client last acknowledged before the rejection; zero if none
+	Error    string // the client's words, which may have been cut
+	Since    time.Time
+}
+
+// maxRejections is how many rejections are kept of one type on one stream.
+const maxRejections = 100
+
+// answers are what a client said of the responses of a type. They change nothing of what anybody is sent.
+type answers struct {
+	revision uint64   // of the state that the client last acknowledged
+	before   holding  // what the client had before the last response; empty once that is answered
+	said     []*Entry // what is new or newer in the last response, in order of name; nil once that is answered
+	ends     []int    // of each of its chunks in said, if there are several
+	rejected map[string]*Rejection
+}
+
+// about returns what is new in the response of a nonce, which is one of the last.
+func (s *subscription) about(nonce uint64) []*Entry {
+	said, ends := s.answers.said, s.answers.ends
+	i := nonce - s.firstNonce
+	if i >= uint64(len(ends)) {
+		return said
+	}
+	from := 0
+	if i > 0 {
+		from = min(ends[i-1], len(said))
+	}
+	return said[from:min(ends[i], len(said))]
+}
+
+// tell notes what the client is told by a step, in chunks.
+func (a *answers) tell(has *holding, p *step, chunks []*body, v variant) {
+	*a = answers{revision: a.revision, rejected: a.rejected, before: holding{at: has.at, gone: has.gone, lacks: has.lacks}, said: p.changed()}
+	if len(chunks) == 1 || v.aliases { // which come among what is new
+		return
+	}
+	end := 0
+	for _, b := range chunks {
+		end += b.count
+		a.ends = append(a.ends, end)
+	}
+}
+
+// answered forgets what the client was told, since it has answered.
+func (a *answers) answered() { a.before, a.said, a.ends = holding{}, nil, nil }
+
+// reject notes that the client rejects entries, or those among them that its reason names.
+func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
+	named := slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return !mentions(reason, e.Name) })
+	if len(named) > 0 {
+		entries = named
+	}
+	if len(entries) == 0 { // it is about something else than the last response, or about no resource
+		entries = []*Entry{{}}
+	}
+	a := &s.answers
+	if a.rejected == nil {
+		a.rejected = make(map[string]*Rejection)
+	}
+	for _, e := range entries {
+		r := a.rejected[e.Name]
+		if r == nil {
+			if len(a.rejected) == maxRejections {
+				return
+			}
+			r = &Rejection{Name: e.Name, Revision: a.revision, Since: now}
+			if a.before.at != nil {
+				r.Acked, _ = a.before.had(e.Name)
+			}
+			a.rejected[e.Name] = r
+		}
+		r.Version, r.Error = e.Version, cmp.Or(reason, "it does not say why")
+	}
+}
+
+// accept notes that the client accepts the response of a nonce, which is one of the last.
+func (s *subscription) accept(nonce uint64) {
+	a := &s.answers
+	whole := nonce == s.lastNonce && !s.rejected
+	if whole {
+		a.revision = s.has.at.made
+	}
+	if len(a.rejected) == 0 || !whole && len(a.ends) == 0 {
+		return
+	}
+	for _, e := range s.about(nonce) {
+		delete(a.rejected, e.Name)
+	}
+	maps.DeleteFunc(a.rejected, func(name string, _ *Rejection) bool {
+		return whole && (s.inFull(&s.wants) || s.has.at.get(name) == nil)
+	})
+}
+
+// rejections returns what the client rejects of what it wants, in order of name.
+func (s *subscription) rejections() (all []Rejection) {
+	for name, r := range s.answers.rejected {
+		if name == "" || s.wants.cover(name) {
+			all = append(all, *r)
+		}
+	}
+	slices.SortFunc(all, func(a, b Rejection) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// mentions reports whether a name stands in a text by itself, and not as a part of another name. A number is no name: it may be any number.
+func mentions(text, name string) bool {
+	if strings.Trim(name, "0123456789") == "" {
+		return false
+	}
+	for {
+		before, after, found := strings.Cut(text, name)
+		if !found {
+			return false
+		}
+		rest := strings.TrimLeft(after, ":.,") // of the sentence
+		if !isOfName(before, len(before)-1) && (!isOfName(after, 0) || rest == "" || rest[0] == ' ') {
+			return true
+		}
+		text = after
+	}
+}
+
+func isOfName(text string, i int) bool {
+	if i < 0 || i >= len(text) {
+		return false
+	}
+	c := text[i]
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("|.:-_~*/", c) >= 0
+}

@@ -1,0 +1,159 @@
+package xds
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/status"
+)
+
+// rejecting is a subscription in delta to everything of a collection, whose client answers what it is sent.
+type rejecting struct {
+	*testing.T
+	coll *Collection
+	sub  *subscription
+	sent uint64
+	now  time.Time
+}
+
+func newRejecting(t *testing.T, v variant, names ...string) *rejecting {
+	r := &rejecting{T: t, coll: NewCollection(Type{URL: testType, OnePerResponse: v.onePerResponse}, Debounce{}), now: time.Unix(1000, 0)}
+	r.coll.MarkSynced()
+	r.sub = &subscription{
+		variant: v, coll: r.coll, metrics: newMetrics(nil, "").of(testType), has: holding{at: nothing}, goal: nothing,
+		wants: wants{all: len(names) == 0, names: make(map[string]struct{})},
+	}
+	for _, name := range names {
+		r.sub.wants.names[name] = struct{}{}
+	}
+	return r
+}
+
+// set makes a commit of a revision, and sends it. It returns the nonces of the response.
+func (r *rejecting) set(revision uint64, version string, names ...string) (first, last uint64) {
+	r.Helper()
+	c := Commit{Revision: revision}
+	for _, name := range names {
+		c.Put = append(c.Put, &Entry{Name: name, Version: version})
+	}
+	require.True(r, r.coll.Apply(c))
+	r.sub.goal = r.coll.shown.Load()
+	p := r.sub.plan(false)
+	bodies := p.bodies(r.sub.variant, formDelta)
+	n := len(bodies)
+	r.sub.answers.tell(&r.sub.has, &p, bodies, r.sub.variant)
+	r.sub.has = p.has
+	r.sub.firstNonce, r.sub.lastNonce, r.sub.rejected = r.sent+1, r.sent+uint64(n), false //nolint:gosec // it is small
+	r.sent = r.sub.lastNonce
+	return r.sub.firstNonce, r.sub.lastNonce
+}
+
+func (r *rejecting) answer(nonce uint64, why string) {
+	req := &request{nonce: strconv.FormatUint(nonce, nonceBase)}
+	if why != "" {
+		req.err = &status.Status{Message: why}
+	}
+	r.now = r.now.Add(time.Second)
+	r.sub.ack(req, r.now)
+}
+
+func (r *rejecting) expect(want ...string) {
+	r.Helper()
+	var all []string
+	for _, one := range r.sub.rejections() {
+		all = append(all, fmt.Sprintf("%s@%s after %s of %d: %s", one.Name, one.Version, one.Acked, one.Revision, one.Error))
+	}
+	require.Equal(r, want, all)
+}
+
+func TestWhatIsRejectedIsKnownByResource(t *testing.T) {
+	r := newRejecting(t, variant{delta: true})
+	_, n := r.set(1, "1", "a", "b", "c")
+	r.answer(n, "")
+	r.expect()
+	_, n = r.set(2, "2", "a", "b")
+	r.answer(n, "b is wrong: no such thing")
+	r.expect("b@2 after 1 of 1: b is wrong: no such thing")
+	since := r.sub.rejections()[0].Since
+	_, n = r.set(3, "3", "b", "c")
+	r.answer(n, "something is wrong")
+	r.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
+	require.Equal(t, since, r.sub.rejections()[0].Since)
+	r.answer(n, "said twice")
+	r.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
+	_, n = r.set(4, "4", "c")
+	r.answer(n, "")
+	r.expect("b@3 after 1 of 1: something is wrong")
+	r.coll.Apply(Commit{Remove: []string{"b"}, Revision: 5})
+	_, n = r.set(6, "6", "a")
+	r.answer(n, "")
+	r.expect()
+	_, n = r.set(7, "7", "a")
+	r.answer(n, "")
+	r.answer(n, "on second thought")
+	r.expect("@ after  of 7: on second thought")
+	_, n = r.set(8, "8", "a")
+	r.answer(n, "")
+	r.expect()
+}
+
+func TestWhatIsRejectedOfOnePerResponseNeedsNoName(t *testing.T) {
+	r := newRejecting(t, variant{delta: true, onePerResponse: true})
+	first, last := r.set(1, "1", "80", "81", "82")
+	require.Equal(t, first+2, last)
+	r.answer(first, "")
+	r.answer(first+1, "no")
+	r.answer(last, "")
+	r.expect("81@1 after  of 0: no")
+	first, last = r.set(2, "2", "80", "81")
+	r.answer(first, "no")
+	r.answer(last, "")
+	r.expect("80@2 after 1 of 0: no")
+	_, last = r.set(3, "3", "80")
+	r.answer(last, "")
+	r.expect()
+}
+
+func TestAnAcknowledgementOfEverythingEndsAllRejections(t *testing.T) {
+	r := newRejecting(t, variant{})
+	_, n := r.set(1, "1", "a", "b")
+	r.answer(n, "a")
+	r.expect("a@1 after  of 0: a")
+	_, n = r.set(2, "2", "b")
+	r.answer(n, "")
+	r.expect()
+}
+
+// What a client makes up takes only so much memory, and what it does not want is not listed.
+func TestRejectionsAreBounded(t *testing.T) {
+	r := newRejecting(t, variant{delta: true})
+	var names []string
+	for i := range 10 * maxRejections {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	_, n := r.set(1, "1", names...)
+	r.answer(n, "no")
+	require.Len(t, r.sub.rejections(), maxRejections)
+	r.sub.wants = wants{}
+	r.expect()
+	require.Len(t, r.sub.answers.rejected, maxRejections)
+}
+
+func TestMentions(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a.b":                     true,
+		"cluster 'a.b' is wrong":  true,
+		"error in a.b: no":        true,
+		"error in a.b.":           true,
+		"a.b.c is wrong":          false,
+		"x.a.b is wrong":          false,
+		"x.a.b and a.b are wrong": true,
+		"nothing":                 false,
+	} {
+		require.Equal(t, want, mentions(text, "a.b"), text)
+	}
+	require.False(t, mentions("80 requests", "80"))
+}
