@@ -89,7 +89,7 @@ func (b *rig) wait(d time.Duration) {
 
 const ap, vs = resource.AuthorizationPolicy, resource.VirtualService
 
-// rules are the rules of the guard, by the name that they have in docs/failing-safely.md.
+// rules are the rules of the guard, by the name that they have in docs/proofs.md.
 var rules = map[string]func(t *testing.T){
 	"most of a kind": func(t *testing.T) {
 		b := newRig(Settings{}, 500, 0)
@@ -451,9 +451,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesAreInTheDocs holds that the table of rules in the docs and the tests are the same.
+// TestRulesAreInTheDocs holds that docs/proofs.md has each of these tests once.
 func TestRulesAreInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/failing-safely.md")
+	text, err := os.ReadFile("../../docs/proofs.md")
 	require.NoError(t, err)
 	var rows []string
 	for _, m := range regexp.MustCompile(`(?m)\| TestRules/([^|]*) \|$`).FindAllStringSubmatch(string(text), -1) {
