@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rules that other products break, each with what a real provider wrote. The numbers are those of README.md.
+// The rules that other products break, each with what a real provider wrote. The numbers are those of docs/proofs.md.
 
 // Dubbo for Java 3.3.6 with parameters that have every character in them that a URL gives a meaning to.
 const richJava = `dubbo%3A%2F%2F192.0.2.2%3A28041%2Fdemo.GreetService%3Fapplication%3Drich-app%26deprecated%3Dfalse%26dubbo%3D2.0.2%26dubbo.tag%3Dgray%26dynamic%3Dtrue%26generic%3Dfalse%26greet.return%3Dtrue%26greet.sent%3Dtrue%26greet.timeout%3D777%26group%3Dg1%26interface%3Ddemo.GreetService%26k.amp%3Dx%26y%26k.eq%3Da%3Db%26k.pct%3D50%2525%26k.plus%3Da%2Bb%26k.slash%3Da%2Fb%3Fc%23d%26k.space%3Da+b%26k.uni%3D%C3%A9%E4%B8%AD%26metadata-type%3Dremote%26methods%3Dadd%2Cgreet%26owner%3Dann%26prefer.serialization%3Dhessian2%2Cfastjson2%26release%3D3.3.6%26revision%3Dprov%26service-name-mapping%3Dtrue%26side%3Dprovider%26timeout%3D1234%26timestamp%3D1795246404074%26version%3D1.0.0%26weight%3D250`
