@@ -69,7 +69,7 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		Resolution: networking.ServiceEntry_STATIC, Endpoints: []*networking.WorkloadEntry{{Address: "192.0.2.1"}},
 	})
 	namespace := func() string { return r.pick("shop", "shop", "other") }
-	taken := make(map[string]bool) // what istiod makes of a host that is twice in one namespace has no rule: see docs/envoy.md
+	taken := make(map[string]bool) // what istiod makes of a host that is twice in one namespace has no rule: see docs/fields.md
 	for i := range 2 + r.IntN(5) {
 		in, service := namespace(), r.service()
 		service.Hosts = slices.DeleteFunc(service.GetHosts(), func(host string) bool {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// different is where tributary tells an Envoy something else than istiod does, and why. docs/envoy.md has the same list.
+// different is where tributary tells an Envoy something else than istiod does, and why. docs/fields.md has the same list.
 var different = []struct {
 	line matcher
 	why  string

@@ -242,7 +242,7 @@ func differences[M proto.Message](what string, istiod, ours map[string]M) (all [
 }
 
 func TestDocumentsSayWhatIsDifferent(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "envoy.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "fields.md"))
 	require.NoError(t, err)
 	for _, d := range different {
 		require.Contains(t, string(text), "- "+strings.ToUpper(d.why[:1])+d.why[1:]+".\n")

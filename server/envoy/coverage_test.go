@@ -18,7 +18,7 @@ import (
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/envoy.md")
+var update = flag.Bool("update", false, "write the table of docs/fields.md")
 
 var translatedKinds = []proto.Message{
 	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}, &networking.Sidecar{},
@@ -92,9 +92,9 @@ func TestWithout(t *testing.T) {
 	require.Empty(t, without(&networking.ServiceEntry{Hosts: []string{"a.internal"}, Endpoints: []*networking.WorkloadEntry{{Address: "10.0.0.1"}}}))
 }
 
-// The table in docs/envoy.md is that of the declarations.
+// The table in docs/fields.md is that of the declarations.
 func TestTable(t *testing.T) {
-	const file, begin, end = "../../docs/envoy.md", "<!-- fields: begin -->\n", "<!-- fields: end -->"
+	const file, begin, end = "../../docs/fields.md", "<!-- fields: begin -->\n", "<!-- fields: end -->"
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
