@@ -3,13 +3,17 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
@@ -78,6 +82,7 @@ var walks = map[string]struct {
 	"docs/start.md": {
 		[]string{"2-say-where-consul-is", "3-start", "4-register-a-service", "5-point-istiod-at-it", "6-see-that-it-has-it", "7-see-a-change-arrive"}, fromThePackage,
 	},
+	"docs/first-request.md": {[]string{"1-a-service", "2-through-envoy", "3-through-a-gateway", "4-from-grpc"}, firstRequest},
 }
 
 // fromThePackage is the machine of docs/start.md on which the package is installed: there is a Consul, and an istiod is started with what the page says.
@@ -118,6 +123,51 @@ func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 		istiod.AwaitSynced(t)
 		s.Instead["127.0.0.1:8080"] = istiod.HTTP
 	}
+}
+
+// firstRequest is a machine with Envoy and grpcurl, on which the ports of the page are others.
+func firstRequest(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
+	port := func() string { return strconv.Itoa(fixture.FreePort(t)) }
+	service, gateway, server := port(), port(), port()
+	xds, admin := port(), fixture.Loopback(fixture.FreePort(t))
+	s.Programs["tributary"] = `[ "$1" != serve ] || set -- "$@" --listen 127.0.0.1:` + xds + " --admin " + admin + "\n" + s.Programs["tributary"]
+	s.Programs["envoy"] = "exec '" + fixture.EnvoyBinary(t) + `' --concurrency 1 "$@"`
+	s.Programs["grpcurl"] = "exec '" + fixture.Grpcurl(t) + `' "$@"`
+	s.Env = append(s.Env, "TRIBUTARY_SERVER=127.0.0.1:"+xds, "TRIBUTARY_ADMIN="+admin)
+	maps.Copy(s.Instead, map[string]string{
+		"number: 8080": "number: " + service, "127.0.0.1:8080": "127.0.0.1:" + service,
+		"number: 8081": "number: " + gateway, "127.0.0.1:8081": "127.0.0.1:" + gateway,
+		"http: 9080": "http: " + server, "http.server 9080": "http.server " + server,
+		"127.0.0.1:16010": "127.0.0.1:" + xds, "grpc: 16010": "grpc: " + xds,
+		"127.0.0.1:9901": "127.0.0.1:" + port(), "127.0.0.1:9902": "127.0.0.1:" + port(),
+	})
+	s.Stay = []string{"python3", "tributary serve", "envoy"}
+	s.Until = map[string]string{"python3": "Serving HTTP", "tributary serve": "msg=serving", "envoy": "starting workers"}
+	ready := func(step pagetest.Step) error { // a person is slower than a change
+		switch {
+		case strings.Contains(step.Command, "grpcurl"):
+			_, body, err := fixture.Get(t.Context(), "http://"+admin+"/debug/explain?host=xds.example")
+			if err == nil && !strings.Contains(body, "1 object speaks") {
+				err = errors.New(body)
+			}
+			return err
+		case strings.HasPrefix(step.Command, "curl"):
+			to := service
+			if strings.Contains(step.Command, "8081") {
+				to = gateway
+			}
+			conn, err := net.Dial("tcp", "127.0.0.1:"+to) //nolint:noctx // of this machine
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}
+		return nil
+	}
+	s.Before = func(step pagetest.Step) {
+		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, ready(step)) }, 20*time.Second, 10*time.Millisecond, step.Command)
+	}
+	return nil
 }
 
 // consoles says of each other block what it is run on.

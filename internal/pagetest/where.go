@@ -22,6 +22,11 @@ var where = map[string]string{
 	"docs/start.md#6-see-that-it-has-it":  EndToEnd,
 	"docs/start.md#7-see-a-change-arrive": EndToEnd,
 
+	"docs/first-request.md#1-a-service":         EndToEnd,
+	"docs/first-request.md#2-through-envoy":     EndToEnd,
+	"docs/first-request.md#3-through-a-gateway": EndToEnd,
+	"docs/first-request.md#4-from-grpc":         EndToEnd,
+
 	"docs/doctor.md#init":                                         Commands,
 	"docs/doctor.md#doctor":                                       Commands,
 	"docs/history.md#history":                                     Commands,

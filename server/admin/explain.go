@@ -35,6 +35,8 @@ type Explanation struct {
 // Explained is what there is to say of one key.
 type Explained struct {
 	aggregate.Explanation
+	// Content is the object that is served, in YAML. It is there for rules and policies: not for what has endpoints.
+	Content     string        `json:"content,omitempty"`
 	Duplicates  []Duplicate   `json:"duplicates,omitempty"` // in sources that have it more than once
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
 	// Unsure is what keeps the object served though its source has it no longer: it cannot be told whether it is this one.
@@ -209,8 +211,14 @@ func (s *Server) explained(e aggregate.Explanation) Explained {
 			}
 		}
 	}
-	if r := s.opts.View.Snapshot().Get(e.Object.Key()); r != nil && s.opts.WithoutEffect != nil {
-		x.WithoutEffect = s.opts.WithoutEffect(r)
+	if r := s.opts.View.Snapshot().Get(e.Object.Key()); r != nil {
+		if s.opts.WithoutEffect != nil {
+			x.WithoutEffect = s.opts.WithoutEffect(r)
+		}
+		if kind := r.Key().Kind; kind != resource.ServiceEntry && kind != resource.WorkloadEntry {
+			b, _ := resource.MarshalYAML(r) // an object that is served has a spec
+			x.Content = string(b)
+		}
 	}
 	x.Rejected = s.rejectedWith(e.Object.Key())
 	x.Verified = s.Findings()[e.Object.Key()]

@@ -27,8 +27,8 @@ func addressIn(text string) (netip.Addr, bool) {
 
 func isAddress(text string) bool { _, is := addressIn(text); return is }
 
-// named returns the objects that have an address, as that of an endpoint or as their virtual one, or that were made of something of this name in a
-// registry, as an interface. It decodes everything that has endpoints.
+// named returns the objects that have an address, as that of an endpoint or as their virtual one; or those of a name, and those that were made of
+// something that has this name in a registry, such as an interface. It decodes everything that has endpoints to find an address.
 func (s *Server) named(asked string) (keys []resource.Key, why string) {
 	snapshot := s.opts.View.Snapshot()
 	address, isAddress := addressIn(asked)
@@ -40,7 +40,14 @@ func (s *Server) named(asked string) (keys []resource.Key, why string) {
 			}
 		}
 	}
-	why = fmt.Sprintf("%s made of what a registry calls %s", words.Count(len(keys), "object was", "objects were"), asked)
+	if !isAddress {
+		for key := range s.known() {
+			if key.Name == asked && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	why = words.Count(len(keys), "object", "objects") + ": of this name, or made of what a registry calls so"
 	if isAddress {
 		why = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), asked)
 	}

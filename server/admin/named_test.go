@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+	security "istio.io/api/security/v1beta1"
 
 	"tributary/aggregate"
 	"tributary/memstore"
@@ -33,6 +35,7 @@ func TestWhoIsAskedForByAnotherName(t *testing.T) {
 			Endpoints: []*networking.WorkloadEntry{{Address: "10.2.0.2"}, {Address: "2001:db8::8"}},
 		}),
 		made(resource.WorkloadEntry, "vm", nil, &networking.WorkloadEntry{Address: "10.2.0.2"}),
+		made(resource.AuthorizationPolicy, "deny-all", nil, &security.AuthorizationPolicy{Action: security.AuthorizationPolicy_DENY}),
 	}, nil)
 	table.MarkSynced()
 	out := func(what string) []sources.LeftOut {
@@ -56,8 +59,9 @@ func TestWhoIsAskedForByAnotherName(t *testing.T) {
 		unread  int
 	}{
 		"demo.rpc":       {"1 object speaks of demo.rpc", []string{"demo"}, "10.2.0.3:20880", 0},
-		"com.acme.Demo":  {"1 object was made of what a registry calls com.acme.Demo", []string{"demo"}, "10.2.0.4:20880", 0},
+		"com.acme.Demo":  {"1 object: of this name, or made of what a registry calls so", []string{"demo"}, "10.2.0.4:20880", 0},
 		"com.acme.Other": {"no object of any source speaks of com.acme.other", nil, "", 1},
+		"deny-all":       {"1 object: of this name, or made of what a registry calls so", []string{"deny-all"}, "", 0},
 		"10.2.0.2":       {"2 objects have the address 10.2.0.2", []string{"demo", "vm"}, "", 0},
 		"10.2.0.2:20880": {"2 objects have the address 10.2.0.2:20880", []string{"demo", "vm"}, "", 0},
 		"2001:0db8:0::8": {"1 object has the address 2001:0db8:0::8", []string{"demo"}, "", 0},
@@ -72,6 +76,7 @@ func TestWhoIsAskedForByAnotherName(t *testing.T) {
 		var objects []string
 		for _, o := range e.Objects {
 			objects = append(objects, o.Object.Name)
+			assert.Equal(t, o.Object.Kind == resource.AuthorizationPolicy, strings.Contains(o.Content, "action: DENY"), "the content of a policy: %q", o.Content)
 		}
 		assert.ElementsMatch(t, want.objects, objects, asked)
 		left := ""

@@ -83,6 +83,22 @@ func (t *text) object(o admin.Explained) {
 	t.section("held", t.held(o.Held))
 	t.section("conflict", conflicts(o))
 	t.section("clients", t.recipients(o))
+	t.section("content", content(o.Content))
+}
+
+// maxContent is how many lines of an object are shown.
+const maxContent = 40
+
+// content returns the lines of an object, and how to see those beyond maxContent.
+func content(yaml string) []string {
+	if yaml == "" {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(yaml), "\n")
+	if more := len(lines) - maxContent; more > 0 {
+		lines = append(lines[:maxContent], fmt.Sprintf("… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", more))
+	}
+	return lines
 }
 
 // found says which istiods do not have it as it is served.
