@@ -122,7 +122,7 @@ func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclie
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
 	client := flags.client(cmd)
-	client.Again = again(cmd)
+	client.Again, client.Waiting = again(cmd), waiting(cmd)
 	err := client.WatchEnvoy(ctx, t, func(e xdsclient.EnvoyEvent) error {
 		return printEnvoyEvent(cmd.OutOrStdout(), format, t, e)
 	})

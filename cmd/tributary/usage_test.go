@@ -80,7 +80,6 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"explain", "a.example", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"status", "--admin", "127.0.0.1:1"}, 1, "nobody listens on 127.0.0.1:1"},
 		{[]string{"get", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
-		{[]string{"watch", "se", "--server", "127.0.0.1:1"}, 1, "127.0.0.1:1 is unavailable"},
 		{[]string{"validate", dir + "/missing"}, 1, dir + "/missing: no such file or directory"},
 
 		{[]string{"validate", dir + "/bad.yaml"}, 3, dir + "/bad.yaml:4:47: ServiceEntry shop/bad: port number 80000"},

@@ -23,13 +23,13 @@ func newWatch() *cobra.Command {
 		Use:   "watch {KIND | TYPE}",
 		Short: "Show the objects that a server has, and each change of them",
 		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added, and then
-prints what is added, updated and deleted until it is interrupted. It reconnects when the server goes away. Without -n it
+prints what is added, updated and deleted until it is interrupted. It waits for a server that is not up yet, and reconnects when the server goes away. Without -n it
 shows the objects of all namespaces.
 
 It also watches Envoy's ` + envoyTypeNames() + ` of any ADS server.
 
 Each change has its time, and an update the fields that it changed. With -o json each line is an object with the keys time, change,
-fields and object; with -o yaml the change is a comment. That it is connected again is said on standard error.`,
+fields and object; with -o yaml the change is a comment. That it waits, or is connected again, is said on standard error.`,
 		Example: `  tributary watch vs -n shop -o yaml
   tributary watch endpoints --server istiod.example:15010`,
 		Args:              cobra.ExactArgs(1),
@@ -45,7 +45,7 @@ fields and object; with -o yaml the change is a comment. That it is connected ag
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			client := flags.client(cmd)
-			client.Again = again(cmd)
+			client.Again, client.Waiting = again(cmd), waiting(cmd)
 			err = client.Watch(ctx, schema, func(e xdsclient.Event) error {
 				if !flags.selects(e.Resource) {
 					return nil
@@ -66,6 +66,11 @@ fields and object; with -o yaml the change is a comment. That it is connected ag
 // again says that what comes next may have happened while nobody looked.
 func again(cmd *cobra.Command) func(server string) {
 	return func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
+}
+
+// waiting says why nothing comes yet.
+func waiting(cmd *cobra.Command) func(err error) {
+	return func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
 }
 
 // clock is the time at which something is printed.

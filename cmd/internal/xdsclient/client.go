@@ -35,6 +35,8 @@ type Client struct {
 	Log       *slog.Logger      // what goes wrong and is tried again
 	// Again is called when a watch is connected once more; nil for nobody.
 	Again func(server string)
+	// Waiting is called with the error when a watch begins to wait for a server that does not answer yet; nil for nobody.
+	Waiting func(err error)
 }
 
 // Answer is what a server has of a kind at one moment.
@@ -43,6 +45,9 @@ type Answer struct {
 	Resources []*resource.Resource // in key order
 	Rejects   []error              // what could not be decoded
 }
+
+// notYet is the error of a server that cannot be reached, or does not answer, and may soon.
+type notYet struct{ error }
 
 // errAnswered ends a stream that has done its work.
 var errAnswered = errors.New("answered")
@@ -132,8 +137,8 @@ func (c *Client) ask(ctx context.Context, typeURL string) (answer *Answer, err e
 
 // until runs a client until one of its handlers calls answered. The error says that this did not happen in time.
 func (c *Client) until(ctx context.Context, config func(answered func()) adsc.Config) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf(
-		"%s did not answer within %s; a server that has not yet read its sources does not", c.Server, c.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, notYet{fmt.Errorf(
+		"%s did not answer within %s; a server that has not yet read its sources does not", c.Server, c.Timeout)})
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -169,7 +174,11 @@ func (c *Client) explain(err error) error {
 		if strings.Contains(said, "frame too large") || strings.Contains(said, "HTTP/1.1") { // an answer in text, taken for a frame
 			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
 		}
-		return fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.Connection(c.Server, said), said))
+		err := fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.Connection(c.Server, said), said))
+		if strings.Contains(said, "handshake") {
+			return err // of TLS, which waiting does not help
+		}
+		return notYet{err}
 	case codes.Unimplemented:
 		if strings.Contains(said, "admin port of tributary") || strings.Contains(said, "unknown service") {
 			return fmt.Errorf("%s does not serve xDS: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)

@@ -293,3 +293,35 @@ func TestWatchSaysThatItIsConnectedAgain(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
+
+// waitsForever has a watch wait for a client's server that nobody starts, until it is interrupted.
+func waitsForever(t *testing.T, c *xdsclient.Client, watch func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Waiting = func(err error) {
+		assert.ErrorContains(t, err, c.Server+" is unavailable: ")
+		cancel()
+	}
+	require.ErrorIs(t, watch(ctx), context.Canceled)
+}
+
+func TestWatchWaitsForAServer(t *testing.T) {
+	kind, events := schema(t), make(chan xdsclient.Event, 1)
+	nobody := &xdsclient.Client{Server: "127.0.0.1:1", Timeout: time.Second}
+	waitsForever(t, nobody, func(ctx context.Context) error {
+		return nobody.Watch(ctx, kind, func(xdsclient.Event) error { return nil })
+	})
+	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
+	c := s.client()
+	up := c.Server
+	c.Server = "127.0.0.1:1"
+	told := 0
+	c.Waiting = func(error) { told++; c.Server = up } // which is when it comes up
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Watch(ctx, kind, func(e xdsclient.Event) error { events <- e; return nil }) }()
+	assert.Equal(t, xdsclient.Added, (<-events).Change)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	assert.Equal(t, 1, told)
+}

@@ -69,10 +69,10 @@ type EnvoyEvent struct {
 }
 
 // WatchEnvoy calls handle with what the server has of a type, as additions, and then with each change, in order of name,
-// until ctx ends or handle fails. It tells nothing twice, also not after a reconnect.
+// until ctx ends or handle fails. It tells nothing twice, also not after a reconnect. It waits as Watch does.
 func (c *Client) WatchEnvoy(ctx context.Context, t EnvoyType, handle func(EnvoyEvent) error) error {
 	s := newEnvoyState(t)
-	answered := false
+	answered, first := false, true
 	shown := map[string]proto.Message{}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -88,9 +88,13 @@ func (c *Client) WatchEnvoy(ctx context.Context, t EnvoyType, handle func(EnvoyE
 	}
 	cfg := c.config(s.subscriptions(tell)...)
 	cfg.Hooks.Failed = func(err error, _ time.Duration) {
-		if !answered { // at first, the person should know
-			stop(c.explain(err))
+		if answered {
+			return
 		}
+		if err := c.explain(err); !c.waits(err, first) {
+			stop(err)
+		}
+		first = false
 	}
 	client, err := adsc.New(cfg)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"tributary/adsc"
 	"tributary/resource"
@@ -28,12 +29,19 @@ type Event struct {
 }
 
 // Watch calls handle with what the server has of a kind, as additions, and then with each change, in key order, until
-// ctx ends or handle fails. It tells nothing twice, also not after a reconnect. Watch fails if the server cannot be
-// reached at first; later it reconnects.
+// ctx ends or handle fails. It tells nothing twice, also not after a reconnect. Watch waits for a server that does not answer yet, and reconnects later.
 func (c *Client) Watch(ctx context.Context, schema *resource.Schema, handle func(Event) error) error {
 	typeURLs, _, err := c.find(ctx, schema)
-	if err != nil {
-		return err
+	for first := true; err != nil; first = false {
+		if ctx.Err() != nil || !c.waits(err, first) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+		typeURLs, _, err = c.find(ctx, schema)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -55,6 +63,15 @@ func (c *Client) Watch(ctx context.Context, schema *resource.Schema, handle func
 	}
 	_ = client.Run(ctx) // ends with ctx only, whose cause says more
 	return context.Cause(ctx)
+}
+
+// waits reports whether a watch that failed with err before any answer goes on. It tells of the first time.
+func (c *Client) waits(err error, first bool) bool {
+	_, ok := errors.AsType[notYet](err)
+	if ok && first && c.Waiting != nil {
+		c.Waiting(err)
+	}
+	return ok
 }
 
 type objects map[resource.Key]*resource.Resource
