@@ -74,9 +74,9 @@ func TestMoreNamesThanAnAnswerHasRoomForAreRefused(t *testing.T) {
 
 // TestAConnectionEndsWithSuchAnAnswer has the library's connection read one.
 func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
-	var failed error
+	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
-	c := watched(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0, "h:2181", func(err error) { failed = err })
+	c := watched(answering{Reader: iotest.OneByteReader(bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...)))}, 0, "h:2181", s)
 	_, err := c.Write(request(1, getChildren2))
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))
@@ -84,7 +84,7 @@ func TestAConnectionEndsWithSuchAnAnswer(t *testing.T) {
 		_, err = c.Read(make([]byte, 100))
 	}
 	require.EqualError(t, err, "h:2181: an answer says that it has 4294967295 names, and has 0 bytes for them")
-	require.Equal(t, err, failed)
+	require.Equal(t, err, s.failed)
 }
 
 // FuzzAnswers has something in the place of a ZooKeeper answer anything. What is found does not depend on how the bytes are cut.

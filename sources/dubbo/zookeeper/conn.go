@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -123,7 +124,15 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return watched(conn, a.Session*2/3, address, s.fail), nil
+	return watched(conn, a.Session*2/3, address, s), nil
+}
+
+// stalled tells that the server stood still, and answers again: sessions of providers may have ended only because of that.
+func (s *session) stalled(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell(registry.Connection{Message: address + " did not answer for " + stalledAfter.String()})
+	s.tell(registry.Connection{Up: true})
 }
 
 // fail notes why there is no session.
@@ -149,22 +158,23 @@ func dialTLS(ctx context.Context, network, address string, of TLS) (net.Conn, er
 	return conn, err
 }
 
-// first is a connection that looks at the first answer, which the library takes as it comes: it would wait ten times as long for it as for others from a server
+// first is a connection that notices a server that stood still, and looks at the first answer, which the library takes as it comes: it would wait ten times as long for it as for others from a server
 // that takes the connection and says nothing, and take memory for as much as the first four bytes say, which of a server of another kind may be gigabytes.
 type first struct {
 	net.Conn
 
 	patience time.Duration // with the answer. Of later ones the library knows better: the server may have granted a longer session than was asked for
 	address  string
-	fail     func(error)
+	session  *session
 
-	answered bool   // the library has taken back the limit of the first answer
-	length   []byte // of the answer, as far as it was read
+	answered bool      // the library has taken back the limit of the first answer
+	limit    time.Time // of the library, for a read; zero for none
+	length   []byte    // of the answer, as far as it was read
 	answers  answers
 }
 
-func watched(conn net.Conn, patience time.Duration, address string, fail func(error)) *first {
-	return &first{Conn: conn, patience: patience, address: address, fail: fail, answers: answers{names: map[uint32]bool{}}}
+func watched(conn net.Conn, patience time.Duration, address string, s *session) *first {
+	return &first{Conn: conn, patience: patience, address: address, session: s, answers: answers{names: map[uint32]bool{}}}
 }
 
 // maxAnswer is how long any other answer may be: the names of a hundred thousand providers, at least.
@@ -178,23 +188,57 @@ func (c *first) SetReadDeadline(t time.Time) error {
 	if last := time.Now().Add(c.patience); !c.answered && t.After(last) {
 		t = last
 	}
-	c.answered = c.answered || t.IsZero()
+	c.answered, c.limit = c.answered || t.IsZero(), t
 	return c.Conn.SetReadDeadline(t)
+}
+
+// A server that sends nothing for askAfter is asked to. If it then sends nothing until stalledAfter, it stood still.
+const (
+	askAfter     = time.Second
+	stalledAfter = 2 * time.Second
+)
+
+// question is a sync of the root node, which the leader of an ensemble answers: it is the leader that ends sessions. It has the number of a ping, whose
+// answer the library ignores.
+const question = "\x00\x00\x00\x0d\xff\xff\xff\xfe\x00\x00\x00\x09\x00\x00\x00\x01/"
+
+// listen reads, and tells of a server that stood still before anything is returned that it sends afterwards.
+func (c *first) listen(p []byte) (n int, err error) {
+	begun := time.Now()
+	for asked := false; ; asked = true {
+		deadline := c.limit
+		if ask := begun.Add(askAfter); c.answered && !asked && (c.limit.IsZero() || ask.Before(c.limit)) {
+			deadline = ask
+		}
+		if err := c.Conn.SetReadDeadline(deadline); err != nil {
+			return 0, err
+		}
+		n, err = c.Conn.Read(p)
+		if n > 0 && asked && time.Since(begun) >= stalledAfter {
+			c.session.stalled(c.address)
+		}
+		if n > 0 || deadline.Equal(c.limit) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if _, err := io.WriteString(c.Conn, question); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // Read implements net.Conn.
 func (c *first) Read(p []byte) (n int, err error) {
-	n, err = c.Conn.Read(p)
+	n, err = c.listen(p)
 	if missing := 4 - len(c.length); missing > 0 {
 		c.length = append(c.length, p[:min(n, missing)]...)
 		if why := c.odd(err); why != nil {
-			c.fail(why)
+			c.session.fail(why)
 			return 0, why
 		}
 	}
 	if bad := c.answers.come(p[:n]); bad != nil {
 		bad = fmt.Errorf("%s: %w", c.address, bad)
-		c.fail(bad)
+		c.session.fail(bad)
 		return 0, bad
 	}
 	return n, err

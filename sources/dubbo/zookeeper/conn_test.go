@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources/dubbo/registry"
@@ -33,7 +35,7 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 // that it grants needs, and has nothing to say meanwhile: only its first answer is waited for as long as ours would take.
 func TestServersMayGrantLongerSessions(t *testing.T) {
 	below := &deadlined{}
-	c := watched(below, time.Minute, "", nil)
+	c := watched(below, time.Minute, "", &session{})
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
 	require.InDelta(t, time.Minute, below.left, float64(time.Second), "the first answer")
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
@@ -49,18 +51,19 @@ type answering struct {
 
 func (a answering) Read(p []byte) (int, error) { return a.Reader.Read(p) }
 
+func (answering) SetReadDeadline(time.Time) error { return nil }
+
 func (answering) Write(p []byte) (int, error) { return len(p), nil }
 
 // TestAPortOfAnotherKindIsRefused has one that speaks HTTP, of which the first four bytes would be the length of an answer: 1.2 GB.
 func TestAPortOfAnotherKindIsRefused(t *testing.T) {
-	var failed error
+	s := &session{}
 	read := func(answer io.Reader) (text []byte, err error) {
-		c := watched(answering{Reader: answer}, 0, "h:80", func(err error) { failed = err })
-		return io.ReadAll(c)
+		return io.ReadAll(watched(answering{Reader: answer}, 0, "h:80", s))
 	}
 	_, err := read(iotest.OneByteReader(strings.NewReader("HTTP/1.1 400 Bad Request\r\n\r\n")))
 	require.EqualError(t, err, `h:80 is no ZooKeeper: it answers with "HTTP"`)
-	require.Equal(t, err, failed)
+	require.Equal(t, err, s.failed)
 	answer := "\x00\x00\x00\x25" + strings.Repeat("x", 0x25) + "\xff\xff\xff\xff"
 	_, err = read(iotest.OneByteReader(strings.NewReader(answer)))
 	require.EqualError(t, err, "h:80: an answer of 4294967295 bytes, and more than 67108864 (maxAnswer) are not read: delete what is not needed of the node that is so large")
@@ -157,4 +160,35 @@ func TestAnAnswerHasABound(t *testing.T) {
 		_, _ = io.WriteString(c, greeting+"\x04\x00\x00\x01")
 		_, _ = io.Copy(io.Discard, c)
 	}, "an answer of 67108865 bytes, and more than 67108864 (maxAnswer) are not read")
+}
+
+// TestAServerThatStoodStillWasAway has a server that answers a second late, and then stands still for longer: that is told before what it sends afterwards is read.
+func TestAServerThatStoodStillWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		var told []registry.Connection
+		c := watched(ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { told = append(told, c) }})
+		go func() {
+			asked := make([]byte, len(question))
+			for _, late := range []time.Duration{0, stalledAfter - askAfter - 1, 5 * time.Second} {
+				_, err := io.ReadFull(theirs, asked)
+				assert.NoError(t, err)
+				assert.Equal(t, question, string(asked))
+				time.Sleep(late)
+				_, err = theirs.Write(answer(0xfffffffe, 0))
+				assert.NoError(t, err)
+			}
+		}()
+		require.NoError(t, c.SetReadDeadline(time.Time{})) // it was greeted
+		buf := make([]byte, 100)
+		for range 2 {
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+			_, err := c.Read(buf)
+			require.NoError(t, err)
+			require.Empty(t, told)
+		}
+		_, err := c.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, []registry.Connection{{Message: "h:2181 did not answer for 2s"}, {Up: true}}, told)
+	})
 }
