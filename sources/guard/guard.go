@@ -238,6 +238,7 @@ func (g *Guard) look(now time.Time) {
 	case h.below.IsZero():
 		h.below = now
 		g.ring()
+		g.changed(nil)
 	}
 }
 

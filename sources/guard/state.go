@@ -24,6 +24,7 @@ type keptHold struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
+	Below time.Time `json:"below,omitzero"` // since when it has been below the limits
 }
 
 // State returns what Resume needs after a restart besides what is served and Held, or nil if that is nothing.
@@ -35,7 +36,7 @@ func (g *Guard) State() []byte {
 	}
 	var k kept
 	if h := g.hold; h != nil {
-		k.Hold = &keptHold{h.id, h.since, h.why}
+		k.Hold = &keptHold{h.id, h.since, h.why, h.below}
 	} else {
 		g.forget(g.now())
 	}
@@ -84,7 +85,10 @@ func (g *Guard) retain(as *keptHold, held map[resource.Key]Loss) {
 	now, before := g.now(), g.table.Snapshot()
 	h := &hold{id: identify(now, g.last), since: now, why: "it was held before the restart"}
 	if as != nil {
-		h.id, h.since, h.why = as.ID, as.Since, as.Why
+		h.id, h.since, h.why, h.below = as.ID, as.Since, as.Why, as.Below
+		if h.below.After(now) { // the clock stepped back
+			h.below = now
+		}
 	}
 	var puts []*resource.Resource
 	for key, l := range held {
