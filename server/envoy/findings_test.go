@@ -26,7 +26,7 @@ func meshOf(t *testing.T, file string) *memstore.Table {
 	return table
 }
 
-func decoded(t *testing.T, text string) (objects []*resource.Resource) {
+func decoded(t testing.TB, text string) (objects []*resource.Resource) {
 	t.Helper()
 	for _, d := range resource.Decode("test.yaml", []byte(text), resource.Options{}) {
 		require.Empty(t, d.Errors)
