@@ -23,13 +23,13 @@ func troubled(t *testing.T, dir, settings string) (*rig, []string) {
 	for _, name := range []string{"well", "broken"} {
 		write(t, dir+"/one/"+name+".yaml", entry("shop", name, 80))
 	}
-	write(t, dir+"/away/gone.yaml", entry("shop", "gone", 80))
-	require.NoError(t, os.Symlink("../away/gone.yaml", dir+"/one/gone.yaml"))
+	write(t, dir+"/one/gone.txt", entry("shop", "gone", 80))
+	require.NoError(t, os.Symlink("gone.txt", dir+"/one/gone.yaml"))
 	configured(t, dir, "name: a, address: 'fs://./one'"+settings)
 	r := start(t, dir)
 	r.awaitReady(t)
 	write(t, dir+"/one/broken.yaml", strings.Replace(entry("shop", "broken", 80), "hosts", "host", 1))
-	require.NoError(t, os.Remove(dir+"/away/gone.yaml"))
+	require.NoError(t, os.Remove(dir+"/one/gone.txt"))
 	eventually(t, func() error {
 		if st := r.supervisor.Status()[0]; len(st.Quarantined) != 1 || st.State != sources.Degraded {
 			return errNot
@@ -111,7 +111,7 @@ func TestReread(t *testing.T) {
 			}
 			write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
 			write(t, dir+"/one/broken.yaml", entry("shop", "broken", 80))
-			write(t, dir+"/away/gone.yaml", entry("shop", "gone", 80))
+			write(t, dir+"/one/gone.txt", entry("shop", "gone", 80))
 			eventually(t, func() error {
 				if st := r.supervisor.Status()[0]; len(st.Quarantined) > 0 || st.Held != nil {
 					return errNot

@@ -15,11 +15,12 @@ type subjects []string
 func CheckSubject(pattern string) error {
 	names := relativeNames(pattern, ',')
 	for i, name := range names {
-		_, value, typed := strings.Cut(name, "=")
+		kind, value, typed := strings.Cut(name, "=")
 		switch {
 		case name == "*" && (i == 0 || i == len(names)-1), typed && value == "*":
-		case !typed || strings.HasSuffix(value, "*") && !strings.HasSuffix(value, `\*`) || strings.HasPrefix(value, "*"):
-			return fmt.Errorf("%q: want names as in CN=istiod,O=Example; a * stands for a whole value (CN=*), or for all names before or behind the others (*,O=Example)", pattern)
+		case !typed || strings.Contains(kind, "*") || strings.HasSuffix(value, "*") && !strings.HasSuffix(value, `\*`) || strings.HasPrefix(value, "*"):
+			return fmt.Errorf("%q: want names as in CN=istiod,O=Example; a * stands for a whole value (CN=*), "+
+				"or for all names before or behind the others (*,O=Example)", pattern)
 		}
 	}
 	return nil
