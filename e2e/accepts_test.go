@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy"
+	"tributary/server/envoy/binary"
 	"tributary/server/envoy/envoytest"
 	"tributary/server/xds"
 )
@@ -70,15 +72,22 @@ func TestEnvoyAccepts(t *testing.T) {
 // accepts returns what Envoy says if it refuses something that it is told of the meshes.
 func accepts(t *testing.T, meshes ...*memstore.Table) error {
 	t.Helper()
-	static := fixture.NewStatic()
 	for _, m := range meshes {
-		add(t, static, m)
+		for i, all := range servedTo(t, m, envoytest.Nodes) {
+			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), all)
+			if err != nil {
+				return err
+			}
+			for _, r := range rejections {
+				return fmt.Errorf("envoy %d rejects %s: %s", i, r.Resources, r.Text)
+			}
+		}
 	}
-	return static.Validate(t)
+	return nil
 }
 
-// add adds what Envoys of each kind are told of a mesh.
-func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
+// servedTo returns what Envoys are served of a mesh.
+func servedTo(t *testing.T, mesh *memstore.Table, nodes []envoytest.Node) (served [][]proto.Message) {
 	t.Helper()
 	c := envoy.New(mesh, envoy.Options{Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
@@ -89,7 +98,7 @@ func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
 	first, _, err := c.Collection(t.Context(), &corev3.Node{}, xds.ClusterURL)
 	require.NoError(t, err)
 	require.Eventually(t, first.Synced, 10*time.Second, time.Millisecond)
-	for _, n := range envoytest.Nodes {
+	for _, n := range nodes {
 		fields, err := structpb.NewStruct(n.Metadata)
 		require.NoError(t, err)
 		var told []proto.Message
@@ -118,8 +127,9 @@ func add(t *testing.T, static *fixture.Static, mesh *memstore.Table) {
 				told = append(told, m)
 			}
 		}
-		static.Add(t, told)
+		served = append(served, told)
 	}
+	return served
 }
 
 // delta is the stream of a client that speaks it.

@@ -23,6 +23,7 @@ type validateFlags struct {
 	verbose bool
 	connect bool
 	client  string
+	binary  string
 	config  string
 	output  *choice
 }
@@ -43,6 +44,9 @@ cluster (NAME.NAMESPACE.svc) are not missed, and nothing is while a source was n
 Registries and servers that are sources are not asked, unless --connect says so. Then each has half a minute to tell what it
 has, which is counted; one that cannot be read, or refuses us, is an error.
 
+With --for envoy --envoy-binary PATH, that Envoy checks all that Envoys would be served (--mode validate). A resource that it
+rejects is an error, with the objects that it is made of. Certificates are not checked.
+
 Objects of other APIs are named, and passed over as the server does; that is a warning where only Istio has such a kind. Files
 whose names do not end in .yaml, .yml or .json are counted, and named with --verbose.
 
@@ -50,6 +54,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 		Example: `  tributary validate rules/ /etc/tributary/tributary.yaml
   tributary validate --offline --strict -o sarif tributary.yaml > findings.sarif
   tributary validate --for envoy rules/
+  tributary validate --for envoy --envoy-binary /usr/local/bin/envoy rules/
   tributary validate --connect tributary.yaml
   helm template . | tributary validate -`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -64,6 +69,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 			l := lint.Linter{Files: relay.Files}
 			if flags.client != "" && flags.client != "envoy" {
 				return usage("--for %s: want envoy", flags.client)
+			}
+			if flags.binary != "" && flags.client != "envoy" {
+				return usage("--envoy-binary needs --for envoy")
 			}
 			if flags.connect {
 				l.Connect = relay.Reader
@@ -102,6 +110,11 @@ It exits with 3 if something would not be served; with --strict also if there is
 					return err
 				}
 			}
+			if flags.binary != "" {
+				if err := l.Accepted(ctx, flags.binary); err != nil {
+					return err
+				}
+			}
 			return flags.print(cmd, &l)
 		}),
 	}
@@ -111,6 +124,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
 	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
 	cmd.Flags().StringVar(&flags.client, "for", "", "also warn of what has no effect on clients that tributary serves itself: envoy")
+	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "", "with --for envoy, the path of an Envoy's binary, which checks what Envoys would be served")
 	flags.output.add(cmd)
 	return cmd
 }

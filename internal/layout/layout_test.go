@@ -78,6 +78,7 @@ var arrows = map[string][]string{
 	"sources/eureka/eurekatest": {},
 
 	"server/envoy/envoytest": {"resource", "memstore"},
+	"server/envoy/binary":    {},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},

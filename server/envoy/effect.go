@@ -145,6 +145,18 @@ func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error)
 	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snap := view.Snapshot()
 	c.update(nil, snap, false, true)
+	profiles, err := profilesIn(snap)
+	if err != nil {
+		return nil, err
+	}
+	for p := range profiles {
+		c.newScope(p)
+	}
+	return c.WithoutEffect, nil
+}
+
+// profilesIn returns clients of all sorts that a view has something for.
+func profilesIn(snap memstore.Snapshot) (map[profile]bool, error) {
 	profiles := make(map[profile]bool)
 	for r := range snap.All() {
 		namespace := r.Key().Namespace
@@ -167,8 +179,5 @@ func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error)
 		}
 		profiles[profile{role: ingress, namespace: namespace, labels: labelText(spec.GetSelector()), credentials: defaultCredentials}] = true
 	}
-	for p := range profiles {
-		c.newScope(p)
-	}
-	return c.WithoutEffect, nil
+	return profiles, nil
 }

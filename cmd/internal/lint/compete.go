@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"tributary/cmd/internal/analysis"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy"
+	"tributary/server/envoy/binary"
 )
 
 // Compete adds what can be found only of all objects together: those of different names that want a say in one thing, such as
@@ -91,6 +94,45 @@ func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(
 			for _, message := range check(r) {
 				l.find(Warning, rule, r.Key(), at.seen[r.Key()], message)
 			}
+		}
+	}
+	return nil
+}
+
+// Accepted adds an error for each resource that the Envoy binary of a path rejects of what Envoys would be served, after Compete. It stands at one of the
+// objects that the resource is made of: rather at one that is no service.
+func (l *Linter) Accepted(ctx context.Context, path string) error {
+	if l.merged == nil {
+		return nil
+	}
+	all, err := envoy.ServedOf(l.merged)
+	if err != nil {
+		return err
+	}
+	seen := make(map[string]bool)
+	for _, served := range all {
+		rejections, err := binary.Check(ctx, path, served.Resources)
+		if err != nil {
+			return err
+		}
+		for _, r := range rejections {
+			var names, made []string
+			var last resource.Key
+			for _, m := range r.Resources {
+				names = append(names, fmt.Sprintf("%s %s", m.ProtoReflect().Descriptor().Name(), m.(interface{ GetName() string }).GetName()))
+				for _, key := range served.Objects(m) {
+					made = append(made, l.named(key))
+					if last.Kind == "" || key.Kind != resource.ServiceEntry && key.Kind != resource.WorkloadEntry {
+						last = key
+					}
+				}
+			}
+			what := strings.Join(names, ", ")
+			if seen[what+r.Text] {
+				continue
+			}
+			seen[what+r.Text] = true
+			l.find(Error, Rejected, last, cmp.Or(l.placeOf(last), path), fmt.Sprintf("Envoy rejects %s, made of %s: %s", what, strings.Join(made, ", "), r.Text))
 		}
 	}
 	return nil

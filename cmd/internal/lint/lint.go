@@ -58,6 +58,7 @@ const (
 	Empty         Rule = "empty"         // nothing is there
 	Foreign       Rule = "foreign"       // of another API
 	WithoutEffect Rule = "no-effect"     // on the clients that it is for
+	Rejected      Rule = "rejected"      // by an Envoy
 )
 
 // String returns the finding as one line: "file:line: Kind ns/name: message".

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"tributary/e2e/fixture"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/binary"
+	"tributary/server/envoy/envoytest"
+)
+
+// wrongTexts are values that Istio's validation takes in some field, and that Envoy might reject there.
+var wrongTexts = []string{
+	"", " ", "a b", "a\nb", "a\x00b", "é", "*", "%", "%%", "%REQ(", "%REQ()%", "%NOTHING(a):b%", ":authority", "host", "[", "(", "a{1001}", "(?i)a", "\\1", "\\9",
+	"fe80::1%eth0", "::ffff:10.0.0.1", "0.0.0.0", "10.0.0.0/33", "10.0.0.1/8", "a..b", "-a", "*.*", "http://a", "/", "//", "/a?b#c", "unix://", "5xx,nothing",
+	strings.Repeat("a", 300), strings.Repeat("a.", 130) + "a", strings.Repeat("(a|b)", 40),
+}
+
+// wrongNumbers are such numbers.
+var wrongNumbers = []int64{0, 1, -1, 2, 99, 100, 101, 599, 600, 65535, 65536, math.MaxInt32, math.MinInt32, math.MaxUint32, math.MaxInt64, math.MinInt64, 999_999_999}
+
+// What tributary serves of configurations that are made up to be rejected is accepted by a real Envoy: in each, one field that is set has another value,
+// which Istio's validation takes.
+func TestMadeUpToBeRejected(t *testing.T) {
+	t.Parallel()
+	want := 10
+	if os.Getenv("E2E_NIGHTLY") != "" {
+		want = 280
+	}
+	made := 0
+	for seed := uint64(0); made < want; seed++ {
+		mesh := envoytest.New(seed)
+		for range 12 {
+			mesh.Change()
+		}
+		table, what := wrongOne(t, mesh, seed)
+		if table == nil {
+			continue
+		}
+		made++
+		for i, all := range servedTo(t, table, envoytest.Nodes[made%2:][:1]) {
+			rejections, err := binary.Check(t.Context(), fixture.EnvoyBinary(t), all)
+			require.NoError(t, err)
+			for _, r := range rejections {
+				assert.Fail(t, "rejected", "seed %d, %s, client %d: %s: %s", seed, what, i, r.Resources, r.Text)
+			}
+		}
+	}
+}
+
+// wrongOne returns the mesh with another value in one field of one of its objects, and says which; nil if validation takes none.
+func wrongOne(t *testing.T, mesh *envoytest.Mesh, seed uint64) (table *memstore.Table, what string) {
+	t.Helper()
+	var objects []*resource.Resource
+	for r := range mesh.Table.Snapshot().All() {
+		objects = append(objects, r)
+	}
+	rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+	for range 200 {
+		i := rnd.IntN(len(objects))
+		spec, err := objects[i].Spec()
+		require.NoError(t, err)
+		spec = proto.Clone(spec)
+		var fields []func() string
+		fieldsOf(spec.ProtoReflect(), "spec", rnd, &fields)
+		if len(fields) == 0 {
+			continue
+		}
+		what := fields[rnd.IntN(len(fields))]()
+		r, err := resource.New(objects[i].Meta(), spec)
+		if err != nil {
+			continue
+		}
+		if _, err := resource.Validate(r); err != nil {
+			continue
+		}
+		objects[i] = r
+		return meshOf(t, objects), fmt.Sprintf("%s %s", r.Key(), what)
+	}
+	return nil, ""
+}
+
+// fieldsOf adds what sets each field of a message that has a value to a wrong one, and returns which that is.
+func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, all *[]func() string) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		path := path + "." + f.JSONName()
+		switch {
+		case f.IsMap():
+			if f.MapValue().Kind() == protoreflect.StringKind {
+				*all = append(*all, func() string {
+					key, value := wrongTexts[rnd.IntN(len(wrongTexts))], wrongTexts[rnd.IntN(len(wrongTexts))]
+					m.Mutable(f).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
+					return fmt.Sprintf("%s[%q]: %q", path, key, value)
+				})
+				return true
+			}
+			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+				if f.MapValue().Message() != nil {
+					fieldsOf(v.Message(), path, rnd, all)
+				}
+				return true
+			})
+		case f.IsList():
+			for i := range v.List().Len() {
+				if f.Message() != nil {
+					fieldsOf(v.List().Get(i).Message(), path, rnd, all)
+				} else if w, is := wrongValue(f, rnd); is {
+					*all = append(*all, func() string { m.Mutable(f).List().Set(i, w); return fmt.Sprintf("%s[%d]: %v", path, i, w) })
+				}
+			}
+		case f.Message() != nil:
+			fieldsOf(v.Message(), path, rnd, all)
+		default:
+			if w, is := wrongValue(f, rnd); is {
+				*all = append(*all, func() string { m.Set(f, w); return fmt.Sprintf("%s: %v", path, w) })
+			}
+		}
+		return true
+	})
+}
+
+func wrongValue(f protoreflect.FieldDescriptor, rnd *rand.Rand) (protoreflect.Value, bool) {
+	n := wrongNumbers[rnd.IntN(len(wrongNumbers))]
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(wrongTexts[rnd.IntN(len(wrongTexts))]), true
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n)), true //nolint:gosec // any will do
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(n), true
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(uint32(n)), true //nolint:gosec // any will do
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(uint64(n)), true //nolint:gosec // any will do
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64([]float64{0, -1, 1e-9, 101, math.MaxFloat64, math.NaN(), math.Inf(1)}[rnd.IntN(7)]), true
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(rnd.IntN(9))), true //nolint:gosec // small
+	}
+	return protoreflect.Value{}, false
+}
+
+// regexMesh is a service with a regular expression that an Envoy takes unless its limit is lower than usual.
+const regexMesh = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: one, namespace: default}
+spec: {hosts: [one.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: routes, namespace: default}
+spec: {hosts: [one.internal], http: [{match: [{uri: {regex: "/a{1,30}"}}], route: [{destination: {host: one.internal}}]}]}
+`
+
+// A real Envoy checks what would be served, and what it rejects is named, with the objects that it is made of.
+func TestValidateWithEnvoy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "mesh.yaml", regexMesh)
+	file, strict := filepath.Join(dir, "mesh.yaml"), filepath.Join(dir, "envoy")
+	run := func(envoy string) (string, int) {
+		return fixture.Run(t, fixture.TributaryBinary(t), "validate", "--for", "envoy", "--envoy-binary", envoy, file)
+	}
+	out, code := run(fixture.EnvoyBinary(t))
+	require.Zero(t, code, out)
+	runtime := `layered_runtime: {layers: [{name: l, static_layer: {re2.max_program_size.error_level: 20}}]}`
+	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" --config-yaml '%s'\n", fixture.EnvoyBinary(t), runtime)
+	require.NoError(t, os.WriteFile(strict, []byte(script), 0o700)) //nolint:gosec // it is to be run
+	out, code = run(strict)
+	require.Equal(t, 3, code, out)
+	require.Contains(t, out, file+":6: VirtualService default/routes: Envoy rejects RouteConfiguration 80, made of ServiceEntry default/one")
+	require.Contains(t, out, "max program size of 20")
+	out, code = run("/bin/true")
+	require.Equal(t, 1, code, out)
+}

@@ -1,0 +1,79 @@
+package envoy
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
+)
+
+// Served is what clients of one sort are served.
+type Served struct {
+	Resources []proto.Message // clusters, endpoints, listeners and routes
+
+	scope *scope
+}
+
+// ServedOf returns what clients of all sorts would be served of a view, but for those that would be served nothing that those before are not. See Findings.
+func ServedOf(view memstore.Reader) (all []Served, err error) {
+	c := New(view, Options{Log: slog.New(slog.DiscardHandler)})
+	snap := view.Snapshot()
+	c.update(nil, snap, false, true)
+	profiles, err := profilesIn(snap)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	for p := range profiles {
+		s := Served{scope: c.newScope(p)}
+		before := len(seen)
+		for _, coll := range []*xds.Collection{s.scope.clusters, s.scope.endpoints, s.scope.listeners, s.scope.routes} {
+			for e := range coll.All() {
+				seen[string(e.Any)] = true
+				var body anypb.Any
+				if err := proto.Unmarshal(e.Any, &body); err != nil {
+					return nil, fmt.Errorf("%s: %w", e.Name, err)
+				}
+				m, err := body.UnmarshalNew()
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", e.Name, err)
+				}
+				s.Resources = append(s.Resources, m)
+			}
+		}
+		if len(seen) > before {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// Objects returns the objects that a resource is made of, in order. A RouteConfiguration may have some of its virtual hosts.
+func (s Served) Objects(m proto.Message) []resource.Key {
+	all := make(map[resource.Key]bool)
+	switch m := m.(type) {
+	case *routev3.RouteConfiguration:
+		for _, v := range m.GetVirtualHosts() {
+			for _, d := range v.GetDomains() {
+				maps.Copy(all, s.scope.objectsOf(s.scope.virtualHosts, m.GetName()+"/"+d))
+			}
+		}
+		if len(all) == 0 { // what is for all domains
+			all = s.scope.objectsOf(s.scope.routes, m.GetName())
+		}
+	case *listenerv3.Listener:
+		all = s.scope.objectsOf(s.scope.listeners, m.GetName())
+	case interface{ GetName() string }:
+		all = s.scope.objectsOf(s.scope.clusters, m.GetName())
+	}
+	return slices.SortedFunc(maps.Keys(all), resource.Key.Compare)
+}
