@@ -68,7 +68,7 @@ says why.`,
 				opts.Sockets, err = systemd.Sockets()
 			} else {
 				opts.Sockets, opts.Predecessor = before.Sockets(), before
-				err = errors.Join(before.Tell(handover.Prepared), before.Await(ctx, handover.Go))
+				err = before.Exchange(ctx, handover.Prepared, handover.Go)
 				if errors.Is(err, handover.ErrGone) {
 					log.Warn("the process before has ended: this one starts in its place")
 					opts.Predecessor, err = nil, nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,24 +27,31 @@ import (
 // asSuccessor is set in processes that are to fail to take over: hang or end, a dash, and the step in place of which they do.
 const asSuccessor = "TRIBUTARY_TEST_SUCCESSOR"
 
-// failToTakeOver takes part in an upgrade up to a step.
+// failToTakeOver stands between the process before and one that takes over. It kills that one in place of a step, which it does not tell.
 func failToTakeOver(how string) {
+	ctx := context.Background()
 	p, err := handover.FromEnvironment()
+	if err != nil {
+		os.Exit(4)
+	}
 	how, at, _ := strings.Cut(how, "-")
-	fail := func(step handover.Step) {
-		if err == nil && step == handover.Step(at) {
+	_ = os.Unsetenv(asSuccessor)
+	next, err := handover.Start(os.Args[0], os.Args[1:], p.Sockets())
+	for _, step := range []struct{ tell, await handover.Step }{
+		{handover.Prepared, handover.Go}, {handover.Ready, handover.Yours}, {handover.Serving, handover.Main},
+	} {
+		if err = errors.Join(err, next.Await(ctx, step.tell)); err != nil {
+			os.Exit(5)
+		}
+		if step.tell == handover.Step(at) {
+			next.Kill()
 			if how == "hang" {
 				select {}
 			}
 			os.Exit(3)
 		}
-	}
-	for _, next := range []struct{ tell, await handover.Step }{
-		{handover.Prepared, handover.Go}, {handover.Ready, handover.Yours}, {handover.Serving, handover.Main},
-	} {
-		fail(next.tell)
-		err = errors.Join(err, p.Tell(next.tell))
-		err = errors.Join(err, p.Await(context.Background(), next.await))
+		err = p.Exchange(ctx, step.tell, step.await)
+		err = errors.Join(err, next.Give(ctx, slices.Values(p.Content())), next.Tell(step.await))
 	}
 }
 
@@ -136,9 +144,17 @@ func TestAFailedUpgradeLeavesWhatWasBefore(t *testing.T) {
 	u.pend(t)
 	before := u.owner()
 	port := 1
-	for _, how := range []string{"end-prepared", "hang-prepared", "end-ready", "hang-ready", "end-serving"} {
+	for _, how := range []string{"end-prepared", "hang-prepared", "end-ready", "hang-ready", "end-serving", "hang-serving"} {
 		u.install(t, how)
-		got := command(t, "upgrade", "--timeout", "2s", "--admin", u.admin)
+		timeout, why := "2m", "it has ended"
+		switch how {
+		case "hang-prepared":
+			timeout, why = "2s", "it was not ready within 2s"
+		case "hang-ready", "hang-serving": // the pause has a limit of its own
+			timeout, why = "2m", "it did not serve within 10."
+		}
+		got := command(t, "upgrade", "--timeout", timeout, "--admin", u.admin)
+		require.Contains(t, got.stderr, why, how)
 		require.Equal(t, 1, got.code, how)
 		require.Contains(t, got.stderr, fmt.Sprintf("process %d goes on as before", before), how)
 		port++

@@ -1,5 +1,5 @@
-// Package handover has one process take over from another while clients are connected: the new one inherits the sockets on which the old one
-// listens. They speak over a pair of sockets, in steps:
+// Package handover has one process take over from another while clients are connected: the new one inherits the sockets on which the old
+// one listens. They speak over a pair of sockets, in steps:
 //
 //	new: prepared   its configuration is valid
 //	old: go         sources and state are paused; the content that clients have comes before this line
@@ -43,7 +43,8 @@ const (
 // maxLine bounds a line in bytes.
 const maxLine = 256 << 20
 
-// variable names the sockets that a process inherits, after the one by which it speaks with its predecessor. The number is that of the protocol.
+// variable names the sockets that a process inherits, after the one by which it speaks with its predecessor. The number is that of the
+// protocol.
 const variable = "TRIBUTARY_HANDOVER_2"
 
 // firstFile is the number of the first file that a process inherits besides those that all have.
@@ -100,6 +101,14 @@ func (p *peer) Await(ctx context.Context, step Step) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// Exchange tells the other process a step, and waits for one of its.
+func (p *peer) Exchange(ctx context.Context, tell, await Step) error {
+	if err := p.Tell(tell); err != nil {
+		return err
+	}
+	return p.Await(ctx, await)
 }
 
 // Close ends the conversation.

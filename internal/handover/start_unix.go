@@ -26,7 +26,8 @@ type Successor struct {
 	ended   chan struct{}
 }
 
-// Start starts the program at path with args, which are without its name, to take over. It inherits the sockets, standard output and standard error.
+// Start starts the program at path with args, which are without its name, to take over. It inherits the sockets, standard output and
+// standard error.
 func Start(path string, args []string, sockets map[string]net.Listener) (*Successor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -52,7 +53,8 @@ func Start(path string, args []string, sockets map[string]net.Listener) (*Succes
 		files = append(files, uintptr(fd))
 	}
 	// Not os/exec: it would have files that it passes on block, and with them the sockets on which we listen.
-	pid, err := syscall.ForkExec(path, append([]string{path}, args...), &syscall.ProcAttr{Env: environment(names), Files: files}) //nolint:gosec // it is our own program
+	attributes := &syscall.ProcAttr{Env: environment(names), Files: files}
+	pid, err := syscall.ForkExec(path, append([]string{path}, args...), attributes) //nolint:gosec // it is our own program
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", path, err), conn.Close())
 	}

@@ -40,11 +40,11 @@ type parts struct {
 type feeds struct {
 	parts
 	switched chan switched        // for sweep; holds the newest
+	swept    switched             // owned by sweep: the one that it has taken
+	again    <-chan time.Time     // owned by sweep: when to forget again, if at all
 	served   []*resource.Resource // by the process before, when the first sources are configured; nil if that was not ready
 
 	all []*feed // in order of the configuration
-
-	removing sync.Mutex // held while files are removed, and during a pause
 
 	mu    sync.Mutex
 	inUse []string                   // the ids of all
@@ -134,7 +134,8 @@ func (f *feeds) configure(want []config.Source) (changes, error) {
 	return done, nil
 }
 
-// begin has the view be what the process before served, of which the sources that were restored have most. What they do not have stays for as long as it does in a reload.
+// begin has the view be what the process before served, of which the sources that were restored have most. What they do not have stays
+// for as long as it does in a reload.
 func (f *feeds) begin(next []*feed) {
 	var restored []aggregate.Source
 	for _, n := range next {
@@ -157,9 +158,8 @@ func (f *feeds) begin(next []*feed) {
 	}
 }
 
-// pause waits until the view has what the sources have, which are paused, and keeps files from being removed until resume is called.
-func (f *feeds) pause(ctx context.Context) (resume func()) {
-	f.removing.Lock()
+// merged waits until the view has what the sources have, which are paused, but not longer than ctx.
+func (f *feeds) merged(ctx context.Context) {
 	merged := func(n *feed) bool {
 		return slices.ContainsFunc(f.view.Sources(), func(s aggregate.SourceStatus) bool {
 			return s.Name == n.config.Name && !s.Retiring && s.Revision == n.table.Snapshot().Revision() && s.Synced == n.table.Synced()
@@ -169,7 +169,6 @@ func (f *feeds) pause(ctx context.Context) (resume func()) {
 		_ = f.view.Alive(ctx) // it goes round
 	}
 	_ = f.view.Alive(ctx) // it has committed what it tells of its sources
-	return f.removing.Unlock
 }
 
 // prepare makes the feeds of want. It is all of a reload that can fail, and changes nothing, but for what is on disk of
@@ -339,28 +338,26 @@ func (f *feeds) pending() (names []string) {
 // leftover is how long something is kept that no source has a claim to, in case that the configuration was the wrong one.
 const leftover = 7 * 24 * time.Hour
 
-// sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends.
-func (f *feeds) sweep(ctx context.Context) error {
-	var now switched
-	var again <-chan time.Time
+// sweep has what is kept of former sources forgotten once nothing of them is served, until ctx ends. It may be called again then.
+func (f *feeds) sweep(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			if again != nil {
-				f.forget()
+			if f.again != nil {
+				f.again = f.forget()
 			}
-			return nil
+			return
 		case next := <-f.switched:
-			if now.alone != nil {
-				next.before = now.before
+			if f.swept.alone != nil {
+				next.before = f.swept.before
 			}
-			now = next
-		case <-now.alone:
-			f.tell(now.before)
-			now = switched{}
-			again = f.forget()
-		case <-again:
-			again = f.forget()
+			f.swept = next
+		case <-f.swept.alone:
+			f.tell(f.swept.before)
+			f.swept = switched{}
+			f.again = f.forget()
+		case <-f.again:
+			f.again = f.forget()
 		}
 	}
 }
@@ -395,8 +392,6 @@ func (f *feeds) tell(before memstore.Snapshot) {
 // forget removes what is kept of former sources. What a source began with stays until that source was read, which is when its own is kept: the channel
 // tells when to try again, if there is such.
 func (f *feeds) forget() (again <-chan time.Time) {
-	f.removing.Lock()
-	defer f.removing.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	unread := f.unread()

@@ -219,7 +219,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.supervisor.Run,
 		"reload":  r.reloader.run,
-		"sweep":   r.feeds.sweep,
 		"verify":  r.verified.Run,
 		"write":   r.write,
 	} {

@@ -19,21 +19,21 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// One process takes over from another in an upgrade. The new one (the successor) inherits our ports, and validates its configuration; we go on meanwhile.
-// Then we pause: sources are not read, and all state is on disk. The successor gets what we serve, restores its sources from the state directory, and is ready
-// without having read anything. It takes the state directory, serves clients and reads the sources, and we send our clients away. If anything of that fails or
-// takes too long, we kill the successor and resume.
+// One process takes over from another in an upgrade. The new one (the successor) inherits our ports, and validates its configuration; we
+// go on meanwhile. Then we pause: sources are not read, and all state is on disk. The successor gets what we serve, restores its sources
+// from the state directory, and is ready without having read anything. It takes the state directory, serves clients and reads the
+// sources, and we send our clients away. If anything of that fails or takes too long, we kill the successor and resume.
 
 // The times of an upgrade.
 const (
-	serveWithin  = 10 * time.Second // the successor takes the state directory, and serves
-	handOverOver = 10 * time.Second // streams are ended in slices, so that not all clients come to the successor at once
+	pauseWithin  = 10 * time.Second       // nobody reads the sources for longer, but for
+	pausePerItem = 200 * time.Microsecond // each object, which the successor restores
+	handOverOver = 10 * time.Second       // streams are ended in slices, so that not all clients come to the successor at once
 )
 
 // Predecessor is the process that this one takes over from.
 type Predecessor interface {
-	Tell(handover.Step) error
-	Await(context.Context, handover.Step) error
+	Exchange(ctx context.Context, tell, await handover.Step) error
 	Content() []string
 }
 
@@ -77,8 +77,10 @@ func newSuccession(o Options, metrics prometheus.Registerer) *succession {
 			return 0
 		}))
 	}
-	gauge("in_progress", "1 while another process prepares to take over from this one.", func(u admin.UpgradeStatus) bool { return u.Since != nil })
-	gauge("failed", "1 if the last upgrade failed, and this process goes on.", func(u admin.UpgradeStatus) bool { return u.Failed != nil })
+	gauge("in_progress", "1 while another process prepares to take over from this one.",
+		func(u admin.UpgradeStatus) bool { return u.Since != nil })
+	gauge("failed", "1 if the last upgrade failed, and this process goes on.",
+		func(u admin.UpgradeStatus) bool { return u.Failed != nil })
 	return s
 }
 
@@ -131,10 +133,7 @@ func (r *Relay) takeOver(ctx context.Context) error {
 			return nil
 		}
 	}
-	err := p.Tell(handover.Ready)
-	if err == nil {
-		err = p.Await(ctx, handover.Yours)
-	}
+	err := p.Exchange(ctx, handover.Ready, handover.Yours)
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -149,9 +148,7 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	r.log.Info("listening in place of the process before", r.doors.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
 	close(r.succession.live)
-	if p.Tell(handover.Serving) == nil {
-		_ = p.Await(ctx, handover.Main) // else it has ended, and nobody else can say it
-	}
+	_ = p.Exchange(ctx, handover.Serving, handover.Main) // if it has ended, nobody else can say it
 	close(r.succession.main)
 	return nil
 }
@@ -172,8 +169,8 @@ func served(p Predecessor) ([]*resource.Resource, error) {
 	return all, nil
 }
 
-// Upgrade starts the program that is now where this one came from, and has it take over. It returns when it has, and this process is about to end; or why this
-// one goes on as before, at the latest when ctx ends.
+// Upgrade starts the program that is now where this one came from, and has it take over. It returns when it has, and this process is
+// about to end; or why this one goes on as before, at the latest when ctx ends.
 func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error) {
 	s := r.succession
 	select {
@@ -207,16 +204,12 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 		<-s.upgrading
 		return "", err
 	}
-	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", pid, os.Getpid(), words.Count(streams, "stream", "streams")), nil
+	handed := words.Count(streams, "stream", "streams")
+	return fmt.Sprintf("process %d serves in place of process %d, which hands over %s\n", pid, os.Getpid(), handed), nil
 }
 
 // handOver starts a program, and has it serve in our place. After an error all is as before.
 func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
-	for _, lis := range r.doors.raw {
-		if unix, ok := lis.(*net.UnixListener); ok {
-			unix.SetUnlinkOnClose(false) // the successor listens there
-		}
-	}
 	next, err := handover.Start(r.succession.path, r.succession.args, r.doors.raw)
 	if err != nil {
 		return 0, err
@@ -231,26 +224,26 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	if err := next.Await(ctx, handover.Prepared); err != nil {
 		return 0, err
 	}
+	limit := pauseWithin + time.Duration(r.view.Snapshot().Len())*pausePerItem
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not serve within %s of its start", limit))
+	defer cancel()
 	resume = r.pause(ctx)
-	if r.view.Synced() {
-		err = next.Give(ctx, r.content)
+	if err := next.Give(ctx, r.content); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		err = next.Tell(handover.Go)
-	}
-	if err == nil {
-		err = next.Await(ctx, handover.Ready)
-	}
-	if err != nil {
+	if err := next.Exchange(ctx, handover.Go, handover.Ready); err != nil {
 		return 0, err
 	}
 	if r.state != nil {
 		_ = r.state.Close() // it is only locked
 	}
-	settle, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), serveWithin, fmt.Errorf("it does not serve within %s", serveWithin))
-	defer cancel()
-	if err := errors.Join(next.Tell(handover.Yours), next.Await(settle, handover.Serving)); err != nil {
+	if err := next.Exchange(ctx, handover.Yours, handover.Serving); err != nil {
 		return 0, err
+	}
+	for _, lis := range r.doors.raw {
+		if unix, ok := lis.(*net.UnixListener); ok {
+			unix.SetUnlinkOnClose(false) // the successor listens there
+		}
 	}
 	if r.reloader.isLate() {
 		next.Hangup()
@@ -261,9 +254,9 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	return next.PID(), nil
 }
 
-// content yields what is served: a piece that says so, and one for each object.
+// content yields what is served: a piece that says so, and one for each object. It yields nothing if that is not known yet.
 func (r *Relay) content(yield func(string) bool) {
-	if !yield("served") {
+	if !r.view.Synced() || !yield("served") {
 		return
 	}
 	for one := range r.view.Snapshot().All() {
@@ -277,7 +270,7 @@ func (r *Relay) content(yield func(string) bool) {
 func (r *Relay) pause(ctx context.Context) (resume func()) {
 	r.reloader.pause()
 	r.supervisor.Pause()
-	unlock := r.feeds.pause(ctx)
+	r.feeds.merged(ctx)
 	p := pause{make(chan struct{}), make(chan struct{})}
 	select {
 	case r.succession.pauses <- p:
@@ -291,7 +284,6 @@ func (r *Relay) pause(ctx context.Context) (resume func()) {
 			}
 		}
 		close(p.resume)
-		unlock()
 		r.supervisor.Resume()
 		r.reloader.resume()
 	}
@@ -302,6 +294,7 @@ func (r *Relay) write(ctx context.Context) error {
 	for ctx.Err() == nil {
 		writing, stop := context.WithCancel(ctx)
 		var all sync.WaitGroup
+		all.Go(func() { r.feeds.sweep(writing) })
 		all.Go(func() { _ = r.vips.run(writing) })
 		all.Go(func() { _ = r.remember(writing) }) // neither fails
 		var p pause

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -19,9 +20,8 @@ import (
 // gone is a predecessor that ends before it has handed anything over.
 type gone struct{}
 
-func (gone) Tell(handover.Step) error                   { return nil }
-func (gone) Await(context.Context, handover.Step) error { return handover.ErrGone }
-func (gone) Content() []string                          { return nil }
+func (gone) Exchange(context.Context, handover.Step, handover.Step) error { return handover.ErrGone }
+func (gone) Content() []string                                            { return nil }
 
 // A process whose predecessor ends early serves the ports in its place, also while a source cannot be read.
 func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
@@ -70,4 +70,41 @@ func TestPause(t *testing.T) {
 	})
 	_, err = r.Reload(t.Context())
 	require.NoError(t, err)
+}
+
+// A process that another one has taken over from ends, though what it began with of a former configuration is not forgotten yet.
+func TestAPausedProcessEnds(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/one/a.yaml", entry("shop", "a", 80))
+	configured(t, dir, "name: a, address: 'fs://./one'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	r.stop()
+	require.NoError(t, os.RemoveAll(dir+"/one"))
+	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}")
+	r = start(t, dir)
+	r.awaitReady(t)
+	eventually(t, func() error {
+		r.feeds.mu.Lock()
+		defer r.feeds.mu.Unlock()
+		select {
+		case <-r.feeds.alone:
+		default:
+			if len(r.feeds.switched) > 0 {
+				return errNot
+			}
+		}
+		return nil
+	})
+	r.pause(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.stop()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
 }
