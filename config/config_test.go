@@ -130,10 +130,10 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, transform, validation, and those of the scheme of the address",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, required, transform, validation, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and eureka and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and eureka and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"listen": {
@@ -255,15 +255,15 @@ configSources:
 		"a key of no scheme": {
 			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
 			[]string{
-				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
-				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"fs settings": {
 			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
 				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
-				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
 				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},
 		},

@@ -25,13 +25,14 @@ type decoder struct {
 	file     string
 	places   map[string]place // of the values read, by key
 	problems []Problem
-	veil     secret.Veil // over what may be secret in the file
+	expanded map[*yaml.Node]bool // those that name variables
+	veil     secret.Veil         // over what may be secret in the file
 }
 
 type place struct{ line, column int }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, places: map[string]place{}}
+	return &decoder{file: file, places: map[string]place{}, expanded: map[*yaml.Node]bool{}}
 }
 
 // err returns the problems as an *Error, or nil if there are none.
@@ -106,6 +107,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
+	d.expand(n, key)
 	if isNull(n) {
 		if key == accessKey || strings.HasPrefix(key, accessKey+"[") {
 			d.problem(key, "%s", emptyAccess)
@@ -122,6 +124,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
 			d.zero(key, true)
 		}
 		return
+	}
+	if k := v.Kind(); d.expanded[n] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
+		n.Tag, n.Style = "", 0 // it is what the variable says
+		n.Tag = n.ShortTag()
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -221,8 +227,18 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
 	fields := fieldsOf(v)
 	d.fields(n, fields, key, func(unknown string) string {
 		known := sortedKeys(fields)
+		if hint := misplaced[unknown]; key == "" && hint != "" {
+			return "unknown key; " + hint
+		}
 		return "unknown key" + nearest.Meant(unknown, known) + "; known here: " + strings.Join(known, ", ")
 	})
+}
+
+// misplaced are keys that people write at the top, and what they mean.
+var misplaced = map[string]string{
+	"tls":     "TLS is listen.xdsTLS for clients, listen.adminTLS for the admin server, and tlsSettings for a source",
+	"log":     "logging is a matter of the flags --log-level and --log-format of serve",
+	"logging": "logging is a matter of the flags --log-level and --log-format of serve",
 }
 
 // fields reads a mapping of which the keys are those of fields. unknown says what is wrong with another key.

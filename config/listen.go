@@ -172,8 +172,8 @@ type Admin struct {
 	Pprof *bool `json:"pprof,omitempty" jsonschema:"Whether there are the profiles among them. Default: true."`
 }
 
-// Off says whether a page that is there by default is to be left out.
-func Off(page *bool) bool { return page != nil && !*page }
+// Off says whether what is on by default is to be off.
+func Off(setting *bool) bool { return setting != nil && !*setting }
 
 // XDSAddress is where the xDS server listens: in plaintext, else with TLS.
 func (l *Listen) XDSAddress() string {

@@ -31,6 +31,7 @@ type Source struct {
 	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
 	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds. eureka://host:port,host:port/eureka or eureka+https://host:port/eureka are the servers of a Eureka."`
 	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
+	Required   *bool               `json:"required,omitempty" jsonschema:"Whether nothing is served at a start until this source was read. With false the others are served without it, and clients that connect meanwhile lack what only it has. Default: true."`
 	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
 	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
 	Validation string              `json:"validation,omitempty" jsonschema:"What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a warning, for rules that are newer. Default: enforce."`
@@ -153,7 +154,7 @@ func (d *decoder) source(n *yaml.Node, s *Source, key string) {
 		return
 	}
 	fields := fieldsOf(reflect.ValueOf(s).Elem())
-	scheme, name, known := schemeOf(addressIn(n))
+	scheme, name, known := schemeOf(d.addressIn(n, key))
 	if known {
 		s.Settings = scheme.Settings()
 		maps.Copy(fields, fieldsOf(reflect.ValueOf(s.Settings).Elem()))
@@ -172,13 +173,14 @@ func (d *decoder) source(n *yaml.Node, s *Source, key string) {
 }
 
 // addressIn returns the address in a source's mapping, if there is one.
-func addressIn(n *yaml.Node) string {
+func (d *decoder) addressIn(n *yaml.Node, key string) string {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		value := n.Content[i+1]
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
 		if n.Content[i].Value == "address" && value.Kind == yaml.ScalarNode {
+			d.expand(value, key+".address")
 			return value.Value
 		}
 	}

@@ -44,13 +44,13 @@ func (r *release) archive(t target, program string, extras []file) error {
 
 // inArchive puts files where a person finds them who unpacks an archive.
 func inArchive(extras []file) []file {
-	files := slices.Clone(extras)
+	files := slices.DeleteFunc(slices.Clone(extras), func(f file) bool { return filepath.Base(f.to) == "copyright" }) // it is the LICENSE
 	for i, f := range files {
 		switch dir := filepath.Dir(f.to); {
 		case strings.HasPrefix(dir, "usr/share/man"):
 			files[i].to = "man/" + filepath.Base(f.to)
 		case strings.HasPrefix(dir, "usr/share/doc"):
-			files[i].to = filepath.Base(f.from)
+			files[i].to = strings.TrimPrefix(f.to, "usr/share/doc/tributary/")
 		case strings.HasPrefix(dir, "usr/share"):
 			files[i].to = "completions/" + filepath.Base(f.to)
 		case strings.HasPrefix(dir, "usr/lib/systemd"):

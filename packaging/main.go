@@ -196,12 +196,35 @@ func (r *release) extras(ctx context.Context, work string) ([]file, error) {
 		}
 		files = append(files, file{from: from, to: to, mode: 0o644})
 	}
+	pagesOf, err := r.docs()
+	if err != nil {
+		return nil, err
+	}
 	own := func(name string) string { return filepath.Join(r.source, "packaging", "files", name) }
-	return append(files,
+	return append(append(files, pagesOf...),
 		file{from: own("tributary.service"), to: "usr/lib/systemd/system/tributary.service", mode: 0o644},
 		file{from: own("tributary.socket"), to: "usr/lib/systemd/system/tributary.socket", mode: 0o644},
 		file{from: own("tributary.yaml"), to: "etc/tributary/tributary.yaml", mode: 0o644, keep: true},
-		file{from: filepath.Join(r.source, "README.md"), to: "usr/share/doc/tributary/README.md", mode: 0o644},
 		file{from: filepath.Join(r.source, "LICENSE"), to: "usr/share/doc/tributary/copyright", mode: 0o644},
 	), nil
+}
+
+// docs are what the README links to, at the same places beside it: pages, the schema, rules for alerts and a dashboard.
+func (r *release) docs() (files []file, err error) {
+	for _, pattern := range []string{
+		"docs/*.md", "docs/*.json", "docs/*.png", "docs/*/*.md", "docs/*/*.json", "docs/*/*.yaml", "docs/*/*.svg", "sources/*/README.md", "bench/README.md", "*.md", "LICENSE",
+	} {
+		found, err := filepath.Glob(filepath.Join(r.source, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, from := range found {
+			to, err := filepath.Rel(r.source, from)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file{from: from, to: "usr/share/doc/tributary/" + filepath.ToSlash(to), mode: 0o644})
+		}
+	}
+	return files, nil
 }

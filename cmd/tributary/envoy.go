@@ -143,7 +143,7 @@ func printEnvoyEvent(w io.Writer, format string, t xdsclient.EnvoyType, e xdscli
 			Time   string           `json:"time"`
 			Change xdsclient.Change `json:"change"`
 			Object json.RawMessage  `json:"object"`
-		}{time.Now().Format(time.RFC3339), e.Change, text})
+		}{time.Now().UTC().Format(time.RFC3339), e.Change, text})
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", line)
 		}
@@ -151,7 +151,7 @@ func printEnvoyEvent(w io.Writer, format string, t xdsclient.EnvoyType, e xdscli
 	case "yaml":
 		text, err := envoy.YAML(e.Resource.Message)
 		if err == nil {
-			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, time.Now().Format(time.RFC3339), text)
+			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, time.Now().UTC().Format(time.RFC3339), text)
 		}
 		return err
 	}

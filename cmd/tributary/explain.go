@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -54,7 +55,7 @@ func newExplain() *cobra.Command {
 		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
 why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent
 it when; of Envoys and gRPC, which are sent what is made of objects, whether they acknowledged or rejected that. It shows
-rules and policies as they are served. Of a host it explains each object that speaks of it; of an IP address, those that have it;
+rules and policies as they are served. Of a host it explains each object that speaks of it, whatever port is given with it; of an IP address, those that have it;
 of any other name, the objects of this name and those that were made of what has this name in a registry, such as an
 interface of Dubbo. It says which instances of them registries have and are not served, and why. It exits with 1 if there is no such object, and names what may have been meant, and
 until when the object was there if the history knows.`,
@@ -77,6 +78,9 @@ until when the object was there if the history knows.`,
 			page, err := flags.client().Get(ctx, "/debug/explain", query, &answer)
 			if err != nil {
 				return err
+			}
+			if answer.NotReady {
+				cmd.PrintErrln("warning: the server is not ready: clients are sent nothing yet")
 			}
 			if output.value == "json" {
 				_, err = cmd.OutOrStdout().Write(page)
@@ -108,6 +112,9 @@ func question(args []string, namespace string) (asked string, query url.Values, 
 		host := args[0]
 		if schema, ok := resource.SchemaByName(host); ok || strings.Contains(host, "/") {
 			return "", nil, usage("want a kind and a name, or a host; got %s alone%s", host, forExample(schema))
+		}
+		if name, port, err := net.SplitHostPort(host); err == nil && name != "" && port != "" {
+			host = name // objects speak of hosts
 		}
 		return host, url.Values{"host": {host}}, nil
 	}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/logtest"
 )
 
 // TestCommandsFindTheServerOfTheConfiguration has two servers: one in a configuration, and one that only flags or variables name.
@@ -50,4 +53,53 @@ func TestBundleOfNobody(t *testing.T) {
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "error: b.tar.gz has nothing of the server: nobody listens on 127.0.0.1:1;")
 	require.FileExists(t, "b.tar.gz")
+}
+
+// TestSourceThatIsNotRequired starts with a source that cannot be read.
+func TestSourceThatIsNotRequired(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
+	file := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n- address: fs://./rules\n- {name: dead, address: 'xds://127.0.0.1:1', required: %s}\n"
+	write(t, dir+"/t.yaml", fmt.Sprintf(file, "false"))
+	s := serving(t, "-c", dir+"/t.yaml")
+	s.awaitReady(t)
+	eventually(t, func() error { return contains(command(t, "status", "--admin", s.admin).stdout, "unreachable") })
+	got := command(t, "status", "--check", "--admin", s.admin)
+	assert.Equal(t, exitFindings, got.code)
+	assert.Contains(t, got.stdout, "source dead is unreachable")
+	got = command(t, "explain", "reviews.example:80", "--admin", s.admin)
+	assert.Zero(t, got.code, got.stderr)
+	assert.Empty(t, got.stderr)
+
+	write(t, dir+"/t.yaml", fmt.Sprintf(file, "true"))
+	s = serving(t, "-c", dir+"/t.yaml", "--state-dir", "off")
+	eventually(t, func() error {
+		return contains(command(t, "explain", "reviews.example", "--admin", s.admin).stderr, "the server is not ready")
+	})
+}
+
+func TestGetWatches(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
+	s := serving(t, served(dir)...)
+	s.awaitReady(t)
+	var events logtest.Buffer
+	stop := commandUntil(t, &events, "get", "se", "shop/reviews", "-w", "--server", s.xds)
+	defer stop()
+	eventually(t, func() error { return contains(events.String(), "Z added    ServiceEntry shop/reviews") })
+	write(t, dir+"/a.yaml", entry("reviews", 81))
+	eventually(t, func() error { return contains(events.String(), "updated  ServiceEntry shop/reviews") })
+	assert.NotContains(t, events.String(), "ratings")
+}
+
+func TestInitOfNoHost(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := command(t, "init", "--host", "nowhere.invalid")
+	assert.Equal(t, exitFailed, got.code)
+	assert.Contains(t, got.stderr, "error: --host nowhere.invalid: ")
+	require.NoFileExists(t, "tributary.yaml")
+}
+
+func TestSchema(t *testing.T) {
+	assert.Contains(t, command(t, "schema").stdout, `"title": "tributary configuration"`)
 }

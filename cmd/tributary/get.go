@@ -173,7 +173,7 @@ func newGet() *cobra.Command {
 	var ages ageFlags
 	var at moment
 	var labelled string
-	var noHeaders bool
+	var noHeaders, watched bool
 	output := outputs("table", "wide", "name", "yaml", "json")
 	cmd := &cobra.Command{
 		Use:   "get {KIND[,KIND...] | all | TYPE} [[NAMESPACE/]NAME...]",
@@ -207,6 +207,12 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				if len(args) > 2 || labelled != "" {
 					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
 				}
+				if watched && len(args) > 1 {
+					return usage("%s are watched all together: leave out NAME", t.Name)
+				}
+				if watched {
+					return watchEnvoy(cmd, &flags, output.value, t)
+				}
 				return getEnvoy(cmd, &flags, output.value, t, strings.Join(args[1:], ""))
 			}
 			selector, err := labels.Parse(labelled)
@@ -216,6 +222,15 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 			all, err := whatIsWanted(args, &flags)
 			if err != nil {
 				return err
+			}
+			if watched {
+				if len(all) != 1 {
+					return usage("--watch is for one KIND at a time")
+				}
+				return watchObjects(cmd, &flags, output.value, all[0].schema, func(r *resource.Resource) bool {
+					f, _ := all[0].pick(&flags, selector, []*resource.Resource{r}) // that objects of other names are not r is no error
+					return len(f.objects) > 0
+				})
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
@@ -275,6 +290,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in (v1,v2),!canary")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
 	cmd.Flags().Var(&at, "at", "show what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
+	cmd.Flags().BoolVarP(&watched, "watch", "w", false, "print them, and then each change, as tributary watch does")
+	cmd.MarkFlagsMutuallyExclusive("watch", "at")
+	cmd.MarkFlagsMutuallyExclusive("watch", "store")
 	cmd.MarkFlagsMutuallyExclusive("server", "at")
 	cmd.MarkFlagsMutuallyExclusive("store", "at")
 	cmd.MarkFlagsMutuallyExclusive("server", "store")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -37,6 +38,9 @@ that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and E
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
+				return fmt.Errorf("--host %s: %w", host, err)
+			}
 			files, err := initial.Look(filepath.Dir(path))
 			if err != nil {
 				return err

@@ -23,7 +23,12 @@ func (f *logFlags) add(cmd *cobra.Command) {
 }
 
 func (f *logFlags) logger(w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: f.level}
+	opts := &slog.HandlerOptions{Level: f.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindTime {
+			a.Value = slog.TimeValue(a.Value.Time().UTC())
+		}
+		return a
+	}}
 	if f.format.value == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}

@@ -23,9 +23,9 @@ func (m *moment) String() string { return m.text }
 // Type is how the help calls the value.
 func (m *moment) Type() string { return "time" }
 
-// Set takes a time, of the zone of this machine unless it says another, or how long ago it was.
+// Set takes a time, in UTC as all times are printed unless it names another zone, or how long ago it was.
 func (m *moment) Set(text string) error {
-	now := time.Now()
+	now := time.Now().UTC()
 	if ago, err := time.ParseDuration(strings.TrimPrefix(text, "-")); err == nil {
 		*m = moment{now.Add(-ago), text}
 		return nil

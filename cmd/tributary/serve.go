@@ -146,11 +146,7 @@ func (f *serveFlags) origin(hangups <-chan os.Signal) relay.Origin {
 	if len(f.sources) > 0 {
 		return relay.Origin{}
 	}
-	file, err := filepath.Abs(f.file)
-	if err != nil { // there is no working directory
-		file = f.file
-	}
-	return relay.Origin{File: file, Load: f.config, Hangups: hangups}
+	return relay.Origin{File: f.file, Load: f.config, Hangups: hangups}
 }
 
 // base is what the file or --config-source say. The file that was found first stays the one that is meant.
@@ -168,6 +164,9 @@ func (f *serveFlags) base() (*config.Config, error) {
 			return nil, fmt.Errorf("%w; name one with -c, or a source with --config-source", err)
 		}
 		f.file = found
+	}
+	if file, err := filepath.Abs(f.file); err == nil { // messages are read elsewhere
+		f.file = file
 	}
 	return config.Load(f.file)
 }

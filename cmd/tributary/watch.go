@@ -42,25 +42,30 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			client := flags.client(cmd)
-			client.Again, client.Waiting = again(cmd), waiting(cmd)
-			err = client.Watch(ctx, schema, func(e xdsclient.Event) error {
-				if !flags.selects(e.Resource) {
-					return nil
-				}
-				return printEvent(cmd.OutOrStdout(), output.value, e)
-			})
-			if errors.Is(err, context.Canceled) {
-				return nil // as it was asked to
-			}
-			return err
+			return watchObjects(cmd, &flags, output.value, schema, flags.selects)
 		}),
 	}
 	flags.add(cmd, "")
 	output.add(cmd)
 	return cmd
+}
+
+// watchObjects prints the objects of a kind that are meant, and each change of them, until it is interrupted.
+func watchObjects(cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema, meant func(*resource.Resource) bool) error {
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	client := flags.client(cmd)
+	client.Again, client.Waiting = again(cmd), waiting(cmd)
+	err := client.Watch(ctx, schema, func(e xdsclient.Event) error {
+		if !meant(e.Resource) {
+			return nil
+		}
+		return printEvent(cmd.OutOrStdout(), format, e)
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil // as it was asked to
+	}
+	return err
 }
 
 // again says that what comes next may have happened while nobody looked.
@@ -74,13 +79,13 @@ func waiting(cmd *cobra.Command) func(err error) {
 }
 
 // clock is the time at which something is printed.
-func clock() string { return time.Now().Format(time.TimeOnly) }
+func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 
 // maxFields is how many of the fields that an update changes are named.
 const maxFields = 5
 
 func printEvent(w io.Writer, format string, e xdsclient.Event) error {
-	now := time.Now().Format(time.RFC3339)
+	now := time.Now().UTC().Format(time.RFC3339)
 	switch format {
 	case "json":
 		object, err := resource.MarshalJSON(e.Resource)

@@ -131,5 +131,5 @@ func (e *Entry) about(key resource.Key, from resource.Origin) {
 type EarlierError struct{ Asked, From time.Time }
 
 func (e *EarlierError) Error() string {
-	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.Format(time.RFC3339), e.From.Format(time.RFC3339))
+	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.UTC().Format(time.RFC3339), e.From.UTC().Format(time.RFC3339))
 }

@@ -31,7 +31,9 @@ func TestMonitoring(t *testing.T) {
 		Groups []struct {
 			Rules []struct {
 				Alert, Expr string
-				Annotations struct{ Runbook string }
+				Annotations struct {
+					Runbook string `json:"runbook_url"`
+				}
 			}
 		}
 	}
@@ -41,7 +43,7 @@ func TestMonitoring(t *testing.T) {
 		for _, r := range g.Rules {
 			alerts++
 			known(r.Expr, r.Alert)
-			require.Equal(t, "docs/monitoring.md#"+strings.ToLower(r.Alert), r.Annotations.Runbook)
+			require.Equal(t, "file:///usr/share/doc/tributary/docs/monitoring.md#"+strings.ToLower(r.Alert), r.Annotations.Runbook)
 			require.Contains(t, runbooks, "\n## "+r.Alert+"\n")
 			require.Contains(t, tests, "- name: "+r.Alert+" fires\n")
 			require.Contains(t, tests, "- name: "+r.Alert+" does not\n")

@@ -95,7 +95,7 @@ func (f *feed) spec() sources.Spec {
 
 // input is the feed as the view takes it.
 func (f *feed) input() aggregate.Source {
-	in := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence}
+	in := aggregate.Source{Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence, Optional: config.Off(f.config.Required)}
 	if e := f.config.Merge.Endpoints; e != nil {
 		in.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 	}

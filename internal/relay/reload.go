@@ -155,7 +155,7 @@ func (r *reloader) reload(by string) (string, error) {
 		r.good.Set(0)
 		r.happened(history.ReloadRefused, "", "by "+by+": "+err.Error())
 		r.log.Error("configuration refused, the one in force stays", "file", r.File, "by", by, "loaded", status.Loaded, "err", err)
-		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.Format(time.RFC3339), err)
+		return "", fmt.Errorf("%s is refused, and what was read at %s stays in force:\n%w", r.File, status.Loaded.UTC().Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
 	r.porter.set(next, proofs)

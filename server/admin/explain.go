@@ -17,6 +17,8 @@ import (
 // Explanation is the answer of /debug/explain: why an object, or what is said of a host, is what it is.
 type Explanation struct {
 	Why     string      `json:"why"`
+	// NotReady says that nothing is sent to clients yet, whatever there is.
+	NotReady bool `json:"notReady,omitempty"`
 	Objects []Explained `json:"objects"` // that there are of what was asked for, in key order
 	// Excluded is what the transforms of a source leave out. It is there if nothing was found.
 	Excluded []sources.Excluded `json:"excluded,omitempty"`
@@ -133,6 +135,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	if len(e.Objects) > 0 {
 		e.Translated = s.translated()
 	}
+	e.NotReady = !s.opts.View.Synced()
 	s.write(w, r, e)
 }
 

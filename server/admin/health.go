@@ -35,8 +35,12 @@ func (s *Server) missing() []string {
 	if s.opts.View.Synced() { // for good: a source that a reload adds takes nothing away while it is read
 		return missing
 	}
+	optional := make(map[string]bool)
+	for _, src := range s.opts.View.Sources() {
+		optional[src.Name] = src.Optional
+	}
 	for _, src := range s.opts.Sources.Status() {
-		if !src.Synced && !src.Stale { // what an earlier run read is served as well
+		if !src.Synced && !src.Stale && !optional[src.Name] { // what an earlier run read is served as well
 			missing = append(missing, notSynced(src))
 		}
 	}
