@@ -168,8 +168,8 @@ const anywhere = "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\n"
 
 // alone has init find nothing that happens to run on this machine.
 func alone(s *pagetest.Sandbox) {
-	s.Instead["tributary init tributary.yaml"] = "tributary init tributary.yaml --host nowhere.invalid"
-	s.Instead["--host registry.example"] = "--host nowhere.invalid"
+	s.Instead["tributary init tributary.yaml"] = "tributary init tributary.yaml --host 192.0.2.1"
+	s.Instead["--host registry.example"] = "--host 192.0.2.1"
 }
 
 // ask has the commands of the sandbox ask a server, whatever it is called.

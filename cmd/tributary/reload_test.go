@@ -112,7 +112,7 @@ updated  ServiceEntry shop/b
 deleted  ServiceEntry shop/c
 updated  ServiceEntry shop/a
 deleted  ServiceEntry shop/b
-`, regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d `).ReplaceAllString(events.String(), ""), "nothing in between; an update is that its source has another place in the order")
+`, regexp.MustCompile(`(?m)^\d\d:\d\d:\d\dZ `).ReplaceAllString(events.String(), ""), "nothing in between; an update is that its source has another place in the order")
 }
 
 func TestReloadOnSIGHUP(t *testing.T) {
