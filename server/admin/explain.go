@@ -16,10 +16,10 @@ import (
 
 // Explanation is the answer of /debug/explain: why an object, or what is said of a host, is what it is.
 type Explanation struct {
-	Why     string      `json:"why"`
+	Why string `json:"why"`
 	// NotReady says that nothing is sent to clients yet, whatever there is.
-	NotReady bool `json:"notReady,omitempty"`
-	Objects []Explained `json:"objects"` // that there are of what was asked for, in key order
+	NotReady bool        `json:"notReady,omitempty"`
+	Objects  []Explained `json:"objects"` // that there are of what was asked for, in key order
 	// Excluded is what the transforms of a source leave out. It is there if nothing was found.
 	Excluded []sources.Excluded `json:"excluded,omitempty"`
 	// Unread is what might be what was asked for, and is too broken to tell. It is there if nothing was found.
