@@ -149,6 +149,9 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		configure(t, s)
 		write(t, s.Dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\n"+anywhere)
 		s.Programs["helm"] = "cat rules/*.yaml"
+		envoy := s.Dir + "/envoy"
+		s.Instead["/usr/local/bin/envoy"] = envoy
+		require.NoError(t, os.WriteFile(envoy, []byte("#!/bin/sh\necho 'envoy  version: of a test'\n"), 0o700)) //nolint:gosec // a program
 	},
 	"docs/commands.md#tributary-watch": func(t *testing.T, s *pagetest.Sandbox) {
 		ask(s, world(t, s))

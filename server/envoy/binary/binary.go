@@ -149,7 +149,9 @@ func (c *checker) validate(ctx context.Context, base, some []proto.Message) (tex
 func (c *checker) run(ctx context.Context, args ...string) (out string, err error) {
 	ctx, stop := context.WithTimeout(ctx, maxRun)
 	defer stop()
-	b, err := exec.CommandContext(ctx, c.path, args...).CombinedOutput() //nolint:gosec // the user names it
+	cmd := exec.CommandContext(ctx, c.path, args...) //nolint:gosec // the user names it
+	cmd.Dir = c.dir                                  // Envoy opens files of access logs with relative names
+	b, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("%s %s: %w", c.path, strings.Join(args, " "), ctx.Err())
 	}
