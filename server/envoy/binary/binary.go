@@ -48,6 +48,11 @@ func Check(ctx context.Context, path string, all []proto.Message) ([]Rejection, 
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if found, err := exec.LookPath(path); err == nil {
+		if path, err = filepath.Abs(found); err != nil {
+			return nil, err
+		}
+	}
 	c := &checker{path: path, dir: dir}
 	out, err := c.run(ctx, "--version")
 	if err == nil && !strings.Contains(out, "envoy  version: ") {
