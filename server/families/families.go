@@ -35,7 +35,7 @@ type Set[K comparable, F any] struct {
 	limits Limits
 	cost   func(F) int
 	drop   func(F)
-	turns  *turns.Turns // for making a family: one processor is left to everything else, and addresses take turns
+	turns  *turns.Turns // for estimating and making a family: one processor is left to everything else, and addresses take turns
 
 	freeing sync.Mutex // held while memory is given back
 
@@ -80,15 +80,14 @@ type Maker[F any] struct {
 // that use, which is to be called once. If there is none, the first to ask has it made, if its estimated cost is within the limits, and others who want
 // the same wait for it.
 func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker[F]) (family F, release func(), err error) {
-	m, first, err := s.join(ctx, key, host, maker)
+	m, release, _, err := s.join(ctx, key, host, unknown)
+	if m == nil && err == nil {
+		if waited := s.turns.Do(ctx, host, func() { m, release, err = s.create(ctx, key, host, maker) }); waited != nil {
+			err = status.FromContextError(ctx.Err()).Err()
+		}
+	}
 	if err != nil {
 		return family, nil, err
-	}
-	release = sync.OnceFunc(func() { s.release(key, m, host) })
-	if first {
-		stop := context.AfterFunc(ctx, release)
-		s.create(key, m, host, maker, release)
-		stop()
 	}
 	select {
 	case <-m.made:
@@ -107,10 +106,20 @@ func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker
 
 var errNotMade = errors.New("who made what others want as well did not come to an end")
 
-// create makes a family, until nobody waits for it. If that panics, the next who wants it makes it.
-func (s *Set[K, F]) create(key K, m *member[F], host string, maker Maker[F], release func()) {
+// create estimates and makes a family, until nobody waits for it, unless another client has it made meanwhile. If that panics, the next who wants it
+// makes it.
+func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[F]) (m *member[F], release func(), err error) {
+	m, release, first, err := s.join(ctx, key, host, unknown)
+	if m == nil && err == nil {
+		m, release, first, err = s.join(ctx, key, host, maker.Estimate())
+	}
+	if !first {
+		return m, release, err
+	}
 	m.err = errNotMade
+	stop := context.AfterFunc(ctx, release)
 	defer func() {
+		stop()
 		if m.err != nil {
 			release()
 		}
@@ -127,27 +136,26 @@ func (s *Set[K, F]) create(key K, m *member[F], host string, maker Maker[F], rel
 			s.discard(m.family)
 		}
 	}()
-	if err := s.turns.Do(m.ctx, host, func() { m.family, m.err = maker.Make(m.ctx) }); err != nil {
-		m.err = err
-	}
+	m.family, m.err = maker.Make(m.ctx)
+	return m, release, nil
 }
 
-// join notes a use, and says whether it is the first one of a family that has to be made.
-func (s *Set[K, F]) join(ctx context.Context, key K, host string, maker Maker[F]) (m *member[F], first bool, err error) {
-	estimate := 0
-	if !s.has(key) {
-		estimate = maker.Estimate()
-	}
+// unknown is the cost of a family that has not been estimated.
+const unknown = -1
+
+// join notes a use, and says whether it is the first one of a family that has to be made. Without an estimate it returns no member for such a family,
+// and an error only if there are too many families.
+func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) (m *member[F], release func(), first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uses := s.hosts[host]
 	if host != "" && uses[key] == 0 && len(uses) >= s.limits.MaxOfHost {
-		return nil, false, status.Errorf(codes.ResourceExhausted, "too many different %s in use by %s: the limit is %d", s.what, host, s.limits.MaxOfHost)
+		return nil, nil, false, status.Errorf(codes.ResourceExhausted, "too many different %s in use by %s: the limit is %d", s.what, host, s.limits.MaxOfHost)
 	}
 	m = s.members[key]
 	if first = m == nil; first {
-		if err := s.mayMake(host, estimate); err != nil {
-			return nil, false, err
+		if err := s.mayMake(host, estimate); err != nil || estimate == unknown {
+			return nil, nil, false, err
 		}
 		m = &member[F]{made: make(chan struct{}), cost: estimate}
 		m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // leave and create call it
@@ -161,16 +169,10 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, maker Maker[F]
 	m.users++
 	s.clock++
 	m.used = s.clock
-	return m, first, nil
+	return m, sync.OnceFunc(func() { s.release(key, m, host) }), first, nil
 }
 
-func (s *Set[K, F]) has(key K) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.members[key] != nil
-}
-
-// mayMake says whether one more family may be made, for a host.
+// mayMake says whether one more family may be made, for a host: by their number only, as long as its cost is unknown.
 func (s *Set[K, F]) mayMake(host string, estimate int) error {
 	inUse, cost, ofHost := 0, 0, 0
 	for key, m := range s.members {
@@ -186,7 +188,7 @@ func (s *Set[K, F]) mayMake(host string, estimate int) error {
 			ofHost += m.cost
 		}
 	}
-	exceeds := func(cost, limit int) bool { return limit > 0 && cost > 0 && cost+estimate > limit }
+	exceeds := func(cost, limit int) bool { return estimate != unknown && limit > 0 && cost > 0 && cost+estimate > limit }
 	switch {
 	case inUse >= s.limits.Max:
 		return status.Errorf(codes.ResourceExhausted, "too many different %s in use: the limit is %d", s.what, s.limits.Max)

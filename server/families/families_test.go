@@ -101,6 +101,7 @@ func TestLimits(t *testing.T) {
 func TestLimitsOfCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newSet(Limits{Max: 100, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30}) // each costs 10
+		s.turns = turns.New(2)
 		fails := func(key, host, why string) {
 			t.Helper()
 			_, _, err := s.Acquire(t.Context(), key, host, making(func() *string { return &key }))
@@ -126,6 +127,36 @@ func TestLimitsOfCost(t *testing.T) {
 		fails("4", "third", "the different tastes in use cost 50, and one more would cost 10: the limit is 50")
 		release()
 		use(t, s, "4", "greedy")
+	})
+}
+
+// A refusal by number costs no estimate, and estimates take turns as what is made does.
+func TestEstimatesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newSet(Limits{Max: 4, MaxOfHost: 3})
+		s.turns = turns.New(1)
+		estimates, next := 0, make(chan struct{})
+		maker := Maker[*string]{
+			func() int { estimates++; <-next; return 10 }, func(context.Context) (*string, error) { return new(string), nil },
+		}
+		for i := range 3 {
+			use(t, s, strconv.Itoa(i), "greedy")
+		}
+		_, _, err := s.Acquire(t.Context(), "more", "greedy", maker)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		require.Zero(t, estimates)
+		for _, key := range []string{"a", "a", "b"} {
+			go func() { _, _, _ = s.Acquire(t.Context(), key, "", maker) }()
+		}
+		synctest.Wait()
+		require.Equal(t, 1, estimates, "at once")
+		close(next)
+		synctest.Wait()
+		require.Equal(t, 1, estimates, "the one that is made is the last one allowed")
+		require.Len(t, s.members, 4)
+		_, _, err = s.Acquire(t.Context(), "more", "other", maker)
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		require.Equal(t, 1, estimates)
 	})
 }
 
