@@ -21,6 +21,9 @@ type Rejection struct {
 // maxRejections is how many rejections are kept of one type on one stream.
 const maxRejections = 100
 
+// maxReasons is how much is kept, in bytes, of what a client said of one type on one stream before its last rejection.
+const maxReasons = 8 << 10
+
 // answers are what a client said of the responses of a type. They change nothing of what anybody is sent.
 type answers struct {
 	revision uint64   // of the state that the client last acknowledged
@@ -73,11 +76,12 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	if a.rejected == nil {
 		a.rejected = make(map[string]*Rejection)
 	}
+	reason = cmp.Or(reason, "it does not say why")
 	for _, e := range entries {
 		r := a.rejected[e.Name]
 		if r == nil {
 			if len(a.rejected) == maxRejections {
-				return
+				continue
 			}
 			r = &Rejection{Name: e.Name, Revision: a.revision, Since: now}
 			if a.before.at != nil {
@@ -85,7 +89,12 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 			}
 			a.rejected[e.Name] = r
 		}
-		r.Version, r.Error = e.Version, cmp.Or(reason, "it does not say why")
+		r.Version, r.Error = e.Version, reason
+	}
+	for _, r := range a.rejected {
+		if most := maxReasons / len(a.rejected); r.Error != reason && len(r.Error) > most {
+			r.Error = strings.ToValidUTF8(r.Error[:most-len("…")], "") + "…"
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package xds
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -140,6 +142,29 @@ func TestRejectionsAreBounded(t *testing.T) {
 	r.sub.wants = wants{}
 	r.expect()
 	require.Len(t, r.sub.answers.rejected, maxRejections)
+}
+
+// However long the texts of a client are, the last one is kept whole, and the earlier ones are cut to what they may take together.
+func TestTextsOfRejectionsAreBounded(t *testing.T) {
+	r := newRejecting(t, variant{delta: true})
+	for i := range maxRejections + 1 {
+		name := fmt.Sprintf("n%03d", i)
+		_, n := r.set(uint64(i+1), "1", name) //nolint:gosec // it is small
+		r.answer(n, name+" "+strings.Repeat("ü", maxReason/2-3))
+		kept := 0
+		all := r.sub.rejections()
+		for j, one := range all {
+			require.True(t, utf8.ValidString(one.Error))
+			require.True(t, strings.HasPrefix(one.Error, one.Name+" ü"), one.Error)
+			if j == i {
+				require.Len(t, one.Error, maxReason-1)
+			} else {
+				kept += len(one.Error)
+			}
+		}
+		require.LessOrEqual(t, kept, maxReasons)
+		require.Len(t, all, min(i+1, maxRejections))
+	}
 }
 
 func TestMentions(t *testing.T) {
