@@ -188,7 +188,9 @@ func (s *Set[K, F]) mayMake(host string, estimate int) error {
 			ofHost += m.cost
 		}
 	}
-	exceeds := func(cost, limit int) bool { return estimate != unknown && limit > 0 && cost > 0 && cost+estimate > limit }
+	exceeds := func(cost, limit int) bool {
+		return estimate != unknown && limit > 0 && cost > 0 && cost+estimate > limit
+	}
 	switch {
 	case inUse >= s.limits.Max:
 		return status.Errorf(codes.ResourceExhausted, "too many different %s in use: the limit is %d", s.what, s.limits.Max)
