@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -220,7 +221,7 @@ func TestRejected(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &all))
 	require.Len(t, all, 3)
 	assert.Equal(t, []conflicts.Ref{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "early"}}, all[0].Changed)
-	route := all[2]
+	route := all[2] // after what was rejected since the zero time
 	assert.Equal(t, admin.Rejected{
 		TypeURL: xds.RouteURL, Resource: "80", Version: "v2", Acked: "v1", Error: "too large", Node: "early", Peer: "10.0.0.1:5", Since: noon, Clients: 2,
 		Changed: []conflicts.Ref{conflicts.Ref(web)},
@@ -234,6 +235,50 @@ func TestRejected(t *testing.T) {
 		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
 	_, body = get(t, s, "/debug/explain?kind=vs&namespace=shop&name=web")
 	assert.Contains(t, body, "too large")
+}
+
+// What one client or one address rejects hides nothing that others reject, however much it is; what most addresses reject comes first.
+func TestAClientHidesNoRejectionsOfOthers(t *testing.T) {
+	const thing = "example.com/v1/Thing"
+	client := func(peer string, at time.Time, names ...string) xds.ClientStatus {
+		rejected := xds.TypeStatus{TypeURL: thing}
+		for _, name := range names {
+			rejected.Rejected = append(rejected.Rejected, xds.Rejection{Name: name, Version: "of " + peer, Error: "no", Since: at})
+		}
+		return xds.ClientStatus{Node: &corev3.Node{Id: peer}, Peer: peer, Types: []xds.TypeStatus{rejected}}
+	}
+	var many []string
+	for i := range 150 {
+		many = append(many, fmt.Sprintf("n%03d", i))
+	}
+	w := &world{clients: []xds.ClientStatus{client("10.0.0.1:1", noon, many...)}}
+	for i := range 50 {
+		w.clients = append(w.clients, client(fmt.Sprint("10.0.0.1:", i+2), noon.Add(time.Minute), "n000", fmt.Sprint("conn", i)))
+	}
+	w.clients = append(w.clients,
+		client("10.0.0.1:99", noon.Add(time.Hour), "same address"),
+		client("10.0.0.2:5", noon.Add(time.Hour), "other address"),
+		client("10.0.0.3:5", noon.Add(time.Hour), "common"),
+		client("[2001:db8::1]:5", noon.Add(2*time.Hour), "common"),
+	)
+	s := newServer(w)
+	_, body := get(t, s, "/debug/status")
+	var st admin.Status
+	require.NoError(t, json.Unmarshal([]byte(body), &st))
+	require.Len(t, st.Rejected, 100)
+	assert.Equal(t, 150+50+3-100, st.RejectedMore)
+	assert.Equal(t, "common", st.Rejected[0].Resource)
+	assert.Equal(t, 2, st.Rejected[0].Clients)
+	assert.Equal(t, "of 10.0.0.3:5", st.Rejected[0].Version)
+	position := map[string]int{}
+	for i, r := range st.Rejected {
+		position[r.Resource] = i
+	}
+	assert.Equal(t, 1, position["n000"])
+	assert.Equal(t, 2, position["other address"])
+	assert.Equal(t, 53, position["same address"], "after what the other connections of its address reject")
+	troubles := st.Troubles()
+	assert.Equal(t, "clients reject 103 more resources that are not listed", troubles[len(troubles)-1].Text)
 }
 
 func TestCauses(t *testing.T) {

@@ -76,7 +76,8 @@ func (s *Server) allPages() []Page {
 	add("/debug/list", "the pages that istioctl x internal-debug can ask for over xDS", s.json(func() any { return toolPages }))
 	add("/debug/sources", "the sources and their condition", s.json(s.sources))
 	add("/debug/quarantine", "what is not served because it is not valid", s.json(func() any { return s.Quarantined() }))
-	add("/debug/rejected", "resources that clients reject, in whose words, and which objects changed since they were last acknowledged", s.json(func() any { return s.rejected() }))
+	add("/debug/rejected", "the 100 resources that most addresses reject, in whose words, and which objects changed since they were last acknowledged",
+		s.json(func() any { list, _ := s.rejected(); return list }))
 	add("/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect))
 	add("/debug/guard", "the losses that are held back, until they are back or POST /-/guard/release", s.json(func() any { return s.Guarded() }))
 	add("/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts))

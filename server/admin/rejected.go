@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -12,13 +13,13 @@ import (
 	"tributary/server/xds"
 )
 
-// Rejected is a version of a resource that clients reject.
+// Rejected is a resource that clients reject. Version, Error and what follows are those of the client that has rejected it for longest.
 type Rejected struct {
 	TypeURL  string    `json:"type_url"`
 	Resource string    `json:"resource,omitempty"` // empty if it is not known which one
 	Version  string    `json:"version,omitempty"`
-	Error    string    `json:"error"` // the words of one of the clients, the one that has rejected the resource for longest
-	Node     string    `json:"node"`  // of that client
+	Error    string    `json:"error"`
+	Node     string    `json:"node"`
 	Peer     string    `json:"peer"`
 	Since    time.Time `json:"since"`
 	Clients  int       `json:"clients"`
@@ -32,43 +33,68 @@ type Rejected struct {
 
 	collection *xds.Collection
 	rejection  xds.Rejection
+	hosts      map[string]struct{} // the addresses of its clients
 }
 
-// maxRejected is how many rejected resources are told.
+// maxRejected is how many rejected resources are listed.
 const maxRejected = 100
 
-// rejected returns what clients reject, what has been rejected for longest first. It is not nil.
-func (s *Server) rejected() []Rejected {
-	type id struct{ typeURL, name, version string }
-	all := make(map[id]*Rejected)
+// rejected returns resources that clients reject, those that most addresses reject first, and how many more there are. Of those that equally many
+// reject, addresses and then the connections of each take turns, what each has rejected for longest first. The list is not nil.
+func (s *Server) rejected() (list []Rejected, more int) {
+	type id struct{ typeURL, name string }
+	found := make(map[id]*Rejected)
 	for c := range s.opts.Clients.EachClient() {
 		for _, t := range c.Types {
 			for _, r := range t.Rejected {
-				key := id{t.TypeURL, r.Name, r.Version}
-				one := all[key]
+				key := id{t.TypeURL, r.Name}
+				one := found[key]
 				if one == nil {
-					one = &Rejected{Since: r.Since}
-					all[key] = one
+					one = &Rejected{Since: r.Since, hosts: make(map[string]struct{})}
+					found[key] = one
 				}
 				clients := one.Clients + 1
+				one.hosts[hostOf(c.Peer)] = struct{}{}
 				if clients == 1 || r.Since.Before(one.Since) {
 					*one = Rejected{
 						TypeURL: t.TypeURL, Resource: r.Name, Version: r.Version, Error: r.Error, Node: c.Node.GetId(), Peer: c.Peer, Since: r.Since,
-						Acked: r.Acked, collection: t.Collection, rejection: r,
+						Acked: r.Acked, collection: t.Collection, rejection: r, hosts: one.hosts,
 					}
 				}
 				one.Clients = clients
 			}
 		}
 	}
-	list := []Rejected{}
-	for _, r := range slices.SortedFunc(maps.Values(all), func(a, b *Rejected) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Version, b.Version))
-	})[:min(len(all), maxRejected)] {
+	all := slices.SortedFunc(maps.Values(found), func(a, b *Rejected) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Resource, b.Resource))
+	})
+	takeTurns(all, func(peer string) string { return peer })
+	takeTurns(all, hostOf)
+	slices.SortStableFunc(all, func(a, b *Rejected) int { return cmp.Compare(len(b.hosts), len(a.hosts)) })
+	list = []Rejected{}
+	for _, r := range all[:min(len(all), maxRejected)] {
 		r.Changed, r.Incomplete = s.changed(r)
 		list = append(list, *r)
 	}
-	return list
+	return list, len(all) - len(list)
+}
+
+// takeTurns orders rejections so that the first one of each client, which its peer's address tells, comes before the second one of any.
+func takeTurns(all []*Rejected, client func(peer string) string) {
+	count, rank := make(map[string]int), make(map[*Rejected]int)
+	for _, r := range all {
+		rank[r] = count[client(r.Peer)]
+		count[client(r.Peer)]++
+	}
+	slices.SortStableFunc(all, func(a, b *Rejected) int { return cmp.Compare(rank[a], rank[b]) })
+}
+
+// hostOf returns the IP address of a peer.
+func hostOf(peer string) string {
+	if host, _, err := net.SplitHostPort(peer); err == nil {
+		return host
+	}
+	return peer
 }
 
 // changed returns the objects of which a rejected resource is made and that changed since the client last acknowledged it, and whether there may be more.
@@ -96,7 +122,8 @@ func (s *Server) changed(r *Rejected) (all []conflicts.Ref, incomplete bool) {
 
 // rejectedWith returns the rejected resources for which an object may be to blame.
 func (s *Server) rejectedWith(key resource.Key) (some []Rejected) {
-	for _, r := range s.rejected() {
+	all, _ := s.rejected()
+	for _, r := range all {
 		if slices.Contains(r.Changed, conflicts.Ref(key)) {
 			some = append(some, r)
 		}

@@ -35,9 +35,10 @@ type Status struct {
 	// Unenforced is how many security objects Envoys and gRPC clients do not enforce, and NotEnforced the first few of these.
 	Unenforced  int             `json:"unenforced,omitempty"`
 	NotEnforced []conflicts.Ref `json:"not_enforced,omitempty"`
-	// Rejected are the resources that clients reject.
-	Rejected []Rejected `json:"rejected,omitempty"`
-	Holds    int        `json:"holds"` // sources of which a loss is held
+	// Rejected are resources that clients reject, and RejectedMore is how many more there are.
+	Rejected     []Rejected `json:"rejected,omitempty"`
+	RejectedMore int        `json:"rejected_more,omitempty"`
+	Holds        int        `json:"holds"` // sources of which a loss is held
 
 	Certificates []transport.Status `json:"certificates,omitempty"` // of our own listeners
 
@@ -124,10 +125,11 @@ func (s *Server) Status() Status {
 	all := s.opts.Sources.Status()
 	st := Status{
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
-		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all), Rejected: s.rejected(),
+		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all),
 		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
 		History: s.historyHealth(), Upgrade: s.upgradeStatus(),
 	}
+	st.Rejected, st.RejectedMore = s.rejected()
 	for _, r := range s.reports() {
 		st.Verified = append(st.Verified, verifiedOf(&r))
 	}

@@ -80,6 +80,10 @@ func (st *Status) Troubles() []Trouble {
 		}
 		all.add(t, "%s%s rejects %s: %s; %s", ClientName(r.Node, r.Peer), others, r.What(), r.Error, r.Causes())
 	}
+	if st.RejectedMore > 0 {
+		all.add(Trouble{About: AboutClient, Do: "Fix the objects of those that are listed first.", Run: []string{"status"}},
+			"clients reject %s that are not listed", words.Count(st.RejectedMore, "more resource", "more resources"))
+	}
 	st.ofUnenforced(&all)
 	st.ofCertificates(&all)
 	for _, v := range st.Verified {

@@ -41,7 +41,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 	if st.WithoutEffect > 0 {
 		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
 	}
-	t.section("REJECTED", rejectedOf(st.Rejected))
+	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore))
 	t.section("holds", t.holds(st.Sources))
 	t.section("certificates", t.certificates(st.Certificates))
 	t.section("verified", t.verified(st.Verified))
@@ -101,11 +101,11 @@ func (t *text) message(s admin.SourceState) string {
 // maxRejected is how many of the resources that clients reject are named.
 const maxRejected = 5
 
-func rejectedOf(all []admin.Rejected) (lines []string) {
+func rejectedOf(all []admin.Rejected, unlisted int) (lines []string) {
 	for _, r := range all[:min(len(all), maxRejected)] {
 		lines = append(lines, fmt.Sprintf("%s by %s: %s; %s", r.What(), words.Count(r.Clients, "client", "clients"), oneLine(r.Error), r.Causes()))
 	}
-	if more := len(all) - maxRejected; more > 0 {
+	if more := max(len(all)-maxRejected, 0) + unlisted; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more; see /debug/rejected", more))
 	}
 	return lines
