@@ -86,8 +86,13 @@ func forClient(cmd *cobra.Command, client string) error {
 		name    string
 		clients []string
 	}{
-		{"node-id", []string{"envoy", "grpc"}}, {"metadata", []string{"envoy", "grpc"}}, {"label", []string{"envoy", "grpc"}}, {"kubernetes", []string{"istiod"}},
-		{"namespace", []string{"envoy", "grpc"}}, {"interception", []string{"envoy"}}, {"admin", []string{"envoy"}},
+		{"node-id", []string{"envoy", "grpc"}},
+		{"metadata", []string{"envoy", "grpc"}},
+		{"label", []string{"envoy", "grpc"}},
+		{"kubernetes", []string{"istiod"}},
+		{"namespace", []string{"envoy", "grpc"}},
+		{"interception", []string{"envoy"}},
+		{"admin", []string{"envoy"}},
 	} {
 		if cmd.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
 			return usage("--%s is for %s, and not for %s", f.name, strings.Join(f.clients, " and "), client)

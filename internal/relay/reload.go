@@ -82,7 +82,7 @@ func (r *reloader) run(ctx context.Context) error {
 		case <-r.Hangups:
 			r.mu.Lock()
 			if r.late = r.paused; !r.late {
-				r.reload("SIGHUP")
+				_, _ = r.reload("SIGHUP") // it is logged
 			}
 			r.mu.Unlock()
 		}

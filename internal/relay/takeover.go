@@ -130,13 +130,13 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	}
 	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.mcp.Alive, r.catalogs.envoy.Alive} {
 		if alive(ctx) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx has ended
 		}
 	}
 	err := p.Exchange(ctx, handover.Ready, handover.Yours)
 	switch {
 	case ctx.Err() != nil:
-		return nil
+		return nil //nolint:nilerr // the same
 	case err != nil:
 		r.log.Warn("the process before has ended: this one goes on in its place", "err", err)
 	}
@@ -295,7 +295,7 @@ func (r *Relay) write(ctx context.Context) error {
 		writing, stop := context.WithCancel(ctx)
 		var all sync.WaitGroup
 		all.Go(func() { r.feeds.sweep(writing) })
-		all.Go(func() { _ = r.vips.run(writing) })
+		all.Go(func() { r.vips.run(writing) })
 		all.Go(func() { _ = r.remember(writing) }) // neither fails
 		var p pause
 		select {

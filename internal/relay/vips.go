@@ -33,10 +33,9 @@ func openVIPs(cfg *config.Config, state *lastgood.Dir, log *slog.Logger) (vips, 
 }
 
 // run writes what is new, until ctx ends.
-func (v vips) run(ctx context.Context) error {
+func (v vips) run(ctx context.Context) {
 	if v.table == nil || v.path == "" {
-		return nil
+		return
 	}
 	v.table.Run(ctx, v.path, func(err error) { v.log.Warn("virtual addresses are not remembered", "err", err) })
-	return nil
 }

@@ -50,7 +50,7 @@ func (t *told) cluster(s *service, p *port, subset *networking.Subset, policies 
 		options = http2()
 	}
 	options = apply(policy, c, options)
-	options = t.originate(policy.GetTls(), c, options, p, client)
+	options = t.originate(policy.GetTls(), c, options, client)
 	placed.apply(c)
 	if options != nil {
 		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: toAny(options)}

@@ -23,7 +23,8 @@ func originates(tls *networking.ClientTLSSettings) bool {
 }
 
 // originate encrypts what goes to a cluster, as the policy says, and adds the secrets that this needs.
-func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions, p *port, client profile) *httpv3.HttpProtocolOptions {
+func (t *told) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions, client profile,
+) *httpv3.HttpProtocolOptions {
 	if !originates(tls) {
 		return options
 	}
