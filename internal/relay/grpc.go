@@ -49,13 +49,17 @@ func (h ownHealth) Watch(in *healthpb.HealthCheckRequest, stream healthpb.Health
 	return h.Server.Watch(in, stream)
 }
 
+// adminRequestBytes is twice what debug takes of a request to CSDS; all other requests are smaller.
+const adminRequestBytes = 64 << 10
+
 // newAdminGRPC makes the gRPC server behind the admin port, by which tools see this program as the client that it is itself. Its streams
 // count under the limits of engine.
 func newAdminGRPC(engine *xds.Server, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
-	s := grpc.NewServer(append(engine.Interceptors(), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	unknown := func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		return status.Errorf(codes.Unimplemented, "%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
-	}))...)
+	}
+	s := grpc.NewServer(append(engine.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes), grpc.UnknownServiceHandler(unknown))...)
 	statusv3.RegisterClientStatusDiscoveryServiceServer(s, debug.OfSelf(upstreams))
 	healthpb.RegisterHealthServer(s, ownHealth{h})
 	channelz.RegisterChannelzServiceToServer(s)

@@ -87,3 +87,20 @@ func TestHealthOfUnknownServicesIsNotWatched(t *testing.T) {
 	_, err = watch(strings.Repeat("x", 1<<20))
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
+
+func TestLargeRequestsOnTheAdminPortAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	configured(t, dir, "address: 'fs://"+dir+"/rules'")
+	r := start(t, dir)
+	r.awaitReady(t)
+	conn, err := grpc.NewClient(r.Admin().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // of a test
+	ask := func(size int) codes.Code {
+		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: strings.Repeat("x", size)})
+		return status.Code(err)
+	}
+	require.Equal(t, codes.NotFound, ask(60<<10))
+	require.Equal(t, codes.ResourceExhausted, ask(65<<10))
+}

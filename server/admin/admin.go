@@ -160,8 +160,9 @@ func (s *Server) Handler() http.Handler {
 	return ownHosts(own.Handler(ownPages(s.withGRPC(s.changers(s.mux())))))
 }
 
-// withGRPC leaves requests of gRPC to who answers those.
+// withGRPC leaves requests of gRPC to Options.GRPC. They do not make their connection busy: a stream may stay open for as long as its client likes.
 func (s *Server) withGRPC(pages http.Handler) http.Handler {
+	pages = transport.CountBusy(pages)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.GRPC != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 			s.opts.GRPC.ServeHTTP(w, r)
@@ -228,7 +229,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
-		ConnState:         transport.ConnState,
+		ConnContext:       connContext,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}

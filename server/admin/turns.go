@@ -4,25 +4,41 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"tributary/server/transport"
 )
 
 const (
 	// turnWithin is how long a request waits for its turn before it is refused.
 	turnWithin = 10 * time.Second
+	// pageBytes of a page are kept until its turn is over. A larger page is written within its turn, which ends after writes of turnToWrite.
+	pageBytes, turnToWrite = 1 << 20, time.Second
+	// pagesPerConnection bounds the memory for pages that a client does not read.
+	pagesPerConnection = 2
 	// readWithin is how long a client may take to read 32 KiB of a page. pageWithin is how long it may take to read all of it.
 	readWithin, pageWithin = 10 * time.Second, 2 * time.Minute
 )
 
-// turns bounds how many requests are answered at once: one of this machine and one of all others, so that neither waits for the other.
+type pagesKey struct{}
+
+// connContext adds the bound of pages of a connection to the context of its requests.
+func connContext(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(transport.ConnContext(ctx, conn), pagesKey{}, make(chan struct{}, pagesPerConnection))
+}
+
+// turns bounds how many pages are made at once: one for this machine and one for all others, so that neither waits for the other.
 type turns struct{ local, remote chan struct{} }
 
 func newTurns() turns { return turns{make(chan struct{}, 1), make(chan struct{}, 1)} }
 
 // limit returns a handler that answers a request of next when it is its turn, or with 503 if its turn does not come within turnWithin.
-// What next writes fails as soon as the client is gone, or reads too slowly.
+// Clients read pages of up to pageBytes when the turn is over. What next writes fails as soon as the client is gone, or reads too slowly.
 func (t turns) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		turn := t.remote
@@ -31,21 +47,40 @@ func (t turns) limit(next http.Handler) http.Handler {
 		}
 		late := time.NewTimer(turnWithin)
 		defer late.Stop()
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-r.Context().Done():
-			return
-		case <-late.C:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
+		connection, ok := r.Context().Value(pagesKey{}).(chan struct{})
+		if !ok {
+			connection = make(chan struct{}, 1)
+		}
+		if !enter(w, r, connection, late.C) {
 			return
 		}
-		out := &pageWriter{ResponseWriter: w, control: http.NewResponseController(w), ctx: r.Context(), until: time.Now().Add(pageWithin)}
-		out.buffer = bufio.NewWriterSize(writerFunc(out.send), 32<<10)
+		defer func() { <-connection }()
+		if !enter(w, r, turn, late.C) {
+			return
+		}
+		out := &pageWriter{
+			ResponseWriter: w, control: http.NewResponseController(w), ctx: r.Context(), until: time.Now().Add(pageWithin),
+			endTurn: sync.OnceFunc(func() { <-turn }), left: turnToWrite,
+		}
+		defer out.endTurn()
+		out.buffer = bufio.NewWriterSize(writerFunc(out.send), pageBytes)
 		next.ServeHTTP(out, r)
+		out.endTurn()
 		_ = out.buffer.Flush() // the client is gone
 	})
+}
+
+// enter takes a slot for a request, or answers it with 503 when late fires.
+func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) bool {
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-r.Context().Done():
+	case <-late:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
+	}
+	return false
 }
 
 type writerFunc func([]byte) (int, error)
@@ -60,6 +95,8 @@ type pageWriter struct {
 	control *http.ResponseController
 	ctx     context.Context //nolint:containedctx // of the request
 	until   time.Time
+	endTurn func()
+	left    time.Duration // for writes within the turn
 }
 
 func (w *pageWriter) Write(b []byte) (int, error) {
@@ -69,15 +106,28 @@ func (w *pageWriter) Write(b []byte) (int, error) {
 	return w.buffer.Write(b)
 }
 
-func (w *pageWriter) send(b []byte) (int, error) {
-	deadline := time.Now().Add(readWithin)
-	if deadline.After(w.until) {
-		deadline = w.until
+// send writes to the client.
+func (w *pageWriter) send(b []byte) (n int, err error) {
+	begun := time.Now()
+	slow := time.AfterFunc(w.left, w.endTurn)
+	defer func() {
+		slow.Stop()
+		w.left -= time.Since(begun)
+	}()
+	for part := range slices.Chunk(b, 32<<10) {
+		deadline := time.Now().Add(readWithin)
+		if deadline.After(w.until) {
+			deadline = w.until
+		}
+		if err := w.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return n, err
+		}
+		m, err := w.ResponseWriter.Write(part)
+		if n += m; err != nil {
+			return n, err
+		}
 	}
-	if err := w.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
-	return w.ResponseWriter.Write(b)
+	return n, nil
 }
 
 // ownPages refuses requests that a web page of another site makes in a browser, except that it may lead to a page that is not below

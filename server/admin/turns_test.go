@@ -106,6 +106,56 @@ func TestObjectsAreNotWrittenToAClientThatIsGone(t *testing.T) {
 	require.Less(t, n, many/10, "of a request that was canceled")
 }
 
+// unread is a client that reads nothing until its write deadline, or until it is released.
+type unread struct {
+	*httptest.ResponseRecorder
+
+	read     chan struct{}
+	deadline time.Time
+}
+
+func (w *unread) SetWriteDeadline(at time.Time) error { w.deadline = at; return nil }
+
+func (w *unread) Write(b []byte) (int, error) {
+	late := time.NewTimer(time.Until(w.deadline))
+	defer late.Stop()
+	select {
+	case <-w.read:
+		return len(b), nil
+	case <-late.C:
+		return 0, context.DeadlineExceeded
+	}
+}
+
+func TestAClientThatReadsNothingDelaysNobody(t *testing.T) {
+	for name, size := range map[string]int{"small": 1000, "large": 3 * pageBytes} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newTurns().limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = w.Write(make([]byte, size))
+				}))
+				connection := context.WithValue(fromHere, pagesKey{}, make(chan struct{}, pagesPerConnection))
+				slow := &unread{ResponseRecorder: httptest.NewRecorder(), read: make(chan struct{})}
+				var asking sync.WaitGroup
+				for range 2 * pagesPerConnection {
+					asking.Go(func() {
+						own := *slow
+						h.ServeHTTP(&own, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
+					})
+				}
+				synctest.Wait()
+				w, begun := httptest.NewRecorder(), time.Now()
+				h.ServeHTTP(w, httptest.NewRequestWithContext(fromHere, http.MethodGet, "/metrics", nil))
+				require.Equal(t, http.StatusOK, w.Code)
+				require.Equal(t, size, w.Body.Len())
+				require.LessOrEqual(t, time.Since(begun), pagesPerConnection*turnToWrite) // by the bubble's clock
+				close(slow.read)
+				asking.Wait()
+			})
+		})
+	}
+}
+
 func TestOtherSitesMayNotReadPages(t *testing.T) {
 	h := ownPages(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(path, site, mode string) int {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,8 +11,8 @@ import (
 )
 
 // FairListener bounds the connections to the admin server: in all, from one address to half of them, and from other machines to all but
-// one, so that this machine always has one left. A new connection beyond a bound takes the place of an idle one, on which no request is
-// under way, such as one that has not finished its TLS handshake. If there is none, the new connection is closed.
+// one, so that this machine always has one left. A new connection beyond a bound takes the place of an idle one, on which no handler of
+// CountBusy runs, such as one that has not finished its TLS handshake. If there is none, the new connection is closed.
 // It is safe for concurrent use.
 type FairListener struct {
 	net.Listener
@@ -33,8 +34,8 @@ type fairConn struct {
 	host string
 
 	// guarded by lis.mu
-	busy bool
-	idle uint64 // the count of when it became idle
+	running int    // handlers
+	idle    uint64 // the count of when it became idle
 }
 
 // NewFairListener returns lis with at most so many connections.
@@ -99,7 +100,7 @@ func (l *FairListener) admit(c *fairConn) (replaced *fairConn, ok bool) {
 	}
 	if within != nil {
 		for o := range l.conns {
-			if !o.busy && within(o) && (replaced == nil || hosts[o.host] > hosts[replaced.host] ||
+			if o.running == 0 && within(o) && (replaced == nil || hosts[o.host] > hosts[replaced.host] ||
 				hosts[o.host] == hosts[replaced.host] && o.idle < replaced.idle) {
 				replaced = o
 			}
@@ -123,22 +124,38 @@ func (c *fairConn) Close() error {
 	return c.Conn.Close()
 }
 
-// ConnState is what http.Server calls when the state of a connection of a FairListener changes.
-func ConnState(conn net.Conn, state http.ConnState) {
-	for {
-		switch c := conn.(type) {
-		case *fairConn:
-			c.lis.mu.Lock()
-			defer c.lis.mu.Unlock()
-			if c.busy = state == http.StateActive; state == http.StateIdle {
-				c.lis.count++
-				c.idle = c.lis.count
-			}
-			return
-		case interface{ NetConn() net.Conn }: // TLS
-			conn = c.NetConn()
-		default:
-			return
+type fairKey struct{}
+
+// ConnContext is the http.Server.ConnContext of a server behind a FairListener: CountBusy needs it.
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = secure.NetConn()
+	}
+	if c, ok := conn.(*fairConn); ok {
+		ctx = context.WithValue(ctx, fairKey{}, c)
+	}
+	return ctx
+}
+
+// CountBusy returns a handler that runs next. The connection of a request is busy while next runs.
+func CountBusy(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise a write waits for the whole body of the request.
+		_ = http.NewResponseController(w).EnableFullDuplex() // a test's writer may not support it
+		if c, ok := r.Context().Value(fairKey{}).(*fairConn); ok {
+			c.run(1)
+			defer c.run(-1)
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// run adds to the handlers that run.
+func (c *fairConn) run(n int) {
+	c.lis.mu.Lock()
+	defer c.lis.mu.Unlock()
+	if c.running += n; c.running == 0 {
+		c.lis.count++
+		c.idle = c.lis.count
 	}
 }

@@ -60,12 +60,16 @@ func newFairServer(t *testing.T, most int, secure bool, log *logtest.Buffer) *fa
 		in = tls.NewListener(in, &tls.Config{Certificates: []tls.Certificate{certtest.New(t).Loopback(time.Now().Add(time.Hour)).TLS()}})
 		s.secure = &tls.Config{InsecureSkipVerify: true}
 	}
-	server := &http.Server{ConnState: ConnState, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hold" {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hold":
 			s.begun <- struct{}{}
 			<-s.hold
+		case "/large":
+			_, _ = w.Write(make([]byte, 64<<10))
 		}
-	})}
+	}
+	server := &http.Server{ConnContext: ConnContext, ReadHeaderTimeout: time.Minute, Handler: CountBusy(http.HandlerFunc(handler))}
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
@@ -140,6 +144,22 @@ func TestConnectionsWithRequestsHaveShares(t *testing.T) {
 	require.Eventually(t, func() bool { return s.ask("10.0.0.3", "/") != nil }, time.Minute, time.Millisecond)
 }
 
+func TestAConnectionWithAnUnreadBodyIsIdle(t *testing.T) {
+	s := newFairServer(t, 6, false, new(logtest.Buffer))
+	for _, path := range []string{"/", "/large"} {
+		for range 6 {
+			conn := s.dial("10.0.0.1")
+			_, err := conn.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n"))
+			require.NoError(t, err)
+			if path == "/" {
+				_, err = http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // the test closes the connection
+				require.NoError(t, err, "an answer does not wait for the body")
+			}
+		}
+		require.Eventually(t, func() bool { return s.ask("10.0.0.1", "/") != nil }, time.Minute, time.Millisecond)
+	}
+}
+
 func TestAnHTTP2ConnectionIsBusyWhileItHasStreams(t *testing.T) {
 	s := newFairServer(t, 6, false, new(logtest.Buffer))
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
@@ -149,7 +169,7 @@ func TestAnHTTP2ConnectionIsBusyWhileItHasStreams(t *testing.T) {
 		s.fair.mu.Lock()
 		defer s.fair.mu.Unlock()
 		for c := range s.fair.conns {
-			if c.busy {
+			if c.running > 0 {
 				n++
 			}
 		}
