@@ -41,7 +41,7 @@ func (r *run) recall(k sources.Keeper, now time.Time) judge.Records {
 		if !ok {
 			continue
 		}
-		p.suspicion = record.Suspicion
+		p.suspicion, p.held = record.Suspicion, record.Held
 		if record.Index == 0 {
 			continue
 		}
@@ -64,6 +64,9 @@ func (r *run) records() judge.Records {
 		if p.known || p.based {
 			record.Index, record.Cluster, record.Made = p.listing.Index, p.cluster, p.nodes.believed
 			record.Names = slices.Sorted(maps.Keys(p.listing.names))
+		}
+		if !p.known {
+			record.Held = p.held
 		}
 		for name, s := range p.services {
 			if _, listed := p.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {

@@ -31,6 +31,7 @@ type part struct {
 	suspicion judge.Suspicion // that Consul lost its data
 	cluster   string          // that was believed last; empty if it is not known
 	based     bool            // the listing is the last one of an earlier run, until the names are known
+	held      []string        // services that an earlier run held and Consul did not list; used until the names are known
 	instances int             // that services have, together
 	note      note            // of what changed, for those without a place
 	nodes     nodes

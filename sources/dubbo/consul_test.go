@@ -218,6 +218,13 @@ func TestConsulThatLostItsData(t *testing.T) {
 	b.restartInConsul(s, settings)
 	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
 	require.Equal(t, all, b.show(), "over a restart")
+	s.Misbehave(consultest.NoLeader)
+	b.restartInConsul(s, settings)
+	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+	s.Misbehave(consultest.Fine)
+	b.restartInConsul(s, settings)
+	b.await("held", func() bool { return strings.Contains(b.status().Message, "2 endpoints are not listed and stay") })
+	require.Equal(t, all, b.show(), "over a restart after a run that read no names")
 	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
