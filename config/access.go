@@ -19,50 +19,78 @@ import (
 
 // Proofs says by what clients can prove who they are, besides certificates, which are for listen.xdsTLS.
 type Proofs struct {
-	Tokens string      `json:"tokens,omitempty" jsonschema:"File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to this file."`
-	JWT    []JWTIssuer `json:"jwt,omitempty" jsonschema:"Whose JSON Web Tokens are taken."`
+	// File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to this file.
+	Tokens string `json:"tokens,omitempty"`
+	// Whose JSON Web Tokens are taken.
+	JWT []JWTIssuer `json:"jwt,omitempty"`
 }
 
 // JWTIssuer is somebody whose JWTs are taken.
 type JWTIssuer struct {
-	Issuer    string    `json:"issuer" jsonschema:"Its name, as in the claim iss."`
-	Audiences []string  `json:"audiences" jsonschema:"Names of which the claim aud has one: those of this server."`
-	JWKS      string    `json:"jwks" jsonschema:"File with its public keys (RFC 7517); read again when it changes. Relative paths are relative to this file."`
-	ClockSkew *Duration `json:"clockSkew,omitempty" jsonschema:"By how much clocks may differ. Default: 30s."`
+	// Its name, as in the claim iss.
+	Issuer string `json:"issuer"`
+	// Names of which the claim aud has one: those of this server.
+	Audiences []string `json:"audiences"`
+	// File with its public keys (RFC 7517); read again when it changes. Relative paths are relative to this file.
+	JWKS string `json:"jwks"`
+	// By how much clocks may differ. Default: 30s.
+	ClockSkew *Duration `json:"clockSkew,omitempty"`
 }
 
 // AccessRule says what some clients may see. The first rule whose who matches a client decides, alone.
 type AccessRule struct {
-	Who   AccessWho   `json:"who,omitzero" jsonschema:"For whom the rule is: each key that is given has to match, by one of its texts. Without any it is for everybody."`
-	Allow AccessAllow `json:"allow,omitzero" jsonschema:"What these may see. Without any key it is everything. A key that is not given limits nothing, but for services."`
+	// For whom the rule is: each key that is given has to match, by one of its texts. Without any it is for everybody.
+	Who AccessWho `json:"who,omitzero"`
+	// What these may see. Without any key it is everything. A key that is not given limits nothing, but for services.
+	Allow AccessAllow `json:"allow,omitzero"`
 }
 
 // AccessWho are the clients of a rule.
 type AccessWho struct {
-	SPIFFE  []string   `json:"spiffe,omitempty" jsonschema:"URIs of the client's certificate, such as spiffe://cluster.local/ns/prod/*; a * stands at the beginning or at the end, once, here and below."`
-	DNS     []string   `json:"dns,omitempty" jsonschema:"DNS names of the client's certificate."`
-	Subject []string   `json:"subject,omitempty" jsonschema:"Subjects of the client's certificate, as in RFC 2253, such as CN=istiod,O=Example. They are compared name by name: CN=* is any value, and *,O=Example has any names before. A certificate with a SPIFFE ID and another URI is refused."`
-	CIDR    []string   `json:"cidr,omitempty" jsonschema:"Networks, or IP addresses, that the connection comes from."`
-	Socket  bool       `json:"socket,omitempty" jsonschema:"The connection comes in by a unix socket."`
-	Token   []string   `json:"token,omitempty" jsonschema:"Names of tokens of identity.tokens."`
-	JWT     *AccessJWT `json:"jwt,omitempty" jsonschema:"The client has a JWT of identity.jwt; of these, those that say what follows."`
-	Node    []string   `json:"node,omitempty" jsonschema:"Ids of xDS nodes. Clients make them up: they narrow what another key says, and prove nothing."`
+	// URIs of the client's certificate, such as spiffe://cluster.local/ns/prod/*; a * stands at the beginning or at the end, once, here and
+	// below.
+	SPIFFE []string `json:"spiffe,omitempty"`
+	// DNS names of the client's certificate.
+	DNS []string `json:"dns,omitempty"`
+	// Subjects of the client's certificate, as in RFC 2253, such as CN=istiod,O=Example. They are compared name by name: CN=* is any value,
+	// and *,O=Example has any names before. A certificate with a SPIFFE ID and another URI is refused.
+	Subject []string `json:"subject,omitempty"`
+	// Networks, or IP addresses, that the connection comes from.
+	CIDR []string `json:"cidr,omitempty"`
+	// The connection comes in by a unix socket.
+	Socket bool `json:"socket,omitempty"`
+	// Names of tokens of identity.tokens.
+	Token []string `json:"token,omitempty"`
+	// The client has a JWT of identity.jwt; of these, those that say what follows.
+	JWT *AccessJWT `json:"jwt,omitempty"`
+	// Ids of xDS nodes. Clients make them up: they narrow what another key says, and prove nothing.
+	Node []string `json:"node,omitempty"`
 }
 
 // AccessJWT are the JWTs of a rule.
 type AccessJWT struct {
-	Issuer   []string `json:"issuer,omitempty" jsonschema:"The claim iss."`
-	Subject  []string `json:"subject,omitempty" jsonschema:"The claim sub."`
-	Audience []string `json:"audience,omitempty" jsonschema:"One of the claim aud."`
+	// The claim iss.
+	Issuer []string `json:"issuer,omitempty"`
+	// The claim sub.
+	Subject []string `json:"subject,omitempty"`
+	// One of the claim aud.
+	Audience []string `json:"audience,omitempty"`
 }
 
 // AccessAllow is what a rule allows.
 type AccessAllow struct {
-	Kinds      []string `json:"kinds,omitempty" jsonschema:"Kinds of objects, such as ServiceEntry or se; a * stands at the beginning or at the end, once, here and below. What Envoys are told is made of these alone."`
-	Namespaces []string `json:"namespaces,omitempty" jsonschema:"Namespaces of objects; an empty text stands for the objects that have none."`
-	Sources    []string `json:"sources,omitempty" jsonschema:"Names of the sources that objects are from."`
-	Types      []string `json:"types,omitempty" jsonschema:"Types of Envoy: clusters, endpoints, listeners, routes, virtualHosts, secrets."`
-	Services   []string `json:"services,omitempty" jsonschema:"What there is besides xDS: reflection and channelz of gRPC, csds and debug, which show what all clients are sent, and admin, to change something on the admin server from another machine. Nothing unless allow has no key at all."`
+	// Kinds of objects, such as ServiceEntry or se; a * stands at the beginning or at the end, once, here and below. What Envoys are told is
+	// made of these alone.
+	Kinds []string `json:"kinds,omitempty"`
+	// Namespaces of objects; an empty text stands for the objects that have none.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Names of the sources that objects are from.
+	Sources []string `json:"sources,omitempty"`
+	// Types of Envoy: clusters, endpoints, listeners, routes, virtualHosts, secrets.
+	Types []string `json:"types,omitempty"`
+	// What there is besides xDS: reflection and channelz of gRPC, csds and debug, which show what all clients are sent, and admin, to change
+	// something on the admin server from another machine. Nothing unless allow has no key at all.
+	Services []string `json:"services,omitempty"`
 }
 
 // accessKey is the key of the rules. What is empty there is a mistake, and not without a limit: it may be what a template left of a list.
@@ -106,7 +134,8 @@ func (d *decoder) checkAccess(c *Config) {
 		w, a := &rule.Who, &rule.Allow
 		lists := map[string][]string{
 			"who.spiffe": w.SPIFFE, "who.dns": w.DNS, "who.subject": w.Subject, "who.token": w.Token, "who.node": w.Node,
-			"allow.kinds": a.Kinds, "allow.namespaces": a.Namespaces, "allow.sources": a.Sources, "allow.types": a.Types, "allow.services": a.Services,
+			"allow.kinds": a.Kinds, "allow.namespaces": a.Namespaces, "allow.sources": a.Sources, "allow.types": a.Types,
+			"allow.services": a.Services,
 		}
 		if j := w.JWT; j != nil {
 			lists["who.jwt.issuer"], lists["who.jwt.subject"], lists["who.jwt.audience"] = j.Issuer, j.Subject, j.Audience
@@ -211,7 +240,8 @@ func lower(names []string) (all []string) {
 	return all
 }
 
-// dead returns a warning for each rule that decides nothing, since one before it is for all whom it is for, and for each source that there is not.
+// dead returns a warning for each rule that decides nothing, since one before it is for all whom it is for, and for each source that there
+// is not.
 func (d *decoder) dead(c *Config) (warnings []Problem) {
 	warning := func(key, format string, args ...any) {
 		at := d.place(key)
@@ -262,7 +292,8 @@ func (p *Proofs) Settings() *identity.Settings {
 	}
 	s := &identity.Settings{Tokens: p.Tokens}
 	for _, is := range p.JWT {
-		s.Issuers = append(s.Issuers, identity.Issuer{Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS, ClockSkew: time.Duration(*is.ClockSkew)})
+		s.Issuers = append(s.Issuers, identity.Issuer{Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS,
+			ClockSkew: time.Duration(*is.ClockSkew)})
 	}
 	return s
 }
@@ -277,10 +308,12 @@ func (d *decoder) exposed(c *Config) (warnings []Problem) {
 		return nil
 	}
 	if l := c.Listen.XDS; l != ListenOff && reachable(l) {
-		warning("listen.xds", "whoever reaches "+l+" reads everything that is served, and so does who listens on the way: there is no TLS and no access (docs/security.md)")
+		warning("listen.xds", "whoever reaches "+l+" reads everything that is served, and so does who listens on the way: there is no TLS and "+
+			"no access (docs/security.md)")
 	}
 	if l := c.Listen.XDSTLS; l != nil && reachable(l.Address) && l.ClientAuth != ClientAuthRequire {
-		warning("listen.xdsTLS.address", "whoever reaches "+l.Address+" reads everything that is served: there is no access, and certificates of clients are not required (docs/security.md)")
+		warning("listen.xdsTLS.address", "whoever reaches "+l.Address+
+			" reads everything that is served: there is no access, and certificates of clients are not required (docs/security.md)")
 	}
 	return warnings
 }

@@ -35,7 +35,8 @@ access:
 	require.Nil(t, rules[2].Allow, "everything")
 	require.Equal(t, []string{"client.example"}, rules[1].Who.DNS)
 	require.Equal(t, "30s", c.Identity.JWT[0].ClockSkew.String())
-	require.Equal(t, []identity.Issuer{{Issuer: "https://issuer", Audiences: []string{"tributary"}, JWKS: "/etc/keys.json", ClockSkew: 30e9}}, c.Identity.Settings().Issuers)
+	require.Equal(t, []identity.Issuer{{Issuer: "https://issuer", Audiences: []string{"tributary"}, JWKS: "/etc/keys.json", ClockSkew: 30e9}},
+		c.Identity.Settings().Issuers)
 
 	c, err = config.Parse("t.yaml", []byte(head))
 	require.NoError(t, err)
@@ -51,23 +52,29 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 	tls := "listen: {xdsTLS: {certificate: c, key: k, clientCAs: ca}}\n"
 	for text, want := range map[string]string{
 		"access:\n": "t.yaml:2:8: access: empty; leave the key out",
-		"access: [{who: , allow: {namespaces: [a]}}]\n":                                                   "access[0].who: empty",
-		"access: [{who: {cidr: []}}]\n":                                                                   "access[0].who.cidr: empty",
-		"access: [{allow: {namespaces: []}}]\n":                                                           "access[0].allow.namespaces: empty",
-		"access: [{allow: {namespaces: }}]\n":                                                             "access[0].allow.namespaces: empty",
-		"access: [~]\n":                                                                                   "access[0]: empty",
-		"access: [{allow: {kinds: [Servicentry]}}]\n":                                                     `access[0].allow.kinds[0]: unknown kind "Servicentry" (did you mean ServiceEntry?)`,
-		"access: [{allow: {kinds: ['']}}]\n":                                                              "want a text",
-		"access: [{allow: {namespaces: ['a*b']}}]\n":                                                      "a * stands at the beginning or at the end, once",
-		"access: [{allow: {types: [cds]}}]\n":                                                             `want clusters, endpoints, listeners, routes, virtualHosts, secrets, got "cds"`,
-		"access: [{allow: {services: [all]}}]\n":                                                          `want reflection, channelz, csds, debug, admin, got "all"`,
-		"access: [{who: {cidr: [10.0.0.1/33]}}]\n":                                                        "want a network such as 10.0.0.0/8, or an IP address",
-		"access: [{who: {cidr: ['::ffff:10.0.0.0/104']}}]\n":                                              "want a network",
-		"access: [{who: {node: ['a*']}}]\n":                                                               "clients make up the ids of their nodes",
-		"access: [{who: {spiffe: ['spiffe://a/*']}}]\n":                                                   "nobody shows a certificate without listen.xdsTLS.clientCAs",
-		tls + "access: [{who: {token: [a]}}]\n":                                                           "there are no tokens without identity.tokens",
-		tls + "access: [{who: {jwt: {}}}]\n":                                                              "no JWT is taken without identity.jwt",
-		"identity: {jwt: [{issuer: a, jwks: k}]}\n":                                                       "identity.jwt[0].audiences: name what the issuer calls this server",
+		"access: [{who: , allow: {namespaces: [a]}}]\n": "access[0].who: empty",
+		"access: [{who: {cidr: []}}]\n":                 "access[0].who.cidr: empty",
+		"access: [{allow: {namespaces: []}}]\n":         "access[0].allow.namespaces: empty",
+		"access: [{allow: {namespaces: }}]\n":           "access[0].allow.namespaces: empty",
+		"access: [~]\n":                                 "access[0]: empty",
+		"access: [{allow: {kinds: [Servicentry]}}]\n":   `access[0].allow.kinds[0]: unknown kind "Servicentry" (did you mean ServiceEntry?)`,
+		"access: [{allow: {kinds: ['']}}]\n":            "want a text",
+		"access: [{allow: {namespaces: ['a*b']}}]\n": "a * stands at the beginning or at " +
+			"the end, once",
+		"access: [{allow: {types: [cds]}}]\n":    `want clusters, endpoints, listeners, routes, virtualHosts, secrets, got "cds"`,
+		"access: [{allow: {services: [all]}}]\n": `want reflection, channelz, csds, debug, admin, got "all"`,
+		"access: [{who: {cidr: [10.0.0.1/33]}}]\n": "want a network such as 10.0.0.0/8, " +
+			"or an IP address",
+		"access: [{who: {cidr: ['::ffff:10.0.0.0/104']}}]\n": "want a network",
+		"access: [{who: {node: ['a*']}}]\n": "clients make up the ids of their " +
+			"nodes",
+		"access: [{who: {spiffe: ['spiffe://a/*']}}]\n": "nobody shows a certificate without " +
+			"listen.xdsTLS.clientCAs",
+		tls + "access: [{who: {token: [a]}}]\n": "there are no tokens without " +
+			"identity.tokens",
+		tls + "access: [{who: {jwt: {}}}]\n": "no JWT is taken without identity.jwt",
+		"identity: {jwt: [{issuer: a, jwks: k}]}\n": "identity.jwt[0].audiences: name " +
+			"what the issuer calls this server",
 		"identity: {jwt: [{issuer: a, audiences: [t]}]}\n":                                                "identity.jwt[0].jwks: missing",
 		"identity: {jwt: [{issuer: a, audiences: [t], jwks: k, clockSkew: 1h}]}\n":                        "want 0s to 10m",
 		"identity: {jwt: [{issuer: a, audiences: [t], jwks: k}, {issuer: a, audiences: [t], jwks: k}]}\n": "is there twice",
@@ -80,9 +87,11 @@ func TestRulesThatAreHardlyMeant(t *testing.T) {
 // A rule that decides nothing, and a source that there is not, are warned of.
 func TestRulesThatSayNothingAreWarnedOf(t *testing.T) {
 	for text, want := range map[string][]string{
-		"access: [{allow: {sources: ['*', a, rules]}}]\n":                                    {`t.yaml:2:37: access[0].allow.sources[2]: there is no source of the name "rules"`},
-		"access: [{}, {who: {cidr: [10.0.0.0/8]}}]\n":                                        {"t.yaml:2:14: access[1]: it decides nothing: access[0] is for all whom it is for, and comes first"},
-		"access: [{who: {cidr: [10.0.0.0/8]}}, {who: {cidr: [10.1.0.0/16]}}, {}]\n":          {"t.yaml:2:39: access[1]: it decides nothing: access[0] is for all whom it is for, and comes first"},
+		"access: [{allow: {sources: ['*', a, rules]}}]\n": {`t.yaml:2:37: access[0].allow.sources[2]: there is no source of the name "rules"`},
+		"access: [{}, {who: {cidr: [10.0.0.0/8]}}]\n": {"t.yaml:2:14: access[1]: it decides nothing: " +
+			"access[0] is for all whom it is for, and comes first"},
+		"access: [{who: {cidr: [10.0.0.0/8]}}, {who: {cidr: [10.1.0.0/16]}}, {}]\n": {"t.yaml:2:39: access[1]: it decides nothing: " +
+			"access[0] is for all whom it is for, and comes first"},
 		"access: [{who: {cidr: [10.1.0.0/16]}}, {who: {cidr: [10.0.0.0/8]}}]\n":              nil,
 		"identity: {tokens: t}\naccess: [{who: {token: ['a*']}}, {who: {token: [ab, b]}}]\n": nil,
 	} {
@@ -99,15 +108,18 @@ func TestRulesThatSayNothingAreWarnedOf(t *testing.T) {
 func TestAListenerThatOthersReachIsWarnedOf(t *testing.T) {
 	pair := "certificate: c, key: k"
 	for text, want := range map[string]string{
-		"":                                "",
-		"listen: {xds: ':16010'}\n":       "t.yaml:2:15: listen.xds: whoever reaches :16010 reads everything that is served, and so does who listens on the way",
-		"listen: {xds: '10.1.2.3:16010'}": "whoever reaches 10.1.2.3:16010 reads everything",
-		"listen: {xds: 'localhost:1'}":    "",
-		"listen: {xds: '[::1]:1'}":        "",
-		"listen: {xds: 'unix:///run/x'}":  "",
-		"listen: {xds: ':16010'}\naccess: [{who: {cidr: [10.0.0.0/8]}}]\n":    "",
-		"listen: {xdsTLS: {address: ':16012', " + pair + "}}":                 "listen.xdsTLS.address: whoever reaches :16012 reads everything that is served: there is no access",
-		"listen: {xdsTLS: {" + pair + "}}":                                    "listen.xdsTLS.address: whoever reaches :16012 reads everything that is served",
+		"": "",
+		"listen: {xds: ':16010'}\n": "t.yaml:2:15: listen.xds: whoever reaches :16010 reads everything that is served, and so does who " +
+			"listens on the way",
+		"listen: {xds: '10.1.2.3:16010'}":                                  "whoever reaches 10.1.2.3:16010 reads everything",
+		"listen: {xds: 'localhost:1'}":                                     "",
+		"listen: {xds: '[::1]:1'}":                                         "",
+		"listen: {xds: 'unix:///run/x'}":                                   "",
+		"listen: {xds: ':16010'}\naccess: [{who: {cidr: [10.0.0.0/8]}}]\n": "",
+		"listen: {xdsTLS: {address: ':16012', " + pair + "}}": "listen.xdsTLS.address: whoever reaches :16012 reads everything " +
+			"that is served: there is no access",
+		"listen: {xdsTLS: {" + pair + "}}": "listen.xdsTLS.address: whoever reaches :16012 reads everything " +
+			"that is served",
 		"listen: {xdsTLS: {address: '127.0.0.1:16012', " + pair + "}}":        "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + ", clientCAs: ca}}":  "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + "}}\naccess: [{}]\n": "",

@@ -18,8 +18,8 @@ import (
 	"tributary/internal/nearest"
 )
 
-// Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for. Who gives the server a certificate asks for
-// others to come; a warning tells him if it asks nobody who he is.
+// Where the servers listen unless told otherwise: on loopback, so that nothing is exposed that nobody asked for. Who gives the server a
+// certificate asks for others to come; a warning tells him if it asks nobody who he is.
 const (
 	DefaultXDS    = "127.0.0.1:16010"
 	DefaultXDSTLS = ":16012"
@@ -33,20 +33,36 @@ const StateOff = "off"
 //
 // The tags named jsonschema are the descriptions in docs/config.schema.json.
 type Config struct {
-	Listen           Listen       `json:"listen,omitzero" jsonschema:"Where the servers listen. Without it all listen on loopback."`
-	Identity         Proofs       `json:"identity,omitzero" jsonschema:"By what clients can prove who they are, besides certificates."`
-	Access           []AccessRule `json:"access,omitempty" jsonschema:"Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all see everything."`
-	Admin            Admin        `json:"admin,omitzero" jsonschema:"What the admin server has."`
-	StateDir         string       `json:"stateDir,omitempty" jsonschema:"Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file. Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state."`
-	Limits           Limits       `json:"limits,omitzero" jsonschema:"Limits on the clients of the xDS server."`
-	Debounce         Debounce     `json:"debounce,omitzero" jsonschema:"How changes are gathered before clients are told."`
-	Pacing           Pacing       `json:"pacing,omitzero" jsonschema:"How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on."`
-	Compression      string       `json:"compression,omitempty" jsonschema:"gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip."`
-	VirtualAddresses string       `json:"virtualAddresses,omitempty" jsonschema:"Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default: 241.0.0.0/8."`
-	Envoy            Envoy        `json:"envoy,omitzero" jsonschema:"How Envoys and gRPC clients are served; read at the start."`
-	History          History      `json:"history,omitzero" jsonschema:"What is remembered of changes, in the state directory; read at the start."`
-	Verify           []Verify     `json:"verify,omitempty" jsonschema:"istiods that are compared again and again with what is served; read at the start."`
-	ConfigSources    []Source     `json:"configSources" jsonschema:"Where configuration comes from, in order of precedence."`
+	// Where the servers listen. Without it all listen on loopback.
+	Listen Listen `json:"listen,omitzero"`
+	// By what clients can prove who they are, besides certificates.
+	Identity Proofs `json:"identity,omitzero"`
+	// Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all see everything.
+	Access []AccessRule `json:"access,omitempty"`
+	// What the admin server has.
+	Admin Admin `json:"admin,omitzero"`
+	// Directory for what must outlive a restart, used by this process alone; off for none. Relative paths are relative to this file.
+	// Default: $STATE_DIRECTORY, else a directory of this file in tributary in $XDG_STATE_HOME or ~/.local/state.
+	StateDir string `json:"stateDir,omitempty"`
+	// Limits on the clients of the xDS server.
+	Limits Limits `json:"limits,omitzero"`
+	// How changes are gathered before clients are told.
+	Debounce Debounce `json:"debounce,omitzero"`
+	// How state-of-the-world clients, each of whose responses is everything again, are spared while changes go on.
+	Pacing Pacing `json:"pacing,omitzero"`
+	// gzip compresses responses to the clients that accept it, once for all of them; none does not. Default: gzip.
+	Compression string `json:"compression,omitempty"`
+	// Range from which services get virtual addresses that have none, in CIDR notation; off for none. Read at the start. Default:
+	// 241.0.0.0/8.
+	VirtualAddresses string `json:"virtualAddresses,omitempty"`
+	// How Envoys and gRPC clients are served; read at the start.
+	Envoy Envoy `json:"envoy,omitzero"`
+	// What is remembered of changes, in the state directory; read at the start.
+	History History `json:"history,omitzero"`
+	// istiods that are compared again and again with what is served; read at the start.
+	Verify []Verify `json:"verify,omitempty"`
+	// Where configuration comes from, in order of precedence.
+	ConfigSources []Source `json:"configSources"`
 
 	Places   map[string]Problem `json:"-"` // of the keys that a file says of ports, proofs and rules, without a message
 	Warnings []Problem          `json:"-"` // what is hardly meant, though it can be done

@@ -48,7 +48,8 @@ configSources: # JSON is YAML, too
 `))
 	require.NoError(t, err)
 	three := 3
-	assert.Equal(t, guard.Settings{Share: 0.125, Min: &three, Window: 2 * time.Minute, HoldFor: time.Hour}, c.ConfigSources[1].Guard.Settings())
+	assert.Equal(t, guard.Settings{Share: 0.125, Min: &three, Window: 2 * time.Minute, HoldFor: time.Hour},
+		c.ConfigSources[1].Guard.Settings())
 	assert.Equal(t, &transform.Settings{
 		Namespaces: map[string]string{"shop": "mesh"}, Labels: transform.Change{Add: map[string]string{"a": "b"}, Drop: []string{"c"}},
 	}, c.ConfigSources[2].Transform)
@@ -104,11 +105,13 @@ func TestParseTellsEverythingThatIsWrongWithItsPlace(t *testing.T) {
 		yaml string
 		want []string
 	}{
-		"empty":         {"", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
-		"only comments": {"# nothing\n", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
+		"empty": {"", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: fs:///etc/tributary/rules`"}},
+		"only comments": {"# nothing\n", []string{"t.yaml:1:1: configSources: at least one source is needed, such as `- address: " +
+			"fs:///etc/tributary/rules`"}},
 		"not a mapping": {"- a\n", []string{"t.yaml:1:1: want a mapping of keys to values, got a list"}},
-		"syntax":        {"listen:\n  xds: a: b\n", []string{"t.yaml:2:1: not valid YAML: there is a : where no key can be: the value before it wants quotes, or the line is indented wrongly"}},
-		"binary":        {"\x00\x01", []string{"t.yaml:1:1: not valid YAML: control characters are not allowed"}},
+		"syntax": {"listen:\n  xds: a: b\n", []string{"t.yaml:2:1: not valid YAML: there is a : where no key can be: the value before " +
+			"it wants quotes, or the line is indented wrongly"}},
+		"binary": {"\x00\x01", []string{"t.yaml:1:1: not valid YAML: control characters are not allowed"}},
 		"two documents": {
 			"configSources: [{address: 'fs:///a'}]\n---\nlisten: {}\n",
 			[]string{"t.yaml:2:1: text behind the end of the document; the configuration is a single one"},
@@ -130,10 +133,14 @@ configSources:
 				"t.yaml:3:10: listen.admin: want a string, got 5; put it in quotes",
 				"t.yaml:4:11: stateDir: want a string, got a list",
 				"t.yaml:5:1: stateDir: given twice, first in line 4",
-				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, required, transform, validation, and those of the scheme of the address",
+				"t.yaml:7:3: configSources[0].adr: unknown key; known here: address, guard, merge, name, precedence, required, transform, " +
+					"validation, and those of the scheme of the address",
 				"t.yaml:7:3: configSources[0].address: missing, such as fs:///etc/tributary/rules",
 				`t.yaml:8:15: configSources[0].quietDelay: want a duration such as 30s or 1m30s, got "soon"`,
-				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper and nacos?kind=dubbo and nacos?kind=services and eureka and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:10:3: configSources[1].tlsSettings: not for fs addresses, but for consul and consul?kind=dubbo and consul-kv and zookeeper " +
+					"and nacos?kind=dubbo and nacos?kind=services and eureka and xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, " +
+					"followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
+					"rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"listen": {
@@ -157,7 +164,8 @@ configSources:
 		},
 		"zeros that would be defaults": {
 			"limits: {streams: 0, refusalDelay: 0s, stuckFor: 0s}\npacing: {least: 0s, most: 0s}\nconfigSources:\n" +
-				"- {address: 'fs:///a', emptyGrace: 0s, maxFileBytes: 0, precedence: 0, guard: {min: 0, window: 0s}, merge: {endpoints: {priority: 0}}}\n" +
+				"- {address: 'fs:///a', emptyGrace: 0s, maxFileBytes: 0, precedence: 0, guard: {min: 0, window: 0s}, merge: {endpoints: {priority: " +
+				"0}}}\n" +
 				"- {name: c, address: 'consul://a:1', grace: 0s, rampRate: 0}",
 			[]string{
 				"t.yaml:1:19: limits.streams: 0 is not a limit; leave the key out for the default, or write a negative number for none",
@@ -209,7 +217,8 @@ configSources:
 			},
 		},
 		"transform": {
-			"configSources:\n- address: fs:///a\n  transform:\n    hosts:\n    - {match: '*.consul', to: '{2}'}\n- {address: 'fs:///b', transform: {include: [{}]}}\n",
+			"configSources:\n- address: fs:///a\n  transform:\n    hosts:\n    - {match: '*.consul', to: '{2}'}\n- {address: 'fs:///b', " +
+				"transform: {include: [{}]}}\n",
 			[]string{
 				"t.yaml:5:31: configSources[0].transform.hosts[0].to: want no more than {1} to {1}, for the * of *.consul, got \"{2}\"",
 				"t.yaml:6:46: configSources[1].transform.include[0]: selects everything; name kinds, namespaces, names, labels or hosts",
@@ -236,15 +245,24 @@ configSources:
 - {address: 'nacos://n:8848?kind=services', namespace: a.b}
 `,
 			[]string{
-				"t.yaml:5:18: configSources[0].transform.labels.add.a b: \"a b\" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
-				"t.yaml:6:56: configSources[1].transform.labels.add.app: \"no: value\" is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
-				"t.yaml:7:59: configSources[2].transform.labels.add.a: b: \"a: b\" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
-				"t.yaml:8:59: configSources[3].transform.annotations.add._: \"_\" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end",
-				"t.yaml:9:52: configSources[4].transform.namespaces.a: \"Shop\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
-				"t.yaml:10:68: configSources[5].transform.hosts[0].to: \"{1}_mesh\" makes no host: domain name \"x_mesh\" invalid (label \"x_mesh\" invalid)",
-				"t.yaml:11:42: configSources[6].defaultNamespace: \"My_Mesh\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
-				"t.yaml:12:38: configSources[7].domainSuffix: want a domain such as cluster.local: \"cluster_local\" is not a name: only a-z, 0-9, '-' and '.', with a letter or digit at either end and beside each '.'",
-				"t.yaml:13:55: configSources[8].defaultNamespace: \"My.Mesh\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter or digit at either end",
+				"t.yaml:5:18: configSources[0].transform.labels.add.a b: \"a b\" is not a key: only letters, digits, '-', '_' and '.', with a letter " +
+					"or digit at either end",
+				"t.yaml:6:56: configSources[1].transform.labels.add.app: \"no: value\" is not a label value: only letters, digits, '-', '_' and '.', " +
+					"with a letter or digit at either end",
+				"t.yaml:7:59: configSources[2].transform.labels.add.a: b: \"a: b\" is not a key: only letters, digits, '-', '_' and '.', with a " +
+					"letter or digit at either end",
+				"t.yaml:8:59: configSources[3].transform.annotations.add._: \"_\" is not a key: only letters, digits, '-', '_' and '.', with a " +
+					"letter or digit at either end",
+				"t.yaml:9:52: configSources[4].transform.namespaces.a: \"Shop\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter " +
+					"or digit at either end",
+				"t.yaml:10:68: configSources[5].transform.hosts[0].to: \"{1}_mesh\" makes no host: domain name \"x_mesh\" invalid (label \"x_mesh\" " +
+					"invalid)",
+				"t.yaml:11:42: configSources[6].defaultNamespace: \"My_Mesh\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter " +
+					"or digit at either end",
+				"t.yaml:12:38: configSources[7].domainSuffix: want a domain such as cluster.local: \"cluster_local\" is not a name: only a-z, 0-9, " +
+					"'-' and '.', with a letter or digit at either end and beside each '.'",
+				"t.yaml:13:55: configSources[8].defaultNamespace: \"My.Mesh\" is not the name of a namespace: only a-z, 0-9 and '-', with a letter " +
+					"or digit at either end",
 				"t.yaml:14:43: configSources[9].namespace: \"Consul\" is not the name of a namespace",
 				"t.yaml:15:46: configSources[10].hostTemplate: \"{service}.a_b\" makes no host: \"x.a_b\" is none",
 				"t.yaml:16:45: configSources[11].labelPrefix: \"-\" cannot begin the key of a label",
@@ -255,15 +273,21 @@ configSources:
 		"a key of no scheme": {
 			"configSources:\n- {address: 'fs:///a', quitDelay: 1s, xyzzy: 1}\n",
 			[]string{
-				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
-				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:24: configSources[0].quitDelay: unknown key of fs addresses (did you mean quietDelay?); known here: address, " +
+					"defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, " +
+					"precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:39: configSources[0].xyzzy: unknown key of fs addresses; known here: address, defaultNamespace, domainSuffix, emptyGrace, " +
+					"followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
+					"rescanInterval, transform, unknownFields, validation",
 			},
 		},
 		"fs settings": {
 			"configSources:\n- {address: 'fs:///a', quietDelay: 1ns, subscribedResources: []}\n- {address: 'fs:///b', maxFileBytes: 1.5}\n",
 			[]string{
 				"t.yaml:2:36: configSources[0].quietDelay: want at least 1ms, got 1ns",
-				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+				"t.yaml:2:41: configSources[0].subscribedResources: not for fs addresses, but for xds; known here: address, defaultNamespace, " +
+					"domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, " +
+					"quietDelay, required, rescanInterval, transform, unknownFields, validation",
 				"t.yaml:3:38: configSources[1].maxFileBytes: want a whole number, got 1.5",
 			},
 		},
@@ -339,7 +363,8 @@ func TestWhoseFirstReadCounts(t *testing.T) {
 		"address: fs:///a": false, "address: 'fs:///a', partialStart: true": true,
 		"address: 'consul-kv://a:1/b'": false, "address: 'consul-kv://a:1/b', partialStart: true": true,
 		"address: 'xds://a:1'": false, "address: 'xds://a:1', partialStart: true": true,
-		"address: 'consul://a:1'": true, "address: 'zookeeper://a:1'": true, "address: 'nacos://a:1?kind=services'": true, "address: 'eureka://a:1'": true,
+		"address: 'consul://a:1'": true, "address: 'zookeeper://a:1'": true, "address: 'nacos://a:1?kind=services'": true,
+		"address: 'eureka://a:1'": true,
 	} {
 		c, err := config.Parse("t.yaml", []byte("configSources: [{"+settings+"}]"))
 		require.NoError(t, err)
@@ -364,7 +389,8 @@ func TestASlipInAParameter(t *testing.T) {
 	assert.Equal(t, []string{
 		"/etc/t.yaml:2:22: configSources[0].address: the parameter bakcup is passed over; did you mean backup?",
 		"/etc/t.yaml:3:22: configSources[1].address: the parameter Namespace is passed over; did you mean namespace?",
-		"/etc/t.yaml:5:22: configSources[3].address: the parameter register-mode is passed over; what to read is said by registerMode beside the address",
+		"/etc/t.yaml:5:22: configSources[3].address: the parameter register-mode is passed over; what to read is said by registerMode beside " +
+			"the address",
 		"/etc/t.yaml:6:22: configSources[4].address: the parameter datacenter is passed over; did you mean dc?",
 		"/etc/t.yaml:6:22: configSources[4].address: the parameter group is passed over: Consul has no groups, but dc, ns and partition",
 	}, all)
@@ -375,7 +401,8 @@ func TestWhoMeansToLogInIsToldHow(t *testing.T) {
 	for address, want := range map[string]string{
 		"nacos://h:8848?accessKey=a":                    "the parameter accessKey is none of ours: keys of a cloud",
 		"nacos://h:8848?kind=services&secretKey=s3cret": "the parameter secretKey is none of ours: keys of a cloud",
-		"consul://h:1?kind=dubbo&acl-token=s3cret":      "the parameter acl-token is none of ours: a token stands in the file that tokenFile names",
+		"consul://h:1?kind=dubbo&acl-token=s3cret": "the parameter acl-token is none of ours: a token stands in the file that tokenFile " +
+			"names",
 		"consul+https://h:1?kind=dubbo&aclToken=s3cret": "the parameter aclToken is none of ours: a token stands",
 	} {
 		_, err := config.Parse("t.yaml", []byte("configSources: [{address: '"+address+"'}]"))
@@ -393,5 +420,6 @@ func TestSourcesThatReadTheSame(t *testing.T) {
 `))
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
-	assert.Equal(t, "/etc/t.yaml:4:22: configSources[2].address: source c reads the same as source a (/etc/t.yaml:2:22)", c.Warnings[0].String())
+	assert.Equal(t, "/etc/t.yaml:4:22: configSources[2].address: source c reads the same as source a (/etc/t.yaml:2:22)",
+		c.Warnings[0].String())
 }

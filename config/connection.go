@@ -10,20 +10,32 @@ import (
 
 // Connection has the settings of sources that are reached over the network.
 type Connection struct {
-	TLSSettings *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the source, as in Istio."`
-	TokenFile   string       `json:"tokenFile,omitempty" jsonschema:"File with a token, read anew each time it is used. For xds it needs tlsSettings."`
+	// TLS of the connection to the source, as in Istio.
+	TLSSettings *TLSSettings `json:"tlsSettings,omitempty"`
+	// File with a token, read anew each time it is used. For xds it needs tlsSettings.
+	TokenFile string `json:"tokenFile,omitempty"`
 }
 
 // TLSSettings has the keys of Istio's ClientTLSSettings.
 type TLSSettings struct {
-	Mode               string   `json:"mode,omitempty" jsonschema:"DISABLE, SIMPLE or MUTUAL."`
-	ClientCertificate  string   `json:"clientCertificate,omitempty" jsonschema:"File of the client certificate chain, or PEM (MUTUAL). spiffe:// is the first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID."`
-	PrivateKey         string   `json:"privateKey,omitempty" jsonschema:"File of the client's private key, or PEM (MUTUAL); none with spiffe://."`
-	CACertificates     string   `json:"caCertificates,omitempty" jsonschema:"File of the certificates to verify the server by, or PEM. Default: those of the system. spiffe:// are the authorities of all trust domains that the Workload API knows, and spiffe://TRUST-DOMAIN those of one; then subjectAltNames is needed."`
-	SubjectAltNames    []string `json:"subjectAltNames,omitempty" jsonschema:"Names of which the server's certificate must have one, such as spiffe://cluster.local/ns/istio-system/sa/istiod."`
-	WorkloadAPI        string   `json:"workloadAPI,omitempty" jsonschema:"Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET."`
-	SNI                string   `json:"sni,omitempty" jsonschema:"Server name sent in the TLS handshake."`
-	InsecureSkipVerify bool     `json:"insecureSkipVerify,omitempty" jsonschema:"Do not verify the server's certificate."`
+	// DISABLE, SIMPLE or MUTUAL.
+	Mode string `json:"mode,omitempty"`
+	// File of the client certificate chain, or PEM (MUTUAL). spiffe:// is the first X509-SVID that the SPIFFE Workload API gives, and
+	// spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID.
+	ClientCertificate string `json:"clientCertificate,omitempty"`
+	// File of the client's private key, or PEM (MUTUAL); none with spiffe://.
+	PrivateKey string `json:"privateKey,omitempty"`
+	// File of the certificates to verify the server by, or PEM. Default: those of the system. spiffe:// are the authorities of all trust
+	// domains that the Workload API knows, and spiffe://TRUST-DOMAIN those of one; then subjectAltNames is needed.
+	CACertificates string `json:"caCertificates,omitempty"`
+	// Names of which the server's certificate must have one, such as spiffe://cluster.local/ns/istio-system/sa/istiod.
+	SubjectAltNames []string `json:"subjectAltNames,omitempty"`
+	// Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET.
+	WorkloadAPI string `json:"workloadAPI,omitempty"`
+	// Server name sent in the TLS handshake.
+	SNI string `json:"sni,omitempty"`
+	// Do not verify the server's certificate.
+	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
 // tls returns the settings of TLS as the sources take them, or nil.
@@ -52,7 +64,8 @@ func (c *Connection) locate(dir, address string) string {
 	return address
 }
 
-// fileUnder makes the name of a file that is relative one that is relative to dir. PEM in its place stays, and so does what is for a Workload API.
+// fileUnder makes the name of a file that is relative one that is relative to dir. PEM in its place stays, and so does what is for a
+// Workload API.
 func fileUnder(dir string, file *string) {
 	if *file != "" && !filepath.IsAbs(*file) && !strings.Contains(*file, "-----BEGIN ") && !spiffe.Named(*file) {
 		*file = filepath.Join(dir, *file)

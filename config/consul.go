@@ -12,22 +12,36 @@ import (
 type ConsulReading struct {
 	Connection
 
-	Datacenters []string `json:"datacenters,omitempty" jsonschema:"Datacenters to read, by name. Default: that of the agent."`
-	Namespaces  []string `json:"namespaces,omitempty" jsonschema:"Namespaces to read, of every partition (Enterprise only). Default: that of the agent or token."`
-	Partitions  []string `json:"partitions,omitempty" jsonschema:"Admin partitions to read (Enterprise only). Default: that of the agent."`
-	Peers       []string `json:"peers,omitempty" jsonschema:"Cluster peers of which the exported services are read besides."`
+	// Datacenters to read, by name. Default: that of the agent.
+	Datacenters []string `json:"datacenters,omitempty"`
+	// Namespaces to read, of every partition (Enterprise only). Default: that of the agent or token.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Admin partitions to read (Enterprise only). Default: that of the agent.
+	Partitions []string `json:"partitions,omitempty"`
+	// Cluster peers of which the exported services are read besides.
+	Peers []string `json:"peers,omitempty"`
 
-	Filter       string `json:"filter,omitempty" jsonschema:"Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes."`
-	HealthFilter string `json:"healthFilter,omitempty" jsonschema:"Expression by which Consul filters instances, such as Node.Meta.pool == blue."`
+	// Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes.
+	Filter string `json:"filter,omitempty"`
+	// Expression by which Consul filters instances, such as Node.Meta.pool == blue.
+	HealthFilter string `json:"healthFilter,omitempty"`
 
-	Stale                *bool    `json:"stale,omitempty" jsonschema:"Whether any server of Consul may answer, which spares the leader. Default: true."`
-	MaxStale             Duration `json:"maxStale,omitempty" jsonschema:"How long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s."`
-	RequireConsistent    bool     `json:"requireConsistent,omitempty" jsonschema:"Whether the leader makes sure of each answer, which is expensive. Default: false."`
-	Wait                 Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
-	MaxConcurrentWatches int64    `json:"maxConcurrentWatches,omitempty" jsonschema:"How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https."`
-	RampRate             int64    `json:"rampRate,omitempty" jsonschema:"How many reads may begin in a second, besides those that follow a change. Default: 50."`
-	Resync               Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared. Default: 10m."`
-	ResetHold            Duration `json:"resetHold,omitempty" jsonschema:"How long everything stays after Consul lost its data, until its agents have told it again. Default: 5m."`
+	// Whether any server of Consul may answer, which spares the leader. Default: true.
+	Stale *bool `json:"stale,omitempty"`
+	// How long ago the server that answers may have heard of its leader; beyond, the leader is asked. Default: 10s.
+	MaxStale Duration `json:"maxStale,omitempty"`
+	// Whether the leader makes sure of each answer, which is expensive. Default: false.
+	RequireConsistent bool `json:"requireConsistent,omitempty"`
+	// How long a blocking query waits for news. Default: 5m.
+	Wait Duration `json:"wait,omitempty"`
+	// How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https.
+	MaxConcurrentWatches int64 `json:"maxConcurrentWatches,omitempty"`
+	// How many reads may begin in a second, besides those that follow a change. Default: 50.
+	RampRate int64 `json:"rampRate,omitempty"`
+	// How often everything is read once more and compared. Default: 10m.
+	Resync Duration `json:"resync,omitempty"`
+	// How long everything stays after Consul lost its data, until its agents have told it again. Default: 5m.
+	ResetHold Duration `json:"resetHold,omitempty"`
 }
 
 // source returns the settings as package consul takes them.
@@ -58,27 +72,46 @@ func (s ConsulReading) selecting() ConsulReading {
 type Consul struct {
 	ConsulReading
 
-	Services []string `json:"services,omitempty" jsonschema:"Names of the services to read, * for any characters. Default: all."`
-	Skip     []string `json:"skip,omitempty" jsonschema:"Names of services to leave out, * for any characters. Consul itself, sidecars and gateways always are."`
-	Tags     []string `json:"tags,omitempty" jsonschema:"Tags that an instance must have, all of them."`
+	// Names of the services to read, * for any characters. Default: all.
+	Services []string `json:"services,omitempty"`
+	// Names of services to leave out, * for any characters. Consul itself, sidecars and gateways always are.
+	Skip []string `json:"skip,omitempty"`
+	// Tags that an instance must have, all of them.
+	Tags []string `json:"tags,omitempty"`
 
-	Grace Duration `json:"grace,omitempty" jsonschema:"How long a service of which the last instance has gone stays, without endpoints. Default: 30s."`
+	// How long a service of which the last instance has gone stays, without endpoints. Default: 30s.
+	Grace Duration `json:"grace,omitempty"`
 
-	HostTemplate    string   `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default: {service}.service.consul."`
-	Aliases         string   `json:"aliases,omitempty" jsonschema:"Further hosts of a service: datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none. Default: datacenter."`
-	Namespace       string   `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: consul."`
-	ProtocolMeta    string   `json:"protocolMeta,omitempty" jsonschema:"Key of the meta of a service that names its protocol. Default: protocol."`
-	DefaultProtocol string   `json:"defaultProtocol,omitempty" jsonschema:"Protocol of ports of which nothing is said. Default: tcp."`
-	ServicePort     int64    `json:"servicePort,omitempty" jsonschema:"Port on which clients find every service. Default: derived from the instances, and then kept."`
-	ServicePortMeta string   `json:"servicePortMeta,omitempty" jsonschema:"Key of the meta of a service that names that port. Default: service-port."`
-	TagSeparators   []string `json:"tagSeparators,omitempty" jsonschema:"What separates key and value in tags that become labels. Default: =, | and :."`
-	LabelTags       []string `json:"labelTags,omitempty" jsonschema:"Tags without a separator that become labels with the value true."`
-	LabelPrefix     string   `json:"labelPrefix,omitempty" jsonschema:"What is put before the key of each label made of tags and meta."`
-	LocalityFrom    []string `json:"localityFrom,omitempty" jsonschema:"Where the locality of an instance is looked for, in order: locality, meta (of the node), datacenter; or none. Default: all three."`
-	TaggedAddress   string   `json:"taggedAddress,omitempty" jsonschema:"Tagged address to use where there is one, such as wan."`
-	StrictChecks    []string `json:"strictChecks,omitempty" jsonschema:"Statuses of instances that are served: passing, warning, critical, maintenance. Default: passing, warning."`
-	Endpoints       string   `json:"endpoints,omitempty" jsonschema:"Where endpoints are written: inline, or workloadEntries. Default: inline."`
-	VIPs            string   `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
+	// Host of a service, with {service}, {datacenter}, {namespace}, {partition} and {peer}. Default: {service}.service.consul.
+	HostTemplate string `json:"hostTemplate,omitempty"`
+	// Further hosts of a service: datacenter for one of each datacenter, such as reviews.service.dc1.consul, or none. Default: datacenter.
+	Aliases string `json:"aliases,omitempty"`
+	// Namespace of the objects made. Default: consul.
+	Namespace string `json:"namespace,omitempty"`
+	// Key of the meta of a service that names its protocol. Default: protocol.
+	ProtocolMeta string `json:"protocolMeta,omitempty"`
+	// Protocol of ports of which nothing is said. Default: tcp.
+	DefaultProtocol string `json:"defaultProtocol,omitempty"`
+	// Port on which clients find every service. Default: derived from the instances, and then kept.
+	ServicePort int64 `json:"servicePort,omitempty"`
+	// Key of the meta of a service that names that port. Default: service-port.
+	ServicePortMeta string `json:"servicePortMeta,omitempty"`
+	// What separates key and value in tags that become labels. Default: =, | and :.
+	TagSeparators []string `json:"tagSeparators,omitempty"`
+	// Tags without a separator that become labels with the value true.
+	LabelTags []string `json:"labelTags,omitempty"`
+	// What is put before the key of each label made of tags and meta.
+	LabelPrefix string `json:"labelPrefix,omitempty"`
+	// Where the locality of an instance is looked for, in order: locality, meta (of the node), datacenter; or none. Default: all three.
+	LocalityFrom []string `json:"localityFrom,omitempty"`
+	// Tagged address to use where there is one, such as wan.
+	TaggedAddress string `json:"taggedAddress,omitempty"`
+	// Statuses of instances that are served: passing, warning, critical, maintenance. Default: passing, warning.
+	StrictChecks []string `json:"strictChecks,omitempty"`
+	// Where endpoints are written: inline, or workloadEntries. Default: inline.
+	Endpoints string `json:"endpoints,omitempty"`
+	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp.
+	VIPs string `json:"vips,omitempty"`
 }
 
 // Source returns the settings as package consul takes them.
@@ -102,7 +135,8 @@ func (s *Consul) reading() any {
 	made.ConsulReading, made.Grace = s.selecting(), 0
 	made.Services, made.Skip, made.Tags = sorted(s.Services), sorted(s.Skip), sorted(s.Tags)
 	o := s.Source().Mapping.WithDefaults()
-	made.HostTemplate, made.Aliases, made.Namespace, made.ProtocolMeta, made.DefaultProtocol = o.HostTemplate, o.Aliases, o.Namespace, o.ProtocolMeta, o.DefaultProtocol
+	made.HostTemplate, made.Aliases, made.Namespace, made.ProtocolMeta, made.DefaultProtocol = o.HostTemplate, o.Aliases, o.Namespace,
+		o.ProtocolMeta, o.DefaultProtocol
 	made.ServicePortMeta, made.Endpoints, made.VIPs = o.ServicePortMeta, o.Endpoints, o.VIPs
 	made.TagSeparators, made.LocalityFrom, made.StrictChecks = o.TagSeparators, o.LocalityFrom, o.StrictChecks
 	return made

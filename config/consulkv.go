@@ -12,8 +12,10 @@ type ConsulKV struct {
 	Connection
 	Written
 	Documents
-	Wait      Duration `json:"wait,omitempty" jsonschema:"How long a blocking query waits for news. Default: 5m."`
-	ResetHold Duration `json:"resetHold,omitempty" jsonschema:"How long what is missing stays after Consul lost its data, from the first key on that is written then. Default: 5m."`
+	// How long a blocking query waits for news. Default: 5m.
+	Wait Duration `json:"wait,omitempty"`
+	// How long what is missing stays after Consul lost its data, from the first key on that is written then. Default: 5m.
+	ResetHold Duration `json:"resetHold,omitempty"`
 }
 
 // Source returns the settings as package consulkv takes them.

@@ -28,7 +28,8 @@ func TestConsulKV(t *testing.T) {
 	require.Equal(t, "/etc/tributary/ca.pem", got.TLS.CACertificates)
 	got.TLS = nil
 	require.Equal(t, consulkv.Settings{
-		Settings: dial.Settings{TokenFile: "/etc/tributary/token"}, Texts: sources.Texts{DefaultNamespace: "shop", UnknownFields: "warn"}, Wait: time.Minute,
+		Settings: dial.Settings{TokenFile: "/etc/tributary/token"}, Texts: sources.Texts{DefaultNamespace: "shop", UnknownFields: "warn"},
+		Wait: time.Minute,
 	}, got)
 }
 

@@ -11,13 +11,21 @@ import (
 
 // DubboMapping says what becomes of Dubbo's services. What is zero has the default of package dubbo.
 type DubboMapping struct {
-	HostTemplate string           `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}."`
-	Namespace    string           `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: dubbo."`
-	ServicePorts map[string]int64 `json:"servicePorts,omitempty" jsonschema:"Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others."`
-	LabelParams  []string         `json:"labelParams,omitempty" jsonschema:"Parameters of providers that become labels of endpoints."`
-	VIPs         string           `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp."`
-	Subsets      string           `json:"subsets,omitempty" jsonschema:"What each service's DestinationRule has subsets of: version or group. It makes sense where hostTemplate leaves that out. Default: no DestinationRule."`
-	WarmUp       Duration         `json:"warmUp,omitempty" jsonschema:"For how long a new endpoint has less than its share, which Envoy sees to; at most 24h. Default: not at all."`
+	// Host of a service, with {interface}, {group} and {version}. Default: {interface}-{group}-{version}.
+	HostTemplate string `json:"hostTemplate,omitempty"`
+	// Namespace of the objects made. Default: dubbo.
+	Namespace string `json:"namespace,omitempty"`
+	// Port on which clients find services, by protocol. Default: dubbo 20880, tri 50051, rest 8080 and others.
+	ServicePorts map[string]int64 `json:"servicePorts,omitempty"`
+	// Parameters of providers that become labels of endpoints.
+	LabelParams []string `json:"labelParams,omitempty"`
+	// Which services get a virtual address: tcp for those with a port whose protocol has no host in it, all, or none. Default: tcp.
+	VIPs string `json:"vips,omitempty"`
+	// What each service's DestinationRule has subsets of: version or group. It makes sense where hostTemplate leaves that out. Default: no
+	// DestinationRule.
+	Subsets string `json:"subsets,omitempty"`
+	// For how long a new endpoint has less than its share, which Envoy sees to; at most 24h. Default: not at all.
+	WarmUp Duration `json:"warmUp,omitempty"`
 }
 
 func (s *DubboMapping) options() mapping.Options {
@@ -39,12 +47,18 @@ func (s *DubboMapping) complete() {
 
 // DubboLevels says which registrations are read. What is zero has the default of package dubbo.
 type DubboLevels struct {
-	RegisterMode     string   `json:"registerMode,omitempty" jsonschema:"Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all."`
-	Interfaces       []string `json:"interfaces,omitempty" jsonschema:"Names of the interfaces to read, at whichever level they are registered, * for any characters. Default: all."`
-	SkipInterfaces   []string `json:"skipInterfaces,omitempty" jsonschema:"Names of interfaces to leave out, at whichever level they are registered, * for any characters."`
-	Applications     []string `json:"applications,omitempty" jsonschema:"Names of the applications to read at application level, * for any characters. Default: all."`
-	SkipApplications []string `json:"skipApplications,omitempty" jsonschema:"Names of applications to leave out at application level, * for any characters."`
-	AskProviders     *bool    `json:"askProviders,omitempty" jsonschema:"Whether providers that keep their metadata themselves, as Dubbo does by default, are asked for it. Default: true."`
+	// Which registrations to read: interface, instance (applications, since Dubbo 3), or all. Default: all.
+	RegisterMode string `json:"registerMode,omitempty"`
+	// Names of the interfaces to read, at whichever level they are registered, * for any characters. Default: all.
+	Interfaces []string `json:"interfaces,omitempty"`
+	// Names of interfaces to leave out, at whichever level they are registered, * for any characters.
+	SkipInterfaces []string `json:"skipInterfaces,omitempty"`
+	// Names of the applications to read at application level, * for any characters. Default: all.
+	Applications []string `json:"applications,omitempty"`
+	// Names of applications to leave out at application level, * for any characters.
+	SkipApplications []string `json:"skipApplications,omitempty"`
+	// Whether providers that keep their metadata themselves, as Dubbo does by default, are asked for it. Default: true.
+	AskProviders *bool `json:"askProviders,omitempty"`
 }
 
 func (s *DubboLevels) levels() dubbo.Settings {
@@ -69,27 +83,38 @@ func (s *DubboLevels) identity() DubboLevels {
 
 // Dubbo has the settings of sources of Dubbo's registries. What is zero has the default of package dubbo.
 type Dubbo struct {
-	TLSSettings *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the registry, as in Istio."`
+	// TLS of the connection to the registry, as in Istio.
+	TLSSettings *TLSSettings `json:"tlsSettings,omitempty"`
 
 	DubboLevels
 
-	Delay     Duration `json:"delay,omitempty" jsonschema:"How long changes are collected after some were published; at most 10s. Default: 1s."`
-	Resync    Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more and compared. Default: 10m."`
-	Hold      Duration `json:"hold,omitempty" jsonschema:"How long providers stay that are not listed after the registry could not be reached, or after a start. Default: 2m."`
-	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints. Default: 24h."`
-	Grace     Duration `json:"grace,omitempty" jsonschema:"The same for an interface that was removed from the registry. Default: 30s."`
+	// How long changes are collected after some were published; at most 10s. Default: 1s.
+	Delay Duration `json:"delay,omitempty"`
+	// How often everything is read once more and compared. Default: 10m.
+	Resync Duration `json:"resync,omitempty"`
+	// How long providers stay that are not listed after the registry could not be reached, or after a start. Default: 2m.
+	Hold Duration `json:"hold,omitempty"`
+	// How long a service without providers stays, without endpoints. Default: 24h.
+	KeepEmpty Duration `json:"keepEmpty,omitempty"`
+	// The same for an interface that was removed from the registry. Default: 30s.
+	Grace Duration `json:"grace,omitempty"`
 
 	DubboMapping
 
-	Sidecars *DubboSidecars `json:"sidecars,omitempty" jsonschema:"Sidecars for the applications that call services, made of the consumers that register. Default: none."`
+	// Sidecars for the applications that call services, made of the consumers that register. Default: none.
+	Sidecars *DubboSidecars `json:"sidecars,omitempty"`
 }
 
 // DubboSidecars says how Sidecars are made of what applications consume. What is zero has the default of package dubbo.
 type DubboSidecars struct {
-	Namespace string   `json:"namespace,omitempty" jsonschema:"Namespace of the workloads that call. Default: default."`
-	Label     string   `json:"label,omitempty" jsonschema:"Label of these workloads that has the name of their application. Default: app."`
-	Hosts     []string `json:"hosts,omitempty" jsonschema:"What they see besides, as namespace/host. Default: ./* and istio-system/*."`
-	Grace     Duration `json:"grace,omitempty" jsonschema:"How long a host stays that the application does not call any more. Default: 10m."`
+	// Namespace of the workloads that call. Default: default.
+	Namespace string `json:"namespace,omitempty"`
+	// Label of these workloads that has the name of their application. Default: app.
+	Label string `json:"label,omitempty"`
+	// What they see besides, as namespace/host. Default: ./* and istio-system/*.
+	Hosts []string `json:"hosts,omitempty"`
+	// How long a host stays that the application does not call any more. Default: 10m.
+	Grace Duration `json:"grace,omitempty"`
 }
 
 // Source returns the settings as package dubbo takes them.
@@ -143,8 +168,10 @@ type DubboConsul struct {
 
 	DubboLevels
 
-	Delay     Duration `json:"delay,omitempty" jsonschema:"How long changes are collected after some were published; at most 10s. Default: 1s."`
-	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without providers stays, without endpoints. Default: 24h."`
+	// How long changes are collected after some were published; at most 10s. Default: 1s.
+	Delay Duration `json:"delay,omitempty"`
+	// How long a service without providers stays, without endpoints. Default: 24h.
+	KeepEmpty Duration `json:"keepEmpty,omitempty"`
 
 	DubboMapping
 }

@@ -24,22 +24,26 @@ func TestDubbo(t *testing.T) {
 	require.Equal(t, map[string]int{"dubbo": 20000}, s.Mapping.ServicePorts)
 
 	for text, want := range map[string]string{
-		"{address: 'zookeeper://a', hold: -1s}":                                      "hold",
-		"{address: 'zookeeper://a', registerMode: both}":                             "configSources[0].registerMode: want all, interface or instance",
-		"{address: 'zookeeper://a:b'}":                                               "configSources[0].address",
-		"{address: 'zookeeper://a', tlsSettings: {mode: SIMPLE, sni: a, xyz: 1}}":    "xyz",
-		"{address: 'zookeeper://a', tlsSettings: {mode: MUTUAL}}":                    "configSources[0].tlsSettings",
-		"{address: 'zookeeper://a', tokenFile: t}":                                   "tokenFile",
-		"{address: 'zookeeper://a', servicePorts: {dubbo: 70000}}":                   "configSources[0].servicePorts: dubbo",
-		"{address: 'zookeeper://a', subsets: zone}":                                  "configSources[0].subsets",
-		"{address: 'zookeeper://a', warmUp: 48h}":                                    "configSources[0].warmUp",
-		"{address: 'zookeeper://a', sidecars: {hosts: [all]}}":                       "configSources[0].sidecars.hosts",
-		"{address: 'zookeeper://a', registerMode: interface, applications: [a]}":     "configSources[0].applications: it is about applications, which registerMode interface leaves out",
-		"{address: 'zookeeper://a', registerMode: interface, skipApplications: [a]}": "configSources[0].skipApplications: it is about applications",
-		"{address: 'zookeeper://a', registerMode: interface, askProviders: true}":    "configSources[0].askProviders: it is about applications",
-		"{address: 'zookeeper://a', servicePorts: {Dubbo: 20000}}":                   "configSources[0].servicePorts: names of protocols are in lower case: want dubbo, got Dubbo",
-		"{address: 'zookeeper://a', sidecars: {}, registerMode: instance}":           "configSources[0].sidecars: ",
-		"{address: 'zookeeper://a', hostTemplate: '{service}'}":                      "configSources[0].hostTemplate",
+		"{address: 'zookeeper://a', hold: -1s}": "hold",
+		"{address: 'zookeeper://a', registerMode: both}": "configSources[0].registerMode: want all, interface or " +
+			"instance",
+		"{address: 'zookeeper://a:b'}":                                            "configSources[0].address",
+		"{address: 'zookeeper://a', tlsSettings: {mode: SIMPLE, sni: a, xyz: 1}}": "xyz",
+		"{address: 'zookeeper://a', tlsSettings: {mode: MUTUAL}}":                 "configSources[0].tlsSettings",
+		"{address: 'zookeeper://a', tokenFile: t}":                                "tokenFile",
+		"{address: 'zookeeper://a', servicePorts: {dubbo: 70000}}":                "configSources[0].servicePorts: dubbo",
+		"{address: 'zookeeper://a', subsets: zone}":                               "configSources[0].subsets",
+		"{address: 'zookeeper://a', warmUp: 48h}":                                 "configSources[0].warmUp",
+		"{address: 'zookeeper://a', sidecars: {hosts: [all]}}":                    "configSources[0].sidecars.hosts",
+		"{address: 'zookeeper://a', registerMode: interface, applications: [a]}": "configSources[0].applications: it is about " +
+			"applications, which registerMode interface leaves out",
+		"{address: 'zookeeper://a', registerMode: interface, skipApplications: [a]}": "configSources[0].skipApplications: it is about " +
+			"applications",
+		"{address: 'zookeeper://a', registerMode: interface, askProviders: true}": "configSources[0].askProviders: it is about applications",
+		"{address: 'zookeeper://a', servicePorts: {Dubbo: 20000}}": "configSources[0].servicePorts: names of protocols are in " +
+			"lower case: want dubbo, got Dubbo",
+		"{address: 'zookeeper://a', sidecars: {}, registerMode: instance}": "configSources[0].sidecars: ",
+		"{address: 'zookeeper://a', hostTemplate: '{service}'}":            "configSources[0].hostTemplate",
 	} {
 		_, err := config.Parse("t.yaml", []byte("configSources: ["+text+"]"))
 		require.ErrorContains(t, err, want, text)

@@ -9,29 +9,49 @@ import (
 
 // Eureka has the settings of sources of a Eureka. What is zero has the default of package eureka.
 type Eureka struct {
-	TLSSettings     *TLSSettings `json:"tlsSettings,omitempty" jsonschema:"TLS of the connection to the servers, as in Istio."`
-	CredentialsFile string       `json:"credentialsFile,omitempty" jsonschema:"File with user:password, read anew each time it is used. Default: what stands in the address."`
+	// TLS of the connection to the servers, as in Istio.
+	TLSSettings *TLSSettings `json:"tlsSettings,omitempty"`
+	// File with user:password, read anew each time it is used. Default: what stands in the address.
+	CredentialsFile string `json:"credentialsFile,omitempty"`
 
-	Apps []string `json:"apps,omitempty" jsonschema:"Names of the applications to read, * for any characters. Default: all."`
-	Skip []string `json:"skip,omitempty" jsonschema:"Names of applications to leave out, * for any characters."`
+	// Names of the applications to read, * for any characters. Default: all.
+	Apps []string `json:"apps,omitempty"`
+	// Names of applications to leave out, * for any characters.
+	Skip []string `json:"skip,omitempty"`
 
-	Interval  Duration `json:"interval,omitempty" jsonschema:"How often changes are asked for. Default: 5s."`
-	Resync    Duration `json:"resync,omitempty" jsonschema:"How often everything is read once more, and the servers are compared. Default: 10m."`
-	Hold      Duration `json:"hold,omitempty" jsonschema:"How long instances stay that are not listed when nothing proves that they have gone, as after a server was started anew. Default: 6m."`
-	KeepEmpty Duration `json:"keepEmpty,omitempty" jsonschema:"How long a service without instances stays, without endpoints. Default: 24h."`
+	// How often changes are asked for. Default: 5s.
+	Interval Duration `json:"interval,omitempty"`
+	// How often everything is read once more, and the servers are compared. Default: 10m.
+	Resync Duration `json:"resync,omitempty"`
+	// How long instances stay that are not listed when nothing proves that they have gone, as after a server was started anew. Default: 6m.
+	Hold Duration `json:"hold,omitempty"`
+	// How long a service without instances stays, without endpoints. Default: 24h.
+	KeepEmpty Duration `json:"keepEmpty,omitempty"`
 
-	HostTemplate      string   `json:"hostTemplate,omitempty" jsonschema:"Host of a service, with {vip} and {app}. Default: {vip}.eureka."`
-	Namespace         string   `json:"namespace,omitempty" jsonschema:"Namespace of the objects made. Default: eureka."`
-	AddressFrom       string   `json:"addressFrom,omitempty" jsonschema:"What instances are called by: ip or hostname. Default: ip."`
-	Statuses          []string `json:"statuses,omitempty" jsonschema:"Statuses of instances that are served: UP, STARTING, OUT_OF_SERVICE, DOWN, UNKNOWN. Default: UP."`
-	ProtocolMeta      string   `json:"protocolMeta,omitempty" jsonschema:"Key of the metadata that names the protocol. Default: protocol."`
-	DefaultProtocol   string   `json:"defaultProtocol,omitempty" jsonschema:"Protocol where nothing is said; that of secure ports is https. Default: http."`
-	ServicePort       int64    `json:"servicePort,omitempty" jsonschema:"Port on which clients find every service. Default: derived."`
-	SecureServicePort int64    `json:"secureServicePort,omitempty" jsonschema:"The same of secure ports. Default: derived."`
-	ServicePortMeta   string   `json:"servicePortMeta,omitempty" jsonschema:"Key of the metadata with the port on which clients find the service. Default: service-port."`
-	LabelMeta         []string `json:"labelMeta,omitempty" jsonschema:"Keys of the metadata that become labels. Default: version."`
-	Region            string   `json:"region,omitempty" jsonschema:"Region of zones where instances do not say it. Default: none."`
-	VIPs              string   `json:"vips,omitempty" jsonschema:"Which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp."`
+	// Host of a service, with {vip} and {app}. Default: {vip}.eureka.
+	HostTemplate string `json:"hostTemplate,omitempty"`
+	// Namespace of the objects made. Default: eureka.
+	Namespace string `json:"namespace,omitempty"`
+	// What instances are called by: ip or hostname. Default: ip.
+	AddressFrom string `json:"addressFrom,omitempty"`
+	// Statuses of instances that are served: UP, STARTING, OUT_OF_SERVICE, DOWN, UNKNOWN. Default: UP.
+	Statuses []string `json:"statuses,omitempty"`
+	// Key of the metadata that names the protocol. Default: protocol.
+	ProtocolMeta string `json:"protocolMeta,omitempty"`
+	// Protocol where nothing is said; that of secure ports is https. Default: http.
+	DefaultProtocol string `json:"defaultProtocol,omitempty"`
+	// Port on which clients find every service. Default: derived.
+	ServicePort int64 `json:"servicePort,omitempty"`
+	// The same of secure ports. Default: derived.
+	SecureServicePort int64 `json:"secureServicePort,omitempty"`
+	// Key of the metadata with the port on which clients find the service. Default: service-port.
+	ServicePortMeta string `json:"servicePortMeta,omitempty"`
+	// Keys of the metadata that become labels. Default: version.
+	LabelMeta []string `json:"labelMeta,omitempty"`
+	// Region of zones where instances do not say it. Default: none.
+	Region string `json:"region,omitempty"`
+	// Which services get a virtual address: tcp for those whose protocol has no host in it, all, or none. Default: tcp.
+	VIPs string `json:"vips,omitempty"`
 }
 
 // Source returns the settings as package eureka takes them.
@@ -65,8 +85,10 @@ func (s *Eureka) reading() any {
 	made.TLSSettings, made.CredentialsFile = nil, ""
 	made.Apps, made.Skip = sorted(s.Apps), sorted(s.Skip)
 	o := s.Source().Mapping.WithDefaults()
-	made.HostTemplate, made.Namespace, made.VIPs, made.AddressFrom, made.Statuses = o.HostTemplate, o.Namespace, o.VIPs, o.AddressFrom, sorted(o.Statuses)
-	made.ProtocolMeta, made.DefaultProtocol, made.ServicePortMeta, made.LabelMeta = o.ProtocolMeta, o.DefaultProtocol, o.ServicePortMeta, o.LabelMeta
+	made.HostTemplate, made.Namespace, made.VIPs, made.AddressFrom, made.Statuses = o.HostTemplate, o.Namespace, o.VIPs, o.AddressFrom,
+		sorted(o.Statuses)
+	made.ProtocolMeta, made.DefaultProtocol, made.ServicePortMeta, made.LabelMeta = o.ProtocolMeta, o.DefaultProtocol, o.ServicePortMeta,
+		o.LabelMeta
 	made.Interval, made.Resync, made.Hold, made.KeepEmpty = 0, 0, 0, 0
 	return made
 }

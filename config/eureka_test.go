@@ -27,13 +27,15 @@ func TestEureka(t *testing.T) {
 	require.Equal(t, "eureka", one.Name)
 
 	for source, message := range map[string]string{
-		"{address: 'eureka://'}":                                              "configSources[0].address: nothing after",
-		"{address: 'eureka://a:b'}":                                           "configSources[0].address: want host:port",
-		"{address: 'eureka://a?zone=b'}":                                      "configSources[0].address: unknown parameter",
-		"{address: 'eureka://a/eureka/apps'}":                                 "configSources[0].address: the path is that of the API, such as /eureka; /apps, which is below it, is added",
-		"{address: 'eureka://me@a/eureka'}":                                   "configSources[0].address: the user has no password",
-		"{address: 'eureka://a', credentialsFile: /nonexistent}":              "configSources[0].credentialsFile: open /nonexistent: no such file",
-		"{address: 'eureka://a', groups: [g]}":                                "configSources[0].groups: not for eureka addresses, but for nacos?kind=services",
+		"{address: 'eureka://'}":         "configSources[0].address: nothing after",
+		"{address: 'eureka://a:b'}":      "configSources[0].address: want host:port",
+		"{address: 'eureka://a?zone=b'}": "configSources[0].address: unknown parameter",
+		"{address: 'eureka://a/eureka/apps'}": "configSources[0].address: the path is that of the API, such as " +
+			"/eureka; /apps, which is below it, is added",
+		"{address: 'eureka://me@a/eureka'}":                      "configSources[0].address: the user has no password",
+		"{address: 'eureka://a', credentialsFile: /nonexistent}": "configSources[0].credentialsFile: open /nonexistent: no such file",
+		"{address: 'eureka://a', groups: [g]}": "configSources[0].groups: not for eureka addresses, but for " +
+			"nacos?kind=services",
 		"{address: 'eureka://a', hold: -1s}":                                  "hold",
 		"{address: 'eureka://a', tlsSettings: {mode: MUTUAL}}":                "configSources[0].tlsSettings",
 		"{address: 'eureka+https://a', tlsSettings: {mode: DISABLE}}":         "configSources[0].tlsSettings: mode: the address asks for TLS",
@@ -75,7 +77,8 @@ func TestWhoLogsInIsNotShown(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'eureka://me:word@h1:8761'}]"))
 	require.NoError(t, err)
 	require.Equal(t, "h1-8761", c.ConfigSources[0].Name)
-	for _, address := range []string{"eureka://me:word@h1:x", "zookeeper://me:wo/rd@h1", "zookeeper://me:wo?rd@h1", "zookeeper://me:1/word@h1", "zookeper://me:word@h1"} {
+	for _, address := range []string{"eureka://me:word@h1:x", "zookeeper://me:wo/rd@h1", "zookeeper://me:wo?rd@h1", "zookeeper://me:1/word@h1",
+		"zookeper://me:word@h1"} {
 		_, err = config.Parse("t.yaml", []byte("configSources: [{address: '"+address+"'}]"))
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "me:", address)

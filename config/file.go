@@ -12,17 +12,24 @@ import (
 
 // Written are the settings of sources of objects that people write.
 type Written struct {
-	PartialStart bool `json:"partialStart,omitempty" jsonschema:"Count as read at a first start though not one object of what was found is valid; for fs also though a directory cannot be read or a link leads nowhere. Default: the source is not synced until that changes."`
+	// Count as read at a first start though not one object of what was found is valid; for fs also though a directory cannot be read or a
+	// link leads nowhere. Default: the source is not synced until that changes.
+	PartialStart bool `json:"partialStart,omitempty"`
 }
 
 func (s *Written) startsInPart() bool { return s.PartialStart }
 
 // Documents are the settings of sources of YAML and JSON documents.
 type Documents struct {
-	DefaultNamespace string `json:"defaultNamespace,omitempty" jsonschema:"Namespace of objects that name none. Default: default."`
-	UnknownFields    string `json:"unknownFields,omitempty" jsonschema:"What to make of a field that is not known: error refuses the object, warn takes it without the field. Default: error."`
-	ForeignKinds     string `json:"foreignKinds,omitempty" jsonschema:"What to make of objects of other APIs than Istio's: ignore, warn or error. Default: ignore."`
-	DomainSuffix     string `json:"domainSuffix,omitempty" jsonschema:"Completes host names without a dot in VirtualServices and DestinationRules, as istiod does with what it reads itself: with cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they are."`
+	// Namespace of objects that name none. Default: default.
+	DefaultNamespace string `json:"defaultNamespace,omitempty"`
+	// What to make of a field that is not known: error refuses the object, warn takes it without the field. Default: error.
+	UnknownFields string `json:"unknownFields,omitempty"`
+	// What to make of objects of other APIs than Istio's: ignore, warn or error. Default: ignore.
+	ForeignKinds string `json:"foreignKinds,omitempty"`
+	// Completes host names without a dot in VirtualServices and DestinationRules, as istiod does with what it reads itself: with
+	// cluster.local, details in namespace shop is details.shop.svc.cluster.local. Default: they stay as they are.
+	DomainSuffix string `json:"domainSuffix,omitempty"`
 }
 
 func (s *Documents) texts() sources.Texts {
@@ -43,12 +50,19 @@ func (s *Documents) reading() any {
 type File struct {
 	Written
 	Documents
-	QuietDelay     Duration `json:"quietDelay,omitempty" jsonschema:"How long files must be left alone before changes are read. Default: 100ms."`
-	MaxDelay       Duration `json:"maxDelay,omitempty" jsonschema:"How long changes wait for quiet at most. Default: 1s."`
-	RescanInterval Duration `json:"rescanInterval,omitempty" jsonschema:"How often all files are looked at without an event, for file systems that have none. Default: 30s."`
-	EmptyGrace     Duration `json:"emptyGrace,omitempty" jsonschema:"How long a file may be empty or blank, or a link lead in a circle, before what it had is withdrawn. Default: 10s."`
-	FollowLinks    bool     `json:"followLinks,omitempty" jsonschema:"Follow symbolic links that lead out of the directory. Default: such a link is an error, and what it led to keeps its last good version."`
-	MaxFileBytes   int64    `json:"maxFileBytes,omitempty" jsonschema:"How large one file may be, in bytes. Default: 67108864."`
+	// How long files must be left alone before changes are read. Default: 100ms.
+	QuietDelay Duration `json:"quietDelay,omitempty"`
+	// How long changes wait for quiet at most. Default: 1s.
+	MaxDelay Duration `json:"maxDelay,omitempty"`
+	// How often all files are looked at without an event, for file systems that have none. Default: 30s.
+	RescanInterval Duration `json:"rescanInterval,omitempty"`
+	// How long a file may be empty or blank, or a link lead in a circle, before what it had is withdrawn. Default: 10s.
+	EmptyGrace Duration `json:"emptyGrace,omitempty"`
+	// Follow symbolic links that lead out of the directory. Default: such a link is an error, and what it led to keeps its last good
+	// version.
+	FollowLinks bool `json:"followLinks,omitempty"`
+	// How large one file may be, in bytes. Default: 67108864.
+	MaxFileBytes int64 `json:"maxFileBytes,omitempty"`
 }
 
 // Source returns the settings as package file takes them.

@@ -14,11 +14,16 @@ import (
 // Guard says which losses of a source are held. It is written as a mapping, or as off. What is zero or nil has the default
 // of package guard.
 type Guard struct {
-	Off     bool     `json:"-"`
-	Share   Percent  `json:"share,omitempty" jsonschema:"A loss is held if it is more than this share of the source's objects (of a kind, or in all) or endpoints, and more than min. Default: 50%."`
-	Min     *int     `json:"min,omitempty" jsonschema:"How many objects or endpoints may always be lost, if that is not all of a kind. Default: 10."`
-	Window  Duration `json:"window,omitempty" jsonschema:"Over how long losses are summed. Default: 1m."`
-	HoldFor Duration `json:"holdFor,omitempty" jsonschema:"After how long a hold ends by itself. Default: never."`
+	Off bool `json:"-"`
+	// A loss is held if it is more than this share of the source's objects (of a kind, or in all) or endpoints, and more than min. Default:
+	// 50%.
+	Share Percent `json:"share,omitempty"`
+	// How many objects or endpoints may always be lost, if that is not all of a kind. Default: 10.
+	Min *int `json:"min,omitempty"`
+	// Over how long losses are summed. Default: 1m.
+	Window Duration `json:"window,omitempty"`
+	// After how long a hold ends by itself. Default: never.
+	HoldFor Duration `json:"holdFor,omitempty"`
 }
 
 // UnmarshalText reads the form that is not a mapping.

@@ -4,7 +4,9 @@ import "tributary/internal/history"
 
 // History says how much is remembered of changes.
 type History struct {
-	Bytes int64 `json:"bytes,omitempty" jsonschema:"What the history may take on disk; at least 1048576. Default: 67108864, which is about a week of a change each five seconds; -1 for no history."`
+	// What the history may take on disk; at least 1048576. Default: 67108864, which is about a week of a change each five seconds; -1 for no
+	// history.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 func (d *decoder) checkHistory(h *History) {

@@ -48,7 +48,8 @@ func TestIdentity(t *testing.T) {
 			"address: 'consul://a:1'",
 			[]string{
 				"stale: false", "wait: 1m", "resync: 1h", "grace: 1m", "resetHold: 1m", "rampRate: 3", "maxConcurrentWatches: 3",
-				"requireConsistent: true, stale: false", "tokenFile: /t", "maxStale: 20s", "hostTemplate: '{service}.service.consul'", "aliases: datacenter",
+				"requireConsistent: true, stale: false", "tokenFile: /t", "maxStale: 20s", "hostTemplate: '{service}.service.consul'",
+				"aliases: datacenter",
 				"namespace: consul", "vips: tcp", "strictChecks: [passing, warning]",
 			},
 			[]string{"transform: {namespaces: {a: b}}", "hostTemplate: '{service}.x'", "datacenters: [dc1]", "tags: [mesh]", "vips: none"},
@@ -56,7 +57,8 @@ func TestIdentity(t *testing.T) {
 		},
 		{
 			"address: 'zookeeper://a:1'",
-			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all", "askProviders: true"},
+			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all",
+				"askProviders: true"},
 			[]string{
 				"transform: {namespaces: {a: b}}", "interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false", "subsets: version",
 				"warmUp: 1m", "sidecars: {}",

@@ -18,26 +18,41 @@ const ListenOff = "off"
 
 // Listen holds the addresses of the servers, as host:port or unix:///PATH. Port 0 means any free port.
 type Listen struct {
-	XDS      string        `json:"xds,omitempty" jsonschema:"host:port of the xDS server (gRPC, plaintext), or unix:///PATH?mode=0660&group=NAME; off for none, if there is xdsTLS. Default 127.0.0.1:16010."`
-	XDSTLS   *SecureListen `json:"xdsTLS,omitempty" jsonschema:"The xDS server over TLS, beside the plaintext one or instead of it."`
-	Admin    string        `json:"admin,omitempty" jsonschema:"host:port of the admin server (HTTP: health, metrics, debug), or unix:///PATH?mode=0660&group=NAME. Default 127.0.0.1:16014."`
-	AdminTLS *ServerTLS    `json:"adminTLS,omitempty" jsonschema:"Has the admin server speak TLS."`
+	// host:port of the xDS server (gRPC, plaintext), or unix:///PATH?mode=0660&group=NAME; off for none, if there is xdsTLS. Default
+	// 127.0.0.1:16010.
+	XDS string `json:"xds,omitempty"`
+	// The xDS server over TLS, beside the plaintext one or instead of it.
+	XDSTLS *SecureListen `json:"xdsTLS,omitempty"`
+	// host:port of the admin server (HTTP: health, metrics, debug), or unix:///PATH?mode=0660&group=NAME. Default 127.0.0.1:16014.
+	Admin string `json:"admin,omitempty"`
+	// Has the admin server speak TLS.
+	AdminTLS *ServerTLS `json:"adminTLS,omitempty"`
 }
 
 // SecureListen is a listener with TLS.
 type SecureListen struct {
-	Address string `json:"address,omitempty" jsonschema:"host:port. Default :16012, which is all addresses of the machine."`
+	// host:port. Default :16012, which is all addresses of the machine.
+	Address string `json:"address,omitempty"`
 	ServerTLS
 }
 
-// ServerTLS is what a listener needs for TLS. The files are in PEM, and read again when they change; names of package spiffe stand for what a SPIFFE Workload API says.
+// ServerTLS is what a listener needs for TLS. The files are in PEM, and read again when they change; names of package spiffe stand for what
+// a SPIFFE Workload API says.
 type ServerTLS struct {
-	Certificate string `json:"certificate" jsonschema:"File with the certificate of the server and those that it was signed by. Relative paths are relative to this file. spiffe:// is the first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID."`
-	Key         string `json:"key,omitempty" jsonschema:"File with the private key of the certificate; none with spiffe://."`
-	ClientCAs   string `json:"clientCAs,omitempty" jsonschema:"File with the certificates of those who sign the certificates of clients. spiffe:// are the authorities of all trust domains that the Workload API knows, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN those of one."`
-	WorkloadAPI string `json:"workloadAPI,omitempty" jsonschema:"Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET."`
-	ClientAuth  string `json:"clientAuth,omitempty" jsonschema:"Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with clientCAs, none without."`
-	MinVersion  string `json:"minVersion,omitempty" jsonschema:"Oldest version of TLS: 1.2 or 1.3. Default: 1.2, since that is what Envoy speaks unless told otherwise."`
+	// File with the certificate of the server and those that it was signed by. Relative paths are relative to this file. spiffe:// is the
+	// first X509-SVID that the SPIFFE Workload API gives, and spiffe://TRUST-DOMAIN/PATH that of this SPIFFE ID.
+	Certificate string `json:"certificate"`
+	// File with the private key of the certificate; none with spiffe://.
+	Key string `json:"key,omitempty"`
+	// File with the certificates of those who sign the certificates of clients. spiffe:// are the authorities of all trust domains that the
+	// Workload API knows, federated ones included, each for its own SPIFFE IDs; spiffe://TRUST-DOMAIN those of one.
+	ClientCAs string `json:"clientCAs,omitempty"`
+	// Where the SPIFFE Workload API is, as unix:///PATH or tcp://IP:PORT. Default: $SPIFFE_ENDPOINT_SOCKET.
+	WorkloadAPI string `json:"workloadAPI,omitempty"`
+	// Whether clients show a certificate that clientCAs signed: none, optional or require. Default: require with clientCAs, none without.
+	ClientAuth string `json:"clientAuth,omitempty"`
+	// Oldest version of TLS: 1.2 or 1.3. Default: 1.2, since that is what Envoy speaks unless told otherwise.
+	MinVersion string `json:"minVersion,omitempty"`
 }
 
 // The values of ServerTLS.ClientAuth.
@@ -168,8 +183,10 @@ func everywhere(host string) bool {
 
 // Admin says which pages the admin server has.
 type Admin struct {
-	Debug *bool `json:"debug,omitempty" jsonschema:"Whether there are the pages below /debug, which tributary status, explain and others ask, and gRPC. Default: true."`
-	Pprof *bool `json:"pprof,omitempty" jsonschema:"Whether there are the profiles among them. Default: true."`
+	// Whether there are the pages below /debug, which tributary status, explain and others ask, and gRPC. Default: true.
+	Debug *bool `json:"debug,omitempty"`
+	// Whether there are the profiles among them. Default: true.
+	Pprof *bool `json:"pprof,omitempty"`
 }
 
 // Off says whether what is on by default is to be off.

@@ -8,13 +8,16 @@ import (
 
 // Merge says what of a source is made one with what other sources have. It is written as a mapping, or as endpoints.
 type Merge struct {
-	Endpoints *Endpoints `json:"endpoints,omitempty" jsonschema:"ServiceEntries of a host are made one with those that the other sources with this setting have."`
+	// ServiceEntries of a host are made one with those that the other sources with this setting have.
+	Endpoints *Endpoints `json:"endpoints,omitempty"`
 }
 
 // Endpoints says how the endpoints of a source go into merged ServiceEntries.
 type Endpoints struct {
-	Locality string `json:"locality,omitempty" jsonschema:"Locality of all endpoints of the source, as region/zone/subzone. Default: what the source says of each."`
-	Priority int    `json:"priority,omitempty" jsonschema:"Endpoints of the source are served only while the sources of a lower number list none for the service. Default: 0."`
+	// Locality of all endpoints of the source, as region/zone/subzone. Default: what the source says of each.
+	Locality string `json:"locality,omitempty"`
+	// Endpoints of the source are served only while the sources of a lower number list none for the service. Default: 0.
+	Priority int `json:"priority,omitempty"`
 }
 
 const mergeEndpoints = "endpoints"

@@ -23,12 +23,15 @@ func TestNacos(t *testing.T) {
 	require.Equal(t, []string{"version", "env"}, s.Mapping.LabelMeta)
 
 	for text, want := range map[string]string{
-		"{address: 'nacos://a?kind=service'}":                                                     "configSources[0].address: want a parameter kind of dubbo or services, such as nacos://host?kind=dubbo, got \"service\"",
-		"{address: 'nacos://a?kind=services', hold: -1s}":                                         "hold",
-		"{address: 'nacos://a:65000?kind=services'}":                                              "configSources[0].address: a:65000: 66000 is no port for gRPC",
-		"{address: 'nacos://a:b?kind=services'}":                                                  "configSources[0].address",
-		"{address: 'nacos://a?kind=services', tlsSettings: {mode: MUTUAL}}":                       "configSources[0].tlsSettings",
-		"{address: 'nacos://a?kind=services', registerMode: all}":                                 "configSources[0].registerMode: not for nacos addresses, but for consul?kind=dubbo and zookeeper and nacos?kind=dubbo",
+		"{address: 'nacos://a?kind=service'}": "configSources[0].address: want a parameter " +
+			"kind of dubbo or services, such as nacos://host?kind=dubbo, got \"service\"",
+		"{address: 'nacos://a?kind=services', hold: -1s}": "hold",
+		"{address: 'nacos://a:65000?kind=services'}": "configSources[0].address: a:65000: 66000 " +
+			"is no port for gRPC",
+		"{address: 'nacos://a:b?kind=services'}":                            "configSources[0].address",
+		"{address: 'nacos://a?kind=services', tlsSettings: {mode: MUTUAL}}": "configSources[0].tlsSettings",
+		"{address: 'nacos://a?kind=services', registerMode: all}": "configSources[0].registerMode: not for " +
+			"nacos addresses, but for consul?kind=dubbo and zookeeper and nacos?kind=dubbo",
 		"{address: 'nacos://a?kind=services', hostTemplate: '{service}'}":                         "configSources[0].hostTemplate",
 		"{address: 'nacos://a?kind=services', services: ['[']}":                                   "configSources[0].services",
 		"{address: 'nacos://a?kind=services', groups: ['']}":                                      "configSources[0].groups: one has no name",

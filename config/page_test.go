@@ -41,7 +41,7 @@ func TestDocumentedDefaultsAreTaken(t *testing.T) {
 	value := regexp.MustCompile("^`(.+)`$")
 	tried := 0
 	try := func(typ reflect.Type, within string) {
-		for _, f := range reflect.VisibleFields(typ) {
+		for _, f := range fields(typ) {
 			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if f.Anonymous || key == "" || key == "-" {
 				continue
@@ -53,7 +53,8 @@ func TestDocumentedDefaultsAreTaken(t *testing.T) {
 			}
 			tried++
 			text := fmt.Sprintf(within, key+": "+strconv.Quote(literal[1]))
-			if k := bare(f.Type).Kind(); k == reflect.Int || k == reflect.Int64 && bare(f.Type) != reflect.TypeFor[config.Duration]() || k == reflect.Bool {
+			if k := bare(f.Type).Kind(); k == reflect.Int || k == reflect.Int64 && bare(f.Type) != reflect.TypeFor[config.Duration]() ||
+				k == reflect.Bool {
 				text = fmt.Sprintf(within, key+": "+literal[1])
 			} else if k == reflect.Slice {
 				text = fmt.Sprintf(within, key+": ["+strconv.Quote(literal[1])+"]")
@@ -92,7 +93,7 @@ func keys(t *testing.T) string {
 		reflect.TypeFor[config.TLSSettings](): "tlsSettings",
 	}
 	sections := []section{{"The file", "Keys of the file itself.", reflect.TypeFor[config.Config]()}}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
+	for _, f := range fields(reflect.TypeFor[config.Config]()) {
 		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
 			own[typ] = key
 			sections = append(sections, section{key, f.Tag.Get("jsonschema"), typ})
@@ -101,7 +102,7 @@ func keys(t *testing.T) string {
 			sections = append(sections, section{key, "A list. " + f.Tag.Get("jsonschema"), bare(typ.Elem())})
 		}
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[config.Source]()) {
+	for _, f := range fields(reflect.TypeFor[config.Source]()) {
 		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
 			own[typ] = key
 			sections = append(sections, section{key, "Of each source. " + f.Tag.Get("jsonschema"), typ})
@@ -118,7 +119,8 @@ func keys(t *testing.T) string {
 		intro := "Of sources whose address is " + strings.Join(names, " or ") + ", beside those of [each source](#configsources)."
 		sections = append(sections, section{title(s), intro, reflect.TypeOf(s.Settings()).Elem()})
 	}
-	sections = append(sections, section{"tlsSettings", "TLS of the connection to a source, of every scheme that has the key.", reflect.TypeFor[config.TLSSettings]()})
+	sections = append(sections, section{"tlsSettings", "TLS of the connection to a source, of every scheme that has the key.",
+		reflect.TypeFor[config.TLSSettings]()})
 	for _, s := range sections {
 		_, _ = fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| key | type | default | what it says |\n| --- | --- | --- | --- |\n", s.title, s.intro)
 		rows(t, &b, "", s.typ, own)
@@ -129,7 +131,7 @@ func keys(t *testing.T) string {
 // rows writes a row for each key of a mapping, and for those of the mappings in it.
 func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, own map[reflect.Type]string) {
 	t.Helper()
-	for _, f := range reflect.VisibleFields(typ) {
+	for _, f := range fields(typ) {
 		key := keyOf(f)
 		if key == "" || f.Anonymous {
 			continue

@@ -91,14 +91,17 @@ func schema(t *testing.T) *jsonschema.Schema {
 	guard, err := jsonschema.For[config.Guard](opts)
 	require.NoError(t, err)
 	off := any("off")
+	annotate(guard, reflect.TypeFor[config.Guard]())
 	opts.TypeSchemas[reflect.TypeFor[config.Guard]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Const: &off}, guard}}
 	merge, err := jsonschema.For[config.Merge](opts)
 	require.NoError(t, err)
 	endpoints := any("endpoints")
+	annotate(merge, reflect.TypeFor[config.Merge]())
 	opts.TypeSchemas[reflect.TypeFor[config.Merge]()] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Const: &endpoints}, merge}}
 	opts.TypeSchemas[reflect.TypeFor[config.Source]()] = sourceSchema(t, opts)
 	s, err := jsonschema.For[config.Config](opts)
 	require.NoError(t, err)
+	annotate(s, reflect.TypeFor[config.Config]())
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "tributary configuration"
 	return s
@@ -109,11 +112,13 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 	t.Helper()
 	s, err := jsonschema.For[config.Source](opts)
 	require.NoError(t, err)
+	annotate(s, reflect.TypeFor[config.Source]())
 	s.AdditionalProperties = nil // of which each scheme has its own
 	var all []string
 	for _, scheme := range config.Schemes() {
 		settings, err := jsonschema.ForType(reflect.TypeOf(scheme.Settings()).Elem(), opts)
 		require.NoError(t, err)
+		annotate(settings, reflect.TypeOf(scheme.Settings()).Elem())
 		for common := range s.Properties {
 			require.NotContains(t, settings.Properties, common)
 			settings.Properties[common] = &jsonschema.Schema{}
@@ -125,7 +130,8 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 		all = append(all, names...)
 		address := &jsonschema.Schema{Pattern: addresses(names)}
 		switch first := slices.IndexFunc(config.Schemes(), func(s config.Scheme) bool { return slices.Equal(s.Names, scheme.Names) }); {
-		case scheme.Kind == "" && first+1 < len(config.Schemes()) && slices.Equal(config.Schemes()[first+1].Names, scheme.Names): // the others of that name have kinds
+		// the others of that name have kinds
+		case scheme.Kind == "" && first+1 < len(config.Schemes()) && slices.Equal(config.Schemes()[first+1].Names, scheme.Names):
 			address.Not = &jsonschema.Schema{Pattern: `[?&]kind=`}
 		case scheme.Kind == "":
 		case config.Schemes()[first].Kind == scheme.Kind: // which goes without saying

@@ -11,8 +11,8 @@ import (
 	"tributary/sources/dubbo"
 )
 
-// parameters are those of addresses that count, of registries in whose addresses others are let pass: Dubbo's users write those for consumers and
-// providers into the same URL.
+// parameters are those of addresses that count, of registries in whose addresses others are let pass: Dubbo's users write those for
+// consumers and providers into the same URL.
 var parameters = map[string][]string{
 	dubbo.Scheme:      {"backup", "group", "timeout", "session", "username", "password"},
 	dubbo.NacosScheme: {"backup", "namespace", "group", "contextPath", "grpcOffset", "username", "password", "kind"},
@@ -22,9 +22,10 @@ var parameters = map[string][]string{
 
 // elsewhere are parameters that are let pass, as Dubbo's and Nacos' users write them, and whose meaning has to be said in another way here.
 var elsewhere = map[string]map[string]string{
-	dubbo.Scheme:       {"register-mode": byRegisterMode},
-	dubbo.NacosScheme:  {"register-mode": byRegisterMode},
-	dubbo.ConsulScheme: {"register-mode": byRegisterMode, "datacenter": "is passed over; did you mean dc?", "group": "is passed over: Consul has no groups, but dc, ns and partition"},
+	dubbo.Scheme:      {"register-mode": byRegisterMode},
+	dubbo.NacosScheme: {"register-mode": byRegisterMode},
+	dubbo.ConsulScheme: {"register-mode": byRegisterMode, "datacenter": "is passed over; did you mean dc?",
+		"group": "is passed over: Consul has no groups, but dc, ns and partition"},
 }
 
 const byRegisterMode = "is passed over; what to read is said by registerMode beside the address"

@@ -28,14 +28,29 @@ import (
 // Source is one source: what may be said of each, and beside it, in the same mapping, the settings of the scheme of its
 // address. The address, tlsSettings and subscribedResources are those of Istio's meshConfig.configSources.
 type Source struct {
-	Name       string              `json:"name,omitempty" jsonschema:"Name of the source in status, metrics and messages. Unique; by default made of the address."`
-	Address    string              `json:"address" jsonschema:"Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds. eureka://host:port,host:port/eureka or eureka+https://host:port/eureka are the servers of a Eureka."`
-	Precedence int                 `json:"precedence,omitempty" jsonschema:"Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0."`
-	Required   *bool               `json:"required,omitempty" jsonschema:"Whether nothing is served at a start until this source was read. With false the others are served without it, and clients that connect meanwhile lack what only it has. Default: true."`
-	Guard      Guard               `json:"guard,omitzero" jsonschema:"Which losses are held until somebody releases them; off for none."`
-	Merge      Merge               `json:"merge,omitzero" jsonschema:"What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details."`
-	Validation string              `json:"validation,omitempty" jsonschema:"What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a warning, for rules that are newer. Default: enforce."`
-	Transform  *transform.Settings `json:"transform,omitempty" jsonschema:"What to make of the objects of the source before they are checked and served."`
+	// Name of the source in status, metrics and messages. Unique; by default made of the address.
+	Name string `json:"name,omitempty"`
+	// Where to read from. fs:///dir is a directory tree or a single file; fs://./dir is relative to this file. xds://host:port is a server
+	// of MCP over xDS; several equal ones are separated by commas. consul://host:port or consul+https://host:port is a Consul, with
+	// ?kind=dubbo one in which Dubbo providers register, and consul-kv://host:port/prefix or consul-kv+https://host:port/prefix the objects
+	// in its key-value store. zookeeper://host:port?backup=host:port is a ZooKeeper in which Dubbo providers register. nacos://host:port is
+	// a Nacos in which they do, and nacos://host:port?kind=services one with services of other kinds. eureka://host:port,host:port/eureka or
+	// eureka+https://host:port/eureka are the servers of a Eureka.
+	Address string `json:"address"`
+	// Who wins a key that several sources have: the highest number, and where it is equal the first in the list. Default: 0.
+	Precedence int `json:"precedence,omitempty"`
+	// Whether nothing is served at a start until this source was read. With false the others are served without it, and clients that connect
+	// meanwhile lack what only it has. Default: true.
+	Required *bool `json:"required,omitempty"`
+	// Which losses are held until somebody releases them; off for none.
+	Guard Guard `json:"guard,omitzero"`
+	// What is made one with what other sources have, instead of one shadowing the other: endpoints, or a mapping with details.
+	Merge Merge `json:"merge,omitzero"`
+	// What to do with an object that breaks a rule of Istio's validation: enforce quarantines it, warn serves it with a warning, for rules
+	// that are newer. Default: enforce.
+	Validation string `json:"validation,omitempty"`
+	// What to make of the objects of the source before they are checked and served.
+	Transform *transform.Settings `json:"transform,omitempty"`
 
 	Settings Settings `json:"-"` // those of the scheme; Load, Parse and New see to it that there are some
 }
@@ -58,8 +73,8 @@ type Settings interface {
 	check(address string) error
 }
 
-// PartialStart reports whether the source counts as read though not one object of what it found is valid. Where people write objects that is a
-// mistake somewhere, unless the settings say otherwise; where services register, each is refused for reasons of its own.
+// PartialStart reports whether the source counts as read though not one object of what it found is valid. Where people write objects that
+// is a mistake somewhere, unless the settings say otherwise; where services register, each is refused for reasons of its own.
 func (s *Source) PartialStart() bool {
 	of, written := s.Settings.(interface{ startsInPart() bool })
 	return !written || of.startsInPart()
@@ -67,8 +82,9 @@ func (s *Source) PartialStart() bool {
 
 // Scheme is a kind of source.
 type Scheme struct {
-	Names    []string // what its addresses begin with
-	Kind     string   // what their parameter kind says, where one name stands for several kinds of source; without it the first of these is meant
+	Names []string // what its addresses begin with
+	// what their parameter kind says, where one name stands for several kinds of source; without it the first of these is meant
+	Kind     string
 	Settings func() Settings
 }
 
@@ -95,8 +111,8 @@ func Schemes() []Scheme {
 	}
 }
 
-// schemeOf returns the scheme of an address, by the name that it has there. What a parameter kind says is of no interest where the name has no
-// kinds.
+// schemeOf returns the scheme of an address, by the name that it has there. What a parameter kind says is of no interest where the name has
+// no kinds.
 func schemeOf(address string) (s Scheme, name string, known bool) {
 	name, rest, _ := strings.Cut(address, "://")
 	kind := kindIn(rest)

@@ -13,8 +13,8 @@ var variable = regexp.MustCompile(`\$\$|\$\{[^}]*\}?`)
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// expand puts the values of environment variables in the place of ${NAME} in a value of the file, once; $$ is a dollar sign. What a variable
-// has is never read as YAML.
+// expand puts the values of environment variables in the place of ${NAME} in a value of the file, once; $$ is a dollar sign. What a
+// variable has is never read as YAML.
 func (d *decoder) expand(n *yaml.Node, key string) {
 	if n.Kind != yaml.ScalarNode || d.expanded[n] || !strings.Contains(n.Value, "$") {
 		return

@@ -13,14 +13,16 @@ func TestVariables(t *testing.T) {
 	t.Setenv("WHERE", "/rules: [x]")
 	t.Setenv("DEBUG", "false")
 	t.Setenv("PASSWORD", "hunter2")
-	c, err := config.Parse("t.yaml", []byte("admin: {debug: '${DEBUG}'}\nstateDir: /a$$b/$c\nconfigSources: [{name: a, address: 'fs://${WHERE}'}]\n"))
+	c, err := config.Parse("t.yaml", []byte("admin: {debug: '${DEBUG}'}\nstateDir: /a$$b/$c\nconfigSources: [{name: a, address: "+
+		"'fs://${WHERE}'}]\n"))
 	require.NoError(t, err)
 	assert.Equal(t, "/a$b/$c", c.StateDir)
 	assert.True(t, config.Off(c.Admin.Debug))
 	assert.Equal(t, "fs:///rules: [x]", c.ConfigSources[0].Address)
 
 	for text, says := range map[string]string{
-		"stateDir: x\nconfigSources: [{address: 'fs:///${NOT_SET}'}]": "t.yaml:2:27: configSources[0].address: the environment variable NOT_SET is not set",
+		"stateDir: x\nconfigSources: [{address: 'fs:///${NOT_SET}'}]": "t.yaml:2:27: configSources[0].address: the environment variable " +
+			"NOT_SET is not set",
 		"stateDir: ${}": "t.yaml:1:11: stateDir: want ${NAME} with letters, digits and _, or $$ for a dollar sign, got ${}",
 		"stateDir: ${A": "t.yaml:1:11: stateDir: want ${NAME} with letters, digits and _, or $$ for a dollar sign, got ${A",
 		"${DEBUG}: x":   "unknown key",

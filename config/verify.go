@@ -9,9 +9,12 @@ import (
 
 // Verify is an istiod or an Envoy that is asked again and again what it really has.
 type Verify struct {
-	Istiod string   `json:"istiod,omitempty" jsonschema:"http://HOST:PORT of the debug pages of an istiod that is sent everything; 8080 is its default."`
-	Envoy  string   `json:"envoy,omitempty" jsonschema:"http://HOST:PORT or unix:///PATH of the admin server of an Envoy that is a client. One of istiod and envoy is needed."`
-	Every  Duration `json:"every,omitempty" jsonschema:"How often it is asked. Default: 1m."`
+	// http://HOST:PORT of the debug pages of an istiod that is sent everything; 8080 is its default.
+	Istiod string `json:"istiod,omitempty"`
+	// http://HOST:PORT or unix:///PATH of the admin server of an Envoy that is a client. One of istiod and envoy is needed.
+	Envoy string `json:"envoy,omitempty"`
+	// How often it is asked. Default: 1m.
+	Every Duration `json:"every,omitempty"`
 }
 
 // The times between two looks at an istiod or Envoy: each costs it a page with all that it has.

@@ -28,7 +28,8 @@ func TestNothingIsPassedOver(t *testing.T) {
 		good + "? [a]\n: b\n":                             "want a name as the key",
 		good + "stateDir: !!null off\n":                   "stateDir: want a string",
 		good + "debounce: {quiet: !x 5s}\n":               "t.yaml:2:",
-		"a:\n  b: c\n d: e\n":                             "t.yaml:3:1: not valid YAML: this line is indented as none of those before it, or a quote or bracket before it is not closed",
+		"a:\n  b: c\n d: e\n": "t.yaml:3:1: not valid YAML: this line is indented as none of those before it, or a " +
+			"quote or bracket before it is not closed",
 	} {
 		_, err := config.Parse("t.yaml", []byte(text))
 		require.ErrorContains(t, err, want, "%q", text)

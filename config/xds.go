@@ -10,15 +10,24 @@ import (
 type XDS struct {
 	Connection
 	Written
-	SubscribedResources []string          `json:"subscribedResources,omitempty" jsonschema:"What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything."`
-	Mode                string            `json:"mode,omitempty" jsonschema:"Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto."`
-	NodeID              string            `json:"nodeID,omitempty" jsonschema:"Id that the source introduces itself by. Default: made of the host name."`
-	NodeMetadata        map[string]string `json:"nodeMetadata,omitempty" jsonschema:"Metadata that the source adds to its node."`
-	Revision            string            `json:"revision,omitempty" jsonschema:"Leaves out what is labelled istio.io/rev for another revision."`
-	Locality            string            `json:"locality,omitempty" jsonschema:"Where the source runs, as region/zone/subzone."`
-	CacheDir            string            `json:"cacheDir,omitempty" jsonschema:"Directory that keeps what was last received, so that only differences are read after a restart. One for each source."`
-	Resync              Duration          `json:"resync,omitempty" jsonschema:"How long after a restart or a reconnect everything is read once more and compared, from 1s to 24h. Default: 1h."`
-	MaxMessageBytes     int64             `json:"maxMessageBytes,omitempty" jsonschema:"How large one response may be, in bytes. Default: 536870912."`
+	// What to take from the source: SERVICE_REGISTRY as in Istio, kinds, or type URLs. Default: everything.
+	SubscribedResources []string `json:"subscribedResources,omitempty"`
+	// Variant of the protocol: delta, sotw, or auto, which tries delta first. Default: auto.
+	Mode string `json:"mode,omitempty"`
+	// Id that the source introduces itself by. Default: made of the host name.
+	NodeID string `json:"nodeID,omitempty"`
+	// Metadata that the source adds to its node.
+	NodeMetadata map[string]string `json:"nodeMetadata,omitempty"`
+	// Leaves out what is labelled istio.io/rev for another revision.
+	Revision string `json:"revision,omitempty"`
+	// Where the source runs, as region/zone/subzone.
+	Locality string `json:"locality,omitempty"`
+	// Directory that keeps what was last received, so that only differences are read after a restart. One for each source.
+	CacheDir string `json:"cacheDir,omitempty"`
+	// How long after a restart or a reconnect everything is read once more and compared, from 1s to 24h. Default: 1h.
+	Resync Duration `json:"resync,omitempty"`
+	// How large one response may be, in bytes. Default: 536870912.
+	MaxMessageBytes int64 `json:"maxMessageBytes,omitempty"`
 }
 
 // Source returns the settings as package xds takes them.
@@ -40,7 +49,8 @@ func (s *XDS) reading() any { return nil }
 func (s *XDS) where(address string) where {
 	made := *s
 	made.SubscribedResources = sorted(s.SubscribedResources)
-	made.Connection, made.Written, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, Written{}, "", "", "", 0, 0
+	made.Connection, made.Written, made.Mode, made.Locality, made.CacheDir, made.Resync, made.MaxMessageBytes = Connection{}, Written{}, "",
+		"", "", 0, 0
 	return where{address, made}
 }
 

@@ -60,9 +60,13 @@ configSources:
 		"t.yaml:3:55: configSources[0].tlsSettings.mode: ISTIO_MUTUAL takes certificates from an Istio agent, which is not here; " +
 			"write MUTUAL, with the files in clientCertificate, privateKey and caCertificates",
 		`t.yaml:4:13: configSources[1].address: "xds://a": want host:port, got "a"`,
-		"t.yaml:5:35: configSources[2].quietDelay: not for xds addresses, but for fs; known here: address, cacheDir, guard, locality, maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, partialStart, precedence, required, resync, revision, subscribedResources, tlsSettings, tokenFile, transform, validation",
+		"t.yaml:5:35: configSources[2].quietDelay: not for xds addresses, but for fs; known here: address, cacheDir, guard, locality, " +
+			"maxMessageBytes, merge, mode, name, nodeID, nodeMetadata, partialStart, precedence, required, resync, revision, subscribedResources, " +
+			"tlsSettings, tokenFile, transform, validation",
 		"t.yaml:5:69: configSources[2].nodeMetadata.a: want a string, got 5; put it in quotes",
 		"t.yaml:5:78: configSources[2].nodeMetadata.b: given twice",
-		"t.yaml:6:33: configSources[3].mode: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, rescanInterval, transform, unknownFields, validation",
+		"t.yaml:6:33: configSources[3].mode: not for fs addresses, but for xds; known here: address, defaultNamespace, domainSuffix, " +
+			"emptyGrace, followLinks, foreignKinds, guard, maxDelay, maxFileBytes, merge, name, partialStart, precedence, quietDelay, required, " +
+			"rescanInterval, transform, unknownFields, validation",
 	}, strings.Split(e.Error(), "\n"))
 }

@@ -16,35 +16,51 @@ import (
 // Settings are the transforms of one source. They take effect in the order of the fields; Include and Exclude see what the
 // source says, with its own names.
 //
-// The tags named jsonschema are the descriptions in docs/config.schema.json.
+// The comments above fields are their descriptions in docs/config.schema.json and docs/configuration.md.
 type Settings struct {
-	Include     []Selector        `json:"include,omitempty" jsonschema:"Take only the objects that one of these selects. Default: all."`
-	Exclude     []Selector        `json:"exclude,omitempty" jsonschema:"Of those, leave out the objects that one of these selects."`
-	Namespaces  map[string]string `json:"namespaces,omitempty" jsonschema:"Namespaces and what they become, also where objects refer to them. The key * is any other one."`
-	Hosts       []Host            `json:"hosts,omitempty" jsonschema:"Hosts and what they become, also where objects refer to them. The first that matches is used."`
-	Labels      Change            `json:"labels,omitzero" jsonschema:"Labels to drop and to add."`
-	Annotations Change            `json:"annotations,omitzero" jsonschema:"Annotations to drop and to add."`
+	// Take only the objects that one of these selects. Default: all.
+	Include []Selector `json:"include,omitempty"`
+	// Of those, leave out the objects that one of these selects.
+	Exclude []Selector `json:"exclude,omitempty"`
+	// Namespaces and what they become, also where objects refer to them. The key * is any other one.
+	Namespaces map[string]string `json:"namespaces,omitempty"`
+	// Hosts and what they become, also where objects refer to them. The first that matches is used.
+	Hosts []Host `json:"hosts,omitempty"`
+	// Labels to drop and to add.
+	Labels Change `json:"labels,omitzero"`
+	// Annotations to drop and to add.
+	Annotations Change `json:"annotations,omitzero"`
 }
 
 // Selector selects the objects that meet all that it says. In patterns a * stands for any characters, or none.
 type Selector struct {
-	Kinds      []string          `json:"kinds,omitempty" jsonschema:"The object is of one of these kinds."`
-	Namespaces []string          `json:"namespaces,omitempty" jsonschema:"Its namespace matches one of these patterns, in which * is any characters."`
-	Names      []string          `json:"names,omitempty" jsonschema:"Its name matches one of these patterns."`
-	Labels     map[string]string `json:"labels,omitempty" jsonschema:"It has all of these labels; the value * is any."`
-	Hosts      []string          `json:"hosts,omitempty" jsonschema:"It is for a host that matches one of these patterns: one of the hosts of a ServiceEntry, VirtualService or Gateway, or the host of a DestinationRule."`
+	// The object is of one of these kinds.
+	Kinds []string `json:"kinds,omitempty"`
+	// Its namespace matches one of these patterns, in which * is any characters.
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Its name matches one of these patterns.
+	Names []string `json:"names,omitempty"`
+	// It has all of these labels; the value * is any.
+	Labels map[string]string `json:"labels,omitempty"`
+	// It is for a host that matches one of these patterns: one of the hosts of a ServiceEntry, VirtualService or Gateway, or the host of a
+	// DestinationRule.
+	Hosts []string `json:"hosts,omitempty"`
 }
 
 // Host renames the hosts that match a pattern.
 type Host struct {
-	Match string `json:"match" jsonschema:"Pattern of the hosts, in which * is any characters, such as *.service.consul."`
-	To    string `json:"to" jsonschema:"What they become, in which {1} is what the first * of the pattern stands for, and so on, such as {1}.mesh.internal."`
+	// Pattern of the hosts, in which * is any characters, such as *.service.consul.
+	Match string `json:"match"`
+	// What they become, in which {1} is what the first * of the pattern stands for, and so on, such as {1}.mesh.internal.
+	To string `json:"to"`
 }
 
 // Change says what to drop and to add. What is added replaces what has its key.
 type Change struct {
-	Drop []string          `json:"drop,omitempty" jsonschema:"Patterns of keys to drop, in which * is any characters."`
-	Add  map[string]string `json:"add,omitempty" jsonschema:"Keys and values to add."`
+	// Patterns of keys to drop, in which * is any characters.
+	Drop []string `json:"drop,omitempty"`
+	// Keys and values to add.
+	Add map[string]string `json:"add,omitempty"`
 }
 
 // Rules are settings that were found right. They are safe for concurrent use; nil changes nothing.

@@ -201,23 +201,25 @@ func TestSelectors(t *testing.T) {
 		settings Settings
 		taken    bool
 	}{
-		"nothing said":          {Settings{}, true},
-		"by kind":               {Settings{Include: []Selector{{Kinds: []string{"se"}}}}, true},
-		"by another kind":       {Settings{Include: []Selector{{Kinds: []string{"Gateway"}}}}, false},
-		"by namespace":          {Settings{Include: []Selector{{Namespaces: []string{"sh*"}}}}, true},
-		"by another namespace":  {Settings{Include: []Selector{{Namespaces: []string{"mesh"}}}}, false},
-		"by name":               {Settings{Include: []Selector{{Names: []string{"x", "rev*s"}}}}, true},
-		"by label":              {Settings{Include: []Selector{{Labels: map[string]string{"app": "reviews"}}}}, true},
-		"by any label":          {Settings{Include: []Selector{{Labels: map[string]string{"consul-a": "*"}}}}, true},
-		"by another label":      {Settings{Include: []Selector{{Labels: map[string]string{"app": "ratings"}}}}, false},
-		"by a missing label":    {Settings{Include: []Selector{{Labels: map[string]string{"tier": "*"}}}}, false},
-		"by host":               {Settings{Include: []Selector{{Hosts: []string{"*.Consul"}}}}, true},
-		"by another host":       {Settings{Include: []Selector{{Hosts: []string{"*.com"}}}}, false},
-		"all must meet":         {Settings{Include: []Selector{{Hosts: []string{"*.consul"}, Names: []string{"x"}}}}, false},
-		"one is enough":         {Settings{Include: []Selector{{Names: []string{"x"}}, {Names: []string{"reviews"}}}}, true},
-		"left out":              {Settings{Exclude: []Selector{{Names: []string{"reviews"}}}}, false},
-		"left out of the taken": {Settings{Include: []Selector{{Names: []string{"*"}}}, Exclude: []Selector{{Hosts: []string{"static.*"}}}}, false},
-		"by what it was called": {Settings{Include: []Selector{{Namespaces: []string{"shop"}}}, Namespaces: map[string]string{"shop": "mesh"}}, true},
+		"nothing said":         {Settings{}, true},
+		"by kind":              {Settings{Include: []Selector{{Kinds: []string{"se"}}}}, true},
+		"by another kind":      {Settings{Include: []Selector{{Kinds: []string{"Gateway"}}}}, false},
+		"by namespace":         {Settings{Include: []Selector{{Namespaces: []string{"sh*"}}}}, true},
+		"by another namespace": {Settings{Include: []Selector{{Namespaces: []string{"mesh"}}}}, false},
+		"by name":              {Settings{Include: []Selector{{Names: []string{"x", "rev*s"}}}}, true},
+		"by label":             {Settings{Include: []Selector{{Labels: map[string]string{"app": "reviews"}}}}, true},
+		"by any label":         {Settings{Include: []Selector{{Labels: map[string]string{"consul-a": "*"}}}}, true},
+		"by another label":     {Settings{Include: []Selector{{Labels: map[string]string{"app": "ratings"}}}}, false},
+		"by a missing label":   {Settings{Include: []Selector{{Labels: map[string]string{"tier": "*"}}}}, false},
+		"by host":              {Settings{Include: []Selector{{Hosts: []string{"*.Consul"}}}}, true},
+		"by another host":      {Settings{Include: []Selector{{Hosts: []string{"*.com"}}}}, false},
+		"all must meet":        {Settings{Include: []Selector{{Hosts: []string{"*.consul"}, Names: []string{"x"}}}}, false},
+		"one is enough":        {Settings{Include: []Selector{{Names: []string{"x"}}, {Names: []string{"reviews"}}}}, true},
+		"left out":             {Settings{Exclude: []Selector{{Names: []string{"reviews"}}}}, false},
+		"left out of the taken": {Settings{Include: []Selector{{Names: []string{"*"}}}, Exclude: []Selector{{Hosts: []string{"static.*"}}}},
+			false},
+		"by what it was called": {Settings{Include: []Selector{{Namespaces: []string{"shop"}}}, Namespaces: map[string]string{"shop": "mesh"}},
+			true},
 	} {
 		after, _ := apply(t, c.settings, entry)
 		require.Equal(t, c.taken, after != "", name)
@@ -278,7 +280,8 @@ func TestKeysOfWhatIsBroken(t *testing.T) {
 func TestAllHostsStayAll(t *testing.T) {
 	r, err := New(Settings{Hosts: []Host{{Match: "*", To: "{1}.mesh"}}})
 	require.NoError(t, err)
-	after, err := r.Apply(object(t, `{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: a}, spec: {hosts: ["*", a]}}`)).Spec()
+	after, err := r.Apply(object(t,
+		`{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: a}, spec: {hosts: ["*", a]}}`)).Spec()
 	require.NoError(t, err)
 	require.Equal(t, []string{"*", "a.mesh"}, after.(*networking.VirtualService).GetHosts())
 }
@@ -316,10 +319,12 @@ func TestMistakesNameTheirKey(t *testing.T) {
 		`namespaces.a*: want the name of a namespace, or *`:                                                               {Namespaces: map[string]string{"a*": "b"}},
 		`hosts[0].match: missing`: {Hosts: []Host{{To: "a"}}},
 		`hosts[0].to: missing`:    {Hosts: []Host{{Match: "a"}}},
-		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{2}"`:                                      {Hosts: []Host{{Match: "a*", To: "{2}"}}},
-		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{1"`:                                       {Hosts: []Host{{Match: "a*", To: "{1"}}},
+		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{2}"`: {Hosts: []Host{{Match: "a*",
+			To: "{2}"}}},
+		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{1"`: {Hosts: []Host{{Match: "a*",
+			To: "{1"}}},
 		`labels.add.: "" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end`: {Labels: Change{Add: map[string]string{"": "a"}}},
-		`annotations.drop: a pattern is empty`:                                                                       {Annotations: Change{Drop: []string{""}}},
+		`annotations.drop: a pattern is empty`: {Annotations: Change{Drop: []string{""}}},
 	} {
 		_, err := New(s)
 		require.EqualError(t, err, want)
