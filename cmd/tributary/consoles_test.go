@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/docs"
 	"tributary/internal/pagetest"
 )
 
@@ -135,6 +136,13 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		s.Instead["--duration 30s"] = "--duration 100ms"
 	},
 	"docs/commands.md#tributary-reload": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
+	"docs/commands.md#tributary-schema": func(t *testing.T, s *pagetest.Sandbox) {
+		t.Cleanup(func() { // what the command wrote
+			schema, err := os.ReadFile(s.Dir + "/tributary.schema.json")
+			require.NoError(t, err)
+			require.Equal(t, docs.Schema, schema)
+		})
+	},
 	"docs/commands.md#tributary-serve": func(t *testing.T, s *pagetest.Sandbox) {
 		configure(t, s)
 		s.Instead["fs:///etc/istio/rules --listen 0.0.0.0:16010"] = "fs://" + s.Dir + "/rules --listen 127.0.0.1:0 --admin 127.0.0.1:0"

@@ -56,6 +56,7 @@ var where = map[string]string{
 	"docs/commands.md#tributary-init":          Commands,
 	"docs/commands.md#tributary-load":          Commands,
 	"docs/commands.md#tributary-reload":        Commands,
+	"docs/commands.md#tributary-schema":        Commands,
 	"docs/commands.md#tributary-serve":         Commands,
 	"docs/commands.md#tributary-status":        Commands,
 	"docs/commands.md#tributary-token-new":     Commands,
