@@ -31,7 +31,7 @@ const StateOff = "off"
 
 // Config is the content of the file. Load and Parse return it checked and with its defaults filled in.
 //
-// The tags named jsonschema are the descriptions in docs/config.schema.json.
+// The comments above fields are their descriptions in docs/config.schema.json and docs/configuration.md.
 type Config struct {
 	// Where the servers listen. Without it all listen on loopback.
 	Listen Listen `json:"listen,omitzero"`
