@@ -244,8 +244,7 @@ func lower(names []string) (all []string) {
 // is not.
 func (d *decoder) dead(c *Config) (warnings []Problem) {
 	warning := func(key, format string, args ...any) {
-		at := d.place(key)
-		warnings = append(warnings, Problem{File: d.file, Line: at.line, Column: at.column, Key: key, Message: fmt.Sprintf(format, args...)})
+		warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf(format, args...)))
 	}
 	rules := c.Rules()
 	var sources []string
@@ -301,8 +300,7 @@ func (p *Proofs) Settings() *identity.Settings {
 // exposed returns a warning for each listener by which others than this machine read everything, whoever they are.
 func (d *decoder) exposed(c *Config) (warnings []Problem) {
 	warning := func(key, message string) {
-		at := d.place(key)
-		warnings = append(warnings, Problem{File: d.file, Line: at.line, Column: at.column, Key: key, Message: message})
+		warnings = append(warnings, d.problemOf(d.place(key), key, message))
 	}
 	if c.Access != nil {
 		return nil

@@ -67,7 +67,7 @@ func (d *decoder) doubts(all []Source) (warnings []Problem) {
 		for _, doubt := range of.doubts() {
 			at, message, _ := strings.Cut(doubt, ": ")
 			key := fmt.Sprintf("configSources[%d].%s", i, at)
-			warnings = append(warnings, Problem{File: d.file, Line: d.place(key).line, Column: d.place(key).column, Key: key, Message: message})
+			warnings = append(warnings, d.problemOf(d.place(key), key, message))
 		}
 	}
 	return warnings
@@ -85,12 +85,8 @@ func (d *decoder) alike(all []Source) (warnings []Problem) {
 			continue
 		}
 		key, other := fmt.Sprintf("configSources[%d].address", i), fmt.Sprintf("configSources[%d].address", j)
-		at := d.place(other)
-		warnings = append(warnings, Problem{
-			File: d.file, Line: d.place(key).line, Column: d.place(key).column, Key: key,
-			Message: fmt.Sprintf("source %s reads the same as source %s (%s)", s.Name, all[j].Name,
-				Problem{File: d.file, Line: at.line, Column: at.column}.Place()),
-		})
+		warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf("source %s reads the same as source %s (%s)", s.Name, all[j].Name,
+			d.problemOf(d.place(other), "", "").Place())))
 	}
 	return warnings
 }

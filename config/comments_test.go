@@ -60,7 +60,7 @@ func fields(typ reflect.Type) []reflect.StructField {
 	return all
 }
 
-// annotate gives the properties of a struct's schema, and of the structs in it, their descriptions.
+// annotate gives the properties of a struct's schema, and of the structs in it, their descriptions and defaults.
 func annotate(s *jsonschema.Schema, typ reflect.Type) *jsonschema.Schema {
 	for _, f := range fields(typ) {
 		p := s.Properties[keyOf(f)]
@@ -68,6 +68,7 @@ func annotate(s *jsonschema.Schema, typ reflect.Type) *jsonschema.Schema {
 			continue
 		}
 		p.Description = f.Tag.Get("jsonschema")
+		p.Default = defaultOf(f)
 		inner := bare(f.Type)
 		if inner.Kind() == reflect.Slice {
 			p, inner = p.Items, bare(inner.Elem())

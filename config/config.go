@@ -1,4 +1,4 @@
-// Package config reads tributary's own configuration: one YAML file, read strictly, so that a misspelt key is an error
+// Package config reads tributary's own configuration: a YAML file, or a directory of them, read strictly, so that a misspelt key is an error
 // that names its line and not a setting that is silently off.
 package config
 
@@ -25,6 +25,9 @@ const (
 	DefaultXDSTLS = ":16012"
 	DefaultAdmin  = "127.0.0.1:16014"
 )
+
+// sourcesKey is the list that goes on from file to file.
+const sourcesKey = "configSources"
 
 // StateOff is the StateDir that says that nothing is kept.
 const StateOff = "off"
@@ -64,15 +67,24 @@ type Config struct {
 	// Where configuration comes from, in order of precedence.
 	ConfigSources []Source `json:"configSources"`
 
-	Places   map[string]Problem `json:"-"` // of the keys that a file says of ports, proofs and rules, without a message
+	Places   map[string]Problem `json:"-"` // of the keys that files have, without a message
 	Warnings []Problem          `json:"-"` // what is hardly meant, though it can be done
 }
 
 // Duration is a time.Duration that is written like 1m30s.
 type Duration time.Duration
 
-// String returns the form that UnmarshalText reads.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String returns the form that UnmarshalText reads, without units of which there are none: 2m, not 2m0s.
+func (d Duration) String() string {
+	text := time.Duration(d).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
@@ -87,14 +99,57 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Load reads, checks and completes the file at path. If its content is at fault, the error is an *Error, which lists all
-// that is wrong.
+// Load reads, checks and completes the configuration at path: a file, or a directory with files of it. If its content is at fault, the error is
+// an *Error, which lists all that is wrong.
 func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
+	var c Config
+	d, dir, err := read(path, &c)
+	if err != nil {
+		return nil, err
+	}
+	return d.finish(&c, dir)
+}
+
+// Files returns the files of the configuration at path: path itself, or the *.yaml files of a directory in the order of their names. Hidden
+// files are left out.
+func Files(path string) (files []string, err error) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, nil //nolint:nilerr // whoever reads the file reports what is wrong with it
+	}
+	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	return Parse(path, data)
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".yaml") && !strings.HasPrefix(name, ".") {
+			files = append(files, filepath.Join(path, name))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("read configuration: the directory %s has no *.yaml file", path)
+	}
+	return files, nil
+}
+
+// read decodes the files of the configuration at path into c. Relative paths in them are taken from dir.
+func read(path string, c *Config) (d *decoder, dir string, err error) {
+	files, err := Files(path)
+	if err != nil {
+		return nil, "", err
+	}
+	d = newDecoder(path)
+	for _, d.file = range files {
+		data, err := os.ReadFile(d.file)
+		if err != nil {
+			return nil, "", fmt.Errorf("read configuration: %w", err)
+		}
+		d.decode(data, c)
+	}
+	if d.file != path {
+		d.file = path
+		delete(d.places, "") // what is missing is missing in the directory
+	}
+	return d, filepath.Dir(files[0]), nil
 }
 
 // DefaultPaths are where Find looks, in order.
@@ -130,9 +185,6 @@ func Recognize(data []byte) bool {
 	return false
 }
 
-// placed are the keys that have places.
-var placed = []string{"listen.", "identity.", accessKey + "["}
-
 // At returns a key, after its place if that is known.
 func (c *Config) At(key string) string {
 	if p, ok := c.Places[key]; ok {
@@ -157,17 +209,20 @@ func Parse(path string, data []byte) (*Config, error) {
 	d := newDecoder(path)
 	var c Config
 	d.decode(data, &c)
-	d.check(&c, filepath.Dir(path))
+	return d.finish(&c, filepath.Dir(path))
+}
+
+// finish checks and completes what was decoded.
+func (d *decoder) finish(c *Config, dir string) (*Config, error) {
+	d.check(c, dir)
 	c.Places = make(map[string]Problem)
 	for key, at := range d.places {
-		if slices.ContainsFunc(placed, func(of string) bool { return strings.HasPrefix(key, of) }) {
-			c.Places[key] = Problem{File: path, Line: at.line, Column: at.column, Key: key}
-		}
+		c.Places[key] = d.problemOf(at, key, "")
 	}
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	return &c, nil
+	return c, nil
 }
 
 // New checks and completes a configuration that was made without a file. what names its origin in messages, such as

@@ -28,7 +28,12 @@ func TestParseFillsInDefaults(t *testing.T) {
 		ConfigSources: []config.Source{{
 			Name: "rules", Address: "fs:///srv/rules", Settings: &config.File{},
 		}},
-		Places: map[string]config.Problem{},
+		Places: map[string]config.Problem{
+			"":                         {File: "/etc/tributary/tributary.yaml", Line: 1, Column: 1},
+			"configSources":            {File: "/etc/tributary/tributary.yaml", Line: 2, Column: 1, Key: "configSources"},
+			"configSources[0]":         {File: "/etc/tributary/tributary.yaml", Line: 2, Column: 3, Key: "configSources[0]"},
+			"configSources[0].address": {File: "/etc/tributary/tributary.yaml", Line: 2, Column: 12, Key: "configSources[0].address"},
+		},
 	}, c)
 }
 

@@ -29,7 +29,10 @@ type decoder struct {
 	veil     secret.Veil         // over what may be secret in the file
 }
 
-type place struct{ line, column int }
+type place struct {
+	file         string
+	line, column int
+}
 
 func newDecoder(file string) *decoder {
 	return &decoder{file: file, places: map[string]place{}, expanded: map[*yaml.Node]bool{}}
@@ -41,7 +44,7 @@ func (d *decoder) err() error {
 		return nil
 	}
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	for i := range d.problems {
 		d.problems[i].Message = d.veil.Hide(d.problems[i].Message)
@@ -64,10 +67,13 @@ func (d *decoder) place(key string) place {
 	}
 }
 
+// problemOf returns a problem at a place.
+func (d *decoder) problemOf(at place, key, message string) Problem {
+	return Problem{File: cmp.Or(at.file, d.file), Line: at.line, Column: at.column, Key: key, Message: message}
+}
+
 func (d *decoder) problemAt(at place, key, format string, args ...any) {
-	d.problems = append(d.problems, Problem{
-		File: d.file, Line: at.line, Column: at.column, Key: key, Message: fmt.Sprintf(format, args...),
-	})
+	d.problems = append(d.problems, d.problemOf(at, key, fmt.Sprintf(format, args...)))
 }
 
 // decode reads data, which is one document and nothing else, into the struct that out points to.
@@ -76,13 +82,13 @@ func (d *decoder) decode(data []byte, out any) {
 	d.cover(root)
 	switch {
 	case fault != nil && fault.Message == yamldoc.TextBehind:
-		d.problemAt(place{fault.Line, max(fault.Column, 1)}, "", "%s; the configuration is a single one", fault.Message)
+		d.problemAt(place{d.file, fault.Line, max(fault.Column, 1)}, "", "%s; the configuration is a single one", fault.Message)
 	case fault != nil:
-		d.problemAt(place{fault.Line, max(fault.Column, 1)}, "", "not valid YAML: %s", fault.Message)
+		d.problemAt(place{d.file, fault.Line, max(fault.Column, 1)}, "", "not valid YAML: %s", fault.Message)
 	case root == nil:
-		d.places[""] = place{1, 1} // an empty file; what must be there is missed by check
+		d.places[""] = place{d.file, 1, 1} // an empty file; what must be there is missed by check
 	case isNull(root):
-		d.places[""] = placeOf(root)
+		d.places[""] = d.placeOf(root)
 	default:
 		d.value(root, reflect.ValueOf(out).Elem(), "")
 	}
@@ -103,7 +109,7 @@ func (d *decoder) cover(n *yaml.Node) {
 
 // value reads n into v. key is where n is, such as configSources[0].address.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
-	d.places[key] = placeOf(n)
+	d.places[key] = d.placeOf(n)
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -191,9 +197,12 @@ func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
 	if len(n.Content) == 0 && strings.HasPrefix(key, accessKey+"[") {
 		d.problem(key, "%s", emptyAccess)
 	}
-	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	start := v.Len() // of what the files before have
+	all := reflect.MakeSlice(v.Type(), start+len(n.Content), start+len(n.Content))
+	reflect.Copy(all, v)
+	v.Set(all)
 	for i, item := range n.Content {
-		d.value(item, v.Index(i), fmt.Sprintf("%s[%d]", key, i))
+		d.value(item, v.Index(start+i), fmt.Sprintf("%s[%d]", key, start+i))
 	}
 }
 
@@ -210,7 +219,7 @@ func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
 			continue
 		}
 		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
-			d.problemAt(placeOf(name), sub, "given twice")
+			d.problemAt(d.placeOf(name), sub, "given twice")
 			continue
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
@@ -254,11 +263,14 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 			sub = key + "." + sub
 		}
 		field, known := fields[name.Value]
+		other, elsewhere := d.places[sub]
 		switch first, repeated := seen[name.Value]; {
 		case repeated:
-			d.problemAt(placeOf(name), sub, "given twice, first in line %d", first)
+			d.problemAt(d.placeOf(name), sub, "given twice, first in line %d", first)
+		case elsewhere && other.file != d.file && sub != sourcesKey:
+			d.problemAt(d.placeOf(name), sub, "given twice, first in %s; only %s may stand in several files", d.problemOf(other, "", "").Place(), sourcesKey)
 		case !known:
-			d.problemAt(placeOf(name), sub, "%s", unknown(name.Value))
+			d.problemAt(d.placeOf(name), sub, "%s", unknown(name.Value))
 		default:
 			d.value(value, field, sub)
 		}
@@ -271,7 +283,7 @@ func (d *decoder) isName(n *yaml.Node, key string) bool {
 	if n.Kind == yaml.ScalarNode && isPlain(n) && !isNull(n) {
 		return true
 	}
-	d.problemAt(placeOf(n), key, "want a name as the key")
+	d.problemAt(d.placeOf(n), key, "want a name as the key")
 	return false
 }
 
@@ -324,4 +336,4 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
 }
 
-func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
+func (d *decoder) placeOf(n *yaml.Node) place { return place{d.file, n.Line, n.Column} }

@@ -2,10 +2,7 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -202,14 +199,12 @@ func (l *Listen) XDSAddress() string {
 
 // LoadListen returns where the server of the file at path listens, whatever else is wrong with the file.
 func LoadListen(path string) (*Listen, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	d := newDecoder(path)
 	var c Config
-	d.decode(data, &c)
-	d.checkListen(&c.Listen, filepath.Dir(path))
+	d, dir, err := read(path, &c)
+	if err != nil {
+		return nil, err
+	}
+	d.checkListen(&c.Listen, dir)
 	d.problems = slices.DeleteFunc(d.problems, func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
 	if err := d.err(); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"reflect"
@@ -46,7 +47,7 @@ func TestDocumentedDefaultsAreTaken(t *testing.T) {
 			if f.Anonymous || key == "" || key == "-" {
 				continue
 			}
-			_, documented := describe(t, f)
+			_, documented := describe(f)
 			literal := value.FindStringSubmatch(documented)
 			if literal == nil {
 				continue
@@ -136,7 +137,8 @@ func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, own 
 		if key == "" || f.Anonymous {
 			continue
 		}
-		what, byDefault := describe(t, f)
+		require.NotEmpty(t, f.Tag.Get("jsonschema"), f.Name)
+		what, byDefault := describe(f)
 		inner, list := bare(f.Type), ""
 		if inner.Kind() == reflect.Slice {
 			inner, list = bare(inner.Elem()), "[]"
@@ -164,10 +166,8 @@ var (
 var spoken = []string{"never", "derived", "all", "everything", "none"}
 
 // describe returns what the description of a key says, and apart from it the default.
-func describe(t *testing.T, f reflect.StructField) (what, byDefault string) {
-	t.Helper()
+func describe(f reflect.StructField) (what, byDefault string) {
 	what = strings.ReplaceAll(f.Tag.Get("jsonschema"), "|", `\|`)
-	require.NotEmpty(t, what, f.Name)
 	m := sayingDefault.FindStringSubmatchIndex(what)
 	if m == nil {
 		if !strings.Contains(f.Tag.Get("json"), ",omit") {
@@ -184,6 +184,25 @@ func describe(t *testing.T, f reflect.StructField) (what, byDefault string) {
 	}
 	return what, byDefault
 }
+
+// defaultOf is the default of a key in JSON, if its description has one that is a value.
+func defaultOf(f reflect.StructField) json.RawMessage {
+	_, byDefault := describe(f)
+	value := literalDefault.FindStringSubmatch(byDefault)
+	if value == nil {
+		return nil
+	}
+	switch typ := bare(f.Type); {
+	case typ.Kind() == reflect.Slice:
+		return json.RawMessage("[" + strconv.Quote(value[1]) + "]")
+	case typ.Kind() == reflect.Bool, typ.Kind() == reflect.Int, typ.Kind() == reflect.Int64 && typ != reflect.TypeFor[config.Duration]():
+		return json.RawMessage(value[1])
+	}
+	return json.RawMessage(strconv.Quote(value[1]))
+}
+
+// literalDefault is a default that is a value, whatever is said of it besides.
+var literalDefault = regexp.MustCompile("^`([^`]+)`")
 
 // typeName is what a value of a key is called, with its unit.
 func typeName(t *testing.T, f reflect.StructField) string {

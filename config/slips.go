@@ -79,10 +79,7 @@ func (d *decoder) slips(all []Source) (warnings []Problem) {
 				why = fmt.Sprintf("is passed over; did you mean %s?", guess)
 			}
 			key := fmt.Sprintf("configSources[%d].address", i)
-			warnings = append(warnings, Problem{
-				File: d.file, Line: d.place(key).line, Column: d.place(key).column, Key: key,
-				Message: fmt.Sprintf("the parameter %s %s", one, why),
-			})
+			warnings = append(warnings, d.problemOf(d.place(key), key, fmt.Sprintf("the parameter %s %s", one, why)))
 		}
 	}
 	return warnings

@@ -28,9 +28,9 @@ func (d *decoder) expand(n *yaml.Node, key string) {
 		value, set := os.LookupEnv(name)
 		switch {
 		case !closed || !variableName.MatchString(name):
-			d.problemAt(placeOf(n), key, "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", found)
+			d.problemAt(d.placeOf(n), key, "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", found)
 		case !set:
-			d.problemAt(placeOf(n), key, "the environment variable %s is not set", name)
+			d.problemAt(d.placeOf(n), key, "the environment variable %s is not set", name)
 		}
 		d.veil.Cover(value)
 		return value

@@ -83,7 +83,7 @@ It exits with 3 if it is not allowed.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&file, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	addConfig(cmd, &file, "")
 	f.StringArrayVar(&who, "identity", nil, "who the client is; may be repeated")
 	f.StringVar(&q.Node, "node-id", "", "id that the client gives itself")
 	f.StringVar(&kind, "kind", "", "kind of the objects")

@@ -131,17 +131,26 @@ func (p *packing) configuration(ctx context.Context, file string) {
 		}
 		file = found
 	}
-	text, err := os.ReadFile(file)
+	files, err := config.Files(file)
 	if err != nil {
 		p.failed("configuration", err)
 		return
 	}
-	clean, err := p.secrets.Configuration(text, filepath.Dir(file))
-	if err != nil {
-		p.failed("configuration", err)
-		return
+	for _, one := range files {
+		name := "tributary.yaml"
+		if one != file {
+			name = "tributary.yaml.d/" + filepath.Base(one)
+		}
+		text, err := os.ReadFile(one)
+		if err == nil {
+			text, err = p.secrets.Configuration(text, filepath.Dir(one))
+		}
+		if err != nil {
+			p.failed("configuration", err)
+			return
+		}
+		p.add(name, text)
 	}
-	p.add("tributary.yaml", clean)
 	d := doctor.Doctor{File: file, Offline: true, Running: func(ctx context.Context, cfg *config.Config) *doctor.Running {
 		return running(ctx, cfg, &secureFlags{})
 	}}

@@ -88,6 +88,10 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 			}
 		}
 	},
+	"docs/commands.md#tributary-config": func(t *testing.T, s *pagetest.Sandbox) {
+		configure(t, s)
+		write(t, s.Dir+"/tributary.yaml", anywhere+"configSources: [{name: rules, address: 'fs://./rules'}]\n")
+	},
 	"docs/commands.md#tributary-diff": func(t *testing.T, s *pagetest.Sandbox) {
 		server := world(t, s)
 		ask(s, server)

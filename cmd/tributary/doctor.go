@@ -82,7 +82,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&d.File, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	addConfig(cmd, &d.File, "")
 	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
 	f.StringVar(&d.MeshConfig, "mesh-config", "", "file with the mesh configuration of that istiod, or values of its Helm chart")
 	f.StringVar(&through, "through", "", "HOST:PORT by which istiod reads from us, as in its configSources: hold an idle stream through it")

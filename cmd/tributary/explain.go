@@ -11,7 +11,6 @@ import (
 
 	"tributary/cmd/internal/adminclient"
 	"tributary/cmd/internal/report"
-	"tributary/config"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -26,7 +25,7 @@ type adminFlags struct {
 
 func (f *adminFlags) add(cmd *cobra.Command) {
 	f.server.add(cmd, "address of tributary's admin server")
-	cmd.Flags().StringVarP(&f.config, "config", "c", "", "configuration file of the server, whose listen.admin says where it is (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	addConfig(cmd, &f.config, " of the server, whose listen.admin says where it is")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.secure.add(cmd)
 	f.secure.addToken(cmd)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -95,7 +94,7 @@ says why.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&flags.file, "config", "c", "", "configuration file (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	addConfig(cmd, &flags.file, "")
 	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, without a file; may be repeated, the first takes precedence")
 	f.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
 	f.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")

@@ -24,7 +24,7 @@ type storeFlags struct {
 
 func (f *storeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the configuration (default: its only consul-kv source)")
-	cmd.Flags().StringVarP(&f.config, "config", "c", "", "configuration file to find the store in (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+	addConfig(cmd, &f.config, ", which has the store")
 }
 
 // open opens the store and reads what is in it.

@@ -11,6 +11,7 @@ import (
 
 	"tributary/cmd/internal/analysis"
 	"tributary/cmd/internal/lint"
+	"tributary/config"
 	"tributary/internal/relay"
 	"tributary/internal/words"
 	"tributary/server/envoy"
@@ -79,8 +80,11 @@ It exits with 3 if something would not be served; with --strict also if there is
 			partial := false
 			look := func(path string, of func() (skipped []string, err error)) error {
 				skipped, err := of()
+				if err != nil && path != "" {
+					err = fmt.Errorf("%s: %w", path, err)
+				}
 				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
+					return err
 				}
 				partial = partial || len(skipped) > 0
 				for _, s := range skipped {
@@ -89,7 +93,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 				return nil
 			}
 			if flags.config != "" {
-				if err := look(flags.config, func() ([]string, error) { return flags.validateConfig(ctx, &l) }); err != nil {
+				if err := look("", func() ([]string, error) { return flags.validateConfig(ctx, &l) }); err != nil {
 					return err
 				}
 			}
@@ -118,7 +122,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 			return flags.print(cmd, &l)
 		}),
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file, as with the other commands; anything else in it is an error")
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "a configuration file or directory, as with the other commands; anything else in it is an error")
 	cmd.Flags().BoolVar(&flags.offline, "offline", false, "files that the configuration names and that are not on this machine are no error")
 	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
 	cmd.Flags().BoolVar(&flags.connect, "connect", false, "read the sources that are no files, too: log in, and count what would be served")
@@ -155,11 +159,8 @@ func (f *validateFlags) validate(ctx context.Context, l *lint.Linter, path strin
 
 // validateConfig looks at what is to be a configuration file of ours, whatever is in it.
 func (f *validateFlags) validateConfig(ctx context.Context, l *lint.Linter) (skipped []string, err error) {
-	text, err := os.ReadFile(f.config)
-	if err != nil {
-		return nil, errors.Unwrap(err)
-	}
-	return l.Config(ctx, f.config, text, f.offline)
+	cfg, err := config.Load(f.config)
+	return l.Config(ctx, f.config, cfg, err, f.offline)
 }
 
 // print prints what was found, and fails if it is too much.

@@ -21,6 +21,12 @@ const (
 	envAdmin  = "TRIBUTARY_ADMIN"
 )
 
+// addConfig adds the flag -c; of says more about the file.
+func addConfig(cmd *cobra.Command, file *string, of string) {
+	cmd.Flags().StringVarP(file, "config", "c", "",
+		"configuration file, or directory of *.yaml files"+of+" (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
+}
+
 // adminServer is the flag --admin. It implements pflag.Value.
 type adminServer struct {
 	address string

@@ -44,6 +44,7 @@ var where = map[string]string{
 	"docs/commands.md#tributary-apply":         EndToEnd,
 	"docs/commands.md#tributary-bootstrap":     Commands,
 	"docs/commands.md#tributary-bundle":        Commands,
+	"docs/commands.md#tributary-config":        Commands,
 	"docs/commands.md#tributary-delete":        EndToEnd,
 	"docs/commands.md#tributary-diff":          Commands,
 	"docs/commands.md#tributary-doctor":        EndToEnd,

@@ -77,9 +77,12 @@ func (s *Secrets) Configuration(text []byte, dir string) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, errors.New("it is no YAML, and is left out: what is secret in it cannot be told")
 	}
-	s.clean(&root, "", dir)
+	s.Clean(&root, dir)
 	return yaml.Marshal(&root)
 }
+
+// Clean takes secrets and comments out of the tree of a configuration of a file in dir, and notes the secrets.
+func (s *Secrets) Clean(root *yaml.Node, dir string) { s.clean(root, "", dir) }
 
 // clean takes secrets and comments out of a tree, of which the settings stand under key.
 func (s *Secrets) clean(n *yaml.Node, key, dir string) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
 
 	"tributary/cmd/internal/lint"
@@ -86,19 +85,23 @@ const mayRead = "give the user who runs tributary the right to read it, and to e
 
 // Look looks at everything. The error is that it could not.
 func (d *Doctor) Look(ctx context.Context) error {
-	text, err := os.ReadFile(d.File)
+	var cfg *config.Config
+	err := d.NoFile
+	if err == nil {
+		cfg, err = config.Load(d.File)
+	}
+	_, bad := errors.AsType[*config.Error](err)
 	switch {
 	case d.NoFile != nil:
 		d.note(ofConfiguration, Error, d.NoFile.Error(), "name the configuration with -c, or write one with tributary init")
-		err = d.NoFile
+	case bad:
 	case errors.Is(err, fs.ErrPermission):
 		d.note(ofConfiguration, Error, err.Error(), mayRead)
 	case err != nil:
 		d.note(ofConfiguration, Error, err.Error(), "name the configuration with -c, or write one with tributary init")
 	}
-	var cfg *config.Config
-	if err == nil {
-		if cfg, err = d.configuration(ctx, text); err != nil {
+	if err == nil || bad {
+		if err := d.configuration(ctx, cfg, err); err != nil {
 			return err
 		}
 	}
@@ -120,18 +123,18 @@ func (d *Doctor) Look(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// configuration looks at the configuration and its sources, as validate --connect does. It is nil if it is not right.
-func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config, error) {
+// configuration looks at the configuration, or at the error of loading it, and its sources, as validate --connect does.
+func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err error) error {
 	var l lint.Linter
 	if !d.Offline {
 		l.Connect = relay.Reader
 	}
-	skipped, err := l.Config(ctx, d.File, text, false)
+	skipped, err := l.Config(ctx, d.File, cfg, err, false)
 	if err == nil {
 		err = l.Compete(ctx)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	wrong := map[string]bool{}
 	for _, f := range l.Findings {
@@ -156,12 +159,8 @@ func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config
 		wrong[check] = wrong[check] || severity == Error
 		d.note(check, severity, f.String(), fix)
 	}
-	cfg, err := config.Parse(d.File, text)
-	if err != nil {
-		if _, bad := errors.AsType[*config.Error](err); bad {
-			return nil, nil // said above
-		}
-		return nil, err
+	if cfg == nil {
+		return nil // what is wrong was noted above
 	}
 	if !wrong[ofConfiguration] {
 		d.note(ofConfiguration, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
@@ -175,7 +174,7 @@ func (d *Doctor) configuration(ctx context.Context, text []byte) (*config.Config
 	if l.Objects > 0 {
 		d.note(ofSources, Fine, words.Count(l.Objects, "object in files is", "objects in files are")+" right", "")
 	}
-	return cfg, nil
+	return nil
 }
 
 // certificates looks at those of our own ports.

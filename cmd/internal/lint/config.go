@@ -17,7 +17,8 @@ import (
 // file. With offline, a source of files that is not on this machine is no error. It returns what was not looked at.
 func (l *Linter) Text(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
 	if config.Recognize(text) {
-		return l.Config(ctx, name, text, offline)
+		cfg, err := config.Parse(name, text)
+		return l.Config(ctx, name, cfg, err, offline)
 	}
 	options, err := sources.Texts{ForeignKinds: foreignNamed}.Options()
 	if err != nil {
@@ -27,7 +28,8 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 	if len(content.Resources)+len(content.Rejects)+content.Foreign == 0 {
 		base := filepath.Base(name)
 		if slices.ContainsFunc(config.DefaultPaths(), func(p string) bool { return filepath.Base(p) == base }) {
-			return l.Config(ctx, name, text, offline) // one that says nothing is refused by serve, too
+			cfg, err := config.Parse(name, text)
+			return l.Config(ctx, name, cfg, err, offline) // one that says nothing is refused by serve, too
 		}
 		l.Findings = append(l.Findings, Finding{Place: name, Severity: Warning, Rule: Empty, Message: "nothing is in it: neither objects nor a configuration"})
 	}
@@ -35,9 +37,9 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 	return nil, nil
 }
 
-// Config looks at a configuration and its sources, each whether or not another one can be read, as Text does at one that it recognizes.
-func (l *Linter) Config(ctx context.Context, name string, text []byte, offline bool) (skipped []string, err error) {
-	cfg, err := config.Parse(name, text)
+// Config looks at a configuration, or at the error of loading it, and at its sources, each whether or not another one can be read, as Text does
+// at one that it recognizes.
+func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, err error, offline bool) (skipped []string, _ error) {
 	if bad, ok := errors.AsType[*config.Error](err); ok {
 		l.problems(Error, bad.Problems)
 		return nil, nil
