@@ -87,7 +87,7 @@ func (s *service) discover(c *clusterv3.Cluster, kind clusterv3.Cluster_Discover
 	switch kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LoadAssignment = p.assignment(c.GetName(), subset, kind, placed, found)
+		c.LoadAssignment = decodedAssignment(p.assignment(c.GetName(), subset, kind, placed, found))
 		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
 			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
 		}

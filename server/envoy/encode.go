@@ -19,21 +19,34 @@ func mustMarshal(m proto.Message) []byte {
 }
 
 func toAny(m proto.Message) *anypb.Any {
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: mustMarshal(m)}
+	return &anypb.Any{TypeUrl: typeURL(m), Value: mustMarshal(m)}
+}
+
+func typeURL(m proto.Message) string {
+	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+}
+
+// anyHead returns an encoded Any up to its value of a size, for which there is room.
+func anyHead(typeURL string, size int) []byte {
+	b := make([]byte, 0, size+len(typeURL)+16)
+	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), typeURL)
+	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(size)) //nolint:gosec // not negative
 }
 
 // entryOf returns the entry of a message.
 func entryOf(m proto.Message) *xds.Entry {
-	a := toAny(m)
-	e := entryOfBytes(xds.NameOf(m), a.GetTypeUrl(), a.GetValue())
-	e.Child = xds.ChildOf(m)
-	return e
+	options := proto.MarshalOptions{Deterministic: true}
+	b := anyHead(typeURL(m), options.Size(m))
+	options.UseCachedSize = true
+	b, err := options.MarshalAppend(b, m)
+	if err != nil {
+		panic(err) // as in mustMarshal
+	}
+	return &xds.Entry{Name: xds.NameOf(m), Version: xds.VersionOf(b), Any: b, Child: xds.ChildOf(m)}
 }
 
 // entryOfBytes returns the entry of a message that is encoded already.
 func entryOfBytes(name, typeURL string, body []byte) *xds.Entry {
-	b := make([]byte, 0, len(body)+len(typeURL)+16)
-	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), typeURL)
-	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), body)
+	b := append(anyHead(typeURL, len(body)), body...)
 	return &xds.Entry{Name: name, Version: xds.VersionOf(b), Any: b}
 }

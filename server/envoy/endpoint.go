@@ -11,6 +11,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -25,22 +27,31 @@ const unixPrefix = "unix://"
 //
 // gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
 // weights are in different sub-zones of it.
+//
+// The endpoints of a locality are encoded already, and stand in the message as fields that are unknown to it: decodedAssignment decodes them.
 func (p *port) assignment(cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement, found *findings) *endpointv3.ClusterLoadAssignment {
 	type place struct {
 		locality
 		priority int
 	}
-	byPlace := make(map[place][]*endpointv3.LbEndpoint)
+	type members struct {
+		encoded []byte // as fields of LocalityLbEndpoints
+		weight  uint64
+	}
+	byPlace := make(map[place]*members)
 	endpoints := p.endpoints()
+	var last *networking.WorkloadEntry
+	var in *members // of the last endpoint, and of the next ones with the same WorkloadEntry
+	var details, host []byte
 	for i := range endpoints {
 		e := &endpoints[i]
 		if !has(subset, e) {
 			continue
 		}
 		if !e.fits(kind) {
-			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.spec.GetAddress(), unixPrefix) {
+			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.address, unixPrefix) {
 				found.note(e.place().in("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint of ServiceEntry %s",
-					e.spec.GetAddress(), e.entry.key.FullName())
+					e.address, e.entry.key.FullName())
 			}
 			continue
 		}
@@ -52,35 +63,50 @@ func (p *port) assignment(cluster string, subset *networking.Subset, kind cluste
 			found.note(e.place(), "%s: it is none of ServiceEntry %s", why, e.entry.key.FullName())
 			continue
 		}
-		l := place{e.locality(), placed.priority(e)}
-		if placed.client.role == proxyless {
-			l.subZone += fmt.Sprintf("~%d", e.weight())
+		if e.spec != last {
+			l := place{e.locality(), placed.priority(e)}
+			if placed.client.role == proxyless {
+				l.subZone += fmt.Sprintf("~%d", e.weight())
+			}
+			if byPlace[l] == nil {
+				byPlace[l] = new(members)
+			}
+			last, in, details = e.spec, byPlace[l], mustMarshal(e.details())
 		}
-		byPlace[l] = append(byPlace[l], e.translate(p))
+		in.weight += uint64(e.weight())
+		host = e.appendHost(host[:0], p)
+		in.encoded = protowire.AppendVarint(protowire.AppendTag(in.encoded, localityMembers, protowire.BytesType), uint64(len(host)+len(details)))
+		in.encoded = append(append(in.encoded, host...), details...)
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	for _, l := range slices.SortedFunc(maps.Keys(byPlace), func(a, b place) int {
 		return cmp.Or(a.compare(b.locality), cmp.Compare(a.priority, b.priority))
 	}) {
-		list := byPlace[l]
-		weight := uint64(0)
-		for _, e := range list {
-			weight += uint64(e.GetLoadBalancingWeight().GetValue())
+		in := &endpointv3.LocalityLbEndpoints{
+			Locality:            &corev3.Locality{Region: l.region, Zone: l.zone, SubZone: l.subZone},
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byPlace[l].weight, math.MaxUint32))), Priority: uint32(l.priority), //nolint:gosec // it is small
 		}
-		a.Endpoints = append(a.Endpoints, &endpointv3.LocalityLbEndpoints{
-			Locality: &corev3.Locality{Region: l.region, Zone: l.zone, SubZone: l.subZone}, LbEndpoints: list,
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(weight, math.MaxUint32))), Priority: uint32(l.priority), //nolint:gosec // it is small
-		})
+		in.ProtoReflect().SetUnknown(byPlace[l].encoded)
+		a.Endpoints = append(a.Endpoints, in)
 	}
 	placed.distribute(a)
 	rank(a)
 	return a
 }
 
+// decodedAssignment returns an assignment whose endpoints are decoded.
+func decodedAssignment(a *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment {
+	decoded := new(endpointv3.ClusterLoadAssignment)
+	if err := proto.Unmarshal(mustMarshal(a), decoded); err != nil {
+		panic(err) // it was encoded here
+	}
+	return decoded
+}
+
 // fits says whether Envoy can use the endpoint in a cluster of the kind: it refuses all of an assignment that has a name where an
 // address is wanted.
 func (e *endpoint) fits(kind clusterv3.Cluster_DiscoveryType) bool {
-	address := e.spec.GetAddress()
+	address := e.address
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
 		return fitsSocket(path)
 	}
@@ -102,17 +128,28 @@ const maxSocketPath = 107
 
 func fitsSocket(path string) bool { return path != "" && len(path) <= maxSocketPath }
 
-func (e *endpoint) translate(p *port) *endpointv3.LbEndpoint {
+// appendHost appends where the endpoint serves a port, as fields of LbEndpoint.
+func (e *endpoint) appendHost(b []byte, p *port) []byte {
 	address := &corev3.Address{}
-	if path, ok := strings.CutPrefix(e.spec.GetAddress(), unixPrefix); ok {
+	if path, ok := strings.CutPrefix(e.address, unixPrefix); ok {
 		address.Address = &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}
 	} else {
 		address.Address = &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: e.spec.GetAddress(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: e.portFor(p)},
+			Address: e.address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: e.portFor(p)},
 		}}
 	}
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+	})
+	if err != nil {
+		panic(err) // as in mustMarshal
+	}
+	return b
+}
+
+// details returns what else clients know of the endpoint. It follows from its WorkloadEntry.
+func (e *endpoint) details() *endpointv3.LbEndpoint {
 	return &endpointv3.LbEndpoint{
-		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
 		LoadBalancingWeight: wrapperspb.UInt32(e.weight()),
 		Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(e.identity())}),
 	}

@@ -14,7 +14,7 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 	t.Helper()
 	var endpoints []endpoint
 	for _, l := range []string{"eu/a/1", "eu/a/2", "eu/b", "us/c", "as/d"} {
-		endpoints = append(endpoints, endpoint{spec: &networking.WorkloadEntry{Address: "10.0.0.1", Locality: l}, labels: map[string]string{"version": l[:2]}})
+		endpoints = append(endpoints, endpoint{address: "10.0.0.1", spec: &networking.WorkloadEntry{Locality: l}, labels: map[string]string{"version": l[:2]}})
 	}
 	p := &port{number: 80, endpoints: func() []endpoint { return endpoints }}
 	policy := &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{LocalityLbSetting: setting}}

@@ -75,8 +75,8 @@ func newMesh() *mesh {
 func (m *mesh) set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
 	switch key.Kind {
 	case resource.ServiceEntry:
-		spec, err := specOf[*networking.ServiceEntry](r)
-		m.setEntry(key, r, spec, touched)
+		spec, endpoints, err := decodeEntry(r)
+		m.setEntry(key, r, spec, sitesOf(endpoints), touched)
 		return err
 	case resource.WorkloadEntry:
 		spec, err := specOf[*networking.WorkloadEntry](r)
@@ -196,10 +196,8 @@ func specOf[T any](r *resource.Resource) (spec T, err error) {
 	return spec, nil
 }
 
-func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, touched map[string]struct{}) {
-	sites := sitesOf(spec)
+func (m *mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, sites []locality, touched map[string]struct{}) {
 	if spec != nil {
-		spec.Endpoints = nil
 		m.lookouts.hold(lookedAtByEntry(key.Namespace, spec.GetExportTo()))
 		m.lookouts.hold(lookedAtBySites(sites...))
 	}
@@ -327,15 +325,16 @@ func (e *entry) selects(w *workload) bool {
 func (e *entry) endpoints() []endpoint {
 	var list []endpoint
 	if e.selected == nil {
-		whole, _ := specOf[*networking.ServiceEntry](e.object) // it could be decoded when it came
-		for i, spec := range whole.GetEndpoints() {
-			list = append(list, endpoint{spec: spec, labels: spec.GetLabels(), entry: e, index: i})
+		_, endpoints, _ := decodeEntry(e.object) // it could be decoded when it came
+		list = make([]endpoint, len(endpoints))
+		for i, l := range endpoints {
+			list[i] = endpoint{address: l.address, spec: l.rest, labels: l.rest.GetLabels(), entry: e, index: i}
 		}
 		return list
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, spec: w.spec, labels: w.labels, entry: e})
+		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, address: w.spec.GetAddress(), spec: w.spec, labels: w.labels, entry: e})
 	}
 	return list
 }

@@ -49,7 +49,8 @@ func (p *port) place() place { return place{p.entry.key, fmt.Sprintf("spec.ports
 // endpoint is one of the places that serve a port.
 type endpoint struct {
 	workload, namespace string // of a WorkloadEntry; empty for one that a ServiceEntry lists
-	spec                *networking.WorkloadEntry
+	address             string
+	spec                *networking.WorkloadEntry // the rest, which endpoints of an entry share where it is equal
 	labels              map[string]string
 
 	entry *entry // that lists or selects it
@@ -149,7 +150,7 @@ func (s *service) add(e *entry) {
 	endpoints := sync.OnceValue(func() []endpoint {
 		list := e.endpoints()
 		if len(list) == 0 && e.selected == nil && isDNS(s.resolution) {
-			list = []endpoint{{spec: &networking.WorkloadEntry{Address: s.host}, entry: e}}
+			list = []endpoint{{address: s.host, spec: &networking.WorkloadEntry{}, entry: e}}
 		}
 		return list
 	})

@@ -46,6 +46,9 @@ func (r *sharedRoutes) set(host string, v *virtualHost) {
 // domain that several have is that of the first host in order of name.
 func (r *sharedRoutes) encode(name string, role role, restricted bool) (b []byte, found findings) {
 	b = mustMarshal(routesHead(name, role))
+	size := 0
+	r.hosts.Scan(func(_ string, v *virtualHost) bool { size += len(v.field); return true })
+	b = slices.Grow(b, size)
 	known := make(map[string]string, r.shared) // by whom
 	r.hosts.Scan(func(host string, v *virtualHost) bool {
 		if r.shared == 0 {

@@ -81,15 +81,12 @@ func (l labels) sites(p *policy) {
 }
 
 // sitesOf are the places where the endpoints of a ServiceEntry are, each once, that have one.
-func sitesOf(spec *networking.ServiceEntry) (all []locality) {
-	last := ""
-	for _, e := range spec.GetEndpoints() {
-		text := siteText(e, e.GetLabels())
-		if text == last { // as most are
+func sitesOf(endpoints []listed) (all []locality) {
+	for i, e := range endpoints {
+		if i > 0 && e.rest == endpoints[i-1].rest {
 			continue
 		}
-		last = text
-		if at := localityOf(text); at != (locality{}) && !slices.Contains(all, at) {
+		if at := localityOf(siteText(e.rest, e.rest.GetLabels())); at != (locality{}) && !slices.Contains(all, at) {
 			all = append(all, at)
 		}
 	}
@@ -110,18 +107,17 @@ func lookedAtBySites(all ...locality) labels {
 
 // sitesOfObject is where the endpoints are that an object tells of.
 func sitesOfObject(r *resource.Resource) labels {
-	spec, err := r.Spec()
-	if err != nil {
-		return nil // it is not told
+	switch r.Key().Kind {
+	case resource.ServiceEntry:
+		if _, endpoints, err := decodeEntry(r); err == nil {
+			return lookedAtBySites(sitesOf(endpoints)...)
+		}
+	case resource.WorkloadEntry:
+		if spec, err := specOf[*networking.WorkloadEntry](r); err == nil {
+			return lookedAtBySites(newWorkload(r, spec).site())
+		}
 	}
-	switch spec := spec.(type) {
-	case *networking.ServiceEntry:
-		return lookedAtBySites(sitesOf(spec)...)
-	case *networking.WorkloadEntry:
-		w := newWorkload(r, spec)
-		return lookedAtBySites(w.site())
-	}
-	return nil
+	return nil // it is not served
 }
 
 // reduce leaves of a place what makes a difference.
