@@ -68,11 +68,7 @@ says why.`,
 			} else {
 				opts.Sockets, opts.Predecessor = before.Sockets(), before
 				err = before.Exchange(ctx, handover.Prepared, handover.Go)
-				if errors.Is(err, handover.ErrGone) {
-					log.Warn("the process before has ended: this one starts in its place")
-					opts.Predecessor, err = nil, nil
-				}
-				if err == nil { // the file may have changed meanwhile
+				if errors.Is(err, handover.ErrGone) || err == nil { // the file may have changed meanwhile
 					cfg, err = flags.config()
 				}
 			}

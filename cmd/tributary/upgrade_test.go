@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,13 +17,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/handover"
-	"tributary/internal/killtest"
 )
 
-// asSuccessor is set in processes that are to fail to take over: hang or end, a dash, and the step in place of which they do.
+// asSuccessor is set in processes that are to disturb an upgrade: what they do, a dash, and the step in place of which they do it.
 const asSuccessor = "TRIBUTARY_TEST_SUCCESSOR"
 
-// failToTakeOver stands between the process before and one that takes over. It kills that one in place of a step, which it does not tell.
+// What such a process does, besides to end.
+const (
+	hang   = "hang"   // it hangs
+	orphan = "orphan" // it kills the process before
+	slow   = "slow"   // it waits a while before each step
+)
+
+// failToTakeOver stands between the process before and one that takes over. In place of a step, which it does not tell, it kills one of
+// the two.
 func failToTakeOver(how string) {
 	ctx := context.Background()
 	p, err := handover.FromEnvironment()
@@ -43,9 +46,16 @@ func failToTakeOver(how string) {
 		if err = errors.Join(err, next.Await(ctx, step.tell)); err != nil {
 			os.Exit(5)
 		}
-		if step.tell == handover.Step(at) {
+		switch {
+		case how == slow:
+			time.Sleep(500 * time.Millisecond)
+		case step.tell != handover.Step(at):
+		case how == orphan:
+			_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
+			os.Exit(3) // so that the one that takes over sees it
+		default:
 			next.Kill()
-			if how == "hang" {
+			if how == hang {
 				select {}
 			}
 			os.Exit(3)
@@ -59,14 +69,15 @@ func failToTakeOver(how string) {
 type upgrading struct {
 	server
 	*process
-	dir string
+	dir  string
+	more []string // sources besides those of files
 }
 
-// upgradable starts a program that can be upgraded, with a source of files and one that is never read.
-func upgradable(t *testing.T) *upgrading {
+// upgradable starts a program that can be upgraded, with two sources of files, and more.
+func upgradable(t *testing.T, more ...string) *upgrading {
 	t.Helper()
 	dir := t.TempDir()
-	u := &upgrading{dir: dir}
+	u := &upgrading{dir: dir, more: more}
 	u.install(t, "")
 	write(t, dir+"/rules/counter.yaml", entry("counter", 1))
 	write(t, dir+"/gone/kept.yaml", entry("kept", 1))
@@ -84,7 +95,7 @@ func upgradable(t *testing.T) *upgrading {
 
 func (u *upgrading) configure(t *testing.T, sources ...string) {
 	t.Helper()
-	write(t, u.dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: ["+strings.Join(sources, ", ")+"]\n")
+	write(t, u.dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: ["+strings.Join(append(sources, u.more...), ", ")+"]\n")
 }
 
 // pend replaces a source by one that is never read.
@@ -95,12 +106,19 @@ func (u *upgrading) pend(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, body)
 }
 
-// install puts a program in the place of the one that runs: this one, or one that fails to take over.
+// install puts a program in the place of the one that runs: this one, one that is none, an old one, or one that disturbs the upgrade.
 func (u *upgrading) install(t *testing.T, how string) {
 	t.Helper()
 	path := u.dir + "/tributary"
 	if how != "" {
-		write(t, path, "#!/bin/sh\nexec env "+asSuccessor+"="+how+" "+os.Args[0]+" \"$@\"\n")
+		variable := asSuccessor + "=" + how
+		switch how {
+		case "none":
+			variable = "false"
+		case "old": // it knows another protocol
+			variable = "-u TRIBUTARY_HANDOVER_2 TRIBUTARY_HANDOVER=xds"
+		}
+		write(t, path, "#!/bin/sh\nexec env "+variable+" "+os.Args[0]+" \"$@\"\n")
 		require.NoError(t, os.Chmod(path, 0o755)) //nolint:gosec // it is a program
 		return
 	}
@@ -225,56 +243,6 @@ func TestAReleaseOutlivesAnUpgrade(t *testing.T) {
 	got = command(t, "history", "--admin", u.admin)
 	assert.Regexp(t, `Z  held +- +rules +hold \w+: `, got.stdout)
 	assert.Regexp(t, `Z  hold-ended +- +rules +hold \w+: it was released by \S+@`, got.stdout)
-}
-
-// Either process is killed at any moment of an upgrade: no client is refused, somebody follows changes afterwards, and one process has the state.
-func TestUpgradeKilledAtAnyMoment(t *testing.T) {
-	for round := range killtest.Rounds(t, 4) {
-		u := upgradable(t)
-		if round%2 == 0 {
-			u.pend(t)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		var watching sync.WaitGroup
-		watching.Go(func() {
-			for ctx.Err() == nil {
-				conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.xds)
-				if err == nil {
-					_ = conn.Close()
-				} else if ctx.Err() == nil {
-					t.Errorf("a client is refused: %v", err)
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-		asked := exec.CommandContext(ctx, os.Args[0], "upgrade", "--admin", u.admin, "--timeout", "20s") //nolint:gosec // this very test binary
-		asked.Env = append(os.Environ(), asProgram+"=1")
-		require.NoError(t, asked.Start())
-		old := u.Process.Pid
-		time.Sleep(rand.N(1500 * time.Millisecond)) //nolint:gosec // any moment will do
-		switch next := programs(t, u.dir, old); {
-		case len(next) == 0: // there is one process
-		case round/2%2 == 0:
-			_ = syscall.Kill(old, syscall.SIGKILL)
-		default:
-			_ = syscall.Kill(next[0], syscall.SIGSTOP)
-			if eventually(t, stopped(next[0])); u.owner() == old { // else the other one may have ended
-				_ = syscall.Kill(next[0], syscall.SIGKILL)
-			} else {
-				_ = syscall.Kill(next[0], syscall.SIGCONT)
-			}
-		}
-		_ = asked.Wait()
-		u.follows(t, 100+round)
-		u.alone(t)
-		stop()
-		watching.Wait()
-		u.serves(t, "counter", "kept")
-		for _, pid := range programs(t, u.dir, 0) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
 }
 
 // stopped complains for as long as a process runs.

@@ -79,7 +79,7 @@ func (p *peer) Tell(step Step) error {
 // ErrGone says that the other process has ended.
 var ErrGone = errors.New("it has ended")
 
-// Await waits for a step of the other process, and keeps the content that comes before it.
+// Await waits for a step of the other process, and keeps the content that comes before it. If that process has ended, there is no content.
 func (p *peer) Await(ctx context.Context, step Step) error {
 	for {
 		select {
@@ -87,6 +87,7 @@ func (p *peer) Await(ctx context.Context, step Step) error {
 			piece, isContent := strings.CutPrefix(said, content)
 			switch {
 			case !ok:
+				p.content = nil // it may not be all
 				return ErrGone
 			case isContent:
 				p.content = append(p.content, piece)
@@ -105,9 +106,7 @@ func (p *peer) Await(ctx context.Context, step Step) error {
 
 // Exchange tells the other process a step, and waits for one of its.
 func (p *peer) Exchange(ctx context.Context, tell, await Step) error {
-	if err := p.Tell(tell); err != nil {
-		return err
-	}
+	_ = p.Tell(tell) // this fails if the other process has ended: Await returns why
 	return p.Await(ctx, await)
 }
 

@@ -176,7 +176,16 @@ func (d *doors) credentials() credentials.TransportCredentials {
 	return transport.Credentials(d.xdsTLS, d.log)
 }
 
-// serve has s serve those whom lobby lets through until it is stopped, which may be before this.
+// close lets nobody in any more. A successor that has the same ports lets in who connects from now on.
+func (d *doors) close() {
+	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
+		if lis != nil {
+			_ = lis.Close() // it may be closed already
+		}
+	}
+}
+
+// serve has s serve those whom lobby lets through until it is stopped or the ports are closed, which may be before this.
 func (d *doors) serve(s *grpc.Server, lobby func(net.Listener) net.Listener) error {
 	var all errgroup.Group
 	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
@@ -188,7 +197,7 @@ func (d *doors) serve(s *grpc.Server, lobby func(net.Listener) net.Listener) err
 			in = transport.Secure(in)
 		}
 		all.Go(func() error {
-			if err := s.Serve(in); !errors.Is(err, grpc.ErrServerStopped) {
+			if err := s.Serve(in); !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 				return err
 			}
 			return nil

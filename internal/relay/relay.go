@@ -285,6 +285,7 @@ func (r *Relay) followHealth(ctx context.Context) error {
 func (r *Relay) drain(over time.Duration) {
 	r.admin.Drain()
 	r.health.Shutdown()
+	r.doors.close() // before streams end: a client that comes back at once is served by the successor
 
 	ended := make(chan struct{})
 	go func() {

@@ -28,6 +28,7 @@ import (
 const (
 	pauseWithin  = 10 * time.Second       // nobody reads the sources for longer, but for
 	pausePerItem = 200 * time.Microsecond // each object, which the successor restores
+	freeWithin   = 5 * time.Second        // the state directory of a process that has ended is free
 	handOverOver = 10 * time.Second       // streams are ended in slices, so that not all clients come to the successor at once
 )
 
@@ -140,16 +141,31 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	case err != nil:
 		r.log.Warn("the process before has ended: this one goes on in its place", "err", err)
 	}
-	if r.state != nil {
-		if err := r.state.Own(); err != nil {
-			return fmt.Errorf("take over from the process before: %w", err)
-		}
+	if err := r.ownState(ctx); err != nil {
+		return fmt.Errorf("take over from the process before: %w", err)
 	}
 	r.log.Info("listening in place of the process before", r.doors.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
 	close(r.succession.live)
 	_ = p.Exchange(ctx, handover.Serving, handover.Main) // if it has ended, nobody else can say it
 	close(r.succession.main)
+	return nil
+}
+
+// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and we may see its end
+// before the lock is free.
+func (r *Relay) ownState(ctx context.Context) error {
+	for deadline := time.Now().Add(freeWithin); r.state != nil; {
+		err := r.state.Own()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	return nil
 }
 
@@ -228,9 +244,7 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not serve within %s of its start", limit))
 	defer cancel()
 	resume = r.pause(ctx)
-	if err := next.Give(ctx, r.content); err != nil {
-		return 0, err
-	}
+	_ = next.Give(ctx, r.content) // this fails if the process has ended or ctx has: Exchange returns why
 	if err := next.Exchange(ctx, handover.Go, handover.Ready); err != nil {
 		return 0, err
 	}

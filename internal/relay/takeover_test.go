@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"tributary/internal/logtest"
 	"tributary/server/admin"
 	"tributary/sources"
+	"tributary/sources/lastgood"
 )
 
 // gone is a predecessor that ends before it has handed anything over.
@@ -23,20 +25,34 @@ type gone struct{}
 func (gone) Exchange(context.Context, handover.Step, handover.Step) error { return handover.ErrGone }
 func (gone) Content() []string                                            { return nil }
 
-// A process whose predecessor ends early serves the ports in its place, also while a source cannot be read.
+// A process whose predecessor ends early serves the ports in its place, also while a source cannot be read, as soon as the state directory
+// is free: of a process that is killed the system closes one file after another.
 func TestASuccessorGoesOnInPlaceOfAPredecessorThatEnded(t *testing.T) {
 	dir := t.TempDir()
 	configured(t, dir, "name: never, address: 'xds://127.0.0.1:1'")
 	cfg, err := config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
-	r, err := Open(t.Context(), cfg, Options{Version: "test", Predecessor: gone{}, Log: slog.New(slog.NewTextHandler(new(logtest.Buffer), nil))})
+	cfg.StateDir = dir + "/state"
+	theirs, err := lastgood.Open(cfg.StateDir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	log := new(logtest.Buffer)
+	r, err := Open(t.Context(), cfg, Options{Version: "test", Predecessor: gone{}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
+	eventually(t, func() error {
+		if !strings.Contains(log.String(), "the process before has ended") {
+			return errNot
+		}
+		return nil
+	})
+	require.NoError(t, theirs.Close())
 	select {
 	case <-r.succession.live:
+	case err := <-ended:
+		require.NoError(t, err)
 	case <-time.After(patience):
 		t.Error("it does not serve")
 	}
