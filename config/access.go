@@ -291,8 +291,10 @@ func (p *Proofs) Settings() *identity.Settings {
 	}
 	s := &identity.Settings{Tokens: p.Tokens}
 	for _, is := range p.JWT {
-		s.Issuers = append(s.Issuers, identity.Issuer{Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS,
-			ClockSkew: time.Duration(*is.ClockSkew)})
+		s.Issuers = append(s.Issuers, identity.Issuer{
+			Issuer: is.Issuer, Audiences: is.Audiences, JWKS: is.JWKS,
+			ClockSkew: time.Duration(*is.ClockSkew),
+		})
 	}
 	return s
 }

@@ -58,7 +58,7 @@ func (s *keySchema) of(v reflect.Value) *keySchema {
 			return form
 		}
 	}
-	source, ok := v.Interface().(Source)
+	source, ok := reflect.TypeAssert[Source](v)
 	if !ok {
 		return s
 	}
@@ -83,7 +83,7 @@ type effective struct {
 func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 	s = s.of(v)
 	_, given := e.places[key]
-	_, isText := v.Interface().(encoding.TextMarshaler)
+	_, isText := reflect.TypeAssert[encoding.TextMarshaler](v)
 	switch {
 	case v.Kind() == reflect.Pointer && !v.IsNil():
 		return e.node(v.Elem(), s, key)

@@ -77,8 +77,10 @@ func TestWhoLogsInIsNotShown(t *testing.T) {
 	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'eureka://me:word@h1:8761'}]"))
 	require.NoError(t, err)
 	require.Equal(t, "h1-8761", c.ConfigSources[0].Name)
-	for _, address := range []string{"eureka://me:word@h1:x", "zookeeper://me:wo/rd@h1", "zookeeper://me:wo?rd@h1", "zookeeper://me:1/word@h1",
-		"zookeper://me:word@h1"} {
+	for _, address := range []string{
+		"eureka://me:word@h1:x", "zookeeper://me:wo/rd@h1", "zookeeper://me:wo?rd@h1", "zookeeper://me:1/word@h1",
+		"zookeper://me:word@h1",
+	} {
 		_, err = config.Parse("t.yaml", []byte("configSources: [{address: '"+address+"'}]"))
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "me:", address)

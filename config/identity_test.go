@@ -57,8 +57,10 @@ func TestIdentity(t *testing.T) {
 		},
 		{
 			"address: 'zookeeper://a:1'",
-			[]string{"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all",
-				"askProviders: true"},
+			[]string{
+				"delay: 2s", "resync: 1h", "hold: 3m", "keepEmpty: 1h", "grace: 1m", "namespace: dubbo", "registerMode: all",
+				"askProviders: true",
+			},
 			[]string{
 				"transform: {namespaces: {a: b}}", "interfaces: [a.B]", "namespace: mesh", "vips: none", "askProviders: false", "subsets: version",
 				"warmUp: 1m", "sidecars: {}",

@@ -44,8 +44,10 @@ configSources:
 		Certificate: "spiffe://", ClientCAs: "spiffe://example.org", WorkloadAPI: "unix:///run/spire/agent.sock", ClientAuth: "require",
 		MinVersion: "1.2",
 	}, c.Listen.XDSTLS.ServerTLS)
-	assert.Equal(t, &config.ServerTLS{Certificate: "spiffe://example.org/relay", ClientCAs: "/etc/t/ca.crt", ClientAuth: "require",
-		MinVersion: "1.2"}, c.Listen.AdminTLS)
+	assert.Equal(t, &config.ServerTLS{
+		Certificate: "spiffe://example.org/relay", ClientCAs: "/etc/t/ca.crt", ClientAuth: "require",
+		MinVersion: "1.2",
+	}, c.Listen.AdminTLS)
 	made := c.ConfigSources[0].Settings.(*config.XDS).Source().TLS
 	assert.Equal(t, "spiffe://", made.ClientCertificate)
 	assert.NotNil(t, made.WorkloadAPI)

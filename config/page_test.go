@@ -120,8 +120,10 @@ func keys(t *testing.T) string {
 		intro := "Of sources whose address is " + strings.Join(names, " or ") + ", beside those of [each source](#configsources)."
 		sections = append(sections, section{title(s), intro, reflect.TypeOf(s.Settings()).Elem()})
 	}
-	sections = append(sections, section{"tlsSettings", "TLS of the connection to a source, of every scheme that has the key.",
-		reflect.TypeFor[config.TLSSettings]()})
+	sections = append(sections, section{
+		"tlsSettings", "TLS of the connection to a source, of every scheme that has the key.",
+		reflect.TypeFor[config.TLSSettings](),
+	})
 	for _, s := range sections {
 		_, _ = fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| key | type | default | what it says |\n| --- | --- | --- | --- |\n", s.title, s.intro)
 		rows(t, &b, "", s.typ, own)

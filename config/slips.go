@@ -24,8 +24,10 @@ var parameters = map[string][]string{
 var elsewhere = map[string]map[string]string{
 	dubbo.Scheme:      {"register-mode": byRegisterMode},
 	dubbo.NacosScheme: {"register-mode": byRegisterMode},
-	dubbo.ConsulScheme: {"register-mode": byRegisterMode, "datacenter": "is passed over; did you mean dc?",
-		"group": "is passed over: Consul has no groups, but dc, ns and partition"},
+	dubbo.ConsulScheme: {
+		"register-mode": byRegisterMode, "datacenter": "is passed over; did you mean dc?",
+		"group": "is passed over: Consul has no groups, but dc, ns and partition",
+	},
 }
 
 const byRegisterMode = "is passed over; what to read is said by registerMode beside the address"

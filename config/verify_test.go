@@ -15,8 +15,10 @@ func TestVerify(t *testing.T) {
 	}
 	cfg, err := parse("[{istiod: 'http://istiod:8080'}, {istiod: 'https://other:8443', every: 30s}]")
 	require.NoError(t, err)
-	require.Equal(t, []config.Verify{{Istiod: "http://istiod:8080", Every: config.Duration(time.Minute)},
-		{Istiod: "https://other:8443", Every: config.Duration(30 * time.Second)}}, cfg.Verify)
+	require.Equal(t, []config.Verify{
+		{Istiod: "http://istiod:8080", Every: config.Duration(time.Minute)},
+		{Istiod: "https://other:8443", Every: config.Duration(30 * time.Second)},
+	}, cfg.Verify)
 	cfg, err = parse("[{envoy: 'http://envoy:9901'}, {envoy: 'unix:///run/envoy.sock'}]")
 	require.NoError(t, err)
 	require.Equal(t, "http://envoy:9901", cfg.Verify[0].Envoy)

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,14 +25,21 @@ func newStatus() *cobra.Command {
 		Short: "Show sources, objects, conflicts, holds and clients of a server",
 		Long: `Status shows all of it on one screen. With --check it says in a line each what somebody should do something about, and exits with
 3 if there is anything: a server that is not ready, a configuration that is refused, a source that is not healthy, a loss that is held,
-objects that are not valid, what clients reject, certificates that have expired.`,
+objects that are not valid, what clients reject, certificates that have expired.
+
+With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash of the objects that are served. --check then also exits with
+3 if one does not answer, or if they do not all serve the same.`,
 		Example: `  tributary status
   tributary status --check || page-somebody
-  tributary status --admin mesh-1.example:16014 -o json`,
+  tributary status --admin mesh-1.example:16014 -o json
+  tributary status --admin mesh-1.example:16014,mesh-2.example:16014 --check`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			if strings.Contains(flags.server.address, ",") {
+				return flags.fleet(ctx, cmd.OutOrStdout(), check, output.value == "json")
+			}
 			var st admin.Status
 			page, err := flags.client().Get(ctx, "/debug/status", nil, &st)
 			if err != nil {
@@ -57,4 +68,43 @@ objects that are not valid, what clients reject, certificates that have expired.
 	cmd.Flags().BoolVar(&check, "check", false, "say what is wrong, and exit with 3 if anything is")
 	output.add(cmd)
 	return cmd
+}
+
+// fleet asks several servers at once.
+func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool) error {
+	all := make([]report.Instance, 0)
+	for name := range strings.SplitSeq(f.server.address, ",") {
+		all = append(all, report.Instance{Name: strings.TrimSpace(name)})
+	}
+	var group sync.WaitGroup
+	for i := range all {
+		group.Go(func() {
+			one := *f
+			one.server = adminServer{address: all[i].Name}
+			var st admin.Status
+			if _, err := one.client().Get(ctx, "/debug/status", nil, &st); err != nil {
+				all[i].Error = err.Error()
+				return
+			}
+			all[i].Status = &st
+		})
+	}
+	group.Wait()
+	var err error
+	out := w
+	if asJSON {
+		err, w = printJSON(out, all), io.Discard
+	}
+	if check {
+		well, checkErr := report.CheckFleet(w, all)
+		if err = errors.Join(err, checkErr); err == nil && !well {
+			return &failure{code: exitFindings}
+		}
+		return err
+	}
+	err = errors.Join(err, report.Fleet(w, all, time.Now(), terminal.Of(out)))
+	if silent := slices.IndexFunc(all, func(i report.Instance) bool { return i.Status == nil }); err == nil && silent >= 0 {
+		return errors.New(all[silent].Error)
+	}
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -121,6 +122,12 @@ type Server struct {
 	log      *slog.Logger
 	started  time.Time
 	draining atomic.Bool
+
+	hashed struct { // what Content of Status is of
+		sync.Mutex
+		of   memstore.Revision
+		text string
+	}
 }
 
 // New returns a server of opts.

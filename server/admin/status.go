@@ -1,11 +1,13 @@
 package admin
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
+	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/transport"
 	"tributary/sources"
@@ -21,6 +23,7 @@ type Status struct {
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"` // one that is under way, or has failed; nil if there is none
 	Sources []SourceState  `json:"sources"`           // in order of precedence
 
+	Content     string                `json:"content"` // a hash of what is served: equal where the same objects are served
 	Objects     int                   `json:"objects"` // that are served
 	Kinds       map[resource.Kind]int `json:"kinds"`
 	Conflicts   ConflictCounts        `json:"conflicts"`
@@ -126,7 +129,7 @@ func (s *Server) Status() Status {
 	st := Status{
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
 		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(all),
-		Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
+		Content: s.content(snapshot), Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
 		History: s.historyHealth(), Upgrade: s.upgradeStatus(),
 	}
 	st.Rejected, st.RejectedMore = s.rejected()
@@ -168,6 +171,27 @@ func (s *Server) Status() Status {
 		}
 	}
 	return st
+}
+
+// content returns a hash of the objects of a snapshot, whatever order they have come in.
+func (s *Server) content(of memstore.Snapshot) string {
+	s.hashed.Lock()
+	defer s.hashed.Unlock()
+	if s.hashed.text == "" || s.hashed.of != of.Revision() {
+		var sum uint64
+		for r := range of.All() {
+			key, hash := r.Key(), uint64(14695981039346656037) // FNV-1a, without an allocation for each of many objects
+			for _, part := range [...]string{string(key.Kind), key.Namespace, key.Name, r.Version()} {
+				for i := range len(part) {
+					hash = (hash ^ uint64(part[i])) * 1099511628211
+				}
+				hash = (hash ^ '/') * 1099511628211 // which no part has
+			}
+			sum += hash
+		}
+		s.hashed.of, s.hashed.text = of.Revision(), fmt.Sprintf("%016x", sum)
+	}
+	return s.hashed.text
 }
 
 // sourceStates are the sources in the order in which the view has them, and after them those that it does not have yet.
