@@ -226,10 +226,14 @@ func (d *decoder) finish(c *Config, dir string) (*Config, error) {
 }
 
 // New checks and completes a configuration that was made without a file. what names its origin in messages, such as
-// "command line".
+// "command line". Relative paths are taken from the working directory, and made absolute: messages are read elsewhere.
 func New(what string, c Config) (*Config, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
 	d := newDecoder(what)
-	d.check(&c, ".")
+	d.check(&c, dir)
 	if err := d.err(); err != nil {
 		return nil, err
 	}
