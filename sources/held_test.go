@@ -308,3 +308,20 @@ func keysOf(table *memstore.Table) (keys []resource.Key) {
 	}
 	return keys
 }
+
+// TestExplainedLossesDoNotJoinAHold has everything but ten of 30 objects go at once and, later, two one by one, of which one was explained.
+func TestExplainedLossesDoNotJoinAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinkOf(new(memstore.Table), nil)
+		all, none := flapping(30)
+		require.NoError(t, s.ReplaceAll(all))
+		require.NoError(t, s.ReplaceAll(none[:20]))
+		time.Sleep(guard.DefaultWindow)
+		none[20].Explained = true
+		require.NoError(t, s.ReplaceAll(none[20:21]))
+		require.NoError(t, s.ReplaceAll(none[21:22]))
+		require.Nil(t, s.guard.Snapshot().Get(keyed("x20")))
+		require.NotNil(t, s.guard.Snapshot().Get(keyed("x21")))
+		require.Equal(t, 21, s.guard.Status().Objects)
+	})
+}

@@ -310,7 +310,11 @@ func (s *sink) commit(contents []admitted) change {
 	c := s.ledger.replace(contents, now.UTC().Truncate(time.Second))
 	s.leave(contents)
 	if len(c.puts)+len(c.deletes) > 0 {
-		if changes, _ := s.guard.Apply(c.puts, c.deletes); len(changes) > 0 {
+		apply := s.guard.Apply
+		if !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained }) {
+			apply = s.guard.ApplyExplained
+		}
+		if changes, _ := apply(c.puts, c.deletes); len(changes) > 0 {
 			s.publishes++
 			c.served = changes
 		}

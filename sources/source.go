@@ -59,6 +59,9 @@ type Content struct {
 	// Renamable says that the group may have what another had before, since it is that one by another name, or both were joined, as
 	// happens with files.
 	Renamable bool
+	// Explained says that the source saw go by itself what the group had and has no longer: its registry answers, has done so for a while, and
+	// nothing that it does not list is in doubt. See guard.Guard.ApplyExplained.
+	Explained bool
 	Foreign   int // objects of other APIs that the group has besides, and that were passed over
 }
 

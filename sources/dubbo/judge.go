@@ -138,7 +138,9 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 		}
 	}
 	inDoubt := func(k known) bool { return s.suspicion.Covers(k.Since, at) }
+	t.explained = s.suspicion == absence.Suspicion{}
 	for id, l := range now {
+		t.explained = t.explained && before[id].held == 0
 		of := func(e mapping.Endpoint) absence.Judgement { return unsaid(id, e) }
 		if r := before[id].settle(*l, of, inDoubt, at, keep(s.removed(name))); len(r.empty) > 0 {
 			after[id] = r
@@ -156,8 +158,9 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 
 // told is what there is to say of an interface to people.
 type told struct {
-	warnings []string
-	left     []sources.LeftOut
+	warnings  []string
+	left      []sources.LeftOut
+	explained bool // see sources.Content
 }
 
 func (t *told) leave(p provider.Provider, why string) { t.left = append(t.left, leftOut(p, why)) }

@@ -23,12 +23,12 @@ func (r *run) leftOut() (all []sources.Content) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.left)) {
 		if now[name] == nil {
-			all = append(all, sources.Content{Group: leftGroup + name})
+			all = append(all, sources.Content{Group: leftGroup + name, Explained: true})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if !slices.Equal(now[name], r.left[name]) {
-			all = append(all, sources.Content{Group: leftGroup + name, LeftOut: now[name]})
+			all = append(all, sources.Content{Group: leftGroup + name, LeftOut: now[name], Explained: true})
 		}
 	}
 	r.left = now

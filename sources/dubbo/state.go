@@ -395,7 +395,7 @@ func (s *state) services(name string) []mapping.Service {
 
 // content is what there is to publish of an interface.
 func (s *state) content(name string, t told) sources.Content {
-	c := sources.Content{Group: name, Warnings: t.warnings, LeftOut: t.left}
+	c := sources.Content{Group: name, Warnings: t.warnings, LeftOut: t.left, Explained: t.explained}
 	for _, service := range s.services(name) {
 		rs, warned, err := s.mapper.Entries(service)
 		if err == nil {

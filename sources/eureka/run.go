@@ -144,11 +144,12 @@ func (r *run) contents() (all []sources.Content) {
 
 // content returns what a host has.
 func (r *run) content(id mapping.ID, ports []port) sources.Content {
-	c := sources.Content{Group: id.String(), LeftOut: r.state.leaves[id]}
+	c := sources.Content{Group: id.String(), LeftOut: r.state.leaves[id], Explained: r.state.whole && r.state.reading.same && !r.state.reading.outage}
 	taken := map[uint32]bool{}
 	for _, p := range ports {
 		of := r.state.services[p]
 		place := r.place(p)
+		c.Explained = c.Explained && !of.doubted
 		c.Warnings = append(c.Warnings, of.warnings...)
 		s := mapping.Service{ID: id, Secure: p.secure, Name: r.state.names[id], Place: place, Apps: of.apps, Port: of.port}
 		for _, k := range of.endpoints {

@@ -87,6 +87,7 @@ type service struct {
 	port      mapping.Port
 	empty     time.Time // since when nobody serves it; zero if somebody does
 	held      int       // endpoints that are not listed, and that stay for now
+	doubted   bool      // some were held before that was decided last
 	opaque    bool      // an earlier run published it, and what cannot be told
 }
 
@@ -297,6 +298,7 @@ func (s *state) settle(at time.Time) {
 	s.settled++
 	for p, of := range s.services {
 		before := of.endpoints
+		of.doubted = of.held > 0
 		of.endpoints, of.held = absence.Reading[entry]{
 			Said:   of.said,
 			Unsaid: func(e entry) absence.Judgement { return s.judge(p, of, e) },

@@ -35,7 +35,8 @@ type Table interface {
 }
 
 // Guard is a Table in front of another. What adds passes at once. When a loss is too large it is held: the objects stay
-// in the table, and the guard remembers what the source says of them. While it holds, all further losses join.
+// in the table, and the guard remembers what the source says of them. While it holds, further losses join; see ApplyExplained for
+// those that do not.
 // A hold ends when a person releases it, after Settings.HoldFor, when all of it has come back, or when what is left of it has
 // been below the limits for a window.
 //
@@ -92,6 +93,10 @@ func (g *Guard) Snapshot() memstore.Snapshot { return g.table.Snapshot() }
 
 // Apply has the table follow, but for what is held. It returns what changed there.
 func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]memstore.Change, memstore.Snapshot) {
+	return g.apply(puts, deletes, false)
+}
+
+func (g *Guard) apply(puts []*resource.Resource, deletes []resource.Key, explained bool) ([]memstore.Change, memstore.Snapshot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before, now := g.table.Snapshot(), g.now()
@@ -103,7 +108,9 @@ func (g *Guard) Apply(puts []*resource.Resource, deletes []resource.Key) ([]mems
 	switch {
 	case g.rereading:
 		losses = g.hold.known(losses)
-	case g.hold == nil:
+	case g.hold != nil:
+		losses = g.join(losses, explained, puts, before, now)
+	default:
 		g.forget(now)
 		if why := g.tooMuch(losses, puts, before); why != "" {
 			g.begin(now, why)
@@ -244,7 +251,7 @@ func (g *Guard) look(now time.Time) {
 
 // begin starts a hold. The caller holds mu.
 func (g *Guard) begin(now time.Time, why string) {
-	h := &hold{id: identify(now, g.last), since: now, why: why}
+	h := &hold{id: identify(now, g.last), since: now, why: why, grew: now}
 	g.hold, g.last = h, h.id
 	g.holds++
 	g.tell(news{began: true, id: h.id, why: why})
@@ -275,6 +282,9 @@ func (g *Guard) commit(puts []*resource.Resource, deletes []resource.Key, now ti
 		g.has.add(c.Key().Kind, objects, is-was)
 		if !g.settings.Off && (g.hold == nil && !g.rereading || is >= was && c.New != nil) {
 			g.recent.note(c.Key(), c.New == nil, was, is, now)
+		}
+		if _, held := g.hold.get(c.Key()); g.hold != nil && !held && is >= was && c.New != nil {
+			g.hold.passed.note(c.Key(), false, was, is, now) // it is back
 		}
 	}
 	for kind, n := range g.has.kinds {
@@ -315,6 +325,11 @@ func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstor
 	if len(losses) == 0 {
 		return ""
 	}
+	return g.settings.tooMuch(g.question(losses, puts, before))
+}
+
+// question is whether losses are too much, with what comes in the same commit. The caller holds mu.
+func (g *Guard) question(losses []loss, puts []*resource.Resource, before memstore.Snapshot) question {
 	q := question{past: g.recent.sum, has: g.base(), most: g.most}
 	for _, l := range losses {
 		q.now.add(l.key.Kind, l.objects(), l.endpoints())
@@ -326,7 +341,7 @@ func (g *Guard) tooMuch(losses []loss, puts []*resource.Resource, before memstor
 			q.new.add(r.Key().Kind, 1, endpoints(r))
 		}
 	}
-	return g.settings.tooMuch(q)
+	return q
 }
 
 // firstSeen notes of those of puts that are new that they are first seen now.

@@ -68,6 +68,9 @@ type hold struct {
 	why   string
 	below time.Time // since when what is held has been below the limits; zero if it is not
 
+	grew   time.Time // when something joined last that was not explained, or too much; see Guard.ApplyExplained
+	passed window    // the losses that did not join
+
 	held    *btree.BTreeG[loss]                  // by key; every key is in the table
 	gone    map[string]map[resource.Key]struct{} // those of which the source has nothing, by the group that had them
 	sum     tally                                // over held
@@ -98,6 +101,9 @@ func (h *hold) take(losses []loss, before memstore.Snapshot, puts []*resource.Re
 	deletes = slices.DeleteFunc(slices.Clone(deletes), func(k resource.Key) bool { return kept[k] })
 	for _, r := range puts {
 		h.cancel(r.Key())
+	}
+	for _, key := range deletes {
+		h.cancel(key)
 	}
 	for _, l := range losses {
 		if r := h.add(l); r != before.Get(l.key) {

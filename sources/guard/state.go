@@ -25,6 +25,9 @@ type keptHold struct {
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
 	Below time.Time `json:"below,omitzero"` // since when it has been below the limits
+	// Grew and Passed are the same of a hold.
+	Grew   time.Time  `json:"grew,omitzero"`
+	Passed []departed `json:"passed,omitempty"`
 }
 
 // State returns what Resume needs after a restart besides what is served and Held, or nil if that is nothing.
@@ -35,12 +38,13 @@ func (g *Guard) State() []byte {
 		return nil
 	}
 	var k kept
+	step := max(g.settings.Window/steps, time.Second)
 	if h := g.hold; h != nil {
-		k.Hold = &keptHold{h.id, h.since, h.why, h.below}
+		k.Hold = &keptHold{h.id, h.since, h.why, h.below, h.grew, h.passed.summary(step)}
 	} else {
 		g.forget(g.now())
 	}
-	k.Recent = g.recent.summary(max(g.settings.Window/steps, time.Second))
+	k.Recent = g.recent.summary(step)
 	if k.Hold == nil && len(k.Recent) == 0 {
 		return nil
 	}
@@ -83,12 +87,16 @@ func (g *Guard) Resume(state []byte, held map[resource.Key]Loss) error {
 // retain begins a hold with what an earlier one held. The caller holds mu.
 func (g *Guard) retain(as *keptHold, held map[resource.Key]Loss) {
 	now, before := g.now(), g.table.Snapshot()
-	h := &hold{id: identify(now, g.last), since: now, why: "it was held before the restart"}
+	h := &hold{id: identify(now, g.last), since: now, why: "it was held before the restart", grew: now}
 	if as != nil {
-		h.id, h.since, h.why, h.below = as.ID, as.Since, as.Why, as.Below
+		h.id, h.since, h.why, h.below, h.grew = as.ID, as.Since, as.Why, as.Below, as.Grew
 		if h.below.After(now) { // the clock stepped back
 			h.below = now
 		}
+		if h.grew.IsZero() || h.grew.After(now) {
+			h.grew = now
+		}
+		h.passed.recall(as.Passed, now)
 	}
 	var puts []*resource.Resource
 	for key, l := range held {

@@ -58,7 +58,7 @@ func (r *run) contents(now time.Time) (all []sources.Content) {
 }
 
 func (r *run) content(k key, t told) sources.Content {
-	c := sources.Content{Group: k.String(), Warnings: t.warnings, LeftOut: t.left}
+	c := sources.Content{Group: k.String(), Warnings: t.warnings, LeftOut: t.left, Explained: t.explained && r.down == nil}
 	for _, service := range r.state.entries(k) {
 		one, warned, err := r.mapper.Entry(service)
 		c.Warnings = append(c.Warnings, warned...)

@@ -215,8 +215,10 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (t told) {
 		l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off}) // somebody wants it not to be called
 	}
 	after := make(map[mapping.ID]record, len(now))
+	t.explained = s.suspicion == absence.Suspicion{}
 	for id, l := range now {
 		before := of.records[id]
+		t.explained = t.explained && before.held == 0
 		r := record{instances: len(l.all)}
 		r.endpoints, r.held = absence.Reading[mapping.Endpoint]{
 			Said: l.said, Unsaid: func(mapping.Endpoint) absence.Judgement { return absence.Missing },
@@ -239,8 +241,9 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (t told) {
 
 // told is what there is to say of a service to people.
 type told struct {
-	warnings []string
-	left     []sources.LeftOut
+	warnings  []string
+	left      []sources.LeftOut
+	explained bool // see sources.Content
 }
 
 // stay takes back that endpoints are left out: in doubt they are served.

@@ -336,3 +336,22 @@ func TestNothingIsServedWithoutAWord(t *testing.T) {
 		require.Equal(t, want, b.nothing("place"))
 	}
 }
+
+// TestWhatIsExplained has an instance go while Nacos is well, while it was away shortly before, and when the time has passed for which it stays.
+func TestWhatIsExplained(t *testing.T) {
+	r := newRun(t, "", "DEFAULT_GROUP")
+	r.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	says := func(at time.Time, ips ...string) bool {
+		r.state.takeInstances(orders, has(ips...), nil, nil)
+		return r.gather(at).Contents[0].Explained
+	}
+	require.False(t, says(at(0), "10.0.0.1", "10.0.0.2", "10.0.0.3"))
+	r.gather(at(time.Minute))
+	require.True(t, says(at(time.Minute), "10.0.0.1", "10.0.0.2"))
+	r.state.connected(at(time.Hour), time.Minute)
+	require.False(t, says(at(time.Hour), "10.0.0.1"), "in doubt it stays")
+	r.gather(at(time.Hour + time.Minute))
+	after := r.gather(at(time.Hour + time.Minute))
+	require.False(t, after.Contents[0].Explained, "it goes since nobody has heard of it")
+	require.True(t, says(at(time.Hour+2*time.Minute)))
+}
