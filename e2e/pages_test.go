@@ -94,6 +94,7 @@ func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 	xds, admin := fixture.Loopback(fixture.FreePort(t)), fixture.Loopback(fixture.FreePort(t))
 	s.Env = append(s.Env, "TRIBUTARY_SERVER="+xds, "TRIBUTARY_ADMIN="+admin)
 	s.Instead["127.0.0.1:16010"], s.Instead["127.0.0.1:16014"] = xds, admin
+	s.Instead["(listen.admin of /etc/tributary/tributary.yaml)"] = "($TRIBUTARY_ADMIN)"
 
 	// What the unit of the package starts, without a systemd.
 	unit, err := os.ReadFile("../packaging/files/tributary.service")

@@ -259,8 +259,10 @@ func TestChanges(t *testing.T) {
 	p.changed = []*history.Entry{
 		{At: noon, Event: "added", Kind: "ServiceEntry", Namespace: "shop", Name: "first", Source: "rules"},
 		{At: noon, Event: "deleted", Kind: "ServiceEntry", Namespace: "shop", Name: "second", Source: "rules"},
+		{At: noon, Event: "reloaded", Text: "by SIGHUP"},
 	}
 	got := show()
+	assert.Contains(t, got, `<th scope="row">by SIGHUP</th><td>reloaded `, "an event is about no object, and has no link")
 	assert.Contains(t, got, "3 earlier changes are not shown.")
 	assert.Less(t, strings.Index(got, ">shop/second</a></th><td>deleted "), strings.Index(got, ">shop/first</a></th><td>added "))
 }
