@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/consul"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
@@ -142,7 +143,8 @@ func (s *Consul) reading() any {
 	return made
 }
 
-func (s *Consul) check(address string) error {
-	_, err := consul.New(address, s.Source())
-	return err
+func (s *Consul) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer, settings.VIPs = p.Metrics, p.VIPs
+	return consul.New(address, settings)
 }

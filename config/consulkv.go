@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consulkv"
 )
@@ -32,7 +33,8 @@ func (s *ConsulKV) where(address string) where { return where{Address: address} 
 
 func (s *ConsulKV) doubts() []string { return s.Source().Doubts() }
 
-func (s *ConsulKV) check(address string) error {
-	_, err := consulkv.New(address, s.Source())
-	return err
+func (s *ConsulKV) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer = p.Metrics
+	return consulkv.New(address, settings)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/consul"
 	"tributary/sources/dubbo"
 	"tributary/sources/dubbo/mapping"
@@ -140,9 +141,10 @@ func (s *Dubbo) locate(dir, address string) string {
 	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
 }
 
-func (s *Dubbo) check(address string) error {
-	_, err := dubbo.New(address, s.Source())
-	return err
+func (s *Dubbo) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer, settings.VIPs = p.Metrics, p.VIPs
+	return dubbo.New(address, settings)
 }
 
 func (s *Dubbo) doubts() []string { return dubbo.Doubts(s.options()) }
@@ -183,10 +185,10 @@ func (s *DubboConsul) Source() (consul.Settings, dubbo.Settings) {
 	return s.source(), made
 }
 
-func (s *DubboConsul) check(address string) error {
+func (s *DubboConsul) open(address string, p Parts) (sources.Source, error) {
 	reading, settings := s.Source()
-	_, err := dubbo.NewConsul(address, reading, settings)
-	return err
+	reading.Registerer, settings.Registerer, settings.VIPs = p.Metrics, p.Metrics, p.VIPs
+	return dubbo.NewConsul(address, reading, settings)
 }
 
 func (s *DubboConsul) doubts() []string {

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/eureka"
 	"tributary/sources/eureka/mapping"
 )
@@ -73,9 +74,10 @@ func (s *Eureka) locate(dir, address string) string {
 	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
 }
 
-func (s *Eureka) check(address string) error {
-	_, err := eureka.New(address, s.Source())
-	return err
+func (s *Eureka) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer, settings.VIPs = p.Metrics, p.VIPs
+	return eureka.New(address, settings)
 }
 
 func (s *Eureka) where(address string) where { return where{Address: address} }

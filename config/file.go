@@ -88,7 +88,6 @@ func (s *File) where(address string) where {
 	return where{Address: address}
 }
 
-func (s *File) check(address string) error {
-	_, err := file.New(address, s.Source())
-	return err
+func (s *File) open(address string, _ Parts) (sources.Source, error) {
+	return file.New(address, s.Source())
 }

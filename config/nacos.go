@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/nacos"
 	"tributary/sources/nacos/mapping"
 )
@@ -66,9 +67,10 @@ func (s *Nacos) locate(dir, address string) string {
 	return (&Connection{TLSSettings: s.TLSSettings}).locate(dir, address)
 }
 
-func (s *Nacos) check(address string) error {
-	_, err := nacos.New(address, s.Source())
-	return err
+func (s *Nacos) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer, settings.VIPs = p.Metrics, p.VIPs
+	return nacos.New(address, settings)
 }
 
 func (s *Nacos) where(address string) where { return where{Address: address} }

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"path"
 	"path/filepath"
@@ -11,10 +12,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
 	addresses "tributary/internal/address"
 	"tributary/internal/nearest"
+	"tributary/sources"
 	"tributary/sources/consul"
 	"tributary/sources/consulkv"
 	"tributary/sources/dubbo"
@@ -69,9 +72,21 @@ type Settings interface {
 	where(address string) where
 	// reading returns those of the settings that say what is read there and made of it, with defaults filled in.
 	reading() any
-	// check tells why no source can be made of address and the settings. The error begins with the key at fault.
-	check(address string) error
+	// open makes the source at address. The error begins with the key at fault.
+	open(address string, p Parts) (sources.Source, error)
 }
+
+// Parts are what a program gives the sources that it runs. Hops and VIPs may be nil.
+type Parts struct {
+	Metrics prometheus.Registerer
+	Hops    xds.Hops // knows through which instances of tributary what is read comes
+	VIPs    interface {
+		Address(host string) (netip.Addr, error)
+	}
+}
+
+// New makes the source.
+func (s *Source) New(p Parts) (sources.Source, error) { return s.Settings.open(s.Address, p) }
 
 // PartialStart reports whether the source counts as read though not one object of what it found is valid. Where people write objects that
 // is a mistake somewhere, unless the settings say otherwise; where services register, each is refused for reasons of its own.
@@ -257,7 +272,7 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 	}
 	s.Address = s.Settings.locate(dir, s.Address)
 	d.checkParameters(s.Address, key+".address")
-	if err := s.Settings.check(s.Address); err != nil {
+	if _, err := s.New(Parts{}); err != nil {
 		at, message, _ := strings.Cut(err.Error(), ": ")
 		d.problem(key+"."+at, "%s", message)
 		return

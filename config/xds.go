@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"tributary/sources"
 	"tributary/sources/xds"
 )
 
@@ -54,7 +55,8 @@ func (s *XDS) where(address string) where {
 	return where{address, made}
 }
 
-func (s *XDS) check(address string) error {
-	_, err := xds.New(address, s.Source())
-	return err
+func (s *XDS) open(address string, p Parts) (sources.Source, error) {
+	settings := s.Source()
+	settings.Registerer, settings.Hops = p.Metrics, p.Hops
+	return xds.New(address, settings)
 }
