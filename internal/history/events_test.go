@@ -51,3 +51,83 @@ func TestEvents(t *testing.T) {
 	run()()
 	require.Equal(t, want, events(Query{}))
 }
+
+// TestEventsBeforeTheSourcesAreRead notes events while the view is not synced. They are found at once, and by the next process; what is served then is no change.
+func TestEventsBeforeTheSourcesAreRead(t *testing.T) {
+	dir, table := t.TempDir(), new(memstore.Table)
+	texts := func(h *History, waiting bool) (all []string) {
+		a, err := h.Find(Query{})
+		require.NoError(t, err)
+		require.Equal(t, waiting, a.Waiting)
+		for _, e := range a.Entries {
+			all = append(all, e.Event+e.Text)
+		}
+		return all
+	}
+	run := func(h *History) (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		return func() { cancel(); require.NoError(t, <-ended) }
+	}
+	h := opened(t, dir, LeastSize, table)
+	stop := run(h)
+	h.Note(Reloaded, "", " 1")
+	require.Eventually(t, func() bool { return len(texts(h, true)) == 1 }, 10*time.Second, time.Millisecond)
+	_, err := h.At(time.Now(), "")
+	require.ErrorContains(t, err, "the history of objects begins when all sources were read")
+	h.Note(Upgraded, "", " 2")
+	stop()
+
+	want := []string{"reloaded 1", "upgraded 2"}
+	h = opened(t, dir, LeastSize, table)
+	health := h.Health()
+	require.True(t, health.Well(), "no file is missing")
+	require.Equal(t, want, texts(h, true))
+	stop = run(h)
+	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	table.MarkSynced()
+	require.Eventually(t, func() bool { return h.state.Load().now.Len() == 1 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Equal(t, want, texts(h, false))
+
+	// The next one waits again, and then knows what changed since the first had all.
+	table.Apply([]*resource.Resource{made(1, "two")}, nil)
+	unread := new(memstore.Table)
+	h = opened(t, dir, LeastSize, unread)
+	stop = run(h)
+	for i := range 2000 { // more than a segment holds
+		h.Note(Reloaded, "", " again")
+		if i%500 == 0 {
+			require.Eventually(t, func() bool { return len(h.events) == 0 }, 10*time.Second, time.Millisecond)
+		}
+	}
+	unread.Apply([]*resource.Resource{made(1, "two")}, nil)
+	unread.MarkSynced()
+	require.Eventually(t, func() bool { return len(h.events) == 0 && h.state.Load().now.Len() == 1 }, 10*time.Second, time.Millisecond)
+	stop()
+	a, err := h.Find(Query{Kind: resource.ServiceEntry})
+	require.NoError(t, err)
+	require.Len(t, a.Entries, 1)
+	require.Equal(t, Updated, a.Entries[0].Event)
+	require.True(t, a.Entries[0].Unwatched)
+	require.Len(t, texts(h, false), 2003)
+}
+
+// TestInOrderOfTime writes an event later than a change that was after it.
+func TestInOrderOfTime(t *testing.T) {
+	table := new(memstore.Table)
+	h := opened(t, t.TempDir(), DefaultSize, table)
+	h.round(table)
+	early := &Entry{At: time.Now().UTC(), Event: Reloaded}
+	table.Apply([]*resource.Resource{made(1, "one")}, nil)
+	h.round(table)
+	h.write(early)
+	a, err := h.Find(Query{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, Added, a.Entries[0].Event)
+	require.Equal(t, 1, a.Earlier)
+	a, err = h.Find(Query{})
+	require.NoError(t, err)
+	require.Equal(t, Reloaded, a.Entries[0].Event)
+}

@@ -127,9 +127,15 @@ func (e *Entry) about(key resource.Key, from resource.Origin) {
 	e.Source, e.Place = from.Source, from.Place
 }
 
-// EarlierError says that the history does not reach back to a time.
+// NotBegun says that a history has no objects yet.
+const NotBegun = "the history of objects begins when all sources were read"
+
+// EarlierError says that the history does not reach back to a time, or with no From, that it has not begun.
 type EarlierError struct{ Asked, From time.Time }
 
 func (e *EarlierError) Error() string {
+	if e.From.IsZero() {
+		return NotBegun
+	}
 	return fmt.Sprintf("the history does not reach back to %s: it is whole since %s", e.Asked.UTC().Format(time.RFC3339), e.From.UTC().Format(time.RFC3339))
 }

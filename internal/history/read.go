@@ -96,16 +96,18 @@ func (q *Query) means(e *Entry) bool {
 
 // Answer is what the history has.
 type Answer struct {
-	From    time.Time `json:"from"`    // since when it is whole
-	Entries []*Entry  `json:"entries"` // in order of time
-	Earlier int       `json:"earlier"` // that the limit leaves out
+	From    time.Time `json:"from,omitzero"`     // since when it is whole
+	Waiting bool      `json:"waiting,omitempty"` // objects are not recorded yet, since not all sources were read
+	Entries []*Entry  `json:"entries"`           // in order of time
+	Earlier int       `json:"earlier"`           // that the limit leaves out
 }
 
 // Find returns the changes that are meant.
 func (h *History) Find(q Query) (*Answer, error) {
 	state := h.state.Load()
-	a := &Answer{Entries: []*Entry{}}
+	a := &Answer{Waiting: !state.begun, Entries: []*Entry{}}
 	var found []*record
+	byTime := func(a, b *record) int { return a.At.Compare(b.At) } // an event may be written behind a change that came after it
 	for r, err := range h.read(state.segments) {
 		if err != nil {
 			return nil, err
@@ -118,10 +120,12 @@ func (h *History) Find(q Query) (*Answer, error) {
 			r.packed = nil
 		}
 		if found = append(found, r); q.Limit > 0 && len(found) >= 2*q.Limit {
+			slices.SortStableFunc(found, byTime)
 			a.Earlier += len(found) - q.Limit
 			found = slices.Clone(found[len(found)-q.Limit:])
 		}
 	}
+	slices.SortStableFunc(found, byTime)
 	if over := len(found) - q.Limit; q.Limit > 0 && over > 0 {
 		a.Earlier += over
 		found = found[over:]
@@ -154,6 +158,9 @@ type State struct {
 // At returns the objects of a kind, or of all, that were served at a time. The error is an *EarlierError if nobody knows.
 func (h *History) At(at time.Time, kind resource.Kind) (*State, error) {
 	state := h.state.Load()
+	if !state.begun {
+		return nil, &EarlierError{Asked: at}
+	}
 	was := make(map[resource.Key]*Object)
 	later := make(map[resource.Key]bool) // was is from a change after at
 	unknown := make(map[resource.Key]bool)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,7 @@ type History struct {
 type state struct {
 	segments []segment
 	now      memstore.Snapshot
+	begun    bool // now is known
 }
 
 // Open opens the history at dir, which this process alone uses, of size bytes at most.
@@ -78,25 +80,21 @@ func Open(dir string, size int64, view memstore.Reader, log *slog.Logger, metric
 	return h, nil
 }
 
-// Run writes events, and what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be lost; it is no
+// Run writes events at once, and what changes from when the view is synced, until ctx ends. What goes wrong is logged, and has entries be lost; it is no
 // reason for the program to end. It may be called again then.
 func (h *History) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed, synced := h.view.Changed(), h.view.Synced()
 		keys, now, ok := h.view.Changes(h.last.Revision())
 		h.update(keys, now, ok, synced)
-		events := h.events
-		if !h.begun {
-			events = nil
-		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case e := <-events:
+		case e := <-h.events:
 			h.write(e)
 		}
 	}
-	for h.begun && len(h.events) > 0 {
+	for len(h.events) > 0 {
 		h.write(<-h.events)
 	}
 	if err := h.files.close(); err != nil {
@@ -115,8 +113,13 @@ func (h *History) Note(event, source, text string) {
 	}
 }
 
-// write writes an event.
+// write writes an event, before the view is synced into a segment of events.
 func (h *History) write(e *Entry) {
+	if !h.begun && (h.files.last == nil || h.files.full()) {
+		if err := h.files.beginEvents(); err != nil {
+			h.note(err)
+		}
+	}
 	w := writing{history: h, records: h.next, at: e.At}
 	w.add(e)
 	w.flush()
@@ -173,7 +176,8 @@ func (h *History) begin(now memstore.Snapshot, at time.Time) {
 	} else if err != nil {
 		h.note(err)
 	}
-	unknown := before == nil && len(h.files.all) > 0 // what changed while nobody looked
+	// What changed while nobody looked is not known.
+	unknown := before == nil && slices.ContainsFunc(h.files.all, func(seg segment) bool { return !seg.events })
 	if err := h.files.begin(now, at); err != nil {
 		h.note(err)
 		return // with the next commit, again
@@ -229,7 +233,7 @@ func (h *History) gap(at time.Time) error {
 }
 
 func (h *History) publish() {
-	h.state.Store(&state{append([]segment(nil), h.files.all...), h.last})
+	h.state.Store(&state{append([]segment(nil), h.files.all...), h.last, h.begun})
 }
 
 // writing is one round.

@@ -27,6 +27,7 @@ type segment struct {
 	number  int
 	size    int64
 	damaged bool // there is more behind size, or was, that cannot be read
+	events  bool // it has only events, and no base: it was written before all sources were read
 }
 
 const (
@@ -84,7 +85,7 @@ func (s *segments) open(lost func(path string, err error)) error {
 	for i := range s.all {
 		seg := &s.all[i]
 		path := s.path(seg.number, segmentSuffix)
-		if seg.size, err = whole(path); errors.Is(err, errTorn) {
+		if seg.size, seg.events, err = whole(path); errors.Is(err, errTorn) {
 			seg.damaged = true
 			lost(path, err)
 		} else if err != nil {
@@ -95,7 +96,7 @@ func (s *segments) open(lost func(path string, err error)) error {
 				lost(s.path(n, segmentSuffix), fs.ErrNotExist)
 			}
 		}
-		written = written || seg.size > 0 || seg.damaged
+		written = written || seg.size > 0 && !seg.events || seg.damaged
 	}
 	switch n := len(s.all); {
 	case s.base.number == 0 && written:
@@ -106,12 +107,12 @@ func (s *segments) open(lost func(path string, err error)) error {
 	return nil
 }
 
-// whole returns how much of a segment is whole. The error is errTorn if the rest is more than what a process that was killed leaves, which is
+// whole returns how much of a segment is whole, and whether it has only events. The error is errTorn if the rest is more than what a process that was killed leaves, which is
 // the beginning of a record.
-func whole(path string) (size int64, err error) {
+func whole(path string) (size int64, events bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer file.Close() //nolint:errcheck // it was only read
 	in := bufio.NewReader(file)
@@ -119,15 +120,19 @@ func whole(path string) (size int64, err error) {
 		payload, err := readFrame(in, maxRecord)
 		switch {
 		case errors.Is(err, io.EOF):
-			return size, nil
+			return size, events, nil
 		case errors.Is(err, errTorn):
 			rest, err := io.ReadAll(io.NewSectionReader(file, size, 1<<62))
 			if err == nil && !torn(rest) {
 				err = errTorn
 			}
-			return size, err
+			return size, events, err
 		case err != nil:
-			return 0, err
+			return 0, false, err
+		}
+		if size == 0 {
+			first, err := decode(payload)
+			events = err == nil && first.Mark != markBegin
 		}
 		size += int64(len(payload)) + frameHead
 	}
@@ -194,24 +199,41 @@ func (s *segments) leave() {
 	s.all = left
 }
 
-// begin starts a segment behind the base of what is served now.
-func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
-	number := s.base.number + 1
+// create makes the file of the next segment.
+func (s *segments) create() (number int, file *os.File, err error) {
+	number = s.base.number + 1
 	if n := len(s.all); n > 0 {
 		number = max(number, s.all[n-1].number+1)
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return 0, nil, err
+	}
+	file, err = os.OpenFile(s.path(number, segmentSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	return number, file, err
+}
+
+// beginEvents starts a segment for events, which continues the one before it.
+func (s *segments) beginEvents() error {
+	number, file, err := s.create()
+	if err != nil {
 		return err
 	}
-	path := s.path(number, segmentSuffix)
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	err = s.close()
+	s.last = file
+	s.all = append(slices.Clip(s.all), segment{number: number, events: true})
+	return errors.Join(err, s.drop(s.limit-s.limit/parts))
+}
+
+// begin starts a segment behind the base of what is served now.
+func (s *segments) begin(now memstore.Snapshot, at time.Time) error {
+	number, file, err := s.create()
 	if err != nil {
 		return err
 	}
 	// Until the base is there, the empty segment continues the one before it.
 	size, err := s.writeBase(number, now)
 	if err != nil {
-		return errors.Join(err, file.Close(), os.Remove(path))
+		return errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
 	err = s.close()
 	s.last, s.base = file, segment{number: number, size: size}
@@ -314,10 +336,10 @@ type known struct {
 	object  *Object
 }
 
-// served returns what was served last, from the base and what of. It is nil if there is no base, and the error errTorn if that is not whole.
+// served returns what was served last, from the base and what of. It is nil if there is no base or nothing behind it, and the error errTorn if that is not whole.
 func (s *segments) served(of func([]segment) iter.Seq2[*record, error]) (map[resource.Key]known, error) {
-	if s.base.number == 0 {
-		return nil, nil
+	if !slices.ContainsFunc(s.all, func(seg segment) bool { return seg.number == s.base.number }) {
+		return nil, nil // there is no base, or what changed since was dropped to make room for events
 	}
 	file, err := os.Open(s.path(s.base.number, baseSuffix))
 	if err != nil {

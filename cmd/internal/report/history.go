@@ -65,7 +65,9 @@ func subject(e *history.Entry) string {
 // HistoryNote says what is not shown, since the history does not have it or too much of it.
 func HistoryNote(w io.Writer, a *history.Answer, since time.Time) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // whom to tell if it fails?
-	if len(a.Entries) == 0 {
+	if a.Waiting {
+		say(history.NotBegun)
+	} else if len(a.Entries) == 0 {
 		say("no changes")
 	}
 	if a.Earlier > 0 {
