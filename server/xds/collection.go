@@ -151,12 +151,13 @@ func (c *Collection) after(commit *Commit) *state {
 	next := old.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == old {
-			next = &state{revision: old.revision + 1, sum: old.sum, len: old.len, pages: old.pages, minTTL: old.minTTL}
+			next = &state{revision: old.revision + 1, sum: old.sum, print: old.print, len: old.len, pages: old.pages, minTTL: old.minTTL}
 		}
 		next.version, next.given = commit.Version, true
 	}
 	if next != old {
 		next.made = commit.Revision
+		next.earlier, next.replaced = old.earlier.with(old.print, next.replaced), nil
 		next.times = old.times.With(next.revision, commit.Since)
 	}
 	return next

@@ -353,7 +353,9 @@ func (m *model) first(url string, resumes bool) {
 func (m *model) initial(have map[string]string) *versions {
 	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: have})
 	require.NoError(m.t, err)
-	return &versions{parts: [][]byte{b}}
+	r := request{delta: true}
+	require.NoError(m.t, r.decode(b))
+	return r.initial
 }
 
 func (m *model) request(url string) *request {

@@ -27,6 +27,7 @@ type request struct {
 	wire      int          // the same before it was decompressed; set by watch
 	cost      int          // of the names: see nameCost
 	versions  int          // how many initial_resource_versions there are
+	print     fingerprint  // of these
 	node      *corev3.Node // of the first request that has one, without its extensions
 	nodeCost  int          // of that node, in the request that has it: see nodeCost
 	typeURL   string
@@ -247,6 +248,7 @@ func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 			r.initial = &versions{}
 		}
 		r.initial.parts = append(r.initial.parts, all[:len(all)-len(b)])
+		r.initial.print = r.print
 	}
 	return b, nil
 }
@@ -312,6 +314,7 @@ func (r *request) set(f field, v []byte) error {
 
 // bring counts an entry of initial_resource_versions. Envoy has the empty version of what it was told is not there.
 func (r *request) bring(entry []byte) {
+	r.print = r.print.brought(entry)
 	if r.keeps != nil {
 		if _, version, _ := mapEntry(entry); len(version) == 0 {
 			return

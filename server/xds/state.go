@@ -25,6 +25,9 @@ type state struct {
 	version  string // what clients see
 	given    bool   // the version was given by hand, and may have been used for something else before
 	sum      setHash
+	print    fingerprint
+	replaced []replaced // by the commit
+	earlier  history    // what the latest commits replaced
 	len      int
 	pages    []*page
 	minTTL   time.Duration // the least of the pages' that is not zero, or zero
@@ -109,7 +112,7 @@ func (s *state) only(names map[string]struct{}) *state {
 func (s *state) with(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
-	next := &state{revision: s.revision + 1, sum: s.sum, len: s.len, made: s.made}
+	next := &state{revision: s.revision + 1, sum: s.sum, print: s.print, len: s.len, made: s.made}
 	next.pages = make([]*page, 0, len(s.pages)+1+len(changes)/(maxPage/2))
 	changed := false
 	rest := s.pages
@@ -169,14 +172,21 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			merged = append(merged, before)
 		default:
 			changed = true
+			r := replaced{name: c.name}
 			if before != nil {
+				r.version = before.Version
 				s.sum = s.sum.remove(before)
+				s.print = s.print.remove(before)
 				s.len--
 			}
 			if c.entry != nil {
 				s.sum = s.sum.add(c.entry)
+				s.print = s.print.add(c.entry)
 				s.len++
 				merged = append(merged, c.entry)
+			}
+			if len(s.replaced) <= maxReplaced {
+				s.replaced = append(s.replaced, r)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 type versions struct {
 	parts  [][]byte // of the request that has them, decoded without an error, each of whole fields
 	memory mem.BufferSlice
+	print  fingerprint // of all of them
 }
 
 // free lets the memory be used for something else. It may be called on nil.
@@ -127,6 +128,9 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 // compareAll returns what a client that wants everything has yet to be sent, in order of name, and what it has that is gone, of
 // which only names and versions are known.
 func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) {
+	if had, ok := to.replacedSince(h.brought.print); ok && !h.again {
+		return h.compareReplaced(had, to)
+	}
 	x := to.index()
 	gone = make(map[string]string)
 	current := make([]bool, len(x.hashes)) // by slot: what the client has as it is
@@ -158,6 +162,31 @@ func (h *holding) compareAll(to *state) (puts []*Entry, gone map[string]string) 
 			puts = append(puts, e)
 		}
 	}
+	return puts, gone
+}
+
+// compareReplaced is compareAll for a client that has an earlier state, of which to has replaced what had says.
+func (h *holding) compareReplaced(had map[string]string, to *state) (puts []*Entry, gone map[string]string) {
+	gone = make(map[string]string)
+	for name, version := range had {
+		if e := to.get(name); e != nil && e.Version != version {
+			puts = append(puts, e)
+		} else if e == nil && version != "" {
+			gone[name] = version
+		}
+	}
+	again := func(name string) {
+		if e := to.get(name); e != nil && !slices.Contains(puts, e) {
+			puts = append(puts, e)
+		}
+	}
+	for name := range h.lacks {
+		again(name)
+	}
+	for name := range h.stale {
+		again(name)
+	}
+	sortEntries(puts)
 	return puts, gone
 }
 

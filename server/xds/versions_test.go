@@ -143,3 +143,51 @@ func TestAVersionOfNamesIsNotOfEverything(t *testing.T) {
 	w.coll(testType).MarkSynced()
 	c.expect(testType, "a@1", "b@1")
 }
+
+// A client that resumes with a state that a collection had lately is sent what changed since, and each of its versions need not be looked up.
+func TestResumingFromARecentState(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	name := func() string { return fmt.Sprintf("n%d", r.IntN(200)) }
+	c := NewCollection(Type{URL: "t"}, Debounce{})
+	states := []*state{c.current.Load()}
+	for range 2000 {
+		var commit Commit
+		for range r.IntN(4) + r.IntN(2)*r.IntN(150) {
+			commit.Put = append(commit.Put, &Entry{Name: name(), Version: fmt.Sprint(r.IntN(3))})
+			commit.Remove = append(commit.Remove, name())
+		}
+		commit.Reset = r.IntN(100) == 0
+		c.Apply(commit)
+		to := c.current.Load()
+		states = append(states, to)
+		had := states[max(len(states)-1-r.IntN(20)*r.IntN(20), 0)]
+		if had.len == 0 {
+			continue
+		}
+		var wire []byte
+		for e := range had.all() {
+			one, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{e.Name: e.Version}})
+			require.NoError(t, err)
+			wire = append(wire, one...)
+		}
+		req := request{delta: true}
+		require.NoError(t, req.decode(wire))
+		require.Equal(t, had.print, req.initial.print)
+		has := holding{at: nothing, brought: req.initial}
+		if r.IntN(3) == 0 {
+			has.owe(name())
+			has.renew(name())
+		}
+		puts, gone := has.compareAll(to)
+		looked := has
+		looked.brought = &versions{parts: req.initial.parts}
+		looked.brought.print.count = -1 // of no state
+		wantPuts, wantGone := looked.compareAll(to)
+		require.Equal(t, wantPuts, puts)
+		require.Equal(t, wantGone, gone)
+	}
+	_, known := c.current.Load().replacedSince(states[len(states)-2].print)
+	require.True(t, known)
+	_, known = c.current.Load().replacedSince(fingerprint{1, 1})
+	require.False(t, known)
+}
