@@ -5,8 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/lint"
-	"tributary/cmd/internal/manifest"
+	"tributary/cmd/internal/check"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources/consulkv"
@@ -30,10 +29,10 @@ written if the store still has that version.`,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			var l lint.Linter
-			var objects []manifest.Object
+			var l check.Linter
+			var objects []check.ManifestObject
 			for _, f := range files {
-				more, err := manifest.Read(ctx, &l, f, namespace, cmd.InOrStdin())
+				more, err := check.ReadManifest(ctx, &l, f, namespace, cmd.InOrStdin())
 				if err != nil {
 					return fmt.Errorf("%s: %w", f, err)
 				}
@@ -63,7 +62,7 @@ written if the store still has that version.`,
 }
 
 // apply writes objects one after the other. One that somebody else has changed does not keep the others from being written.
-func apply(cmd *cobra.Command, store *consulkv.Store, objects []manifest.Object, dryRun bool) error {
+func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestObject, dryRun bool) error {
 	suffix, refused := "", 0
 	if dryRun {
 		suffix = " (dry run)"
@@ -89,7 +88,7 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []manifest.Object,
 }
 
 // applyOne creates or changes an object, and says what it did.
-func applyOne(store *consulkv.Store, o manifest.Object, dryRun bool) (done string, err error) {
+func applyOne(store *consulkv.Store, o check.ManifestObject, dryRun bool) (done string, err error) {
 	old, version := store.Get(o.Key()), store.Version(o.Key())
 	switch {
 	case o.Version != "" && old == nil:

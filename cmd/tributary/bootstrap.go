@@ -8,17 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/bootstrap"
+	"tributary/cmd/internal/client"
 	"tributary/config"
 	"tributary/internal/nearest"
 )
 
 func newBootstrap() *cobra.Command {
-	var opts bootstrap.Options
+	var opts client.Bootstrap
 	var secure secureFlags
 	var namespace, interception string
 	cmd := &cobra.Command{
-		Use:   "bootstrap {" + strings.Join(bootstrap.Clients(), " | ") + "}",
+		Use:   "bootstrap {" + strings.Join(client.BootstrapClients(), " | ") + "}",
 		Short: "Print what a client must be told to find a server",
 		Long: `Bootstrap prints the configuration by which a client finds an xDS server: the configSources of istiod, the bootstrap file
 of Envoy or of a gRPC program, a source of another tributary. It asks no server. What to do with it is said on stderr.`,
@@ -31,10 +31,10 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
   tributary bootstrap grpc --server istiod.example:15010 --node-id sidecar~10.0.0.7~web.shop~shop.svc.cluster.local \
     --metadata GENERATOR=grpc,NAMESPACE=shop`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: bootstrap.Clients(),
+		ValidArgs: client.BootstrapClients(),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(bootstrap.Clients(), args[0]) {
-				return usage("unknown client %q%s; known: %s", args[0], nearest.Meant(args[0], bootstrap.Clients()), strings.Join(bootstrap.Clients(), ", "))
+			if !slices.Contains(client.BootstrapClients(), args[0]) {
+				return usage("unknown client %q%s; known: %s", args[0], nearest.Meant(args[0], client.BootstrapClients()), strings.Join(client.BootstrapClients(), ", "))
 			}
 			if err := forClient(cmd, args[0]); err != nil {
 				return err
@@ -56,7 +56,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 				opts.Metadata[key] = value
 			}
 			var text bytes.Buffer
-			hint, err := bootstrap.Write(&text, args[0], opts)
+			hint, err := client.WriteBootstrap(&text, args[0], opts)
 			if err != nil {
 				return usage("%w", err)
 			}
@@ -74,7 +74,7 @@ of Envoy or of a gRPC program, a source of another tributary. It asks no server.
 	f.StringToStringVar(&opts.Labels, "label", nil, "labels of its workload, such as istio=ingressgateway, by which Gateways select it")
 	f.StringVar(&namespace, "namespace", "", "namespace of that node, whose rules come first (default: what its id says, else default)")
 	f.StringVar(&interception, "interception", "", "how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), REDIRECT or TPROXY (default NONE)")
-	f.StringVar(&opts.Admin, "admin", bootstrap.DefaultAdmin, "host:port of Envoy's admin server")
+	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
 	secure.add(cmd)
 	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
 	return cmd

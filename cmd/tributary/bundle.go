@@ -12,8 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/bundle"
-	"tributary/cmd/internal/doctor"
+	"tributary/cmd/internal/check"
 	"tributary/config"
 )
 
@@ -72,7 +71,7 @@ taken out of all of it, as are its comments. What cannot be had is named in erro
 				p.add("errors.txt", []byte(strings.Join(p.errors, "\n")+"\n"))
 			}
 			var archive bytes.Buffer
-			if err := bundle.Write(&archive, name, p.files, &p.secrets, now); err != nil {
+			if err := check.WriteBundle(&archive, name, p.files, &p.secrets, now); err != nil {
 				return err
 			}
 			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -100,13 +99,13 @@ taken out of all of it, as are its comments. What cannot be had is named in erro
 
 // packing is what goes into an archive.
 type packing struct {
-	files   []bundle.File
+	files   []check.BundleFile
 	errors  []string
-	secrets bundle.Secrets
+	secrets check.Secrets
 }
 
 func (p *packing) add(name string, text []byte) {
-	p.files = append(p.files, bundle.File{Name: name, Text: text})
+	p.files = append(p.files, check.BundleFile{Name: name, Text: text})
 }
 
 func (p *packing) failed(what string, err error) {
@@ -151,23 +150,23 @@ func (p *packing) configuration(ctx context.Context, file string) {
 		}
 		p.add(name, text)
 	}
-	d := doctor.Doctor{File: file, Offline: true, Running: func(ctx context.Context, cfg *config.Config) *doctor.Running {
+	d := check.Doctor{File: file, Offline: true, Running: func(ctx context.Context, cfg *config.Config) *check.Running {
 		return running(ctx, cfg, &secureFlags{})
 	}}
 	if err := d.Look(ctx); err != nil {
 		p.failed("doctor", err)
 	}
 	var b bytes.Buffer
-	if err := doctor.Write(&b, d.Findings); err == nil {
+	if err := check.WriteResults(&b, d.Findings); err == nil {
 		p.add("doctor.txt", b.Bytes())
 	}
 }
 
 // server packs the pages of the admin server. The error says why there is none of them.
 func (p *packing) server(ctx context.Context, flags *adminFlags) (silent error) {
-	client, before := flags.client(), len(p.files)
+	server, before := flags.client(), len(p.files)
 	for _, page := range bundledPages {
-		text, err := client.Page(ctx, page.path)
+		text, err := server.Page(ctx, page.path)
 		if err != nil {
 			p.failed(page.path, err)
 			silent = err
@@ -188,10 +187,10 @@ func (p *packing) log(path string) {
 		return
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	text, err := bundle.Tail(f, logTail)
+	text, err := check.Tail(f, logTail)
 	if err != nil {
 		p.failed("log", err)
 		return
 	}
-	p.add("log.txt", bundle.HideInLog(text))
+	p.add("log.txt", check.HideInLog(text))
 }

@@ -29,9 +29,9 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 	if findServer(cmd) != nil {
 		return nil
 	}
-	client := f.client(cmd)
-	client.Timeout, client.Log = completionTimeout, slog.New(slog.DiscardHandler)
-	answer, err := client.Get(cmd.Context(), schema)
+	server := f.client(cmd)
+	server.Timeout, server.Log = completionTimeout, slog.New(slog.DiscardHandler)
+	answer, err := server.Get(cmd.Context(), schema)
 	if err != nil {
 		return nil
 	}

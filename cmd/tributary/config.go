@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"tributary/cmd/internal/bundle"
+	"tributary/cmd/internal/check"
 	"tributary/config"
 	"tributary/docs"
 	"tributary/internal/relay"
@@ -14,7 +14,7 @@ import (
 
 func newConfig() *cobra.Command {
 	var file string
-	output := outputs("yaml", "json")
+	format := outputs("yaml", "json")
 	cmd := &cobra.Command{
 		Use:   "config [-c FILE]",
 		Short: "Print the configuration with its defaults, and where each value is from",
@@ -45,9 +45,9 @@ With -o json it prints a list of {key, value, from}.`,
 			if err != nil {
 				return err
 			}
-			var secrets bundle.Secrets
+			var secrets check.Secrets
 			secrets.Clean(root, filepath.Dir(file)) // its paths are absolute, but for those of a relative file
-			if output.value == "yaml" {
+			if format.value == "yaml" {
 				for _, s := range all {
 					s.Value.LineComment = s.From
 				}
@@ -71,6 +71,6 @@ With -o json it prints a list of {key, value, from}.`,
 		}),
 	}
 	addConfig(cmd, &file, "")
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/compare"
-	"tributary/cmd/internal/firstread"
-	"tributary/cmd/internal/xdsclient"
+	"tributary/cmd/internal/check"
+	"tributary/cmd/internal/client"
+	"tributary/cmd/internal/output"
 	"tributary/config"
 	"tributary/internal/words"
 	"tributary/resource"
@@ -70,7 +70,7 @@ It exits with 3 if there is a difference.`,
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			var sides []*compare.Side
+			var sides []*output.Side
 			left := 0 // out, since it cannot be read
 			warn := func(err error) {
 				left++
@@ -84,8 +84,8 @@ It exits with 3 if there is a difference.`,
 				}
 			}
 			for _, address := range servers {
-				client := &xdsclient.Client{Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
-				side, err := flags.ask(ctx, client, warn)
+				server := &client.XDS{Server: address, TLS: flags.secure.settings(), TokenFile: flags.secure.tokenFile(), Timeout: flags.timeout, Log: flags.log.logger(cmd.ErrOrStderr())}
+				side, err := flags.ask(ctx, server, warn)
 				if err != nil {
 					return err
 				}
@@ -101,7 +101,7 @@ It exits with 3 if there is a difference.`,
 				}
 				sides = append(sides, side)
 			}
-			d, err := compare.Write(cmd.OutOrStdout(), sides[0], sides[1])
+			d, err := output.WriteDifferences(cmd.OutOrStdout(), sides[0], sides[1])
 			if err != nil {
 				return err
 			}
@@ -185,12 +185,12 @@ func (f *diffFlags) selects(key resource.Key) bool {
 }
 
 // ask returns what a server has.
-func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func(error)) (*compare.Side, error) {
-	answers, err := client.GetAll(ctx, f.schemas)
+func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error)) (*output.Side, error) {
+	answers, err := server.GetAll(ctx, f.schemas)
 	if err != nil {
 		return nil, err
 	}
-	side := &compare.Side{Name: client.Server}
+	side := &output.Side{Name: server.Server}
 	for _, answer := range answers {
 		for _, err := range answer.Rejects {
 			warn(err)
@@ -205,19 +205,19 @@ func (f *diffFlags) ask(ctx context.Context, client *xdsclient.Client, warn func
 }
 
 // remembered returns what was served at the time that is asked for, and what is served now, if that is the other side.
-func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error)) (sides []*compare.Side, err error) {
+func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error)) (sides []*output.Side, err error) {
 	if err := f.at.past("--at"); err != nil {
 		return nil, err
 	}
-	client := f.admin.client(f.secure.settings())
-	client.Secure, client.TokenFile, client.Timeout = f.adminSecure, f.secure.tokenFile(), f.timeout
+	server := f.admin.client(f.secure.settings())
+	server.Secure, server.TokenFile, server.Timeout = f.adminSecure, f.secure.tokenFile(), f.timeout
 	times := []moment{f.at}
 	if both {
 		times = append(times, moment{text: "now"})
 	}
 	for _, at := range times {
-		side := &compare.Side{Name: f.admin.address + " at " + at.text}
-		rs, unknown, err := servedAt(ctx, client, &at, "")
+		side := &output.Side{Name: f.admin.address + " at " + at.text}
+		rs, unknown, err := servedAt(ctx, server, &at, "")
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +235,7 @@ func (f *diffFlags) remembered(ctx context.Context, both bool, warn func(error))
 }
 
 // read returns what a file or directory has, or standard input.
-func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn func(error)) (*compare.Side, error) {
+func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn func(error)) (*output.Side, error) {
 	contents, degraded, err := contentsOf(ctx, path, stdin)
 	if err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 	if path == "-" {
 		path = stdinName
 	}
-	side := &compare.Side{Name: path, Undated: true}
+	side := &output.Side{Name: path, Undated: true}
 	for _, c := range contents {
 		for _, reject := range c.Rejects {
 			if _, known := resource.SchemaOf(reject.Key.Kind); reject.Key.Name == "" || !known {
@@ -278,7 +278,7 @@ const stdinName = "stdin"
 // read.
 func contentsOf(ctx context.Context, path string, stdin io.Reader) (contents []sources.Content, degraded string, err error) {
 	if path != "-" {
-		return firstread.Files(ctx, firstread.Address(path), file.Settings{FollowLinks: true})
+		return check.ReadFiles(ctx, check.FileAddress(path), file.Settings{FollowLinks: true})
 	}
 	text, err := io.ReadAll(stdin)
 	if err != nil {

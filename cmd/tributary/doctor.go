@@ -11,21 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/adminclient"
-	"tributary/cmd/internal/doctor"
-	"tributary/cmd/internal/xdsclient"
+	"tributary/cmd/internal/check"
+	"tributary/cmd/internal/client"
 	"tributary/config"
 	"tributary/internal/words"
 	"tributary/server/admin"
 )
 
 func newDoctor() *cobra.Command {
-	var d doctor.Doctor
+	var d check.Doctor
 	var secure secureFlags
 	var strict bool
 	var through string
 	var idle time.Duration
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "doctor [-c FILE]",
 		Short: "Check everything that a server needs, and say what to do about what is wrong",
@@ -47,10 +46,10 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			d.Running = func(ctx context.Context, cfg *config.Config) *doctor.Running { return running(ctx, cfg, &secure) }
+			d.Running = func(ctx context.Context, cfg *config.Config) *check.Running { return running(ctx, cfg, &secure) }
 			if through != "" {
-				d.Through = &doctor.Through{
-					Client: &xdsclient.Client{
+				d.Through = &check.Through{
+					Client: &client.XDS{
 						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(), Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
 						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
 					},
@@ -62,20 +61,20 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 				return err
 			}
 			var err error
-			if output.value == "json" {
+			if format.value == "json" {
 				err = printJSON(cmd.OutOrStdout(), d.Findings)
 			} else {
-				err = doctor.Write(cmd.OutOrStdout(), d.Findings)
+				err = check.WriteResults(cmd.OutOrStdout(), d.Findings)
 			}
 			if err != nil {
 				return err
 			}
-			count := make(map[doctor.Severity]int)
+			count := make(map[check.Severity]int)
 			for _, f := range d.Findings {
 				count[f.Severity]++
 			}
-			cmd.PrintErrf("%s, %s\n", words.Count(count[doctor.Error], "error", "errors"), words.Count(count[doctor.Warning], "warning", "warnings"))
-			if count[doctor.Error] > 0 || strict && count[doctor.Warning] > 0 {
+			cmd.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning], "warning", "warnings"))
+			if count[check.Error] > 0 || strict && count[check.Warning] > 0 {
 				return &failure{code: exitFindings}
 			}
 			return nil
@@ -91,7 +90,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
 	secure.add(cmd)
 	secure.addToken(cmd)
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }
 
@@ -102,35 +101,35 @@ const idleFor = 130 * time.Second
 var buildInfo = regexp.MustCompile(`(?m)^tributary_build_info\{.*version="([^"]*)"`)
 
 // runningWithoutDebug asks by the metrics, which are there without the debug pages as well.
-func runningWithoutDebug(ctx context.Context, client *adminclient.Client) *doctor.Running {
-	page, err := client.Page(ctx, "/metrics")
+func runningWithoutDebug(ctx context.Context, server *client.Admin) *check.Running {
+	page, err := server.Page(ctx, "/metrics")
 	if err != nil {
 		return nil
 	}
 	if build := buildInfo.FindSubmatch(page); build != nil {
-		return &doctor.Running{Version: string(build[1])}
+		return &check.Running{Version: string(build[1])}
 	}
 	return nil
 }
 
 // running asks the server that runs with cfg what it is; nil if none does.
-func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *doctor.Running {
-	client := &adminclient.Client{Address: adminOf(&cfg.Listen), Timeout: ageTimeout}
+func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *check.Running {
+	server := &client.Admin{Address: adminOf(&cfg.Listen), Timeout: ageTimeout}
 	if cfg.Listen.AdminTLS != nil { // else the flags of TLS are for --through
-		client.TLS = secure.settings()
+		server.TLS = secure.settings()
 	}
 	var st admin.Status
-	if _, err := client.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
-		return runningWithoutDebug(ctx, client)
+	if _, err := server.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
+		return runningWithoutDebug(ctx, server)
 	}
-	r := &doctor.Running{Version: st.Version, Asked: make(map[string][]string)}
+	r := &check.Running{Version: st.Version, Asked: make(map[string][]string)}
 	var clients []struct {
 		Node  string `json:"node"`
 		Types []struct {
 			TypeURL string `json:"type_url"`
 		} `json:"types"`
 	}
-	if _, err := client.Get(ctx, "/debug/clients", nil, &clients); err != nil {
+	if _, err := server.Get(ctx, "/debug/clients", nil, &clients); err != nil {
 		return r
 	}
 	r.Clients = len(clients)

@@ -19,19 +19,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 
-	"tributary/cmd/internal/doctor"
+	"tributary/cmd/internal/check"
 )
 
 // examined is what doctor finds, by check.
-func examined(t *testing.T, args ...string) (code int, found map[string][]doctor.Finding) {
+func examined(t *testing.T, args ...string) (code int, found map[string][]check.Result) {
 	t.Helper()
 	got := command(t, append([]string{"doctor", "-o", "json"}, args...)...)
-	var all []doctor.Finding
+	var all []check.Result
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &all), got.stderr)
-	found = make(map[string][]doctor.Finding)
+	found = make(map[string][]check.Result)
 	for _, f := range all {
 		found[f.Check] = append(found[f.Check], f)
-		if f.Severity == doctor.Error || f.Severity == doctor.Warning {
+		if f.Severity == check.Error || f.Severity == check.Warning {
 			assert.NotEmpty(t, f.Fix, f.Message)
 		}
 	}
@@ -39,7 +39,7 @@ func examined(t *testing.T, args ...string) (code int, found map[string][]doctor
 }
 
 // has asserts that there is such a finding.
-func has(t *testing.T, found map[string][]doctor.Finding, check string, severity doctor.Severity, part string) {
+func has(t *testing.T, found map[string][]check.Result, check string, severity check.Severity, part string) {
 	t.Helper()
 	for _, f := range found[check] {
 		if f.Severity == severity && strings.Contains(f.Message, part) {
@@ -55,11 +55,11 @@ func TestDoctorOfWhatIsRight(t *testing.T) {
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
 	code, found := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Zero(t, code)
-	has(t, found, "configuration", doctor.Fine, "1 source")
-	has(t, found, "sources", doctor.Fine, "1 object in files is right")
-	has(t, found, "ports", doctor.Fine, "listen.xds: 127.0.0.1:0 is free")
-	has(t, found, "state", doctor.Fine, dir+"/state can be written")
-	has(t, found, "istiod", doctor.Skipped, "--istiod")
+	has(t, found, "configuration", check.Fine, "1 source")
+	has(t, found, "sources", check.Fine, "1 object in files is right")
+	has(t, found, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
+	has(t, found, "state", check.Fine, dir+"/state can be written")
+	has(t, found, "istiod", check.Skipped, "--istiod")
 	assert.NotEmpty(t, found["clock"])
 	assert.NotEmpty(t, found["open files"])
 	_, err := os.Stat(dir + "/state")
@@ -75,13 +75,13 @@ func TestDoctorLooksAtWhoMayProveWhat(t *testing.T) {
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", settings)
 	_, found := examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "identity", doctor.Error, dir+"/tokens")
+	has(t, found, "identity", check.Error, dir+"/tokens")
 	write(t, dir+"/tokens", "ops "+strings.Repeat("0", 10)+"\n")
 	_, found = examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "identity", doctor.Error, dir+"/tokens")
+	has(t, found, "identity", check.Error, dir+"/tokens")
 	write(t, dir+"/tokens", "")
 	_, found = examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "identity", doctor.Fine, "right")
+	has(t, found, "identity", check.Fine, "right")
 }
 
 func TestDoctorWithoutAConfiguration(t *testing.T) {
@@ -91,7 +91,7 @@ func TestDoctorWithoutAConfiguration(t *testing.T) {
 	}
 	code, found := examined(t)
 	assert.Equal(t, exitFindings, code)
-	has(t, found, "configuration", doctor.Error, "no configuration file; tried ./tributary.yaml")
+	has(t, found, "configuration", check.Error, "no configuration file; tried ./tributary.yaml")
 	assert.NotEmpty(t, found["clock"])
 	assert.NotEmpty(t, found["open files"])
 }
@@ -123,7 +123,7 @@ func TestDoctorKnowsAServerWithoutDebugPages(t *testing.T) {
 	s.awaitReady(t)
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
 	_, found := examined(t, "-c", dir+"/tributary.yaml")
-	has(t, found, "ports", doctor.Fine, "listen.admin: a tributary of version")
+	has(t, found, "ports", check.Fine, "listen.admin: a tributary of version")
 }
 
 func TestDoctorOfWhatIsWrong(t *testing.T) {
@@ -142,21 +142,21 @@ func TestDoctorOfWhatIsWrong(t *testing.T) {
 		"- {name: far, address: 'xds://nowhere.invalid:15010'}\n")
 	code, found := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
-	has(t, found, "sources", doctor.Error, "ServiceEntry shop/a")
-	has(t, found, "sources", doctor.Error, "source far")
-	has(t, found, "rights", doctor.Error, "source dc1")
-	has(t, found, "dns", doctor.Error, "nowhere.invalid")
-	has(t, found, "tls", doctor.Error, "none.pem")
-	has(t, found, "ports", doctor.Error, taken.Addr().String())
-	has(t, found, "state", doctor.Error, "taken")
+	has(t, found, "sources", check.Error, "ServiceEntry shop/a")
+	has(t, found, "sources", check.Error, "source far")
+	has(t, found, "rights", check.Error, "source dc1")
+	has(t, found, "dns", check.Error, "nowhere.invalid")
+	has(t, found, "tls", check.Error, "none.pem")
+	has(t, found, "ports", check.Error, taken.Addr().String())
+	has(t, found, "state", check.Error, "taken")
 
 	write(t, dir+"/tributary.yaml", "configSource: []\n")
 	code, found = examined(t, "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
-	has(t, found, "configuration", doctor.Error, "configSource: unknown key")
+	has(t, found, "configuration", check.Error, "configSource: unknown key")
 	code, found = examined(t, "-c", dir+"/none.yaml")
 	assert.Equal(t, 3, code)
-	has(t, found, "configuration", doctor.Error, "none.yaml")
+	has(t, found, "configuration", check.Error, "none.yaml")
 	got := command(t, "doctor", "--strict", "-c", dir+"/tributary.yaml")
 	assert.Contains(t, got.stdout, "to do: correct it there")
 }
@@ -166,15 +166,15 @@ func TestDoctorOfAnIstiod(t *testing.T) {
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:16010', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n")
 	for mesh, c := range map[string]struct {
-		severity doctor.Severity
+		severity check.Severity
 		part     string
 	}{
-		"configSources: [{address: 'xds://mesh-1:16010'}, {address: 'k8s://'}]":                                   {doctor.Fine, "it reads Kubernetes, too"},
-		"meshConfig: {configSources: [{address: 'xds://mesh-1:16010'}]}":                                          {doctor.Warning, "without a line k8s://"},
-		"configSources: [{address: 'xds://mesh-1:15010'}]":                                                        {doctor.Error, "no config source has our port"},
-		"configSources: [{address: 'xds://mesh-1'}]":                                                              {doctor.Error, "has no port"},
-		"configSources: [{address: 'xds://mesh-1:16010', tlsSettings: {mode: SIMPLE}}]":                           {doctor.Error, "with TLS: true, and that port of ours with TLS: false"},
-		`{"spec": {"meshConfig": {"configSources": [{"address": "xds://mesh-1:16010"}, {"address": "k8s://"}]}}}`: {doctor.Fine, "it reads Kubernetes, too"},
+		"configSources: [{address: 'xds://mesh-1:16010'}, {address: 'k8s://'}]":                                   {check.Fine, "it reads Kubernetes, too"},
+		"meshConfig: {configSources: [{address: 'xds://mesh-1:16010'}]}":                                          {check.Warning, "without a line k8s://"},
+		"configSources: [{address: 'xds://mesh-1:15010'}]":                                                        {check.Error, "no config source has our port"},
+		"configSources: [{address: 'xds://mesh-1'}]":                                                              {check.Error, "has no port"},
+		"configSources: [{address: 'xds://mesh-1:16010', tlsSettings: {mode: SIMPLE}}]":                           {check.Error, "with TLS: true, and that port of ours with TLS: false"},
+		`{"spec": {"meshConfig": {"configSources": [{"address": "xds://mesh-1:16010"}, {"address": "k8s://"}]}}}`: {check.Fine, "it reads Kubernetes, too"},
 	} {
 		write(t, dir+"/mesh.yaml", mesh)
 		_, found := examined(t, "-c", dir+"/tributary.yaml", "--mesh-config", dir+"/mesh.yaml")
@@ -186,7 +186,7 @@ func TestDoctorOfAnIstiod(t *testing.T) {
 		}))
 		_, found = examined(t, "-c", dir+"/tributary.yaml", "--istiod", istiod.URL)
 		has(t, found, "istiod", c.severity, c.part)
-		has(t, found, "clock", doctor.Warning, "the clocks of this machine and of istiod differ by")
+		has(t, found, "clock", check.Warning, "the clocks of this machine and of istiod differ by")
 		istiod.Close()
 	}
 }
@@ -201,9 +201,9 @@ func TestDoctorOfAServerThatRuns(t *testing.T) {
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
 	code, found := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Zero(t, code)
-	has(t, found, "ports", doctor.Fine, "a tributary of version")
-	has(t, found, "istiod", doctor.Fine, "0 clients are connected")
-	has(t, found, "state", doctor.Warning, "nothing is kept across restarts")
+	has(t, found, "ports", check.Fine, "a tributary of version")
+	has(t, found, "istiod", check.Fine, "0 clients are connected")
+	has(t, found, "state", check.Warning, "nothing is kept across restarts")
 	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
 }
@@ -218,22 +218,22 @@ func TestDoctorThrough(t *testing.T) {
 	s.awaitReady(t)
 	other.awaitReady(t)
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
-	through := func(address, idle string) (int, map[string][]doctor.Finding) {
+	through := func(address, idle string) (int, map[string][]check.Result) {
 		return examined(t, "-c", dir+"/tributary.yaml", "--through", address, "--idle", idle)
 	}
 
 	code, found := through("xds://"+s.xds, "10ms")
 	assert.Zero(t, code)
-	assert.Equal(t, []doctor.Finding{{Check: "keepalive", Severity: doctor.Fine, Message: s.xds + ": an idle stream stood for 10ms"}}, found["keepalive"])
+	assert.Equal(t, []check.Result{{Check: "keepalive", Severity: check.Fine, Message: s.xds + ": an idle stream stood for 10ms"}}, found["keepalive"])
 
 	_, found = through(other.xds, "10ms")
-	has(t, found, "keepalive", doctor.Warning, "is not the server that runs with "+dir)
+	has(t, found, "keepalive", check.Warning, "is not the server that runs with "+dir)
 
 	nobody := quietAfter(t, s.xds, nil)
 	code, found = through(nobody, "1h")
 	assert.Equal(t, 3, code)
-	has(t, found, "keepalive", doctor.Error, nobody+": after")
-	has(t, found, "keepalive", doctor.Error, "an idle stream was ended")
+	has(t, found, "keepalive", check.Error, nobody+": after")
+	has(t, found, "keepalive", check.Error, "an idle stream was ended")
 	assert.Contains(t, found["keepalive"][0].Fix, "raise the idle timeout")
 
 	strict := quietAfter(t, s.xds, func(conn net.Conn) error {
@@ -241,14 +241,14 @@ func TestDoctorThrough(t *testing.T) {
 	})
 	code, found = through(strict, "1h")
 	assert.Equal(t, 3, code)
-	has(t, found, "keepalive", doctor.Error, "keepalive pings are refused")
+	has(t, found, "keepalive", check.Error, "keepalive pings are refused")
 	assert.Contains(t, found["keepalive"][0].Fix, "allow a ping every 30 s")
 
 	code, found = through(s.admin, "1h")
 	assert.Equal(t, 3, code)
-	has(t, found, "keepalive", doctor.Error, "it may be the admin port")
+	has(t, found, "keepalive", check.Error, "it may be the admin port")
 	_, found = examined(t, "-c", dir+"/tributary.yaml", "--through", s.xds, "--offline")
-	has(t, found, "keepalive", doctor.Skipped, "--through")
+	has(t, found, "keepalive", check.Skipped, "--through")
 }
 
 // quietAfter passes connections on to address and ends one as soon as nothing has been said on it for a moment, with what end writes to the client.

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/adminclient"
-	"tributary/cmd/internal/xdsclient"
+	"tributary/cmd/internal/client"
 	"tributary/config"
 	"tributary/internal/certtest"
 	"tributary/internal/logtest"
@@ -30,18 +29,18 @@ func TestADoorWithTLSOnly(t *testing.T) {
 	})
 	trust := &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}
 	schema, _ := resource.SchemaByName("se")
-	answer, err := (&xdsclient.Client{Server: r.XDSTLS().String(), TLS: trust, Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Get(t.Context(), schema)
+	answer, err := (&client.XDS{Server: r.XDSTLS().String(), TLS: trust, Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Get(t.Context(), schema)
 	require.NoError(t, err)
 	require.Empty(t, answer.Resources)
 
 	var st admin.Status
-	_, err = (&adminclient.Client{Address: "https://" + r.Admin().String(), TLS: trust, Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
+	_, err = (&client.Admin{Address: "https://" + r.Admin().String(), TLS: trust, Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
 	require.NoError(t, err)
 	require.Len(t, st.Certificates, 2)
 	require.Equal(t, "listen.xdsTLS", st.Certificates[0].Listener)
 	require.Equal(t, "127.0.0.1", st.Certificates[0].Subject)
 	require.Empty(t, st.Certificates[0].Trouble)
-	_, err = (&adminclient.Client{Address: "https://" + r.Admin().String(), Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
+	_, err = (&client.Admin{Address: "https://" + r.Admin().String(), Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
 	require.ErrorContains(t, err, "its certificate is signed by nobody who is trusted: give --tls-ca")
 }
 
@@ -49,11 +48,11 @@ func TestUnixSockets(t *testing.T) {
 	dir := t.TempDir()
 	r := opened(t, config.Listen{XDS: "unix://" + filepath.Join(dir, "xds"), Admin: "unix://" + filepath.Join(dir, "admin")})
 	var st admin.Status
-	_, err := (&adminclient.Client{Address: "unix://" + filepath.Join(dir, "admin"), Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
+	_, err := (&client.Admin{Address: "unix://" + filepath.Join(dir, "admin"), Timeout: 10 * time.Second}).Get(t.Context(), "/debug/status", nil, &st)
 	require.NoError(t, err)
 	require.Equal(t, "unix", r.XDS().Network())
 	schema, _ := resource.SchemaByName("se")
-	_, err = (&xdsclient.Client{Server: "unix://" + filepath.Join(dir, "xds"), Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Get(t.Context(), schema)
+	_, err = (&client.XDS{Server: "unix://" + filepath.Join(dir, "xds"), Timeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}).Get(t.Context(), schema)
 	require.NoError(t, err)
 }
 

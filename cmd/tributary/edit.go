@@ -11,9 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/lint"
-	"tributary/cmd/internal/manifest"
-	"tributary/cmd/internal/terminal"
+	"tributary/cmd/internal/check"
+	"tributary/cmd/internal/output"
 	"tributary/resource"
 	"tributary/sources/consulkv"
 )
@@ -73,7 +72,7 @@ func (e *edit) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text = manifest.WithVersion(text, e.version)
+	text = check.WithVersion(text, e.version)
 	original, refused := text, []byte(nil) // what was refused last
 	for problems := ""; ; {
 		saved, err := e.open(ctx, editHelp+problems, text)
@@ -113,7 +112,7 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 	}
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file) //nolint:gosec // the person's own editor, which may have arguments
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), terminal.File(e.cmd.OutOrStdout()), terminal.File(e.cmd.ErrOrStderr())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.cmd.InOrStdin(), output.Unescaped(e.cmd.OutOrStdout()), output.Unescaped(e.cmd.ErrOrStderr())
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %q: %w; nothing was written, and the file is %s", editor, err, e.file)
 	}
@@ -132,11 +131,11 @@ func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, erro
 
 // check returns the object that was saved, or what is wrong with it, as comments. Lines count from the object on.
 func (e *edit) check(saved []byte) (r *resource.Resource, version, problems string) {
-	var l lint.Linter
-	objects, err := manifest.Parse(&l, "line", saved, e.key.Namespace)
+	var l check.Linter
+	objects, err := check.ParseManifest(&l, "line", saved, e.key.Namespace)
 	var found []string
 	for _, f := range l.Findings {
-		if f.Severity == lint.Error {
+		if f.Severity == check.Error {
 			found = append(found, f.String())
 		}
 	}

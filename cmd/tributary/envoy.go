@@ -14,22 +14,22 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
-	"tributary/cmd/internal/envoy"
-	"tributary/cmd/internal/xdsclient"
+	"tributary/cmd/internal/client"
+	"tributary/cmd/internal/output"
 )
 
 // envoyType returns the type of Envoy's that a person means by name.
-func envoyType(name string) (xdsclient.EnvoyType, bool) {
-	types := xdsclient.EnvoyTypes()
-	i := slices.IndexFunc(types, func(t xdsclient.EnvoyType) bool { return t.Name == strings.ToLower(name) })
+func envoyType(name string) (client.EnvoyType, bool) {
+	types := client.EnvoyTypes()
+	i := slices.IndexFunc(types, func(t client.EnvoyType) bool { return t.Name == strings.ToLower(name) })
 	if i < 0 {
-		return xdsclient.EnvoyType{}, false
+		return client.EnvoyType{}, false
 	}
 	return types[i], true
 }
 
 // checkEnvoy complains of flags that mean nothing for Envoy's types.
-func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t xdsclient.EnvoyType) error {
+func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	for _, name := range []string{"namespace", "all-namespaces"} {
 		if cmd.Flags().Changed(name) {
 			return usage("%s have no namespaces: leave out --%s", t.Name, name)
@@ -39,7 +39,7 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t xdsclient.EnvoyType) erro
 }
 
 // getEnvoy prints resources of Envoy's: all, or the one called name.
-func getEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclient.EnvoyType, name string) error {
+func getEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType, name string) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
 	}
@@ -73,11 +73,11 @@ func getEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclient
 	return printEnvoy(cmd.OutOrStdout(), format, t, selected, name != "")
 }
 
-func printEnvoy(w io.Writer, format string, t xdsclient.EnvoyType, all []proto.Message, single bool) error {
+func printEnvoy(w io.Writer, format string, t client.EnvoyType, all []proto.Message, single bool) error {
 	switch format {
 	case "name":
 		for _, m := range all {
-			if _, err := fmt.Fprintln(w, xdsclient.NameOf(m)); err != nil {
+			if _, err := fmt.Fprintln(w, client.NameOf(m)); err != nil {
 				return err
 			}
 		}
@@ -85,7 +85,7 @@ func printEnvoy(w io.Writer, format string, t xdsclient.EnvoyType, all []proto.M
 	case "json":
 		list := make([]json.RawMessage, len(all))
 		for i, m := range all {
-			text, err := envoy.JSON(m)
+			text, err := output.EnvoyJSON(m)
 			if err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ func printEnvoy(w io.Writer, format string, t xdsclient.EnvoyType, all []proto.M
 		return printJSON(w, list)
 	case "yaml":
 		for i, m := range all {
-			text, err := envoy.YAML(m)
+			text, err := output.EnvoyYAML(m)
 			if err != nil {
 				return err
 			}
@@ -111,19 +111,19 @@ func printEnvoy(w io.Writer, format string, t xdsclient.EnvoyType, all []proto.M
 		}
 		return nil
 	}
-	return envoy.Table(w, t.URL, all)
+	return output.EnvoyTable(w, t.URL, all)
 }
 
 // watchEnvoy prints resources of Envoy's, and each change of them.
-func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclient.EnvoyType) error {
+func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {
 	if err := flags.checkEnvoy(cmd, t); err != nil {
 		return err
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	client := flags.client(cmd)
-	client.Again, client.Waiting = again(cmd), waiting(cmd)
-	err := client.WatchEnvoy(ctx, t, func(e xdsclient.EnvoyEvent) error {
+	server := flags.client(cmd)
+	server.Again, server.Waiting = again(cmd), waiting(cmd)
+	err := server.WatchEnvoy(ctx, t, func(e client.EnvoyEvent) error {
 		return printEnvoyEvent(cmd.OutOrStdout(), format, t, e)
 	})
 	if errors.Is(err, context.Canceled) {
@@ -132,24 +132,24 @@ func watchEnvoy(cmd *cobra.Command, flags *clientFlags, format string, t xdsclie
 	return err
 }
 
-func printEnvoyEvent(w io.Writer, format string, t xdsclient.EnvoyType, e xdsclient.EnvoyEvent) error {
+func printEnvoyEvent(w io.Writer, format string, t client.EnvoyType, e client.EnvoyEvent) error {
 	switch format {
 	case "json":
-		text, err := envoy.JSON(e.Resource.Message)
+		text, err := output.EnvoyJSON(e.Resource.Message)
 		if err != nil {
 			return err
 		}
 		line, err := json.Marshal(struct {
-			Time   string           `json:"time"`
-			Change xdsclient.Change `json:"change"`
-			Object json.RawMessage  `json:"object"`
+			Time   string          `json:"time"`
+			Change client.Change   `json:"change"`
+			Object json.RawMessage `json:"object"`
 		}{time.Now().UTC().Format(time.RFC3339), e.Change, text})
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", line)
 		}
 		return err
 	case "yaml":
-		text, err := envoy.YAML(e.Resource.Message)
+		text, err := output.EnvoyYAML(e.Resource.Message)
 		if err == nil {
 			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", e.Change, time.Now().UTC().Format(time.RFC3339), text)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/client"
 	"tributary/config"
 	"tributary/server/admin"
 )
@@ -52,7 +52,7 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 		if _, known := errors.AsType[*failure](err); known || err == nil {
 			return err
 		}
-		if answer, ok := errors.AsType[*adminclient.StatusError](err); ok && answer.Said == admin.ErrUpgrading.Error() {
+		if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Said == admin.ErrUpgrading.Error() {
 			return &failure{exitRetry, err}
 		}
 		return &failure{exitFailed, err}

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"tributary/cmd/internal/output"
+
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/adminclient"
-	"tributary/cmd/internal/report"
+	"tributary/cmd/internal/client"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -31,14 +32,14 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	f.secure.addToken(cmd)
 }
 
-func (f *adminFlags) client() *adminclient.Client {
-	client := f.server.client(f.secure.settings())
-	client.Secure, client.TokenFile, client.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
-	return client
+func (f *adminFlags) client() *client.Admin {
+	server := f.server.client(f.secure.settings())
+	server.Secure, server.TokenFile, server.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
+	return server
 }
 
 // completing returns a client for who has pressed Tab.
-func (f *adminFlags) completing(cmd *cobra.Command) *adminclient.Client {
+func (f *adminFlags) completing(cmd *cobra.Command) *client.Admin {
 	findAdmin(cmd)
 	f.timeout = completionTimeout
 	return f.client()
@@ -47,7 +48,7 @@ func (f *adminFlags) completing(cmd *cobra.Command) *adminclient.Client {
 func newExplain() *cobra.Command {
 	var flags adminFlags
 	var namespace string
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "explain {KIND [NAMESPACE/]NAME | KIND/[NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
 		Short: "Say why an object, or a host, is what it is",
@@ -81,10 +82,10 @@ until when the object was there if the history knows.`,
 			if answer.NotReady {
 				cmd.PrintErrln("warning: the server is not ready: clients are sent nothing yet")
 			}
-			if output.value == "json" {
+			if format.value == "json" {
 				_, err = cmd.OutOrStdout().Write(page)
 			} else {
-				err = report.Explain(cmd.OutOrStdout(), asked, &answer, time.Now())
+				err = output.Explain(cmd.OutOrStdout(), asked, &answer, time.Now())
 			}
 			if err == nil && len(answer.Objects) == 0 {
 				return &failure{code: exitFailed}
@@ -94,7 +95,7 @@ until when the object was there if the history knows.`,
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
-	output.add(cmd)
+	format.add(cmd)
 	// The flag exists and the function is valid, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)
 	return cmd

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/xdsclient"
+	"tributary/cmd/internal/client"
 	"tributary/config"
 	"tributary/internal/nearest"
 	"tributary/resource"
@@ -56,9 +56,9 @@ func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.S
 		return
 	}
 	var seen admin.Seen
-	client := f.admin.client(secure)
-	client.Timeout = ageTimeout
-	if _, err := client.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
+	server := f.admin.client(secure)
+	server.Timeout = ageTimeout
+	if _, err := server.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
 		if asked {
 			cmd.PrintErrf("warning: ages: %v\n", err)
 		}
@@ -85,8 +85,8 @@ func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
 	f.log.add(cmd)
 }
 
-func (f *clientFlags) client(cmd *cobra.Command) *xdsclient.Client {
-	return &xdsclient.Client{
+func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
+	return &client.XDS{
 		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout, NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
 	}
 }
@@ -107,7 +107,7 @@ func schemaNamed(name string) (*resource.Schema, error) {
 // envoyTypeNames are the names of the types that get and watch know besides kinds.
 func envoyTypeNames() string {
 	var names []string
-	for _, t := range xdsclient.EnvoyTypes() {
+	for _, t := range client.EnvoyTypes() {
 		names = append(names, t.Name)
 	}
 	return strings.Join(names, ", ")
@@ -132,7 +132,7 @@ func kindNames() (names []string) {
 	for _, s := range resource.Schemas() {
 		names = append(append(names, strings.ToLower(string(s.Kind)), s.Plural), s.ShortNames...)
 	}
-	for _, t := range xdsclient.EnvoyTypes() {
+	for _, t := range client.EnvoyTypes() {
 		names = append(names, t.Name)
 	}
 	return names
@@ -161,7 +161,7 @@ func completeType(cmd *cobra.Command, args []string, typed string) ([]cobra.Comp
 	if len(args) > 0 {
 		return names, directive
 	}
-	for _, t := range xdsclient.EnvoyTypes() {
+	for _, t := range client.EnvoyTypes() {
 		names = append(names, cobra.CompletionWithDesc(t.Name, "of Envoy"))
 	}
 	return names, directive
@@ -174,7 +174,7 @@ func newGet() *cobra.Command {
 	var at moment
 	var labelled string
 	var noHeaders, watched bool
-	output := outputs("table", "wide", "name", "yaml", "json")
+	format := outputs("table", "wide", "name", "yaml", "json")
 	cmd := &cobra.Command{
 		Use:   "get {KIND[,KIND...] | all | TYPE} [[NAMESPACE/]NAME...]",
 		Short: "Show the objects that a server has",
@@ -211,9 +211,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 					return usage("%s are watched all together: leave out NAME", t.Name)
 				}
 				if watched {
-					return watchEnvoy(cmd, &flags, output.value, t)
+					return watchEnvoy(cmd, &flags, format.value, t)
 				}
-				return getEnvoy(cmd, &flags, output.value, t, strings.Join(args[1:], ""))
+				return getEnvoy(cmd, &flags, format.value, t, strings.Join(args[1:], ""))
 			}
 			selector, err := labels.Parse(labelled)
 			if err != nil {
@@ -227,7 +227,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				if len(all) != 1 {
 					return usage("--watch is for one KIND at a time")
 				}
-				return watchObjects(cmd, &flags, output.value, all[0].schema, func(r *resource.Resource) bool {
+				return watchObjects(cmd, &flags, format.value, all[0].schema, func(r *resource.Resource) bool {
 					f, _ := all[0].pick(&flags, selector, []*resource.Resource{r}) // that objects of other names are not r is no error
 					return len(f.objects) > 0
 				})
@@ -248,7 +248,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				}
 				read = flags.before(ctx, cmd, &ages, &at)
 			}
-			p := printing{format: output.value, noHeaders: noHeaders, version: flags.version}
+			p := printing{format: format.value, noHeaders: noHeaders, version: flags.version}
 			p.list = len(all) != 1 || len(all[0].names) != 1
 			var there []found
 			var missing []error
@@ -262,12 +262,12 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 				if err != nil {
 					missing = append(missing, err)
 				}
-				if at.IsZero() && (output.value == "table" || output.value == "wide") {
+				if at.IsZero() && (format.value == "table" || format.value == "wide") {
 					ages.date(cmd, flags.secure.settings(), w.schema, f.objects)
 				}
 				there, others, some = append(there, f), others+f.others, some || len(f.objects) > 0
 			}
-			if some || output.value == "json" && p.list {
+			if some || format.value == "json" && p.list {
 				if err := p.print(cmd.OutOrStdout(), &flags, there); err != nil {
 					return err
 				}
@@ -297,7 +297,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	cmd.MarkFlagsMutuallyExclusive("store", "at")
 	cmd.MarkFlagsMutuallyExclusive("server", "store")
 	cmd.MarkFlagsMutuallyExclusive("server", "config")
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }
 
@@ -335,10 +335,10 @@ func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *st
 
 // before returns who reads what was served of a kind at a time.
 func (f *clientFlags) before(ctx context.Context, cmd *cobra.Command, ages *ageFlags, at *moment) func(*resource.Schema) ([]*resource.Resource, error) {
-	client := f.admin(ages)
+	server := f.admin(ages)
 	f.server = ages.admin.address + " at " + at.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {
-		rs, unknown, err := servedAt(ctx, client, at, schema.Kind)
+		rs, unknown, err := servedAt(ctx, server, at, schema.Kind)
 		for _, text := range unknown {
 			cmd.PrintErrf("warning: %s\n", text)
 		}

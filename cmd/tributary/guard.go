@@ -7,9 +7,10 @@ import (
 	"os/user"
 	"time"
 
+	"tributary/cmd/internal/output"
+
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/report"
 	"tributary/server/admin"
 )
 
@@ -28,7 +29,7 @@ until it comes back, a person releases it, or the time set by holdFor has passed
 
 func newGuardList() *cobra.Command {
 	var flags adminFlags
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "Show what is held, and why",
@@ -42,15 +43,15 @@ func newGuardList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output.value == "json" {
+			if format.value == "json" {
 				_, err = cmd.OutOrStdout().Write(page)
 				return err
 			}
-			return report.Guard(cmd.OutOrStdout(), all, time.Now())
+			return output.Guard(cmd.OutOrStdout(), all, time.Now())
 		}),
 	}
 	flags.add(cmd)
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }
 

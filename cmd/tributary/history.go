@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"tributary/cmd/internal/output"
+
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/report"
-	"tributary/cmd/internal/terminal"
 	"tributary/internal/history"
 )
 
@@ -19,7 +19,7 @@ func newHistory() *cobra.Command {
 	var namespace, source string
 	var limit int
 	var details bool
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "history [KIND [[NAMESPACE/]NAME]]",
 		Short: "Show what changed, when, and by which source",
@@ -48,10 +48,10 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 			if !since.IsZero() {
 				query.Set("since", since.query())
 			}
-			if details || named || output.value == "json" {
+			if details || named || format.value == "json" {
 				query.Set("details", "true")
 			}
-			if output.value != "json" {
+			if format.value != "json" {
 				query.Set("encoded", "true")
 			}
 			ctx, stop := untilSignal(cmd.Context())
@@ -62,14 +62,14 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 				return err
 			}
 			w := cmd.OutOrStdout()
-			if output.value == "json" {
+			if format.value == "json" {
 				_, err = w.Write(page)
 				return err
 			}
-			if err := report.History(w, &answer, details || named, terminal.Of(w)); err != nil {
+			if err := output.History(w, &answer, details || named, output.ScreenOf(w)); err != nil {
 				return err
 			}
-			report.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
+			output.HistoryNote(cmd.ErrOrStderr(), &answer, since.Time)
 			if source != "" && len(answer.Entries) == 0 {
 				flags.noSource(cmd, source)
 			}
@@ -82,7 +82,7 @@ The server keeps it in its state directory, up to a size (history.bytes of its c
 	cmd.Flags().StringVar(&source, "source", "", "only what this source did")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
 	cmd.Flags().BoolVar(&details, "diff", false, "show from what to what; that is done for an object that is named")
-	output.add(cmd)
+	format.add(cmd)
 	// The flag exists and the function is valid, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("source", flags.completeSources)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces)

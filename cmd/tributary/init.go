@@ -10,15 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/initial"
+	"tributary/cmd/internal/check"
 	"tributary/config"
 	"tributary/internal/words"
 )
 
-func newInit() *cobra.Command { return initOf(initial.Registries()) }
+func newInit() *cobra.Command { return initOf(check.Registries()) }
 
 // initOf is the command that looks for registries.
-func initOf(registries []initial.Registry) *cobra.Command {
+func initOf(registries []check.Registry) *cobra.Command {
 	var host string
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
@@ -41,17 +41,17 @@ that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and E
 			if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
 				return fmt.Errorf("--host %s: %w", host, err)
 			}
-			files, err := initial.Look(filepath.Dir(path))
+			files, err := check.FindFiles(filepath.Dir(path))
 			if err != nil {
 				return err
 			}
-			found := initial.Find(ctx, host, registries)
+			found := check.FindRegistries(ctx, host, registries)
 			if len(files)+len(found) == 0 {
 				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"), 0o755); err != nil { //nolint:gosec // the server may be another user
 					return err
 				}
 			}
-			text := []byte(initial.Text(files, found))
+			text := []byte(check.InitialConfig(files, found))
 			if _, err := config.Parse(path, text); err != nil {
 				return fmt.Errorf("what was found makes no configuration: %w", err)
 			}

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/cmd/internal/initial"
+	"tributary/cmd/internal/check"
 	"tributary/config"
 )
 
 func TestInit(t *testing.T) {
-	none := []initial.Registry{}
-	initialized := func(path string, registries []initial.Registry) (code int, said string) {
+	none := []check.Registry{}
+	initialized := func(path string, registries []check.Registry) (code int, said string) {
 		cmd := initOf(registries)
 		var out bytes.Buffer
 		cmd.SetArgs([]string{path})
@@ -69,7 +69,7 @@ func TestInit(t *testing.T) {
 
 	// All registries, of which some answer, and no files.
 	dir = t.TempDir()
-	registries := initial.Registries()
+	registries := check.Registries()
 	for i := range registries {
 		lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 		require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestInit(t *testing.T) {
 		"nacos nacos://127.0.0.1:" + registries[2].Port + "?kind=services",
 	}, valid(dir+"/tributary.yaml"))
 	for _, r := range registries { // each by itself is right
-		text := initial.Text(nil, []initial.Registry{{Name: r.Name, Address: "x", What: r.What}})
+		text := check.InitialConfig(nil, []check.Registry{{Name: r.Name, Address: "x", What: r.What}})
 		assert.Contains(t, text, r.What)
 	}
 

@@ -25,7 +25,7 @@ type loadFlags struct {
 
 func newLoad() *cobra.Command {
 	flags := loadFlags{mode: outputs("sotw", "delta")}
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "load --server HOST:PORT --clients N",
 		Short: "Put an ADS server under the load of many clients and measure what they are sent",
@@ -50,7 +50,7 @@ or were not answered within --timeout.`,
 			defer stop()
 			r, failed := load.Run(ctx, flags.Config)
 			write := writeLoad
-			if output.value == "json" {
+			if format.value == "json" {
 				write = func(w io.Writer, r load.Report) error { return printJSON(w, r) }
 			}
 			if err := write(cmd.OutOrStdout(), r); err != nil {
@@ -70,7 +70,7 @@ or were not answered within --timeout.`,
 	f.DurationVar(&flags.Duration, "duration", 10*time.Second, "how long to go on after that")
 	flags.secure.add(cmd)
 	flags.secure.addToken(cmd)
-	output.add(cmd)
+	format.add(cmd)
 	// The flags exist and the functions are valid, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(flags.mode.allowed, noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("types", completeLoadTypes)

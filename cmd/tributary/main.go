@@ -7,12 +7,12 @@ import (
 	"os"
 	"strings"
 
-	"tributary/cmd/internal/terminal"
+	"tributary/cmd/internal/output"
 	"tributary/internal/secret"
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], terminal.Safe(os.Stdout), terminal.Safe(os.Stderr)))
+	os.Exit(run(context.Background(), os.Args[1:], output.Escaped(os.Stdout), output.Escaped(os.Stderr)))
 }
 
 // run is the program: it executes the command line args and returns the exit code.

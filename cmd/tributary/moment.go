@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/client"
 	"tributary/internal/history"
 	"tributary/resource"
 )
@@ -61,13 +61,13 @@ func (m *moment) past(flag string) error {
 func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
 // servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts are objects of which that is not known.
-func servedAt(ctx context.Context, client *adminclient.Client, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string, err error) {
+func servedAt(ctx context.Context, server *client.Admin, at *moment, kind resource.Kind) (rs []*resource.Resource, unknown []string, err error) {
 	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}
 	if !at.IsZero() {
 		query.Set("time", at.query())
 	}
 	var state history.State
-	if _, err := client.Get(ctx, "/debug/history/at", query, &state); err != nil {
+	if _, err := server.Get(ctx, "/debug/history/at", query, &state); err != nil {
 		return nil, nil, err
 	}
 	for _, o := range state.Objects {

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"tributary/cmd/internal/manifest"
-	"tributary/cmd/internal/table"
-	"tributary/cmd/internal/terminal"
+	"tributary/cmd/internal/check"
+	"tributary/cmd/internal/output"
 	"tributary/resource"
 )
 
@@ -36,7 +35,7 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 		return printNames(w, all)
 	}
 	var b bytes.Buffer
-	options := table.Options{
+	options := output.TableOptions{
 		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(all), Kinds: len(all) > 1, Wide: p.format == "wide", NoHeaders: p.noHeaders,
 	}
 	for _, f := range all {
@@ -46,13 +45,13 @@ func (p *printing) print(w io.Writer, flags *clientFlags, all []found) error {
 		if b.Len() > 0 && !p.noHeaders {
 			b.WriteByte('\n')
 		}
-		if err := table.Write(&b, f.schema.Kind, f.objects, options, time.Now()); err != nil {
+		if err := output.Table(&b, f.schema.Kind, f.objects, options, time.Now()); err != nil {
 			return err
 		}
 	}
 	text := b.String()
 	if p.format != "wide" {
-		text = terminal.Of(w).Cut(text)
+		text = output.ScreenOf(w).Cut(text)
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -114,7 +113,7 @@ func printDocument(w io.Writer, format string, r *resource.Resource, version fun
 		return err
 	}
 	if version != nil {
-		text = manifest.WithVersion(text, version(r.Key()))
+		text = check.WithVersion(text, version(r.Key()))
 	}
 	if format == "json" {
 		if text, err = indented(text); err != nil {
@@ -139,7 +138,7 @@ func printJSONList(w io.Writer, all []found, version func(resource.Key) string) 
 				return err
 			}
 			if version != nil {
-				text = manifest.WithVersion(text, version(r.Key()))
+				text = check.WithVersion(text, version(r.Key()))
 			}
 			list.Items = append(list.Items, text)
 		}

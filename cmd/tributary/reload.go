@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/client"
 )
 
 func newReload() *cobra.Command {
@@ -25,7 +25,7 @@ not right changes nothing: reload says what is wrong with it and exits with 78. 
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			done, err := flags.client().Post(ctx, "/-/reload", url.Values{"by": {whoAmI()}})
-			if answer, ok := errors.AsType[*adminclient.StatusError](err); ok && answer.Code == http.StatusInternalServerError {
+			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusInternalServerError {
 				return &failure{exitConfig, err}
 			}
 			if err != nil {

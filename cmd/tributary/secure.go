@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/client"
 	"tributary/internal/spiffe"
 )
 
@@ -108,7 +108,7 @@ func inFlagsOfConnection(cmd *cobra.Command, err error) error {
 	if cmd.Flags().Lookup("tls-ca") == nil {
 		return err
 	}
-	if wrong, ok := errors.AsType[*adminclient.AddressError](err); ok {
+	if wrong, ok := errors.AsType[*client.AddressError](err); ok {
 		return usage("%s %s: want host:port, https://host:port or unix:///PATH", givenBy(cmd, "admin"), wrong.Address)
 	}
 	if errors.Is(err, adsc.ErrPlainToken) {

@@ -11,15 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/report"
-	"tributary/cmd/internal/terminal"
+	"tributary/cmd/internal/output"
 	"tributary/server/admin"
 )
 
 func newStatus() *cobra.Command {
 	var flags adminFlags
 	var check bool
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show sources, objects, conflicts, holds and clients of a server",
@@ -38,7 +37,7 @@ With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash 
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
 			if strings.Contains(flags.server.address, ",") {
-				return flags.fleet(ctx, cmd.OutOrStdout(), check, output.value == "json")
+				return flags.fleet(ctx, cmd.OutOrStdout(), check, format.value == "json")
 			}
 			var st admin.Status
 			page, err := flags.client().Get(ctx, "/debug/status", nil, &st)
@@ -48,33 +47,33 @@ With several servers, --admin A,B,C, it shows a line of each. CONTENT is a hash 
 			w := cmd.OutOrStdout()
 			switch {
 			case check:
-				if output.value == "json" {
+				if format.value == "json" {
 					_, err = w.Write(page)
 					w = io.Discard
 				}
-				well, checkErr := report.Check(w, &st)
+				well, checkErr := output.Check(w, &st)
 				if err = errors.Join(err, checkErr); err == nil && !well {
 					return &failure{code: exitFindings}
 				}
 				return err
-			case output.value == "json":
+			case format.value == "json":
 				_, err = w.Write(page)
 				return err
 			}
-			return report.Status(w, flags.client().Name(), &st, time.Now(), terminal.Of(w))
+			return output.Status(w, flags.client().Name(), &st, time.Now(), output.ScreenOf(w))
 		}),
 	}
 	flags.add(cmd)
 	cmd.Flags().BoolVar(&check, "check", false, "say what is wrong, and exit with 3 if anything is")
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }
 
 // fleet asks several servers at once.
 func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool) error {
-	all := make([]report.Instance, 0)
+	all := make([]output.Instance, 0)
 	for name := range strings.SplitSeq(f.server.address, ",") {
-		all = append(all, report.Instance{Name: strings.TrimSpace(name)})
+		all = append(all, output.Instance{Name: strings.TrimSpace(name)})
 	}
 	var group sync.WaitGroup
 	for i := range all {
@@ -96,14 +95,14 @@ func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool)
 		err, w = printJSON(out, all), io.Discard
 	}
 	if check {
-		well, checkErr := report.CheckFleet(w, all)
+		well, checkErr := output.CheckFleet(w, all)
 		if err = errors.Join(err, checkErr); err == nil && !well {
 			return &failure{code: exitFindings}
 		}
 		return err
 	}
-	err = errors.Join(err, report.Fleet(w, all, time.Now(), terminal.Of(out)))
-	if silent := slices.IndexFunc(all, func(i report.Instance) bool { return i.Status == nil }); err == nil && silent >= 0 {
+	err = errors.Join(err, output.Fleet(w, all, time.Now(), output.ScreenOf(out)))
+	if silent := slices.IndexFunc(all, func(i output.Instance) bool { return i.Status == nil }); err == nil && silent >= 0 {
 		return errors.New(all[silent].Error)
 	}
 	return err

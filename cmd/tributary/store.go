@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/lint"
+	"tributary/cmd/internal/check"
 	"tributary/config"
 	"tributary/internal/words"
 	"tributary/memstore"
@@ -114,11 +114,11 @@ func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 }
 
 // printProblems prints what was found, and fails if any of it is an error.
-func printProblems(cmd *cobra.Command, l *lint.Linter) error {
+func printProblems(cmd *cobra.Command, l *check.Linter) error {
 	errs := 0
 	for _, f := range l.Findings {
 		cmd.PrintErrln(f)
-		if f.Severity == lint.Error {
+		if f.Severity == check.Error {
 			errs++
 		}
 	}

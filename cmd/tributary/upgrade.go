@@ -7,9 +7,10 @@ import (
 	"net/url"
 	"time"
 
+	"tributary/cmd/internal/client"
+
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/adminclient"
 	"tributary/server/admin"
 )
 
@@ -32,11 +33,11 @@ Listen addresses do not change: to change them, restart.`,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			client := flags.client()
-			within := client.Timeout
-			client.Timeout += 30 * time.Second // for the server to say why
-			done, err := client.Post(ctx, "/-/upgrade", url.Values{"by": {whoAmI()}, "within": {within.String()}})
-			if answer, ok := errors.AsType[*adminclient.StatusError](err); ok && answer.Code == http.StatusNotFound {
+			server := flags.client()
+			within := server.Timeout
+			server.Timeout += 30 * time.Second // for the server to say why
+			done, err := server.Post(ctx, "/-/upgrade", url.Values{"by": {whoAmI()}, "within": {within.String()}})
+			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusNotFound {
 				return errors.New("the server is older than this command: restart it")
 			}
 			if err != nil {

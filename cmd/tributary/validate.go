@@ -9,8 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/analysis"
-	"tributary/cmd/internal/lint"
+	"tributary/cmd/internal/check"
 	"tributary/config"
 	"tributary/internal/relay"
 	"tributary/internal/words"
@@ -67,7 +66,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
-			l := lint.Linter{Files: relay.Files}
+			l := check.Linter{Files: relay.Files}
 			if flags.client != "" && flags.client != "envoy" {
 				return usage("--for %s: want envoy", flags.client)
 			}
@@ -108,9 +107,9 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if err := l.Compete(ctx); err != nil {
 				return err
 			}
-			l.Analyze(analysis.Options{Partial: partial})
+			l.Analyze(check.AnalysisOptions{Partial: partial})
 			if flags.client == "envoy" {
-				if err := l.Check(lint.WithoutEffect, envoy.Findings); err != nil {
+				if err := l.Check(check.WithoutEffect, envoy.Findings); err != nil {
 					return err
 				}
 			}
@@ -135,7 +134,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 
 // validate looks at path: a configuration file of ours and the files that it names, or files of configuration objects. It
 // returns what it did not look at.
-func (f *validateFlags) validate(ctx context.Context, l *lint.Linter, path string, stdin io.Reader) (skipped []string, err error) {
+func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (skipped []string, err error) {
 	if path == "-" {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
@@ -158,19 +157,19 @@ func (f *validateFlags) validate(ctx context.Context, l *lint.Linter, path strin
 }
 
 // validateConfig looks at what is to be a configuration file of ours, whatever is in it.
-func (f *validateFlags) validateConfig(ctx context.Context, l *lint.Linter) (skipped []string, err error) {
+func (f *validateFlags) validateConfig(ctx context.Context, l *check.Linter) (skipped []string, err error) {
 	cfg, err := config.Load(f.config)
 	return l.Config(ctx, f.config, cfg, err, f.offline)
 }
 
 // print prints what was found, and fails if it is too much.
-func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
-	findings := append([]lint.Finding{}, l.Findings...)
+func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
+	findings := append([]check.Finding{}, l.Findings...)
 	switch f.output.value {
 	case "json":
 		err = printJSON(cmd.OutOrStdout(), findings)
 	case "sarif":
-		err = printJSON(cmd.OutOrStdout(), lint.SARIF(findings, thisBuild().Version))
+		err = printJSON(cmd.OutOrStdout(), check.SARIF(findings, thisBuild().Version))
 	default:
 		for _, found := range findings {
 			if _, err = fmt.Fprintln(cmd.OutOrStdout(), found); err != nil {
@@ -181,7 +180,7 @@ func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
 	if err != nil {
 		return err
 	}
-	count := make(map[lint.Severity]int)
+	count := make(map[check.Severity]int)
 	for _, found := range findings {
 		count[found.Severity]++
 	}
@@ -190,7 +189,7 @@ func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
 			cmd.PrintErrf("not read, as its name does not end in .yaml, .yml or .json: %s\n", path)
 		}
 	}
-	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[lint.Error], "error", "errors"), words.Count(count[lint.Warning], "warning", "warnings"))
+	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning], "warning", "warnings"))
 	if l.Foreign > 0 {
 		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)
 	}
@@ -198,7 +197,7 @@ func (f *validateFlags) print(cmd *cobra.Command, l *lint.Linter) (err error) {
 		cmd.PrintErrf("; %s", words.Count(n, "file not read by its name", "files not read by their names"))
 	}
 	cmd.PrintErrf("\n")
-	if count[lint.Error] > 0 || f.strict && count[lint.Warning] > 0 {
+	if count[check.Error] > 0 || f.strict && count[check.Warning] > 0 {
 		return &failure{code: exitFindings}
 	}
 	return nil

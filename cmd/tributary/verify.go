@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/client"
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/verify"
@@ -27,7 +27,7 @@ func newVerify() *cobra.Command {
 	var istiod verify.Istiod
 	var envoy verify.Envoy
 	var settle time.Duration
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "verify {--istiod URL | --envoy URL}",
 		Short: "Compare what is served with what an istiod really stored, or an Envoy really has",
@@ -73,7 +73,7 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 		if err != nil {
 			return err
 		}
-		counted, err := writeFindings(cmd.OutOrStdout(), output.value, findings, extra)
+		counted, err := writeFindings(cmd.OutOrStdout(), format.value, findings, extra)
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 	cmd.Flags().BoolVar(&extra, "extra", false, "count what the istiod or Envoy has from elsewhere as findings")
 	cmd.MarkFlagsOneRequired("istiod", "envoy")
 	cmd.MarkFlagsMutuallyExclusive("istiod", "envoy")
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }
 
@@ -142,10 +142,10 @@ func inWords(where, meant string, err error) error {
 }
 
 // admin is who is asked for what only an admin server knows, and nobody else: flags of TLS are for it.
-func (f *clientFlags) admin(ages *ageFlags) *adminclient.Client {
-	client := ages.admin.client(f.secure.settings())
-	client.Secure, client.TokenFile, client.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
-	return client
+func (f *clientFlags) admin(ages *ageFlags) *client.Admin {
+	server := ages.admin.client(f.secure.settings())
+	server.Secure, server.TokenFile, server.Timeout = f.secure.given(), f.secure.tokenFile(), f.timeout
+	return server
 }
 
 // settleStep is how often it is looked whether what was on its way has arrived.
@@ -178,8 +178,8 @@ func onlyExtra(all []verify.Finding) bool {
 
 // served is what the server serves. Which kinds clients ask for is known if its admin server can be asked.
 func (f *clientFlags) served(ctx context.Context, cmd *cobra.Command, ages *ageFlags) (s verify.Served, err error) {
-	client := f.client(cmd)
-	answers, err := client.GetAll(ctx, slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare }))
+	server := f.client(cmd)
+	answers, err := server.GetAll(ctx, slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare }))
 	if err != nil {
 		return s, err
 	}

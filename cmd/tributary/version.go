@@ -54,19 +54,19 @@ func (b build) String() string {
 }
 
 func newVersion() *cobra.Command {
-	output := outputs("text", "json")
+	format := outputs("text", "json")
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
 		Args:  cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			if output.value == "json" {
+			if format.value == "json" {
 				return printJSON(cmd.OutOrStdout(), thisBuild())
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
 			return err
 		}),
 	}
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }

@@ -11,14 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/cmd/internal/changed"
-	"tributary/cmd/internal/xdsclient"
+	"tributary/cmd/internal/client"
+	"tributary/cmd/internal/output"
 	"tributary/resource"
 )
 
 func newWatch() *cobra.Command {
 	var flags clientFlags
-	output := outputs("text", "yaml", "json")
+	format := outputs("text", "yaml", "json")
 	cmd := &cobra.Command{
 		Use:   "watch {KIND | TYPE}",
 		Short: "Show the objects that a server has, and each change of them",
@@ -36,17 +36,17 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
 		ValidArgsFunction: completeType,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok {
-				return watchEnvoy(cmd, &flags, output.value, t)
+				return watchEnvoy(cmd, &flags, format.value, t)
 			}
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
 			}
-			return watchObjects(cmd, &flags, output.value, schema, flags.selects)
+			return watchObjects(cmd, &flags, format.value, schema, flags.selects)
 		}),
 	}
 	flags.add(cmd, "")
-	output.add(cmd)
+	format.add(cmd)
 	return cmd
 }
 
@@ -54,9 +54,9 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
 func watchObjects(cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema, meant func(*resource.Resource) bool) error {
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	client := flags.client(cmd)
-	client.Again, client.Waiting = again(cmd), waiting(cmd)
-	err := client.Watch(ctx, schema, func(e xdsclient.Event) error {
+	server := flags.client(cmd)
+	server.Again, server.Waiting = again(cmd), waiting(cmd)
+	err := server.Watch(ctx, schema, func(e client.Event) error {
 		if !meant(e.Resource) {
 			return nil
 		}
@@ -84,7 +84,7 @@ func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 // maxFields is how many of the fields that an update changes are named.
 const maxFields = 5
 
-func printEvent(w io.Writer, format string, e xdsclient.Event) error {
+func printEvent(w io.Writer, format string, e client.Event) error {
 	now := time.Now().UTC().Format(time.RFC3339)
 	switch format {
 	case "json":
@@ -93,10 +93,10 @@ func printEvent(w io.Writer, format string, e xdsclient.Event) error {
 			return err
 		}
 		line, err := json.Marshal(struct {
-			Time   string           `json:"time"`
-			Change xdsclient.Change `json:"change"`
-			Fields []string         `json:"fields,omitempty"`
-			Object json.RawMessage  `json:"object"`
+			Time   string          `json:"time"`
+			Change client.Change   `json:"change"`
+			Fields []string        `json:"fields,omitempty"`
+			Object json.RawMessage `json:"object"`
 		}{now, e.Change, fieldsOf(e), object})
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", line)
@@ -119,11 +119,11 @@ func printEvent(w io.Writer, format string, e xdsclient.Event) error {
 }
 
 // fieldsOf are the fields that an update changed; none where that cannot be told.
-func fieldsOf(e xdsclient.Event) []string {
+func fieldsOf(e client.Event) []string {
 	if e.Was == nil {
 		return nil
 	}
-	fields, err := changed.Fields(e.Was, e.Resource)
+	fields, err := output.ChangedFields(e.Was, e.Resource)
 	if err != nil {
 		return nil
 	}

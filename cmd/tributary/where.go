@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/adsc"
-	"tributary/cmd/internal/adminclient"
+	"tributary/cmd/internal/client"
 	"tributary/config"
 )
 
@@ -56,8 +56,8 @@ func (s *adminServer) Set(v string) error {
 }
 
 // client asks the server that is meant.
-func (s *adminServer) client(secure *adsc.TLS) *adminclient.Client {
-	return &adminclient.Client{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
+func (s *adminServer) client(secure *adsc.TLS) *client.Admin {
+	return &client.Admin{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
 }
 
 // findAdmin has the flag --admin of cmd, if it was not given, name the server of the variable, of the configuration file of cmd or of the first

@@ -88,7 +88,7 @@ var arrows = map[string][]string{
 func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "tributary/...").Output()
 	require.NoError(t, err)
-	seen := 0
+	seen, ofCommands := 0, 0
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var pkg struct {
 			ImportPath string
@@ -101,6 +101,9 @@ func TestImports(t *testing.T) {
 		require.NoError(t, err)
 		seen++
 		name := strings.TrimPrefix(pkg.ImportPath, "tributary/")
+		if strings.HasPrefix(name, "cmd/internal/") {
+			ofCommands++
+		}
 		if strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "internal/") {
 			continue
 		}
@@ -116,6 +119,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 10, "packages found")
+	require.LessOrEqual(t, ofCommands, 5, "packages below cmd/internal")
 }
 
 func allowedFor(name string) ([]string, bool) {

@@ -1,0 +1,148 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"tributary/aggregate"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy"
+	"tributary/server/envoy/binary"
+)
+
+// Compete adds what can be found only of all objects together: those of different names that want a say in one thing, such as
+// two VirtualServices of one host. All that was looked at counts as the server merges it.
+func (l *Linter) Compete(ctx context.Context) error {
+	if len(l.looks) == 0 {
+		return nil
+	}
+	view := aggregate.New()
+	var all []aggregate.Source
+	for i, at := range l.looks {
+		name := at.terms.Name
+		if name == "" {
+			name = fmt.Sprint("path ", i+1)
+		}
+		all = append(all, aggregate.Source{Name: name, Reader: &at.table, Precedence: at.terms.Precedence, Merge: at.terms.Merge})
+	}
+	view.SetSources(all...)
+	l.merged = view
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = view.Run(ctx) // until it is stopped
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	for {
+		changed := view.Changed()
+		if view.Synced() {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, c := range view.Conflicts() {
+		last := c.Objects[len(c.Objects)-1].Key()
+		var others []string
+		for _, o := range c.Objects[:len(c.Objects)-1] {
+			others = append(others, l.named(o.Key()))
+		}
+		l.find(Warning, Rule(c.Rule), last, l.placeOf(last), fmt.Sprintf("on %s with %s: %s", c.Subject, strings.Join(others, ", "), c.Message))
+	}
+	return nil
+}
+
+// Analyze adds what leads nowhere and what has no effect, of all objects as the server merges them, after Compete. What
+// somebody did not read, or could not, counts as something that may have what is missing.
+func (l *Linter) Analyze(options AnalysisOptions) {
+	if l.merged == nil {
+		return
+	}
+	options.Partial = options.Partial || slices.ContainsFunc(l.Findings, func(f Finding) bool {
+		return f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign
+	})
+	for _, f := range FindReferences(l.merged.Snapshot(), options) {
+		l.find(f.Severity, Rule(f.Code), f.Key, l.placeOf(f.Key), fmt.Sprintf("%s (%s)", f.Message, f.Code))
+	}
+}
+
+// Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects as the
+// server merges them, after Compete.
+func (l *Linter) Check(rule Rule, make func(merged memstore.Reader) (check func(*resource.Resource) []string, err error)) error {
+	if l.merged == nil {
+		return nil
+	}
+	check, err := make(l.merged)
+	if err != nil {
+		return err
+	}
+	for _, at := range l.looks {
+		for r := range at.table.Snapshot().All() {
+			for _, message := range check(r) {
+				l.find(Warning, rule, r.Key(), at.seen[r.Key()], message)
+			}
+		}
+	}
+	return nil
+}
+
+// Accepted adds an error for each resource that the Envoy binary of a path rejects of what Envoys would be served, after Compete. It stands at one of the
+// objects that the resource is made of: rather at one that is no service.
+func (l *Linter) Accepted(ctx context.Context, path string) error {
+	if l.merged == nil {
+		return nil
+	}
+	all, err := envoy.ServedOf(l.merged)
+	if err != nil {
+		return err
+	}
+	seen := make(map[string]bool)
+	for _, served := range all {
+		rejections, err := binary.Check(ctx, path, served.Resources)
+		if err != nil {
+			return err
+		}
+		for _, r := range rejections {
+			var names, made []string
+			var last resource.Key
+			for _, m := range r.Resources {
+				names = append(names, fmt.Sprintf("%s %s", m.ProtoReflect().Descriptor().Name(), m.(interface{ GetName() string }).GetName()))
+				for _, key := range served.Objects(m) {
+					made = append(made, l.named(key))
+					if last.Kind == "" || key.Kind != resource.ServiceEntry && key.Kind != resource.WorkloadEntry {
+						last = key
+					}
+				}
+			}
+			what := strings.Join(names, ", ")
+			if seen[what+r.Text] {
+				continue
+			}
+			seen[what+r.Text] = true
+			l.find(Error, Rejected, last, cmp.Or(l.placeOf(last), path), fmt.Sprintf("Envoy rejects %s, made of %s: %s", what, strings.Join(made, ", "), r.Text))
+		}
+	}
+	return nil
+}
+
+// named is what an object is called, with its place.
+func (l *Linter) named(key resource.Key) string {
+	if place := l.placeOf(key); place != "" {
+		return fmt.Sprintf("%s (%s)", key, place)
+	}
+	return key.String()
+}
+
+// placeOf returns where an object was seen first. One that is merged of several has no place of its own.
+func (l *Linter) placeOf(key resource.Key) string { return l.seen[key] }

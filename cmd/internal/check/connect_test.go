@@ -1,0 +1,72 @@
+package check
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/config"
+	"tributary/sources"
+	"tributary/sources/eureka"
+	"tributary/sources/eureka/eurekatest"
+)
+
+// TestConnect reads a registry, and one that cannot be read.
+func TestConnect(t *testing.T) {
+	server, away := eurekatest.Start(t), eurekatest.Start(t)
+	away.Stop()
+	server.Put("orders", eurekatest.Instance("1", "10.0.0.1", 80, nil))
+	down := eurekatest.Instance("2", "10.0.0.2", 80, nil)
+	down["status"] = "DOWN"
+	server.Put("orders", down)
+	text := "configSources:\n- {name: shop, address: \"" + server.Address() + "\"}\n- {name: away, address: \"" + away.Address() + "\"}\n"
+	var l Linter
+	skipped, err := l.Text(t.Context(), "t.yaml", []byte(text), false)
+	require.NoError(t, err)
+	require.Len(t, skipped, 2, "nobody is asked")
+
+	l = Linter{Connect: func(s config.Source) (sources.Source, error) {
+		return eureka.New(s.Address, s.Settings.(*config.Eureka).Source())
+	}}
+	skipped, err = l.Text(t.Context(), "t.yaml", []byte(text), false)
+	require.NoError(t, err)
+	require.Empty(t, skipped)
+	require.Equal(t, []string{"source shop (" + server.Address() + "): 1 object with 1 endpoint would be served, 1 instance is left out"}, l.Connected)
+	require.Len(t, l.Findings, 1)
+	require.Equal(t, Error, l.Findings[0].Severity)
+	require.Contains(t, l.Findings[0].Message, "source away ("+away.Address()+"): no server answers: ")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.Text(ctx, "t.yaml", []byte(text), false)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestWhatARegistryHasIsLookedAtAsFilesAre has a registry with something that is not valid, something of which there is a warning, and transforms.
+func TestWhatARegistryHasIsLookedAtAsFilesAre(t *testing.T) {
+	server := eurekatest.Start(t)
+	server.Put("orders", eurekatest.Instance("1", "10.0.0.1", 80, nil))
+	server.Put("carts", eurekatest.Instance("1", "10.0.0.2", 80, nil))
+	twice := eurekatest.Instance("2", "10.0.0.3", 443, nil) // whose plain and secure port are one
+	twice["securePort"] = map[string]any{"$": 443, "@enabled": "true"}
+	server.Put("twice", twice)
+	check := func(more string) *Linter {
+		l := &Linter{Connect: func(s config.Source) (sources.Source, error) {
+			return eureka.New(s.Address, s.Settings.(*config.Eureka).Source())
+		}}
+		_, err := l.Text(t.Context(), "t.yaml", []byte("configSources:\n- {name: shop, address: \""+server.Address()+"\""+more+"}\n"), false)
+		require.NoError(t, err)
+		return l
+	}
+	l := check("")
+	require.Len(t, l.Findings, 1)
+	require.Equal(t, Error, l.Findings[0].Severity)
+	require.Contains(t, l.Findings[0].Message, "port 443")
+	require.NotEmpty(t, l.Findings[0].Place)
+	require.Equal(t, 3, l.Objects)
+	require.Equal(t, []string{"source shop (" + server.Address() + "): 3 objects with 3 endpoints would be served, 1 error"}, l.Connected)
+
+	l = check(", transform: {exclude: [{hosts: ['*orders*']}]}")
+	require.Equal(t, 2, l.Objects, "one is left out by the transforms")
+}

@@ -1,0 +1,154 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"tributary/resource"
+	"tributary/sources"
+	"tributary/sources/file"
+)
+
+// Object is an object to be stored.
+type ManifestObject struct {
+	*resource.Resource
+	// Version is its metadata.resourceVersion: that of the object that it was made from. Empty if it names none.
+	Version string
+}
+
+// Read reads a file, a directory tree, or, if path is "-", stdin. What is wrong with the objects is noted in l; those that
+// are right are returned, in order. Objects that name no namespace are of the one given.
+func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin io.Reader) ([]ManifestObject, error) {
+	if path == "-" {
+		text, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, err
+		}
+		return ParseManifest(l, "stdin", text, namespace)
+	}
+	contents, degraded, err := ReadFiles(ctx, FileAddress(path), file.Settings{Texts: texts(namespace), FollowLinks: true})
+	if err != nil {
+		return nil, err
+	}
+	if degraded != "" {
+		return nil, errors.New(degraded)
+	}
+	l.Contents(contents...)
+	var objects []ManifestObject
+	texts := make(map[string]map[resource.Key]string) // versions, by file
+	for _, c := range contents {
+		for _, r := range c.Resources {
+			name := r.Origin().Place // file:line
+			if i := strings.LastIndexByte(name, ':'); i > 0 {
+				name = name[:i]
+			}
+			if _, read := texts[name]; !read {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					return nil, err
+				}
+				if texts[name], err = versions(text, namespace); err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+			}
+			objects = append(objects, ManifestObject{r, texts[name][r.Key()]})
+		}
+	}
+	return objects, nil
+}
+
+// texts says how manifests are read. What cannot be stored is not passed over: somebody wants it there.
+func texts(namespace string) sources.Texts {
+	return sources.Texts{DefaultNamespace: namespace, ForeignKinds: "error"}
+}
+
+// Parse is Read for a text; place names it.
+func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]ManifestObject, error) {
+	given, versionless := versions(text, namespace)
+	if versionless != nil {
+		given = nil // then the text has worse faults, which are found now
+	}
+	options, err := texts(namespace).Options()
+	if err != nil {
+		return nil, err
+	}
+	c := sources.Decode(place, place, text, options)
+	if versionless != nil && len(c.Rejects) == 0 {
+		return nil, fmt.Errorf("%s: %w", place, versionless)
+	}
+	l.Contents(c)
+	var objects []ManifestObject
+	for _, r := range c.Resources {
+		objects = append(objects, ManifestObject{r, given[r.Key()]})
+	}
+	return objects, nil
+}
+
+// head is what of an object says which one it is.
+type head struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Metadata   struct {
+		Name            string `yaml:"name"`
+		Namespace       string `yaml:"namespace"`
+		ResourceVersion string `yaml:"resourceVersion"`
+	} `yaml:"metadata"`
+	Items []head `yaml:"items"`
+}
+
+// versions finds the resourceVersion of each object, which decoding leaves out since it is none of the content.
+func versions(text []byte, namespace string) (map[resource.Key]string, error) {
+	if !bytes.Contains(text, []byte("resourceVersion")) {
+		return nil, nil //nolint:nilnil // none are given
+	}
+	found := make(map[resource.Key]string)
+	var take func(h head)
+	take = func(h head) {
+		for _, item := range h.Items {
+			take(item)
+		}
+		schema, ok := resource.SchemaByAPIVersion(h.APIVersion, h.Kind)
+		if !ok {
+			return
+		}
+		key := resource.Key{Kind: schema.Kind, Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+		if schema.Bare {
+			key.Namespace = ""
+		} else if key.Namespace == "" {
+			key.Namespace = namespace
+		}
+		if h.Metadata.ResourceVersion != "" {
+			found[key] = h.Metadata.ResourceVersion
+		}
+	}
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var h head
+		err := decoder.Decode(&h)
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the resource versions: %w", err)
+		}
+		take(h)
+	}
+}
+
+// WithVersion adds a resource version to the text of an object as package resource writes it, in YAML or JSON.
+func WithVersion(text []byte, version string) []byte {
+	switch {
+	case version == "":
+		return text
+	case bytes.HasPrefix(text, []byte("{")):
+		return bytes.Replace(text, []byte(`"metadata":{`), []byte(`"metadata":{"resourceVersion":"`+version+`",`), 1)
+	default:
+		return bytes.Replace(text, []byte("\nmetadata:\n"), []byte("\nmetadata:\n  resourceVersion: \""+version+"\"\n"), 1)
+	}
+}

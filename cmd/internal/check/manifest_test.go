@@ -1,0 +1,80 @@
+package check
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+)
+
+const objects = `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: plain, resourceVersion: "12"}
+spec: {hosts: [a.example], http: [{route: [{destination: {host: a.example}}]}]}
+---
+# nothing
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: networking.istio.io/v1alpha3
+  kind: VirtualService
+  metadata: {name: listed, namespace: other, resourceVersion: 13}
+  spec: {hosts: [b.example], http: [{route: [{destination: {host: b.example}}]}]}
+- apiVersion: networking.istio.io/v1
+  kind: VirtualService
+  metadata: {name: none}
+  spec: {hosts: [c.example], http: [{route: [{destination: {host: c.example}}]}]}
+`
+
+func TestReadFindsVersions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(objects), 0o600))
+	for _, from := range []string{path, filepath.Dir(path), "-"} {
+		var l Linter
+		got, err := ReadManifest(t.Context(), &l, from, "shop", strings.NewReader(objects))
+		require.NoError(t, err)
+		require.Empty(t, l.Findings)
+		versions := map[string]string{}
+		for _, o := range got {
+			versions[o.Key().FullName()] = o.Version
+		}
+		require.Equal(t, map[string]string{"shop/plain": "12", "other/listed": "13", "shop/none": ""}, versions, from)
+	}
+}
+
+func TestReadNotesWhatIsWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"kind: [\nresourceVersion":                           "stdin:",
+		strings.Replace(objects, "hosts: [a", "hots: [a", 1): `unknown field "hots"`,
+		objects + "---\n" + objects:                          "already defined at stdin:1",
+	} {
+		var l Linter
+		_, err := ReadManifest(t.Context(), &l, "-", "shop", strings.NewReader(text))
+		require.NoError(t, err)
+		require.NotEmpty(t, l.Findings)
+		require.Contains(t, l.Findings[0].String(), want)
+	}
+	_, err := ReadManifest(t.Context(), &Linter{}, "/none", "shop", nil)
+	require.ErrorContains(t, err, "/none")
+}
+
+func TestWithVersion(t *testing.T) {
+	r := resource.Decode("x", []byte(objects), resource.Options{})[0].Resource
+	for _, marshal := range []func(*resource.Resource) ([]byte, error){resource.MarshalYAML, resource.MarshalJSON} {
+		text, err := marshal(r)
+		require.NoError(t, err)
+		require.Equal(t, text, WithVersion(text, ""))
+		var l Linter
+		got, err := ParseManifest(&l, "x", WithVersion(text, "77"), "default")
+		require.NoError(t, err)
+		require.Empty(t, l.Findings)
+		require.Len(t, got, 1)
+		require.Equal(t, "77", got[0].Version)
+		require.True(t, resource.Equal(r, got[0].Resource))
+	}
+}

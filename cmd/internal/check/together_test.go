@@ -1,0 +1,126 @@
+package check_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/cmd/internal/check"
+)
+
+func route(name, host string) string {
+	return `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: ` + name + `, namespace: shop}
+spec: {hosts: [` + host + `], http: [{route: [{destination: {host: ` + host + `}}]}]}
+`
+}
+
+func together(t *testing.T, l *check.Linter) []string {
+	t.Helper()
+	require.NoError(t, l.Compete(t.Context()))
+	return lines(l)
+}
+
+func TestObjectsThatCompete(t *testing.T) {
+	tree(t, map[string]string{
+		"rules/a.yaml": route("a", "reviews.example"), "rules/b.yaml": route("b", "reviews.example"), "rules/c.yaml": route("c", "ratings.example"),
+		"more/d.yaml": route("d", "ratings.example"),
+	})
+	var l check.Linter
+	require.NoError(t, l.Path(t.Context(), "rules"))
+	require.NoError(t, l.Path(t.Context(), "more"))
+	found := together(t, &l)
+	require.Len(t, found, 2, found)
+	assert.Contains(t, found[0], "more/d.yaml:1: VirtualService shop/d: warning: on ratings.example with VirtualService shop/c (rules/c.yaml:1): ")
+	assert.Contains(t, found[1], "rules/b.yaml:1: VirtualService shop/b: warning: on reviews.example with VirtualService shop/a (rules/a.yaml:1): ")
+	assert.Equal(t, check.Rule("virtual-service-mesh"), l.Findings[0].Rule)
+	assert.Equal(t, 4, l.Objects)
+}
+
+func text(t *testing.T, l *check.Linter, name string, offline bool) (skipped []string) {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	skipped, err = l.Text(t.Context(), name, data, offline)
+	require.NoError(t, err)
+	return skipped
+}
+
+func TestAllSourcesOfAConfigurationAreLookedAt(t *testing.T) {
+	tree(t, map[string]string{
+		"tributary.yaml": `configSources:
+- {name: away, address: "fs://./nowhere"}
+- {name: dc1, address: "consul://127.0.0.1:8500"}
+- {name: new, address: "fs://./new", validation: warn}
+- {name: moved, address: "fs://./moved", transform: {namespaces: {shop: mall}}}
+- {name: rules, address: "fs://./rules", domainSuffix: cluster.local}
+`,
+		"new/a.yaml":   badPort,
+		"moved/a.yaml": good,
+		"rules/a.yaml": good + "---\n" + route("short", "details"),
+		"rules/b.yaml": badField,
+	})
+	var l check.Linter
+	skipped := text(t, &l, "tributary.yaml", false)
+	found := together(t, &l)
+	require.Len(t, skipped, 1)
+	assert.Contains(t, skipped[0], "source dc1 (consul://127.0.0.1:8500)")
+	all := strings.Join(found, "\n")
+	assert.Contains(t, all, "tributary.yaml: source away (fs://./nowhere): ")
+	assert.Contains(t, all, "new/a.yaml:4:47: ServiceEntry shop/bad: warning: port number 80000", "a rule that the source only warns of")
+	assert.Contains(t, all, "rules/b.yaml:4:8: Gateway default/front: spec: unknown field")
+	assert.NotContains(t, all, "also defined at", "the transforms of a source count")
+	assert.NotContains(t, all, "has no domain", "so does its domain suffix")
+
+	l = check.Linter{}
+	skipped = text(t, &l, "tributary.yaml", true)
+	assert.Len(t, skipped, 2)
+	assert.NotContains(t, strings.Join(together(t, &l), "\n"), "nowhere")
+}
+
+func TestNothingAtAll(t *testing.T) {
+	tree(t, map[string]string{"tributary.yaml": "# nothing yet\n", "rules.yaml": "", "none.yaml": "configSources: []\n", "other.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"})
+	for name, want := range map[string]string{
+		"tributary.yaml": "tributary.yaml:1:1: configSources: at least one source is needed",
+		"none.yaml":      "none.yaml:1:16: configSources: at least one source is needed",
+		"rules.yaml":     "rules.yaml: warning: nothing is in it",
+	} {
+		var l check.Linter
+		text(t, &l, name, false)
+		require.Len(t, l.Findings, 1, name)
+		assert.Contains(t, l.Findings[0].String(), want)
+	}
+	var l check.Linter
+	text(t, &l, "other.yaml", false)
+	assert.Equal(t, []string{"other.yaml:1:13: Pod default/a: note: Pod of v1 is not of Istio's API, and is not served"}, together(t, &l))
+	assert.Equal(t, 1, l.Foreign)
+}
+
+func TestSARIF(t *testing.T) {
+	findings := []check.Finding{
+		{Place: "rules/a.yaml:4:7", Kind: "ServiceEntry", Namespace: "shop", Name: "a", Severity: check.Error, Rule: check.Invalid, Message: "port"},
+		{Place: "rules/b.yaml:4", Severity: check.Warning, Rule: check.Malformed, Message: "text"},
+		{Place: "fs://rules", Severity: check.Error, Rule: check.Unreadable, Message: "denied"},
+	}
+	got, err := json.MarshalIndent(check.SARIF(findings, "v1"), "", " ")
+	require.NoError(t, err)
+	require.JSONEq(t, `{
+		"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+		"runs": [{
+			"tool": {"driver": {"name": "tributary", "version": "v1", "rules": [{"id": "invalid"}, {"id": "malformed"}, {"id": "unreadable"}]}},
+			"results": [
+				{"ruleId": "invalid", "level": "error", "message": {"text": "ServiceEntry shop/a: port"}, "locations": [{"physicalLocation": {"artifactLocation": {"uri": "rules/a.yaml"}, "region": {"startLine": 4, "startColumn": 7}}}]},
+				{"ruleId": "malformed", "level": "warning", "message": {"text": "text"}, "locations": [{"physicalLocation": {"artifactLocation": {"uri": "rules/b.yaml"}, "region": {"startLine": 4}}}]},
+				{"ruleId": "unreadable", "level": "error", "message": {"text": "denied"}, "locations": [{"physicalLocation": {"artifactLocation": {"uri": "fs://rules"}}}]}
+			]
+		}]
+	}`, string(got))
+	got, err = json.Marshal(check.SARIF(nil, "v1"))
+	require.NoError(t, err)
+	require.Contains(t, string(got), `"results":[]`)
+}

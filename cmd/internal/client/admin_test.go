@@ -1,0 +1,77 @@
+package client_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"tributary/cmd/internal/client"
+)
+
+func adminOf(t *testing.T, h http.HandlerFunc) *client.Admin {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return &client.Admin{Address: strings.TrimPrefix(s.URL, "http://"), Timeout: 10 * time.Second}
+}
+
+func TestGetAndPost(t *testing.T) {
+	c := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"is": "` + r.Method + " " + r.URL.String() + `"}`))
+	})
+	var v struct{ Is string }
+	page, err := c.Get(t.Context(), "/debug/x", url.Values{"host": {"a b"}}, &v)
+	require.NoError(t, err)
+	assert.Equal(t, "GET /debug/x?host=a+b", v.Is)
+	assert.JSONEq(t, `{"is": "GET /debug/x?host=a+b"}`, string(page))
+	text, err := c.Post(t.Context(), "/-/x", nil)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"is": "POST /-/x"}`, text)
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	blocked := make(chan struct{})
+	defer close(blocked)
+	c := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/json":
+			_, _ = w.Write([]byte("<html>"))
+		case "/bad":
+			http.Error(w, "want a host", http.StatusBadRequest)
+		case "/gone":
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<html>\n<body>much\n</html>"))
+		case "/slow":
+			<-blocked
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	get := func(path string) error {
+		_, err := c.Get(t.Context(), path, nil, new(any))
+		return err
+	}
+	require.ErrorContains(t, get("/json"), c.Address+"/json does not answer as a tributary does")
+	require.EqualError(t, get("/gone"), c.Address+" answers 502 Bad Gateway with text/html, and not as the admin server of a tributary does")
+	require.EqualError(t, get("/bad"), c.Address+": want a host")
+	require.EqualError(t, get("/other"), c.Address+" has no /other: it is no admin server of tributary, or an older one, or its pages are switched off (admin.debug)")
+	c.Timeout = 50 * time.Millisecond
+	require.EqualError(t, get("/slow"), "admin server "+c.Address+": no answer within 50ms")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Post(ctx, "/slow", nil)
+	require.ErrorIs(t, err, context.Canceled)
+
+	c.Address = "127.0.0.1:1"
+	require.EqualError(t, get("/"), "nobody listens on 127.0.0.1:1; give the admin address of tributary with --admin")
+	c.Address = "no:such:thing"
+	require.ErrorContains(t, get("/"), "no:such:thing")
+}

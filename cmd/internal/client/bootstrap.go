@@ -1,0 +1,119 @@
+package client
+
+import (
+	"cmp"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"text/template"
+
+	"tributary/adsc"
+)
+
+// Options say which server, and who asks.
+type Bootstrap struct {
+	Server     string            // host:port
+	NodeID     string            // of Envoy or a gRPC program
+	Metadata   map[string]string // of its node; istiod wants GENERATOR=grpc of a gRPC program
+	Labels     map[string]string // of its workload
+	Admin      string            // host:port of Envoy's admin server; DefaultAdmin if empty
+	Kubernetes bool              // istiod also reads what it finds in Kubernetes
+	TLS        *adsc.TLS         // how to secure the connection, by files; nil for plaintext
+}
+
+// DefaultAdmin is where Envoy's admin server listens.
+const DefaultEnvoyAdmin = "127.0.0.1:9901"
+
+//go:embed templates
+var templates embed.FS
+
+// clients are the programs that there is a template for, each with what to do with it.
+var bootstrapClients = []struct{ name, file, hint string }{
+	{"istiod", "istiod.yaml", "This belongs into the mesh configuration of istiod. Start the server before istiod, which exits if its config source does not answer."},
+	{"envoy", "envoy.yaml", "Start Envoy with it: envoy -c FILE --component-log-level misc:error. The server must serve clusters and listeners (CDS, LDS). " +
+		"Without interception the listeners of a sidecar bind 127.0.0.1:<service port>: that port must be free, and of several TCP services on one port the oldest has it."},
+	{"grpc", "grpc.json", "Name the file in GRPC_XDS_BOOTSTRAP, and dial xds:///HOST:PORT. The server must serve listeners, routes, clusters and endpoints."},
+	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
+}
+
+// Clients returns the names that Write knows.
+func BootstrapClients() []string {
+	var names []string
+	for _, c := range bootstrapClients {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Write writes the configuration of a client, and returns what to do with it.
+func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, err error) {
+	i := slices.Index(BootstrapClients(), client)
+	if i < 0 {
+		return "", fmt.Errorf("unknown client %q", client)
+	}
+	host, number, err := hostPort("server", opts.Server)
+	if err != nil {
+		return "", err
+	}
+	adminHost, adminPort, err := hostPort("admin", cmp.Or(opts.Admin, DefaultEnvoyAdmin))
+	if err != nil {
+		return "", err
+	}
+	secure, err := opts.secure(client, host)
+	if err != nil {
+		return "", err
+	}
+	t, err := template.New(bootstrapClients[i].file).Funcs(template.FuncMap{"quote": quote, "object": object}).ParseFS(templates, "templates/"+bootstrapClients[i].file)
+	if err != nil {
+		return "", err
+	}
+	return bootstrapClients[i].hint, t.Execute(w, map[string]any{
+		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID, "Metadata": opts.metadata(bootstrapClients[i].name), "ProgramSize": programSize, "Kubernetes": opts.Kubernetes,
+		"TLS": secure, "AdminHost": adminHost, "AdminPort": adminPort,
+	})
+}
+
+func hostPort(what, text string) (host string, number uint64, err error) {
+	host, port, err := net.SplitHostPort(text)
+	if err == nil {
+		number, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" {
+		return "", 0, fmt.Errorf("%s %q: want host:port", what, text)
+	}
+	return host, number, nil
+}
+
+// quote writes s so that it is a string in JSON and in YAML.
+func quote(s string) (string, error) {
+	text, err := json.Marshal(s)
+	return string(text), err
+}
+
+// programSize is how large the RE2 program of a regular expression may be, as for Istio's proxies; Envoy's own default is 100, which two UUIDs exceed.
+const programSize = 32768
+
+// metadata is that of the node, with the labels in it. An Envoy says how large its regular expressions may be.
+func (o *Bootstrap) metadata(client string) map[string]any {
+	all := make(map[string]any, len(o.Metadata)+2)
+	if client == "envoy" {
+		all["RE2_MAX_PROGRAM_SIZE"] = strconv.Itoa(programSize)
+	}
+	for name, value := range o.Metadata {
+		all[name] = value
+	}
+	if len(o.Labels) > 0 {
+		all["LABELS"] = o.Labels
+	}
+	return all
+}
+
+// object writes m so that it is an object in JSON and in YAML.
+func object(m map[string]any) (string, error) {
+	text, err := json.Marshal(m)
+	return string(text), err
+}

@@ -1,0 +1,174 @@
+package client_test
+
+import (
+	"flag"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // named by Any in Envoy's
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/encoding/protojson"
+	mesh "istio.io/api/mesh/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"tributary/adsc"
+	"tributary/cmd/internal/client"
+	"tributary/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func write(t *testing.T, kind string, opts client.Bootstrap) string {
+	t.Helper()
+	var out strings.Builder
+	hint, err := client.WriteBootstrap(&out, kind, opts)
+	require.NoError(t, err)
+	assert.NotEmpty(t, hint)
+	return out.String()
+}
+
+func options(server string) client.Bootstrap {
+	return client.Bootstrap{Server: server, NodeID: `a "node"`, Kubernetes: true}
+}
+
+// servers are addresses that a person may give.
+var servers = []string{"mesh.example:16010", "127.0.0.1:15010", "[::1]:1"}
+
+func TestGolden(t *testing.T) {
+	for _, kind := range client.BootstrapClients() {
+		got := write(t, kind, options("mesh.example:16010"))
+		path := "testdata/" + kind + ".golden"
+		if *update {
+			require.NoError(t, os.MkdirAll("testdata", 0o755))
+			require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+		}
+		want, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), got)
+	}
+}
+
+func TestTLSNeedsFiles(t *testing.T) {
+	for want, settings := range map[string]*adsc.TLS{
+		"--tls-ca":                      {Mode: adsc.TLSSimple},
+		"privateKey: missing":           {Mode: adsc.TLSMutual, ClientCertificate: "c", CACertificates: "a"},
+		"istiod shows no certificate":   {Mode: adsc.TLSMutual, ClientCertificate: "c", PrivateKey: "k", CACertificates: "a"},
+		"open nowhere: no such file or": {Mode: adsc.TLSSimple, CACertificates: "nowhere"},
+	} {
+		_, err := client.WriteBootstrap(io.Discard, "istiod", client.Bootstrap{Server: "h:1", TLS: settings})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestIstiod(t *testing.T) {
+	for _, server := range servers {
+		for _, kubernetes := range []bool{true, false} {
+			opts := options(server)
+			opts.Kubernetes = kubernetes
+			text := write(t, "istiod", opts)
+			assert.Contains(t, text, "k8s://", "either way the most common mistake is warned of")
+			asJSON, err := yaml.YAMLToJSONStrict([]byte(text))
+			require.NoError(t, err)
+			var m mesh.MeshConfig
+			require.NoError(t, protojson.Unmarshal(asJSON, &m))
+			assert.Equal(t, "xds://"+server, m.GetConfigSources()[0].GetAddress())
+			if kubernetes {
+				assert.Equal(t, "k8s://", m.GetConfigSources()[1].GetAddress())
+			} else {
+				assert.Len(t, m.GetConfigSources(), 1)
+			}
+		}
+	}
+}
+
+func TestEnvoy(t *testing.T) {
+	for _, server := range servers {
+		opts := options(server)
+		opts.Metadata = map[string]string{"NAMESPACE": `a "space"`}
+		asJSON, err := yaml.YAMLToJSONStrict([]byte(write(t, "envoy", opts)))
+		require.NoError(t, err)
+		var b bootstrapv3.Bootstrap
+		require.NoError(t, protojson.Unmarshal(asJSON, &b))
+		require.NoError(t, b.ValidateAll())
+		assert.Equal(t, `a "node"`, b.GetNode().GetId())
+		assert.Equal(t, `a "space"`, b.GetNode().GetMetadata().GetFields()["NAMESPACE"].GetStringValue())
+		cluster := b.GetStaticResources().GetClusters()[0]
+		assert.Equal(t, cluster.GetName(), b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName())
+		address := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
+		assert.Contains(t, server, strings.Trim(address.GetAddress(), "[]"))
+		assert.NotContains(t, address.GetAddress(), "[")
+	}
+}
+
+// asked is an ADS server that tells who asks.
+type asked struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	nodes chan *corev3.Node
+}
+
+func (a *asked) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	req, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	select {
+	case a.nodes <- req.GetNode():
+	default:
+	}
+	<-st.Context().Done()
+	return nil
+}
+
+// TestGRPC has grpc-go's own kind use it.
+func TestGRPC(t *testing.T) {
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server, a := grpc.NewServer(), &asked{nodes: make(chan *corev3.Node, 1)}
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, a)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(lis) }()
+
+	opts := options(lis.Addr().String())
+	opts.Metadata = map[string]string{"GENERATOR": "grpc"}
+	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(write(t, "grpc", opts)))
+	require.NoError(t, err)
+	conn, err := grpc.NewClient("xds:///reviews.example:80", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	conn.Connect()
+	select {
+	case node := <-a.nodes:
+		assert.Equal(t, `a "node"`, node.GetId())
+		assert.Equal(t, "grpc", node.GetMetadata().GetFields()["GENERATOR"].GetStringValue())
+	case <-time.After(10 * time.Second):
+		assert.Fail(t, "the kind did not ask")
+	}
+	require.NoError(t, conn.Close())
+	server.Stop()
+	require.NoError(t, <-ended)
+}
+
+func TestTributary(t *testing.T) {
+	for _, server := range servers {
+		cfg, err := config.Parse("tributary.yaml", []byte(write(t, "tributary", options(server))))
+		require.NoError(t, err)
+		assert.Equal(t, "xds://"+server, cfg.ConfigSources[0].Address)
+	}
+}
+
+func TestWrong(t *testing.T) {
+	for kind, server := range map[string]string{"nginx": "a:1", "envoy": "a", "grpc": "a:b", "istiod": ":1", "tributary": "a:70000"} {
+		_, err := client.WriteBootstrap(&strings.Builder{}, kind, options(server))
+		require.Error(t, err, kind)
+	}
+}

@@ -1,0 +1,213 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"tributary/cmd/internal/client"
+	"tributary/server/xds"
+)
+
+// control is a control plane of Envoy's types.
+type control map[string]*xds.Collection
+
+func newControl(t *testing.T) (c control, asked *client.XDS) {
+	t.Helper()
+	c = control{}
+	for _, typ := range client.EnvoyTypes() {
+		c[typ.URL] = xds.NewCollection(xds.TypeOf(typ.URL), xds.Debounce{})
+		c[typ.URL].MarkSynced()
+	}
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	engine := xds.NewServer(c, xds.Options{Log: slog.New(slog.DiscardHandler)})
+	g := grpc.NewServer(engine.ServerOptions()...)
+	engine.Register(g)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(lis) }()
+	t.Cleanup(func() {
+		g.Stop()
+		engine.Close()
+		require.NoError(t, <-ended)
+	})
+	return c, &client.XDS{
+		Server: lis.Addr().String(), Timeout: 5 * time.Second, NodeID: "me", Metadata: map[string]string{"k": "v"},
+		Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func (c control) Collection(_ context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+	if node.GetId() != "me" || node.GetMetadata().GetFields()["k"].GetStringValue() != "v" || c[typeURL] == nil {
+		return nil, nil, status.Errorf(codes.PermissionDenied, "not for %s", node.GetId())
+	}
+	return c[typeURL], nil, nil
+}
+
+// put adds resources, each under a version of its own content.
+func (c control) put(t *testing.T, name string, m proto.Message) {
+	t.Helper()
+	a, err := anypb.New(m)
+	require.NoError(t, err)
+	c.putRaw(t, name, a)
+}
+
+func (c control) putRaw(t *testing.T, name string, a *anypb.Any) {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
+	require.NoError(t, err)
+	c[a.GetTypeUrl()].Apply(xds.Commit{Put: []*xds.Entry{{Name: name, Version: string(b), Any: b}}})
+}
+
+func typeNamed(t *testing.T, name string) client.EnvoyType {
+	t.Helper()
+	for _, typ := range client.EnvoyTypes() {
+		if typ.Name == name {
+			return typ
+		}
+	}
+	require.FailNow(t, "no type", name)
+	return client.EnvoyType{}
+}
+
+func listener(t *testing.T, name string, routes ...string) *listenerv3.Listener {
+	t.Helper()
+	l := &listenerv3.Listener{Name: name}
+	for _, route := range routes {
+		config, err := anypb.New(&hcmv3.HttpConnectionManager{
+			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: route}},
+		})
+		require.NoError(t, err)
+		l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{
+			Filters: []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config}}},
+		})
+	}
+	return l
+}
+
+func eds(name, service string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: service},
+	}
+}
+
+func envoyNames(a *client.EnvoyAnswer) (all []string) {
+	for _, r := range a.Resources {
+		all = append(all, r.Name)
+	}
+	return all
+}
+
+func TestGetEnvoy(t *testing.T) {
+	c, asked := newControl(t)
+	get := func(name string) *client.EnvoyAnswer {
+		t.Helper()
+		answer, err := asked.GetEnvoy(t.Context(), typeNamed(t, name))
+		require.NoError(t, err)
+		return answer
+	}
+	for _, typ := range client.EnvoyTypes() {
+		assert.Empty(t, get(typ.Name), typ.Name)
+	}
+
+	c.put(t, "b", listener(t, "b", "r1", "r2"))
+	c.put(t, "a", listener(t, "a"))
+	for _, route := range []string{"r2", "r1", "r9"} {
+		c.put(t, route, &routev3.RouteConfiguration{Name: route})
+	}
+	c.put(t, "x", eds("x", ""))
+	c.put(t, "y", eds("y", "service"))
+	c.put(t, "z", &clusterv3.Cluster{Name: "z"})
+	for _, name := range []string{"x", "service", "nobody's"} {
+		c.put(t, name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
+	}
+	assert.Equal(t, []string{"a", "b"}, envoyNames(get("listeners")))
+	assert.Equal(t, []string{"r1", "r2"}, envoyNames(get("routes")), "those that listeners refer to")
+	assert.Equal(t, []string{"x", "y", "z"}, envoyNames(get("clusters")))
+	assert.Equal(t, []string{"service", "x"}, envoyNames(get("endpoints")), "those that clusters refer to")
+
+	c.putRaw(t, "w", &anypb.Any{TypeUrl: xds.ClusterURL, Value: []byte{0xff}})
+	answer := get("clusters")
+	assert.Equal(t, []string{"x", "y", "z"}, envoyNames(answer))
+	require.Len(t, answer.Rejects, 1)
+	require.ErrorContains(t, answer.Rejects[0], asked.Server+" sent something invalid: resource 0 of ")
+}
+
+func TestGetEnvoyNamesWhatIsMissing(t *testing.T) {
+	c, asked := newControl(t)
+	c.put(t, "a", listener(t, "a", "here", "nowhere"))
+	c.put(t, "here", &routev3.RouteConfiguration{Name: "here"})
+	asked.Timeout = time.Second
+	answer, err := asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"nowhere"}, answer.Missing)
+}
+
+func TestGetEnvoyFails(t *testing.T) {
+	_, asked := newControl(t)
+	asked.NodeID = "somebody"
+	_, err := asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
+	require.ErrorContains(t, err, "not for somebody")
+	asked.Server = "127.0.0.1:1"
+	_, err = asked.GetEnvoy(t.Context(), typeNamed(t, "routes"))
+	require.ErrorContains(t, err, "127.0.0.1:1 is unavailable: ")
+	waitsForever(t, asked, func(ctx context.Context) error {
+		return asked.WatchEnvoy(ctx, typeNamed(t, "routes"), func(client.EnvoyEvent) error { return nil })
+	})
+}
+
+func TestWatchEnvoy(t *testing.T) {
+	c, asked := newControl(t)
+	c.put(t, "a", listener(t, "a", "r1"))
+	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1"})
+	routes := typeNamed(t, "routes")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	events, ended := make(chan client.EnvoyEvent, 100), make(chan error, 1)
+	go func() {
+		ended <- asked.WatchEnvoy(ctx, routes, func(e client.EnvoyEvent) error {
+			events <- e
+			return nil
+		})
+	}()
+	expect := func(want string) {
+		t.Helper()
+		select {
+		case e := <-events:
+			assert.Equal(t, want, string(e.Change)+" "+e.Resource.Name)
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "no event", want)
+		}
+	}
+	expect("added r1")
+	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1", VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}})
+	expect("updated r1")
+	c.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // to which nothing refers yet
+	c.put(t, "a", listener(t, "a", "r2"))
+	expect("deleted r1")
+	expect("added r2")
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+
+	full := errors.New("disk full")
+	err := asked.WatchEnvoy(t.Context(), routes, func(client.EnvoyEvent) error { return full })
+	require.ErrorIs(t, err, full)
+}

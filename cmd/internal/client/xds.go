@@ -1,0 +1,218 @@
+// Package client asks servers: XDS any server of MCP over xDS or of Envoy's resources, for a person to look at, and Admin the admin server of a
+// tributary. WriteBootstrap writes what other clients must be told to find a server.
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"tributary/adsc"
+	"tributary/internal/words"
+	"tributary/resource"
+	"tributary/server/verify"
+)
+
+// Client asks one server.
+type XDS struct {
+	Server string    // host:port
+	TLS    *adsc.TLS // nil for plaintext
+	// TokenFile has a token to show, for which it needs TLS; empty for none.
+	TokenFile string
+	Timeout   time.Duration     // how long Get waits for an answer
+	NodeID    string            // by which the client introduces itself; there is a default
+	Metadata  map[string]string // of its node
+	Log       *slog.Logger      // what goes wrong and is tried again
+	// Again is called when a watch is connected once more; nil for nobody.
+	Again func(server string)
+	// Waiting is called with the error when a watch begins to wait for a server that does not answer yet; nil for nobody.
+	Waiting func(err error)
+}
+
+// Answer is what a server has of a kind at one moment.
+type Answer struct {
+	Version   string               // as the server gives it; often empty
+	Resources []*resource.Resource // in key order
+	Rejects   []error              // what could not be decoded
+}
+
+// notYet is the error of a server that cannot be reached, or does not answer, and may soon.
+type notYet struct{ error }
+
+// errAnswered ends a stream that has done its work.
+var errAnswered = errors.New("answered")
+
+// Get returns what the server has of a kind.
+func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error) {
+	_, answer, err := c.find(ctx, schema)
+	return answer, err
+}
+
+// GetAll returns what the server has of kinds, each of which is given once. All are asked for on one stream, so that who reads the server's log sees one
+// client come and go; those of which there is nothing by their preferred version by the next one, on another.
+func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
+	answers := make([]*Answer, len(schemas))
+	for version := 0; ; version++ {
+		var asked []int
+		for i, s := range schemas {
+			if version < len(s.Versions) && (answers[i] == nil || len(answers[i].Resources)+len(answers[i].Rejects) == 0) {
+				asked = append(asked, i)
+			}
+		}
+		if len(asked) == 0 {
+			return answers, nil
+		}
+		err := c.until(ctx, func(answered func()) adsc.Config {
+			left := len(asked)
+			subs := make([]adsc.Subscription, left)
+			for n, i := range asked {
+				heard := false
+				subs[n] = adsc.Subscription{TypeURL: typeURLsOf(schemas[i])[version], Handler: func(_ context.Context, r *adsc.Response) error {
+					answers[i] = decode(r)
+					if !heard {
+						heard, left = true, left-1
+					}
+					if left == 0 {
+						answered()
+					}
+					return nil
+				}}
+			}
+			return c.objects(subs...)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// find asks for the versions of a kind, the preferred one first, until one is answered with something. istiod serves a
+// kind under one version only, which one depends on its age, and answers the others with nothing. It returns the type
+// URL that something came from, or all of them, and the last answer, if there is nothing.
+func (c *XDS) find(ctx context.Context, schema *resource.Schema) (typeURLs []string, answer *Answer, err error) {
+	all := typeURLsOf(schema)
+	for _, typeURL := range all {
+		if answer, err = c.ask(ctx, typeURL); err != nil {
+			return nil, nil, err
+		}
+		if len(answer.Resources)+len(answer.Rejects) > 0 {
+			return []string{typeURL}, answer, nil
+		}
+	}
+	return all, answer, nil
+}
+
+func typeURLsOf(schema *resource.Schema) []string {
+	urls := make([]string, len(schema.Versions))
+	for i, v := range schema.Versions {
+		urls[i] = schema.Group + "/" + v + "/" + string(schema.Kind)
+	}
+	return urls
+}
+
+// ask returns the first answer to typeURL.
+func (c *XDS) ask(ctx context.Context, typeURL string) (answer *Answer, err error) {
+	err = c.until(ctx, func(answered func()) adsc.Config {
+		return c.objects(adsc.Subscription{TypeURL: typeURL, Handler: func(_ context.Context, r *adsc.Response) error {
+			answer = decode(r)
+			answered()
+			return nil
+		}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// until runs a client until one of its handlers calls answered. The error says that this did not happen in time.
+func (c *XDS) until(ctx context.Context, config func(answered func()) adsc.Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, notYet{fmt.Errorf(
+		"%s did not answer within %s; a server that has not yet read its sources does not", c.Server, c.Timeout)})
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+
+	cfg := config(func() { stop(errAnswered) })
+	cfg.Backoff = func() backoff.BackOff { return &backoff.StopBackOff{} }
+	client, err := adsc.New(cfg)
+	if err != nil {
+		return err
+	}
+	err = client.Run(ctx)
+	if status.Code(err) == codes.DeadlineExceeded {
+		<-ctx.Done() // gRPC tells the server our deadline, which may see it pass before we do
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errAnswered):
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return c.explain(err)
+}
+
+// explain says in words what gRPC says of a failure.
+func (c *XDS) explain(err error) error {
+	var s interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &s) {
+		return err
+	}
+	said := words.Plain(s.GRPCStatus().Message())
+	switch s.GRPCStatus().Code() {
+	case codes.Unavailable:
+		if strings.Contains(said, "frame too large") || strings.Contains(said, "HTTP/1.1") { // an answer in text, taken for a frame
+			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
+		}
+		err := fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.Connection(c.Server, said), said))
+		if strings.Contains(said, "handshake") {
+			return err // of TLS, which waiting does not help
+		}
+		return notYet{err}
+	case codes.Unimplemented:
+		if strings.Contains(said, "admin port of tributary") || strings.Contains(said, "unknown service") {
+			return fmt.Errorf("%s does not serve xDS: it may be the admin port (listen.admin) of tributary; give the address of its port for xDS", c.Server)
+		}
+	}
+	return fmt.Errorf("%s: %s (%s)", c.Server, said, s.GRPCStatus().Code())
+}
+
+// objects asks like istiod does of its config sources, so that any server of MCP takes us for one.
+func (c *XDS) objects(subs ...adsc.Subscription) adsc.Config {
+	cfg := c.config(subs...)
+	// To istiod this means objects, not Envoy configuration.
+	cfg.Node.Metadata.Fields["GENERATOR"] = structpb.NewStringValue("api")
+	return cfg
+}
+
+func (c *XDS) config(subs ...adsc.Subscription) adsc.Config {
+	connected := false
+	fields := make(map[string]*structpb.Value, len(c.Metadata)+1)
+	for k, v := range c.Metadata {
+		fields[k] = structpb.NewStringValue(v)
+	}
+	return adsc.Config{
+		Addresses:     []string{c.Server},
+		TLS:           c.TLS,
+		TokenFile:     c.TokenFile,
+		Node:          &corev3.Node{Id: cmp.Or(c.NodeID, verify.CommandLine), UserAgentName: verify.CommandAgent, Metadata: &structpb.Struct{Fields: fields}},
+		Subscriptions: subs,
+		Hooks: adsc.Hooks{Connected: func(server string) {
+			if connected && c.Again != nil {
+				c.Again(server)
+			}
+			connected = true
+		}},
+		Log: c.Log,
+	}
+}

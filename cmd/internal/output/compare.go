@@ -1,0 +1,203 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"tributary/resource"
+)
+
+// Side is one of the two sets.
+type Side struct {
+	Name string // for people: an address or a path
+	// Undated says that objects need not have a time of creation: one that has none stands for whatever the other side has.
+	Undated bool
+
+	objects  map[resource.Key]*resource.Resource
+	unserved map[resource.Key]string // what it has and would not serve, and why
+	unsure   int                     // what it has, and of which it cannot be told what it is
+	ordered  bool                    // it tells in which order its sources are
+}
+
+// Reject notes an object that the side has, and that would not be served for a reason. One whose key has no name may be any.
+func (s *Side) Reject(key resource.Key, reason string) {
+	if key.Name == "" {
+		s.unsure++
+		return
+	}
+	if s.unserved == nil {
+		s.unserved = make(map[resource.Key]string)
+	}
+	if _, noted := s.unserved[key]; !noted {
+		s.unserved[key] = strings.ReplaceAll(reason, "\n", "; ")
+	}
+}
+
+// Add adds an object, unless the side has its key already: as in a source, the first one counts.
+func (s *Side) Add(r *resource.Resource) {
+	if s.objects == nil {
+		s.objects = make(map[resource.Key]*resource.Resource)
+	}
+	if s.objects[r.Key()] == nil {
+		s.objects[r.Key()] = r
+		s.ordered = s.ordered || r.Rank() > 0
+	}
+}
+
+// Len returns the number of objects.
+func (s *Side) Len() int { return len(s.objects) }
+
+// Differences counts objects.
+type Differences struct {
+	OnlyInFirst, OnlyInSecond, Changed int
+	// Quarantined are those that one side has, and would not serve: whatever the other side has of them stays.
+	Quarantined int
+	// Unsure are those that only one side has, while the other has something of which it cannot be told what it is: they may
+	// be that, and stay then.
+	Unsure int
+}
+
+// Total is the number of objects that differ.
+func (d Differences) Total() int {
+	return d.OnlyInFirst + d.OnlyInSecond + d.Changed + d.Quarantined + d.Unsure
+}
+
+// Write writes a unified difference in YAML for each object that is not the same on both sides, in key order. Times of
+// creation count, since clients break ties by them; of objects that have none of their own, the order of their sources does, if
+// both sides tell it.
+func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err error) {
+	keys := slices.Collect(maps.Keys(first.objects))
+	for key := range second.objects {
+		if first.objects[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	for _, side := range []*Side{first, second} {
+		for key := range side.unserved {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, resource.Key.Compare)
+	for _, key := range slices.Compact(keys) {
+		a, b := first.objects[key], second.objects[key]
+		if note := noteOf(first, second, key); note != "" {
+			d.Quarantined++
+			if _, err := fmt.Fprintf(w, "# %s: %s\n", key, note); err != nil {
+				return d, err
+			}
+			continue
+		}
+		switch {
+		case a != nil && b != nil && equalServed(first, second, key):
+			continue
+		case b == nil && second.unsure > 0 || a == nil && first.unsure > 0:
+			d.Unsure++
+			has, lacks := first, second
+			if a == nil {
+				has, lacks = second, first
+			}
+			if _, err := fmt.Fprintf(w, "# %s: only in %s; it may be what cannot be read in %s, and stays until that can be\n", key, has.Name, lacks.Name); err != nil {
+				return d, err
+			}
+			continue
+		case b == nil:
+			d.OnlyInFirst++
+		case a == nil:
+			d.OnlyInSecond++
+		default:
+			d.Changed++
+		}
+		if a != nil && b != nil && timeless(first, second, key) {
+			a, b = a.WithCreated(time.Time{}), b.WithCreated(time.Time{})
+		}
+		if err := writeOne(w, first.label(key), second.label(key), a, b); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// equalServed reports whether both sides have the same object of key.
+func equalServed(first, second *Side, key resource.Key) bool {
+	a, b := first.objects[key], second.objects[key]
+	if !equalContent(a, b) {
+		return false
+	}
+	if timeless(first, second, key) {
+		return true
+	}
+	return a.Own().Equal(b.Own()) && (!first.ordered || !second.ordered || a.Rank() == b.Rank())
+}
+
+func equalContent(a, b *resource.Resource) bool {
+	return resource.Equal(a.WithCreated(time.Time{}), b.WithCreated(time.Time{}))
+}
+
+// timeless reports whether times of creation do not count, since one side need not have one.
+func timeless(first, second *Side, key resource.Key) bool {
+	return first.Undated && first.objects[key].Own().IsZero() || second.Undated && second.objects[key].Own().IsZero()
+}
+
+// noteOf says what becomes of an object that one side has and would not serve; nothing if there is none.
+func noteOf(first, second *Side, key resource.Key) string {
+	for _, s := range []struct{ has, other *Side }{{first, second}, {second, first}} {
+		reason, bad := s.has.unserved[key]
+		if !bad || s.has.objects[key] != nil { // another object of the key is served
+			continue
+		}
+		if s.other.objects[key] != nil {
+			return fmt.Sprintf("quarantined, what %s has stays: %s", s.other.Name, reason)
+		}
+		return "quarantined, nothing is served of it: " + reason
+	}
+	return ""
+}
+
+// label says where a side has key: the place, if it knows one.
+func (s *Side) label(key resource.Key) string {
+	r := s.objects[key]
+	if r == nil {
+		return "/dev/null" // as tools that read unified differences expect it
+	}
+	where := r.Origin().Place
+	if where == "" {
+		where = s.Name
+	}
+	return where + " " + key.String()
+}
+
+func writeOne(w io.Writer, labelA, labelB string, a, b *resource.Resource) error {
+	before, err := textOf(a)
+	if err != nil {
+		return err
+	}
+	after, err := textOf(b)
+	if err != nil {
+		return err
+	}
+	unified := udiff.Unified(labelA, labelB, before, after)
+	if unified == "" {
+		what := "the objects differ in fields of the spec that this version does not know"
+		if equalContent(a, b) {
+			what = fmt.Sprintf("their sources are in another order: where objects compete, this one has rank %d, and rank %d; the lowest wins", a.Rank(), b.Rank())
+		}
+		unified = fmt.Sprintf("--- %s\n+++ %s\n%s\n", labelA, labelB, what)
+	}
+	_, err = io.WriteString(w, unified)
+	return err
+}
+
+// text is r as YAML, or nothing if it is nil.
+func textOf(r *resource.Resource) (string, error) {
+	if r == nil {
+		return "", nil
+	}
+	document, err := resource.MarshalYAML(r)
+	return string(document), err
+}

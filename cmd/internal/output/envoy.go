@@ -1,0 +1,149 @@
+package output
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"sigs.k8s.io/yaml"
+
+	"tributary/adsc"
+)
+
+// JSON returns m as Envoy takes it, on several lines. Extensions that this program does not know are shown without their
+// content.
+func EnvoyJSON(m proto.Message) ([]byte, error) {
+	compact, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: resolver{protoregistry.GlobalTypes}}.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, compact, "", "  "); err != nil { // also because protojson's blanks are not stable
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// YAML returns m as Envoy takes it. See JSON.
+func EnvoyYAML(m proto.Message) ([]byte, error) {
+	text, err := EnvoyJSON(m)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(text)
+}
+
+// resolver finds an empty message where it knows none.
+type resolver struct{ *protoregistry.Types }
+
+func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	mt, err := r.Types.FindMessageByURL(url)
+	if errors.Is(err, protoregistry.NotFound) {
+		return (&emptypb.Empty{}).ProtoReflect().Type(), nil
+	}
+	return mt, err
+}
+
+// Table prints the resources of a type, one a line, with what is most asked for.
+func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	row := func(cells ...string) { _, _ = fmt.Fprintln(t, strings.Join(cells, "\t")) } // Flush says if it failed
+	switch typeURL {
+	case adsc.ClusterType:
+		row("NAME", "TYPE", "LB")
+	case adsc.EndpointType:
+		row("NAME", "HEALTHY", "ENDPOINTS")
+	case adsc.ListenerType:
+		row("NAME", "ADDRESS", "ROUTES")
+	case adsc.RouteType:
+		row("NAME", "DOMAINS")
+	}
+	for _, m := range resources {
+		switch m := m.(type) {
+		case *clusterv3.Cluster:
+			row(m.GetName(), m.GetType().String(), m.GetLbPolicy().String())
+		case *endpointv3.ClusterLoadAssignment:
+			healthy, addresses := envoyEndpoints(m)
+			row(m.GetClusterName(), fmt.Sprintf("%d/%d", healthy, len(addresses)), short(addresses))
+		case *listenerv3.Listener:
+			row(m.GetName(), address(m.GetAddress()), short(routes(m)))
+		case *routev3.RouteConfiguration:
+			var domains []string
+			for _, vhost := range m.GetVirtualHosts() {
+				domains = append(domains, vhost.GetDomains()...)
+			}
+			row(m.GetName(), short(domains))
+		}
+	}
+	return t.Flush()
+}
+
+func envoyEndpoints(m *endpointv3.ClusterLoadAssignment) (healthy int, addresses []string) {
+	for _, locality := range m.GetEndpoints() {
+		for _, e := range locality.GetLbEndpoints() {
+			addresses = append(addresses, address(e.GetEndpoint().GetAddress()))
+			switch e.GetHealthStatus() {
+			case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DEGRADED: // what Envoy uses
+				healthy++
+			}
+		}
+	}
+	return healthy, addresses
+}
+
+func routes(m *listenerv3.Listener) []string {
+	packed, err := anypb.New(m)
+	if err != nil {
+		return nil // it was unpacked before
+	}
+	return adsc.References(packed)
+}
+
+func address(a *corev3.Address) string {
+	switch {
+	case a.GetSocketAddress() != nil:
+		s := a.GetSocketAddress()
+		port := strconv.FormatUint(uint64(s.GetPortValue()), 10)
+		if s.GetNamedPort() != "" {
+			port = s.GetNamedPort()
+		}
+		return net.JoinHostPort(s.GetAddress(), port)
+	case a.GetPipe() != nil:
+		return a.GetPipe().GetPath()
+	case a.GetEnvoyInternalAddress() != nil:
+		return "internal " + a.GetEnvoyInternalAddress().GetServerListenerName()
+	default:
+		return "-"
+	}
+}
+
+// short keeps a row within a screen.
+func short(items []string) string {
+	const most = 3
+	switch {
+	case len(items) == 0:
+		return "-"
+	case len(items) <= most:
+		return strings.Join(items, ",")
+	default:
+		return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
+	}
+}

@@ -1,0 +1,26 @@
+package output
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEscape has what a client or a registry may have written, in our own colours.
+func TestEscape(t *testing.T) {
+	require.Equal(t, "a\\u202eb\\x1b[2J\\x0dok\n\t"+red+"REJECTED"+plain, escape("a\u202eb\x1b[2J\rok\n\t"+red+"REJECTED"+plain))
+	file, err := os.Create(t.TempDir() + "/out")
+	require.NoError(t, err)
+	require.Equal(t, file, Escaped(file), "a file is written as it is")
+	s := &safe{file: file}
+	for _, part := range []string{"\xe2\x80", "\xaex", "é", "\xff"} {
+		n, err := s.Write([]byte(part))
+		require.NoError(t, err)
+		require.Equal(t, len(part), n)
+	}
+	require.NoError(t, file.Close())
+	text, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	require.Equal(t, "\\u202exé\ufffd", string(text))
+}

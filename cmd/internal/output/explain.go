@@ -1,0 +1,329 @@
+package output
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/aggregate"
+	"tributary/internal/history"
+	"tributary/internal/words"
+	"tributary/server/admin"
+	"tributary/sources"
+)
+
+// Explain writes e, which answers the question for asked: a key or a host.
+func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) error {
+	t := &text{now: now}
+	if len(e.Objects) == 0 {
+		t.line("%s: %s", asked, e.Why)
+		t.section("it was there", t.gone(e.Gone))
+		t.section("left out by the transforms of its source", excluded(e.Excluded))
+		t.section("left out", leftOut(e.LeftOut))
+		t.section("similar", similar(e.Similar))
+		t.section("not readable", unread(e.Unread))
+		return t.writeTo(w)
+	}
+	if len(e.Objects) > 1 {
+		t.line("%s: %s\n", asked, e.Why)
+	}
+	for i, o := range e.Objects {
+		if i > 0 {
+			t.line("")
+		}
+		t.object(o)
+	}
+	if len(e.LeftOut) > 0 {
+		t.line("")
+		t.section("left out", leftOut(e.LeftOut))
+	}
+	t.translated(e.Translated)
+	if slices.ContainsFunc(e.Objects, acknowledged) {
+		t.line("\nAn acknowledgement says that it arrived. istiod acknowledges also what it then ignores.")
+	}
+	return t.writeTo(w)
+}
+
+// gone says until when an object was there that is not any more.
+func (t *text) gone(last *history.Entry) []string {
+	if last == nil || last.Event != history.Deleted {
+		return nil
+	}
+	until := "until " + t.at(last.At)
+	if last.Unwatched {
+		until = "before " + t.at(last.At) + ": it went while the server did not run"
+	}
+	if last.Source != "" {
+		until += "; it came from " + strings.TrimSpace(last.Source+" "+oneLine(last.Place))
+	}
+	return []string{until, "what it was: tributary history " + string(last.Kind) + " " + last.Key().FullName()}
+}
+
+func (t *text) object(o admin.Explained) {
+	t.line("%s", o.Object.Key())
+	if o.Winner != nil {
+		t.section("served from", t.statement(*o.Winner))
+		t.section("because", strings.Split(o.Why, "; "))
+	} else {
+		t.section("not served", []string{o.Why})
+	}
+	t.section("merged from", t.members(o))
+	t.section("endpoints", endpoints(o))
+	t.section("not used", t.losers(o))
+	t.section("quarantined", t.quarantined(o.Quarantined))
+	t.section("not certain", unsure(o.Unsure))
+	t.section("not read", remarks(o.NotRead, "cannot read what it is in, and serves what it read before: "))
+	t.section("warning", remarks(o.Warnings, ""))
+	t.section("for Envoys", o.WithoutEffect)
+	t.section("REJECTED", t.rejected(o.Rejected))
+	t.section("not as served", t.found(o.Verified))
+	t.section("held", t.held(o.Held))
+	t.section("conflict", conflicts(o))
+	t.section("clients", t.recipients(o))
+	t.section("content", content(o.Content))
+}
+
+// maxContent is how many lines of an object are shown.
+const maxContent = 40
+
+// content returns the lines of an object, and how to see those beyond maxContent.
+func content(yaml string) []string {
+	if yaml == "" {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(yaml), "\n")
+	if more := len(lines) - maxContent; more > 0 {
+		lines = append(lines[:maxContent], fmt.Sprintf("… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", more))
+	}
+	return lines
+}
+
+// found says which istiods do not have it as it is served.
+func (t *text) found(all []admin.Found) (lines []string) {
+	for _, f := range all {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s, compared %s", f.Peer, f.Class, f.Reason, t.at(f.At)))
+	}
+	return lines
+}
+
+// statement says where a source has an object, and what the rules of the source made of it.
+func (t *text) statement(s aggregate.Statement) []string {
+	line := s.Source
+	if s.Place != "" {
+		line += ": " + s.Place
+	}
+	line += fmt.Sprintf("  [version %.8s", s.Version)
+	if s.Created != nil {
+		line += ", created " + t.at(*s.Created)
+	}
+	if s.FirstSeen != nil {
+		line += ", first seen " + t.at(*s.FirstSeen)
+	}
+	lines := []string{line + "]"}
+	if s.Transforms != "" {
+		lines = append(lines, "  by the rules of "+s.Source+": "+s.Transforms)
+	}
+	if s.Before != nil {
+		for line := range strings.Lines(s.Before.Diff) {
+			lines = append(lines, "    "+strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return lines
+}
+
+func (t *text) losers(o admin.Explained) (lines []string) {
+	for _, s := range o.Shadowed {
+		lines = append(lines, t.statement(s)...)
+	}
+	if o.Merged != nil {
+		for _, m := range o.Merged.Refused {
+			lines = append(append(lines, t.statement(m.Statement)...), "  cannot be merged: "+m.Reason)
+		}
+	}
+	for _, d := range o.Duplicates {
+		for _, place := range d.Losers {
+			lines = append(lines, fmt.Sprintf("%s: %s  [%s has it already at %s]", d.Source, place, d.Source, d.Winner))
+		}
+	}
+	return lines
+}
+
+func (t *text) rejected(all []admin.Rejected) (lines []string) {
+	for _, r := range all {
+		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", r.What(), admin.ClientName(r.Node, r.Peer), t.at(r.Since), oneLine(r.Error)), "  "+r.Causes())
+	}
+	return lines
+}
+
+func (t *text) quarantined(all []admin.Quarantined) (lines []string) {
+	for _, q := range all {
+		lines = append(lines, q.Said())
+		what := "nothing is served in its place"
+		if q.LastGoodServes {
+			what = "its last good version is served"
+		} else if len(q.Keeps) > 0 {
+			what = "served is " + q.Serves()
+		}
+		lines = append(lines, "  since "+t.at(q.Since)+"; "+what)
+	}
+	return lines
+}
+
+// remarks are what is said of an object by its sources.
+func remarks(all []admin.Remark, what string) (lines []string) {
+	for _, r := range all {
+		lines = append(lines, r.Source+": "+what+strings.TrimPrefix(oneLine(r.Text), r.Source+": "))
+	}
+	return lines
+}
+
+// unsure says why an object is served that its source may have no longer.
+func unsure(all []admin.Quarantined) (lines []string) {
+	for _, q := range all {
+		lines = append(lines, q.Source+" no longer has it, or it is what cannot be read in "+q.Group+"; it is served until that can be:",
+			"  "+q.Said())
+	}
+	return lines
+}
+
+// maxLeftOut is how many of what is left out are named.
+const maxLeftOut = 50
+
+func leftOut(all []sources.LeftOut) (lines []string) {
+	for _, l := range all[:min(len(all), maxLeftOut)] {
+		lines = append(lines, l.Source+": "+oneLine(l.String()))
+	}
+	if more := len(all) - maxLeftOut; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more; see -o json", more))
+	}
+	return lines
+}
+
+func excluded(all []sources.Excluded) (lines []string) {
+	for _, e := range all {
+		lines = append(lines, e.Source+": "+e.Place)
+	}
+	return lines
+}
+
+func unread(all []admin.Quarantined) (lines []string) {
+	for _, q := range all {
+		lines = append(lines, q.Said())
+	}
+	return lines
+}
+
+func (t *text) held(all []admin.Held) (lines []string) {
+	for _, h := range all {
+		lines = append(lines,
+			fmt.Sprintf("%s would take it away or make it less; that is held since %s", h.Source, t.at(h.Since)),
+			"  why: "+oneLine(h.Why))
+		if h.Until != nil {
+			lines = append(lines, "  until: "+h.Until.UTC().Format(time.RFC3339))
+		}
+		lines = append(lines, "  to let it through: tributary guard release "+h.Source+" --hold "+h.ID)
+	}
+	return lines
+}
+
+// conflicts says what competes with an object, and what istiod makes of it.
+func conflicts(o admin.Explained) (lines []string) {
+	for _, c := range o.Conflicts {
+		var others []string
+		for _, other := range c.Objects {
+			if other != o.Object {
+				others = append(others, other.Key().String())
+			}
+		}
+		lines = append(lines, fmt.Sprintf("on %s with %s", c.Subject, strings.Join(others, ", ")), "  "+c.Message)
+	}
+	return lines
+}
+
+// maxRecipients is how many clients are listed of those that are alike.
+const maxRecipients = 10
+
+func (t *text) recipients(o admin.Explained) (lines []string) {
+	if len(o.Recipients) == 0 {
+		return []string{"no client asks for " + string(o.Object.Kind)}
+	}
+	synced := 0
+	for _, r := range o.Recipients {
+		if r.Synced && !r.Hidden {
+			if synced++; synced > maxRecipients {
+				continue
+			}
+		}
+		lines = append(lines, admin.ClientName(r.Node, r.Peer)+": "+t.received(r))
+	}
+	if more := synced - maxRecipients; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more that acknowledged the newest version", more))
+	}
+	return lines
+}
+
+// received says how far a client is with the kind of an object.
+func (t *text) received(r admin.Recipient) string {
+	switch {
+	case r.Hidden:
+		return "is not sent it, for its ISTIO_REVISION or NAMESPACES exclude it"
+	case r.Sent == nil:
+		return "has asked, and was sent nothing yet"
+	case r.Nack != nil && r.Nack.Nonce == r.Sent.Nonce:
+		return "REJECTED what it was sent " + t.at(r.Sent.Time) + ": " + oneLine(r.Nack.Error)
+	case r.Synced && r.Acked != nil:
+		return "sent " + t.at(r.Sent.Time) + ", acknowledged after " + r.Acked.Time.Sub(r.Sent.Time).Round(time.Millisecond).String() +
+			": it has the newest version"
+	case r.Acked == nil:
+		return "sent " + t.at(r.Sent.Time) + ", nothing acknowledged yet"
+	case r.Acked.Nonce == r.Sent.Nonce:
+		return "sent " + t.at(r.Sent.Time) + ", acknowledged; a newer version is on its way"
+	default:
+		return "sent " + t.at(r.Sent.Time) + ", not acknowledged; the last that it did was version " +
+			cmp.Or(r.Acked.Version, "(none)") + ", " + t.at(r.Acked.Time)
+	}
+}
+
+// translated says how far those are who are sent what is made of objects, and where to look for more.
+func (t *text) translated(all *admin.Translated) {
+	if all == nil {
+		return
+	}
+	t.line("\nEnvoys and gRPC are sent what is made of it, and not the object. %s, of which %s acknowledged the newest of all that they ask for:",
+		words.Count(all.Clients, "such client is connected", "such clients are connected"), words.Count(all.Synced, "has", "have"))
+	for _, c := range all.Some {
+		var said []string
+		for _, r := range c.Rejects {
+			said = append(said, "REJECTED "+r.TypeURL+" "+t.at(r.Time)+": "+oneLine(r.Error))
+		}
+		if len(c.Behind) > 0 {
+			said = append(said, "has not acknowledged the newest "+strings.Join(c.Behind, ", "))
+		}
+		if len(said) == 0 {
+			said = []string{"has acknowledged all"}
+		}
+		t.line("  %s: %s", admin.ClientName(c.Node, c.Peer), strings.Join(said, "; "))
+	}
+	if more := all.Clients - len(all.Some); more > 0 {
+		t.line("  and %d more; see /debug/clients", more)
+	}
+	t.line("What one of them is told: tributary get clusters --node-id NODE. Whether an Envoy has it: tributary verify --envoy http://HOST:15000.")
+}
+
+func acknowledged(o admin.Explained) bool {
+	return slices.ContainsFunc(o.Recipients, func(r admin.Recipient) bool { return r.Acked != nil })
+}
+
+func similar(all []admin.Similar) (lines []string) {
+	for _, s := range all {
+		line := s.Key().String()
+		if s.Host != "" {
+			line = s.Host + ", in " + line
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,126 @@
+package output_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/cmd/internal/output"
+	"tributary/server/admin"
+	"tributary/server/transport"
+	"tributary/sources"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// now is a quarter past noon.
+var now = time.Date(2026, 1, 2, 12, 15, 0, 0, time.UTC)
+
+// TestReports writes each answer of the admin server in testdata as people read it.
+func TestReports(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, inputs)
+	for _, input := range inputs {
+		name := strings.TrimSuffix(filepath.Base(input), ".json")
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(input)
+			require.NoError(t, err)
+			var out strings.Builder
+			switch kind, _, _ := strings.Cut(name, "-"); kind {
+			case "guard":
+				var all []admin.Guarded
+				require.NoError(t, json.Unmarshal(data, &all))
+				err = output.Guard(&out, all, now)
+			case "status":
+				var st admin.Status
+				require.NoError(t, json.Unmarshal(data, &st))
+				err = output.Status(&out, "127.0.0.1:16014", &st, now, output.Screen{})
+			default:
+				var e admin.Explanation
+				require.NoError(t, json.Unmarshal(data, &e))
+				err = output.Explain(&out, "what was asked for", &e, now)
+			}
+			require.NoError(t, err)
+			path := strings.TrimSuffix(input, ".json") + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(out.String()), 0o644))
+			}
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, string(want), out.String())
+		})
+	}
+}
+
+func TestCheckSaysWhatIsWrong(t *testing.T) {
+	well := func() *admin.Status {
+		return &admin.Status{Objects: 1, Sources: []admin.SourceState{{Name: "a", State: "healthy"}}}
+	}
+	check := func(change func(*admin.Status)) (string, bool) {
+		st := well()
+		change(st)
+		var out bytes.Buffer
+		ok, err := output.Check(&out, st)
+		require.NoError(t, err)
+		return out.String(), ok
+	}
+	said, ok := check(func(*admin.Status) {})
+	require.True(t, ok)
+	require.Equal(t, "ok: 1 source, 1 object, 0 clients\n", said)
+	failed := time.Now()
+	for want, change := range map[string]func(*admin.Status){
+		"not ready: shutting down":                                     func(st *admin.Status) { st.Missing = []string{"shutting down"} },
+		"the configuration file is refused: line 1":                    func(st *admin.Status) { st.Config = admin.ConfigStatus{Failed: &failed, Error: "line 1"} },
+		"source a is unreachable: gone away":                           func(st *admin.Status) { st.Sources[0].State, st.Sources[0].Message = "unreachable", "gone\naway" },
+		"source a lost 1 object and 2 endpoints, which are held: much": func(st *admin.Status) { st.Sources[0].Hold = &admin.Hold{Objects: 1, Endpoints: 2, Why: "much"} },
+		"istiod i does not have 3 objects as served":                   func(st *admin.Status) { st.Verified = []admin.Verified{{Istiod: "i", Missing: 1, Stale: 2}} },
+		"1 object is not valid, and quarantined":                       func(st *admin.Status) { st.Quarantined = 1 },
+		"2 objects are not valid, and quarantined: rules: a.yaml:3: no hosts; and 1 more": func(st *admin.Status) {
+			st.Quarantined, st.Invalid = 2, []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{Place: "a.yaml:3", Reason: "no hosts"}}}
+		},
+		"source a has ServiceEntry shop/b more than once: that at a.yaml:1 is served, and not that at b.yaml:1, c.yaml:2": func(st *admin.Status) {
+			st.Sources[0].Duplicates = []sources.Conflict{{Kind: "ServiceEntry", Namespace: "shop", Name: "b", Winner: "a.yaml:1", Losers: []string{"b.yaml:1", "c.yaml:2"}}}
+		},
+		"n at p rejects t: no; the client has acknowledged no version of it": func(st *admin.Status) {
+			st.Rejected = []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "no", Clients: 1}}
+		},
+		"the certificate of listen.xdsTLS has expired": func(st *admin.Status) {
+			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", Expired: true}}
+		},
+		"the certificate of listen.xdsTLS expires at 2026-05-04T03:00:00Z": func(st *admin.Status) {
+			st.Certificates = []transport.Status{{Listener: "listen.xdsTLS", NotAfter: time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC), Soon: true}}
+		},
+	} {
+		said, ok := check(change)
+		require.False(t, ok)
+		require.Equal(t, want+"\n", said)
+	}
+}
+
+// What is wrong with a source is read on a narrow screen, too; columns in which there is nothing are not there.
+func TestNarrowScreens(t *testing.T) {
+	st := admin.Status{Sources: []admin.SourceState{
+		{Name: "rules", State: "healthy", Synced: true, Objects: 4},
+		{Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 cannot be asked: nobody listens there", Quarantined: 2},
+	}}
+	lines := func(width int) string {
+		var out strings.Builder
+		require.NoError(t, output.Status(&out, "127.0.0.1:16014", &st, now, output.Screen{Width: width}))
+		return out.String()
+	}
+	narrow := lines(60)
+	require.Contains(t, narrow, "\nSOURCE  STATE                    OBJECTS  QUARANTINED  LAST…\n")
+	require.Contains(t, narrow, "\n  dc1: consul at 10.0.0.1:8500 cannot be asked: nobody listens there\n")
+	wide := lines(200)
+	require.NotContains(t, wide, "HELD")
+	require.NotContains(t, wide, "  dc1: ")
+	require.Contains(t, wide, "2            -            consul at 10.0.0.1:8500 cannot be asked: nobody listens there\n")
+}
