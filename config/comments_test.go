@@ -48,8 +48,7 @@ var comments = sync.OnceValue(func() map[string]string {
 // fields returns the fields of a struct and of what it embeds. The tag jsonschema of each is the comment above it.
 func fields(typ reflect.Type) []reflect.StructField {
 	var all []reflect.StructField
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		if f.Anonymous && keyOf(f) == "" {
 			all = append(all, fields(bare(f.Type))...)
 			continue

@@ -216,10 +216,14 @@ func TestSelectors(t *testing.T) {
 		"all must meet":        {Settings{Include: []Selector{{Hosts: []string{"*.consul"}, Names: []string{"x"}}}}, false},
 		"one is enough":        {Settings{Include: []Selector{{Names: []string{"x"}}, {Names: []string{"reviews"}}}}, true},
 		"left out":             {Settings{Exclude: []Selector{{Names: []string{"reviews"}}}}, false},
-		"left out of the taken": {Settings{Include: []Selector{{Names: []string{"*"}}}, Exclude: []Selector{{Hosts: []string{"static.*"}}}},
-			false},
-		"by what it was called": {Settings{Include: []Selector{{Namespaces: []string{"shop"}}}, Namespaces: map[string]string{"shop": "mesh"}},
-			true},
+		"left out of the taken": {
+			Settings{Include: []Selector{{Names: []string{"*"}}}, Exclude: []Selector{{Hosts: []string{"static.*"}}}},
+			false,
+		},
+		"by what it was called": {
+			Settings{Include: []Selector{{Namespaces: []string{"shop"}}}, Namespaces: map[string]string{"shop": "mesh"}},
+			true,
+		},
 	} {
 		after, _ := apply(t, c.settings, entry)
 		require.Equal(t, c.taken, after != "", name)
@@ -319,10 +323,14 @@ func TestMistakesNameTheirKey(t *testing.T) {
 		`namespaces.a*: want the name of a namespace, or *`:                                                               {Namespaces: map[string]string{"a*": "b"}},
 		`hosts[0].match: missing`: {Hosts: []Host{{To: "a"}}},
 		`hosts[0].to: missing`:    {Hosts: []Host{{Match: "a"}}},
-		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{2}"`: {Hosts: []Host{{Match: "a*",
-			To: "{2}"}}},
-		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{1"`: {Hosts: []Host{{Match: "a*",
-			To: "{1"}}},
+		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{2}"`: {Hosts: []Host{{
+			Match: "a*",
+			To:    "{2}",
+		}}},
+		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{1"`: {Hosts: []Host{{
+			Match: "a*",
+			To:    "{1",
+		}}},
 		`labels.add.: "" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either end`: {Labels: Change{Add: map[string]string{"": "a"}}},
 		`annotations.drop: a pattern is empty`: {Annotations: Change{Drop: []string{""}}},
 	} {
