@@ -39,7 +39,8 @@ keys. All that is given is looked
 at together, too: objects that are there twice, and objects of different names that compete, such as two VirtualServices of
 one host, with what istiod makes of them; references that lead nowhere (a subset, host or Gateway that no object defines),
 routes that no request reaches, and what else istioctl analyze finds of these kinds, with its codes. Services of a Kubernetes
-cluster (NAME.NAMESPACE.svc) are not missed, and nothing is while a source was not read. The path - is standard input.
+cluster (NAME.NAMESPACE.svc) are not missed. What only a source may have that was not read is not missed either, and the summary
+says so: registries may have missing hosts, other sources also subsets and Gateways. The path - is standard input.
 
 Registries and servers that are sources are not asked, unless --connect says so. Then each has half a minute to tell what it
 has, which is counted; one that cannot be read, or refuses us, is an error.
@@ -76,7 +77,6 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if flags.connect {
 				l.Connect = relay.Reader
 			}
-			partial := false
 			look := func(path string, of func() (skipped []string, err error)) error {
 				skipped, err := of()
 				if err != nil && path != "" {
@@ -85,7 +85,6 @@ It exits with 3 if something would not be served; with --strict also if there is
 				if err != nil {
 					return err
 				}
-				partial = partial || len(skipped) > 0
 				for _, s := range skipped {
 					cmd.PrintErrf("not checked: %s\n", s)
 				}
@@ -107,7 +106,7 @@ It exits with 3 if something would not be served; with --strict also if there is
 			if err := l.Compete(ctx); err != nil {
 				return err
 			}
-			l.Analyze(check.AnalysisOptions{Partial: partial})
+			l.Analyze()
 			if flags.client == "envoy" {
 				if err := l.Check(check.WithoutEffect, envoy.Findings); err != nil {
 					return err
@@ -188,6 +187,9 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 		for _, path := range l.Skipped {
 			cmd.PrintErrf("not read, as its name does not end in .yaml, .yml or .json: %s\n", path)
 		}
+	}
+	if l.Unchecked != "" {
+		cmd.PrintErrln(l.Unchecked)
 	}
 	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning], "warning", "warnings"))
 	if l.Foreign > 0 {

@@ -33,12 +33,13 @@ type Reference struct {
 
 // Options say what is known besides the objects.
 type AnalysisOptions struct {
-	// Partial says that some sources were not read: nothing is said of what they may have.
-	Partial bool
+	// Partial says that sources were not read that may have objects of any kind, Hosts that sources were not read that have only ServiceEntries. A reference to
+	// what they may have is no finding.
+	Partial, Hosts bool
 }
 
-// Find returns what is wrong in a state, in order of object.
-func FindReferences(s memstore.Snapshot, options AnalysisOptions) []Reference {
+// FindReferences returns what is wrong in a state, in order of object, and what objects refer to that only sources may have that were not read.
+func FindReferences(s memstore.Snapshot, options AnalysisOptions) (found []Reference, unchecked []string) {
 	m := modelOf(s, options)
 	for _, analyze := range []func(*model){
 		destinations, gateways, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts,
@@ -46,7 +47,8 @@ func FindReferences(s memstore.Snapshot, options AnalysisOptions) []Reference {
 		analyze(m)
 	}
 	slices.SortStableFunc(m.findings, func(a, b Reference) int { return a.Key.Compare(b.Key) })
-	return m.findings
+	slices.Sort(m.unchecked)
+	return m.findings, slices.Compact(m.unchecked)
 }
 
 // object is a resource with its spec.
@@ -72,6 +74,8 @@ type model struct {
 	sidecars []object[*networking.Sidecar]
 	hosts    map[string]map[string]bool // of ServiceEntries and, of those of a cluster, without the domain: their namespaces
 	findings []Reference
+
+	unchecked []string
 }
 
 func modelOf(s memstore.Snapshot, options AnalysisOptions) *model {
@@ -117,11 +121,16 @@ func (m *model) find(key resource.Key, severity Severity, code, format string, a
 	m.findings = append(m.findings, Reference{key, severity, code, fmt.Sprintf(format, args...)})
 }
 
+// unread reports whether a source that was not read may have what an object refers to, and notes that.
+func (m *model) unread(may bool, what string) bool {
+	if may {
+		m.unchecked = append(m.unchecked, what)
+	}
+	return may
+}
+
 // nowhere reports whether no object has a host, of a namespace unless that is empty, and nothing that was not read may have it.
 func (m *model) nowhere(host, namespace string) bool {
-	if m.options.Partial {
-		return false
-	}
 	if ofCluster := strings.HasSuffix(host, ".svc") || strings.Contains(host, ".svc.") || strings.HasSuffix(host, ".local"); ofCluster {
 		return false
 	}
@@ -131,7 +140,7 @@ func (m *model) nowhere(host, namespace string) bool {
 			return false
 		}
 	}
-	return true
+	return !m.unread(m.options.Partial || m.options.Hosts, host)
 }
 
 // overlap reports whether some name is matched by both hosts, each of which may begin with a *.
@@ -211,7 +220,7 @@ func destinations(m *model) {
 				return !strings.HasPrefix(rule.spec.GetHost(), "*")
 			})
 			switch {
-			case defined, m.options.Partial:
+			case defined, m.unread(m.options.Partial, fmt.Sprintf("subset %s of %s", d.subset, d.host)):
 			case own >= 0:
 				m.find(o.key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
 					d.field, rules[own].key, d.subset, d.host)
@@ -239,7 +248,7 @@ func gateways(m *model) {
 			switch {
 			case at >= 0:
 				m.hostsOn(o, m.gateways[at])
-			case !m.options.Partial:
+			case !m.unread(m.options.Partial, fmt.Sprintf("Gateway %s/%s", namespace, short)):
 				m.find(o.key, Warning, NotFound, "spec.gateways[%d]: there is no Gateway %s/%s: add it, or correct the name", i, namespace, short)
 			}
 		}

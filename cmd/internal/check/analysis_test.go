@@ -50,15 +50,32 @@ func text(findings []Reference) string {
 	return b.String()
 }
 
+func first(found []Reference, _ []string) []Reference { return found }
+
 // TestFind has every finding, and none of hosts that something unread may have.
 func TestFind(t *testing.T) {
 	s := snapshot(t, "testdata/broken.yaml")
-	check(t, "testdata/broken.golden", text(FindReferences(s, AnalysisOptions{})))
-	partial := text(FindReferences(s, AnalysisOptions{Partial: true}))
+	check(t, "testdata/broken.golden", text(first(FindReferences(s, AnalysisOptions{}))))
+	found, unchecked := FindReferences(s, AnalysisOptions{Partial: true})
+	partial := text(found)
 	for _, code := range []string{NotFound, UnknownHost, UnusedSubset} {
 		require.NotContains(t, partial, code)
 	}
 	require.Contains(t, partial, Unreachable)
+	all := strings.Join(unchecked, "\n")
+	require.Contains(t, all, "Gateway ")
+	require.Contains(t, all, "subset ")
+
+	// A registry has neither subsets nor Gateways.
+	found, unchecked = FindReferences(s, AnalysisOptions{Hosts: true})
+	hosts := text(found)
+	require.Contains(t, hosts, ".subset: ")
+	require.Contains(t, hosts, "there is no Gateway")
+	require.NotContains(t, hosts, "no ServiceEntry")
+	all = strings.Join(unchecked, "\n")
+	require.NotEmpty(t, all)
+	require.NotContains(t, all, "Gateway ")
+	require.NotContains(t, all, "subset ")
 }
 
 // TestNothingIsWrongWithTheExamples has the objects that the program ships.
@@ -66,5 +83,5 @@ func TestNothingIsWrongWithTheExamples(t *testing.T) {
 	paths, err := filepath.Glob("../../../testdata/quickstart/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
-	require.Empty(t, text(FindReferences(snapshot(t, paths...), AnalysisOptions{})))
+	require.Empty(t, text(first(FindReferences(snapshot(t, paths...), AnalysisOptions{}))))
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"tributary/aggregate"
+	"tributary/config"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy"
@@ -65,16 +65,56 @@ func (l *Linter) Compete(ctx context.Context) error {
 
 // Analyze adds what leads nowhere and what has no effect, of all objects as the server merges them, after Compete. What
 // somebody did not read, or could not, counts as something that may have what is missing.
-func (l *Linter) Analyze(options AnalysisOptions) {
+func (l *Linter) Analyze() {
 	if l.merged == nil {
 		return
 	}
-	options.Partial = options.Partial || slices.ContainsFunc(l.Findings, func(f Finding) bool {
-		return f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign
-	})
-	for _, f := range FindReferences(l.merged.Snapshot(), options) {
+	var options AnalysisOptions
+	var unread []string
+	for _, s := range l.unread {
+		unread = append(unread, s.Name)
+		if onlyHosts(s.Settings) {
+			options.Hosts = true
+		} else {
+			options.Partial = true
+		}
+	}
+	failed := 0
+	for _, f := range l.Findings {
+		if f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign {
+			failed++
+		}
+	}
+	if failed > l.unreadErrors {
+		options.Partial = true
+		unread = append(unread, "what has an error")
+	}
+	found, unchecked := FindReferences(l.merged.Snapshot(), options)
+	for _, f := range found {
 		l.find(f.Severity, Rule(f.Code), f.Key, l.placeOf(f.Key), fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
+	if more := len(unchecked) - maxUnchecked; more > 0 {
+		unchecked = append(unchecked[:maxUnchecked], fmt.Sprintf("%d more", more))
+	}
+	if len(unchecked) > 0 {
+		l.Unchecked = fmt.Sprintf("references to %s were not checked, since %s was not read", strings.Join(unchecked, ", "), strings.Join(unread, " and "))
+	}
+}
+
+// maxUnchecked is how many references are named that were not checked.
+const maxUnchecked = 5
+
+// onlyHosts reports whether a source makes ServiceEntries and WorkloadEntries alone, to which subsets and Gateways are not added.
+func onlyHosts(settings config.Settings) bool {
+	switch s := settings.(type) {
+	case *config.Consul, *config.Nacos, *config.Eureka:
+		return true
+	case *config.Dubbo:
+		return s.Subsets == ""
+	case *config.DubboConsul:
+		return s.Subsets == ""
+	}
+	return false
 }
 
 // Check adds a warning of a rule for each thing that a check has to say of an object that was found right. The check is made of all objects as the

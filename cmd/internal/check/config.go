@@ -54,6 +54,7 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 	for _, s := range cfg.ConfigSources {
 		settings, isFile := s.Settings.(*config.File)
 		if !isFile && l.Connect == nil {
+			l.unread = append(l.unread, s)
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Shown()))
 			continue
 		}
@@ -74,8 +75,10 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil && offline:
+			l.unread = append(l.unread, s)
 			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
 		case err != nil:
+			l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
 			l.Findings = append(l.Findings, Finding{Place: name, Severity: Error, Rule: Unreadable, Message: fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err)})
 		case !read:
 			l.nothing(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)

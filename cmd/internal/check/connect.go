@@ -28,6 +28,7 @@ func (l *Linter) connect(ctx context.Context, name string, s config.Source, term
 		return ctx.Err()
 	}
 	if err != nil {
+		l.unread, l.unreadErrors = append(l.unread, s), l.unreadErrors+1
 		rule := Unreadable
 		if unread, ok := errors.AsType[*UnreadError](err); ok && unread.State == sources.Denied {
 			rule = Denied

@@ -91,10 +91,13 @@ type Linter struct {
 	// Connect makes a source that is no file, which is read then; nil has such sources not looked at. Connected says what each has.
 	Connect   func(config.Source) (sources.Source, error)
 	Connected []string
+	Unchecked string // which references Analyze did not check, and why
 
-	looks  []*look
-	merged memstore.Reader         // all of them, as the server merges them
-	seen   map[resource.Key]string // where an object was seen first
+	unread       []config.Source // the sources that were not read, or could not be
+	unreadErrors int             // findings of that they could not be
+	looks        []*look
+	merged       memstore.Reader         // all of them, as the server merges them
+	seen         map[resource.Key]string // where an object was seen first
 }
 
 // Terms are what the configuration of a source says of its objects. The zero value is that of a path alone.

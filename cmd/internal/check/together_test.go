@@ -83,6 +83,42 @@ func TestAllSourcesOfAConfigurationAreLookedAt(t *testing.T) {
 	assert.NotContains(t, strings.Join(together(t, &l), "\n"), "nowhere")
 }
 
+// subsets has a reference to a subset that its DestinationRule does not have, and one to a host that nobody has.
+const subsets = `apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: shop}
+spec: {host: reviews.example, subsets: [{name: v1, labels: {version: v1}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop}
+spec:
+  hosts: [reviews.example]
+  http:
+  - match: [{uri: {prefix: /a}}]
+    route: [{destination: {host: nowhere.example}}]
+  - route: [{destination: {host: reviews.example, subset: v2}}]
+`
+
+// TestWhatARegistryCannotHaveIsMissed has an undefined subset found beside a Consul that is not read, and the missing host told; with consul-kv neither is found.
+func TestWhatARegistryCannotHaveIsMissed(t *testing.T) {
+	for address, found := range map[string]bool{"consul://127.0.0.1:8500": true, "consul-kv://127.0.0.1:8500/rules": false} {
+		tree(t, map[string]string{
+			"tributary.yaml": "configSources:\n- {name: rules, address: \"fs://./rules\"}\n- {name: dead, address: \"" + address + "\"}\n",
+			"rules/a.yaml":   subsets,
+		})
+		var l check.Linter
+		text(t, &l, "tributary.yaml", false)
+		together(t, &l)
+		l.Analyze()
+		all := strings.Join(lines(&l), "\n")
+		require.Equal(t, found, strings.Contains(all, `has no subset "v2" of reviews.example`), all)
+		require.NotContains(t, all, "nowhere.example")
+		require.Contains(t, l.Unchecked, "nowhere.example")
+		require.Contains(t, l.Unchecked, " were not checked, since dead was not read")
+	}
+}
+
 func TestNothingAtAll(t *testing.T) {
 	tree(t, map[string]string{"tributary.yaml": "# nothing yet\n", "rules.yaml": "", "none.yaml": "configSources: []\n", "other.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"})
 	for name, want := range map[string]string{
