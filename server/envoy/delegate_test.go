@@ -106,7 +106,10 @@ func TestNarrowed(t *testing.T) {
 	exact := func(s string) *networking.StringMatch {
 		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: s}}
 	}
-	root := prefix("/a")[0]
+	prefix := func(p string) *networking.HTTPMatchRequest {
+		return &networking.HTTPMatchRequest{Uri: &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: p}}}
+	}
+	root := prefix("/a")
 	root.Headers, root.Name = map[string]*networking.StringMatch{"x": exact("1")}, "root"
 	both := narrowed(root, &networking.HTTPMatchRequest{Name: "of", Uri: exact("/a/b"), Headers: map[string]*networking.StringMatch{"y": exact("2")}, Port: 80})
 	require.Equal(t, "/a/b", both.GetUri().GetExact())
@@ -116,6 +119,6 @@ func TestNarrowed(t *testing.T) {
 	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Uri: exact("/b")}))
 	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Headers: map[string]*networking.StringMatch{"x": exact("2")}}))
 	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{IgnoreUriCase: true}))
-	require.NotNil(t, narrowed(root, prefix("/a/c")[0]))
+	require.NotNil(t, narrowed(root, prefix("/a/c")))
 	require.Len(t, root.GetHeaders(), 1, "it was not changed")
 }

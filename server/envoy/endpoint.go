@@ -22,6 +22,9 @@ import (
 
 const unixPrefix = "unix://"
 
+// localityMembers is the number of the field of LocalityLbEndpoints that has its endpoints.
+const localityMembers protowire.Number = 2
+
 // assignment returns the endpoints of a port, or of a subset of it, for a cluster that finds them in this way: only names are resolved, and only
 // addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
 //
@@ -51,7 +54,7 @@ func (p *port) assignment(cluster string, subset *networking.Subset, kind cluste
 		if !e.fits(kind) {
 			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.address, unixPrefix) {
 				found.note(e.place().in("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint of ServiceEntry %s",
-					e.address, e.entry.key.FullName())
+					e.address, e.owner.FullName())
 			}
 			continue
 		}
@@ -60,7 +63,7 @@ func (p *port) assignment(cluster string, subset *networking.Subset, kind cluste
 			if placed.client.role == proxyless {
 				why = "gRPC clients know one endpoint of a service of names"
 			}
-			found.note(e.place(), "%s: it is none of ServiceEntry %s", why, e.entry.key.FullName())
+			found.note(e.place(), "%s: it is none of ServiceEntry %s", why, e.owner.FullName())
 			continue
 		}
 		if e.spec != last {

@@ -17,7 +17,6 @@ import (
 const (
 	entryEndpoints  protowire.Number = 6 // of ServiceEntry
 	workloadAddress protowire.Number = 1 // of WorkloadEntry
-	localityMembers protowire.Number = 2 // the endpoints of LocalityLbEndpoints
 )
 
 var (

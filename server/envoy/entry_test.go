@@ -3,7 +3,6 @@ package envoy
 import (
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
@@ -55,25 +54,4 @@ func TestEntryThatIsNone(t *testing.T) {
 		_, _, err := decodeEntry(resource.FromBody(resource.Meta{}, body))
 		require.Error(t, err, "%x", body)
 	}
-}
-
-// TestEqualEndpointsAreEncodedOnce holds that what endpoints share is that of each of them.
-func TestEqualEndpointsAreEncodedOnce(t *testing.T) {
-	e := &entry{object: resource.FromBody(resource.Meta{}, encodedEntry)}
-	p := &port{number: 80, endpoints: e.endpoints}
-	a := decodedAssignment(p.assignment("c", nil, clusterv3.Cluster_EDS, placement{}, new(findings)))
-	got := make(map[string][]string)
-	for _, l := range a.GetEndpoints() {
-		for _, e := range l.GetLbEndpoints() {
-			host := e.GetEndpoint().GetAddress()
-			got[l.GetLocality().GetRegion()] = append(got[l.GetLocality().GetRegion()], host.GetSocketAddress().GetAddress()+host.GetPipe().GetPath()+
-				e.GetMetadata().GetFilterMetadata()["istio"].GetFields()["workload"].GetStringValue()+string(rune('0'+e.GetLoadBalancingWeight().GetValue())))
-			require.Empty(t, e.ProtoReflect().GetUnknown())
-		}
-	}
-	require.Equal(t, map[string][]string{
-		"":   {"10.0.0.1;;;v1;Kubernetes1", "10.0.0.2;;;v1;Kubernetes1", "/run/s;;;;Kubernetes1"},
-		"eu": {"10.0.0.3;;;v1;Kubernetes3"},
-	}, got)
-	require.Equal(t, uint32(3), a.GetEndpoints()[0].GetLoadBalancingWeight().GetValue())
 }

@@ -72,7 +72,7 @@ func TestKeyHasAllOfAView(t *testing.T) {
 		{policy{}, []string{"namespace", "name", "traffic", "subsets", "plaintext", "objects", "from"}},                                          // by from; plaintext is the same in all of a catalog
 		{server{}, []string{"Server", "gateway", "place", "kind", "bind", "route"}},                                                              // by the version of the gateway, and the place there
 		{service{}, []string{"host", "namespace", "seniority", "ports", "addresses", "resolution", "external", "objects", "from"}},               // by from
-		{port{}, []string{"number", "name", "target", "protocol", "endpoints", "entry", "index", "unreached", "late", "part", "spoken", "bind"}}, // by from
+		{port{}, []string{"number", "name", "target", "protocol", "endpoints", "owner", "index", "unreached", "late", "part", "spoken", "bind"}}, // by from
 	} {
 		var fields []string
 		for f := range reflect.TypeOf(of.what).Fields() {

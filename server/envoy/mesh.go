@@ -328,13 +328,13 @@ func (e *entry) endpoints() []endpoint {
 		_, endpoints, _ := decodeEntry(e.object) // it could be decoded when it came
 		list = make([]endpoint, len(endpoints))
 		for i, l := range endpoints {
-			list[i] = endpoint{address: l.address, spec: l.rest, labels: l.rest.GetLabels(), entry: e, index: i}
+			list[i] = endpoint{address: l.address, spec: l.rest, labels: l.rest.GetLabels(), owner: e.key, index: i}
 		}
 		return list
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
 		w := e.selected[name]
-		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, address: w.spec.GetAddress(), spec: w.spec, labels: w.labels, entry: e})
+		list = append(list, endpoint{workload: name, namespace: e.key.Namespace, address: w.spec.GetAddress(), spec: w.spec, labels: w.labels, owner: e.key})
 	}
 	return list
 }

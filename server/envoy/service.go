@@ -34,8 +34,8 @@ type port struct {
 	protocol  protocol
 	endpoints func() []endpoint
 
-	entry *entry // that has it
-	index int    // there
+	owner resource.Key // the ServiceEntry that has it
+	index int          // there
 
 	unreached bool     // by a listener: clients know it because routes lead there
 	late      bool     // it has what others leave of the port
@@ -44,7 +44,7 @@ type port struct {
 	bind      string   // where listeners are, if it says so
 }
 
-func (p *port) place() place { return place{p.entry.key, fmt.Sprintf("spec.ports[%d]", p.index)} }
+func (p *port) place() place { return place{p.owner, fmt.Sprintf("spec.ports[%d]", p.index)} }
 
 // endpoint is one of the places that serve a port.
 type endpoint struct {
@@ -53,15 +53,15 @@ type endpoint struct {
 	spec                *networking.WorkloadEntry // the rest, which endpoints of an entry share where it is equal
 	labels              map[string]string
 
-	entry *entry // that lists or selects it
-	index int    // there
+	owner resource.Key // the ServiceEntry that lists or selects it
+	index int          // there
 }
 
 func (e *endpoint) place() place {
 	if e.workload != "" {
 		return place{resource.Key{Kind: resource.WorkloadEntry, Namespace: e.namespace, Name: e.workload}, "spec"}
 	}
-	return place{e.entry.key, fmt.Sprintf("spec.endpoints[%d]", e.index)}
+	return place{e.owner, fmt.Sprintf("spec.endpoints[%d]", e.index)}
 }
 
 // service returns what host is to the clients of namespace, or nil. As with istiod, the namespace's own entries come
@@ -150,7 +150,7 @@ func (s *service) add(e *entry) {
 	endpoints := sync.OnceValue(func() []endpoint {
 		list := e.endpoints()
 		if len(list) == 0 && e.selected == nil && isDNS(s.resolution) {
-			list = []endpoint{{address: s.host, spec: &networking.WorkloadEntry{}, entry: e}}
+			list = []endpoint{{address: s.host, spec: &networking.WorkloadEntry{}, owner: e.key}}
 		}
 		return list
 	})
@@ -160,7 +160,7 @@ func (s *service) add(e *entry) {
 			continue
 		}
 		s.ports = append(s.ports, port{
-			number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, spoken: protocol, endpoints: endpoints, entry: e, index: i,
+			number: p.GetNumber(), name: p.GetName(), target: p.GetTargetPort(), protocol: protocol, spoken: protocol, endpoints: endpoints, owner: e.key, index: i,
 		})
 	}
 }
