@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"server/identity":     {},
 	"server/access":       {"resource", "server/identity", "server/xds"},
 	"server/mcp":          {"resource", "memstore", "aggregate", "server/access", "server/families", "server/xds"},
-	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds"},
+	"server/envoy":        {"resource", "memstore", "aggregate", "server/families", "server/xds", "server/envoy/"},
 	"server/admin":        {"resource", "memstore", "aggregate", "aggregate/conflicts", "sources", "sources/guard", "server/debug", "server/verify", "server/identity", "server/transport", "server/xds"},
 	"server/debug":        {"server/xds"},
 	"server/page":         {"resource", "memstore", "aggregate", "server/admin", "server/debug", "server/xds"},
@@ -80,6 +80,11 @@ var arrows = map[string][]string{
 
 	"server/envoy/envoytest": {"resource", "memstore"},
 	"server/envoy/binary":    {},
+	"server/envoy/model":     {"resource"},
+	"server/envoy/telemetry": {"resource", "server/envoy/model"},
+	"server/envoy/index":     {"resource", "memstore", "server/envoy/model", "server/envoy/telemetry"},
+	"server/envoy/translate": {"resource", "server/xds", "server/envoy/model", "server/envoy/telemetry"}, // of server/xds its entries
+	"server/envoy/coverage":  {"resource", "server/envoy/model", "server/envoy/telemetry", "server/envoy/translate"},
 
 	"sources/consulkv":        {"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge"},
 	"sources/consulkv/kvtest": {},

@@ -76,14 +76,14 @@ func (c catalogs) world(ctx context.Context, allowed *access.Allowed) (*envoy.Ca
 	return w.envoy, leave, nil
 }
 
-// told returns what an Envoy of a node that is allowed something is to be told now, and whether it has to ask for each virtual host and cluster.
-func (c catalogs) told(ctx context.Context, allowed *access.Allowed, node *corev3.Node, delta bool) ([]xds.Served, bool, error) {
+// resources returns what an Envoy of a node that is allowed something would be sent now, and whether it has to ask for each virtual host and cluster.
+func (c catalogs) resources(ctx context.Context, allowed *access.Allowed, node *corev3.Node, delta bool) ([]xds.Served, bool, error) {
 	of, leave, err := c.world(ctx, allowed)
 	if err != nil {
 		return nil, false, err
 	}
 	defer leave()
-	served, onDemand, err := of.Told(ctx, node, delta)
+	served, onDemand, err := of.Resources(ctx, node, delta)
 	return slices.DeleteFunc(served, func(s xds.Served) bool { return !allowed.Type(s.TypeURL) }), onDemand, err
 }
 

@@ -43,7 +43,7 @@ func (r *Relay) told(ctx context.Context, node *corev3.Node, delta bool) (*verif
 	if !known {
 		return nil, errWho
 	}
-	served, onDemand, err := r.catalogs.told(ctx, allowed, node, delta)
+	served, onDemand, err := r.catalogs.resources(ctx, allowed, node, delta)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"github.com/stretchr/testify/require"
 
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -53,7 +55,7 @@ spec: {hosts: [a.example], http: [{timeout: 3s, match: [{uri: {prefix: /a}}], ro
 		require.NotNil(t, action.GetMaxGrpcTimeout())                      //nolint:staticcheck // as istiod does
 		require.Nil(t, action.GetMaxStreamDuration(), "it would cut uploads and websockets")
 	}
-	of = routesOf(configurations(nodes[3]), clusterName(80, "", "a.example"))
+	of = routesOf(configurations(nodes[3]), model.ClusterName(80, "", "a.example"))
 	require.Len(t, of, 2)
 	for i, seconds := range []int64{3, 0} {
 		action := of[i].GetRoute()
@@ -104,7 +106,7 @@ spec: {host: a.example, trafficPolicy: {tls: {mode: SIMPLE, sni: "`+sni+`"}}}
 `, nodes[0])
 		c := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 		var options httpv3.HttpProtocolOptions
-		if a := c.GetTypedExtensionProtocolOptions()[httpOptions]; a != nil {
+		if a := c.GetTypedExtensionProtocolOptions()[translate.HttpOptions]; a != nil {
 			require.NoError(t, a.UnmarshalTo(&options))
 		}
 		require.Equal(t, want, options.GetUpstreamHttpProtocolOptions().GetAutoSni(), sni)
@@ -128,7 +130,7 @@ metadata: {name: b, namespace: default}
 spec: {hosts: [b.example], ports: [{number: 81, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: "`+address+`"}]}
 `, n) {
 			require.NotContains(t, m.(interface{ String() string }).String(), address, name)
-			if a, ok := m.(*endpointv3.ClusterLoadAssignment); ok && a.GetClusterName() == clusterName(80, "", "a.example") {
+			if a, ok := m.(*endpointv3.ClusterLoadAssignment); ok && a.GetClusterName() == model.ClusterName(80, "", "a.example") {
 				require.Len(t, a.GetEndpoints(), 1, name)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -22,7 +23,7 @@ func TestWhatMakesNoDifferenceIsNoProfile(t *testing.T) {
 	for i := range 5000 {
 		n := node(fmt.Sprint("made-up-", i), "", "")
 		n.Locality = &corev3.Locality{Region: fmt.Sprint("region", i), Zone: "z", SubZone: "s"}
-		n.Metadata.Fields[metadataCredentials] = structpb.NewStringValue(fmt.Sprint("/folder/", i))
+		n.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(fmt.Sprint("/folder/", i))
 		_, _, err := c.Collection(t.Context(), n, xds.RouteURL)
 		require.NoError(t, err)
 	}
@@ -39,7 +40,7 @@ func TestWhatMakesADifferenceIsAProfile(t *testing.T) {
 	}
 	with := func(folder string) *corev3.Node {
 		n := gatewayNode("x")
-		n.Metadata.Fields[metadataCredentials] = structpb.NewStringValue(folder)
+		n.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(folder)
 		return n
 	}
 	object := func(kind, namespace, spec string) string {
@@ -118,7 +119,7 @@ func TestWhoAsksBeforeTheViewIsKnown(t *testing.T) {
 	s.all = nil // what it saw is of no view
 	c.update(nil, table.Snapshot(), false, true)
 	require.NotSame(t, first, s.all[0][xds.RouteURL])
-	own := c.newScope(profileOf(s.nodes[0]))
+	own := c.newScope(model.ProfileOf(s.nodes[0]))
 	require.Equal(t, versionsIn(own.routes), versionsIn(s.all[0][xds.RouteURL]))
 	require.Contains(t, c.inUse(), own)
 	_, done, err := c.Collection(context.Background(), s.nodes[0], xds.RouteURL)

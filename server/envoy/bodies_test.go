@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -30,7 +31,7 @@ func TestProfilesShareWhatIsTheSame(t *testing.T) {
 	var scopes []*scope
 	var first int64
 	for i := range profiles {
-		p := profileOf(node(fmt.Sprint("n", i), "", ""))
+		p := model.ProfileOf(node(fmt.Sprint("n", i), "", ""))
 		c.narrow(&p)
 		scopes = append(scopes, c.newScope(p))
 		if i == 0 {

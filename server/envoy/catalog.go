@@ -16,6 +16,9 @@ import (
 	"tributary/internal/recent"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/index"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/families"
 	"tributary/server/xds"
 )
@@ -28,18 +31,6 @@ type Options struct {
 	AllowUnenforced bool
 }
 
-// Profiles are made up by clients, so what they cost is bounded.
-const (
-	maxScopes    = 1000 // in use at once
-	maxOfHost    = 100
-	maxCost      = 10_000_000 // of the scopes in use, in entries
-	maxHostCost  = 1_000_000
-	maxIdleCost  = 200_000 // of the scopes without clients that are kept, in entries
-	scopeCost    = 1000    // of one, besides its entries
-	maxProfile   = 64 << 10
-	hostsAtATime = 100 // are translated before a commit of the view may come in between
-)
-
 // Catalog keeps what Envoys and gRPC clients are told in step with a view.
 type Catalog struct {
 	// read-only
@@ -47,10 +38,10 @@ type Catalog struct {
 	opts   Options
 	log    *slog.Logger
 	beats  memstore.Beat
-	scopes *families.Set[profile, *scope]
+	scopes *families.Set[model.Profile, *scope]
 
 	mu        sync.RWMutex // who reads the mesh translates; who changes it is quick
-	mesh      *mesh
+	mesh      *index.Mesh
 	last      memstore.Snapshot   // of which the mesh is
 	following map[*scope]struct{} // the view
 	synced    bool
@@ -61,20 +52,20 @@ type Catalog struct {
 	warning sync.Mutex
 	warned  []resource.Key // that are not enforced, as the log has it; guarded by warning
 
-	units  units
-	looks  looks
-	wholes wholes
-	bodies bodies
+	cache    translationCache
+	coverage coverageCache
+	wholes   fullRoutes
+	bodies   bodies
 }
 
 // New returns a catalog of view. Nothing of it is sent until Run has read a view that is synced.
 func New(view memstore.Reader, opts Options) *Catalog {
 	c := &Catalog{
-		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: newMesh(), following: make(map[*scope]struct{}),
+		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat), mesh: index.NewMesh(), following: make(map[*scope]struct{}),
 	}
-	c.mesh.plaintext = opts.AllowUnenforced
-	c.scopes = families.New[profile]("profiles of clients", families.Limits{
-		Max: maxScopes, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
+	c.mesh.Plaintext = opts.AllowUnenforced
+	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
+		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost, MaxIdleCost: model.MaxIdleCost,
 	}, (*scope).cost, c.drop)
 	return c
 }
@@ -139,7 +130,7 @@ func (c *Catalog) change(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !incremental {
-		keys = c.mesh.differing(snap)
+		keys = c.mesh.Differing(snap)
 	}
 	since := snap.Since(c.last.Revision())
 	scopes := c.set(keys, snap)
@@ -159,12 +150,12 @@ func (c *Catalog) set(keys []resource.Key, snap memstore.Snapshot) []*scope {
 			c.changed.note(key, snap.Revision())
 		}
 		r := snap.Get(key)
-		if err := c.mesh.set(key, r, touched); err != nil {
+		if err := c.mesh.Set(key, r, touched); err != nil {
 			c.log.Error("resource cannot be served to Envoys", "key", key.String(), "origin", r.Origin().String(), "err", err)
 		}
 	}
-	c.mesh.touchOthers(touched)
-	c.looks.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
+	c.mesh.TouchOthers(touched)
+	c.coverage.forget(keys, func(key resource.Key) bool { return snap.Get(key) != nil })
 	for s := range c.following {
 		s.follow(c.mesh, touched)
 	}
@@ -185,11 +176,11 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 	if s.dropped {
 		return nil
 	}
-	translated := make(map[string]*told)
+	translated := make(map[string]*translate.Translation)
 	for {
 		if err := ctx.Err(); err != nil {
 			for _, t := range translated {
-				c.units.release(t)
+				c.cache.release(t)
 			}
 			return err
 		}
@@ -197,8 +188,8 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 		if more {
 			continue
 		}
-		if len(translated) > 0 || !by.equal(s.manner) {
-			s.update(translated, by, c.units.release)
+		if len(translated) > 0 || !by.Equal(s.options) {
+			s.update(translated, by, c.cache.release)
 		}
 		if synced {
 			s.markSynced()
@@ -209,39 +200,39 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope) error {
 
 // translateSome translates some of the hosts of which the scope has not what is said now, and reports whether there are more, and if not, how
 // listeners are, and whether what is said is complete.
-func (c *Catalog) translateSome(s *scope, translated map[string]*told) (more bool, by manner, synced bool) {
+func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Translation) (more bool, by translate.ListenerOptions, synced bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := 0
 	for host := range s.stale {
-		if n++; n > hostsAtATime {
-			return true, manner{}, false
+		if n++; n > model.HostsAtATime {
+			return true, translate.ListenerOptions{}, false
 		}
-		c.units.release(translated[host])
+		c.cache.release(translated[host])
 		translated[host] = c.translate(host, s.profile, s.only)
 		delete(s.stale, host)
 	}
 	s.begun, s.since, s.made, s.revision = s.since, time.Time{}, true, c.last.Revision()
-	return false, manner{s.profile.captures, s.profile.intact, s.restricted, s.seen}, c.synced
+	return false, translate.ListenerOptions{Captures: s.profile.Captures, Intact: s.profile.Intact, Restricted: s.restricted, Seen: s.seen}, c.synced
 }
 
 // translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.
-func (c *Catalog) translate(host string, p profile, only *sidecarRule) *told {
-	v := c.mesh.view(host, p, only)
+func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule) *translate.Translation {
+	v := c.mesh.View(host, p, only)
 	if v == nil {
 		return nil
 	}
-	return c.units.acquire(v.key(), func() *told { return translate(v) })
+	return c.cache.acquire(index.Key(v), func() *translate.Translation { return translate.View(v) })
 }
 
 // Collection implements xds.Catalog, for the types of Envoy. A type that is not served is not answered.
 func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
-	p := profileOf(node)
-	p.onDemand = p.onDemand && canOnDemand(ctx)
+	p := model.ProfileOf(node)
+	p.OnDemand = p.OnDemand && canOnDemand(ctx)
 	if !isServed(typeURL, &p) {
 		return nil, nil, xds.ErrNoAnswer
 	}
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, nil, err
 	}
 	c.narrow(&p)
@@ -253,14 +244,14 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 }
 
 // narrow leaves of a client what it may be told apart by.
-func (c *Catalog) narrow(p *profile) {
+func (c *Catalog) narrow(p *model.Profile) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	c.mesh.lookouts.narrow(p)
+	c.mesh.Selectors.Narrow(p)
 }
 
 // maker makes the scope of a profile.
-func (c *Catalog) maker(p profile) families.Maker[*scope] {
+func (c *Catalog) maker(p model.Profile) families.Maker[*scope] {
 	return families.Maker[*scope]{
 		Estimate: func() int { return c.estimate(p) },
 		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, p) },
@@ -268,17 +259,17 @@ func (c *Catalog) maker(p profile) families.Maker[*scope] {
 }
 
 // estimate is what the scope of a profile will cost: a cluster and its endpoints for each port that its clients know.
-func (c *Catalog) estimate(p profile) int {
+func (c *Catalog) estimate(p model.Profile) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	cost, only := scopeCost, c.mesh.sidecarFor(p)
-	for _, e := range c.mesh.entries {
-		if !e.visibleTo(p.namespace) {
+	cost, only := model.ScopeCost, c.mesh.SidecarFor(p)
+	for _, e := range c.mesh.Entries {
+		if !e.VisibleTo(p.Namespace) {
 			continue
 		}
-		for _, host := range e.hosts() {
-			if only == nil || only.imports(host, e.key.Namespace, p.namespace) {
-				cost += 2 * len(e.spec.GetPorts())
+		for _, host := range e.Hosts() {
+			if only == nil || only.Imports(host, e.Key.Namespace, p.Namespace) {
+				cost += 2 * len(e.Spec.GetPorts())
 			}
 		}
 	}
@@ -286,16 +277,16 @@ func (c *Catalog) estimate(p profile) int {
 }
 
 // newScope makes a scope that follows the view.
-func (c *Catalog) newScope(p profile) *scope {
+func (c *Catalog) newScope(p model.Profile) *scope {
 	s, _ := c.makeScope(context.Background(), p) // which never ends
 	return s
 }
 
-func (c *Catalog) makeScope(ctx context.Context, p profile) (*scope, error) {
+func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error) {
 	s := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
 	c.mu.Lock()
 	s.stale = make(map[string]struct{})
-	s.follow(c.mesh, c.mesh.allHosts())
+	s.follow(c.mesh, c.mesh.AllHosts())
 	c.following[s] = struct{}{}
 	c.mu.Unlock()
 	if err := c.catchUp(ctx, s); err != nil {
@@ -314,8 +305,8 @@ func (c *Catalog) drop(s *scope) {
 	s.catching.Lock()
 	defer s.catching.Unlock()
 	s.dropped = true
-	for _, t := range s.told {
-		c.units.release(t)
+	for _, t := range s.translations {
+		c.cache.release(t)
 	}
 }
 

@@ -16,21 +16,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
-
-// A sidecar on demand is told of listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it, or a
-// connection, is to go. So it has what it uses, and not what exists.
-
-// metadataOnDemand is a key of node metadata, ours: true is a wish for that.
-const metadataOnDemand = "ON_DEMAND"
-
-// wantsOnDemand says whether a node asks to be told on demand.
-func wantsOnDemand(fields map[string]*structpb.Value) bool {
-	return fields[metadataOnDemand].GetBoolValue() || fields[metadataOnDemand].GetStringValue() == "true"
-}
 
 // canOnDemand says whether a client can: Envoy asks for virtual hosts and single clusters by delta only.
 func canOnDemand(ctx context.Context) bool {
@@ -48,35 +38,35 @@ func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Coll
 
 // routesOnDemand are the routes of a port of which the virtual hosts are asked for. Hosts are compared as they are asked for, which may be with the port.
 func routesOnDemand(name string) []byte {
-	head := routesHead(name, sidecar)
+	head := translate.RoutesHead(name, model.Sidecar)
 	head.IgnorePortInHostMatching = false
 	// The first answer is about no virtual host, so none is worth waiting for: the routes are complete.
-	from := ads()
+	from := translate.Ads()
 	from.InitialFetchTimeout = durationpb.New(time.Millisecond)
 	head.Vhds = &routev3.Vhds{ConfigSource: from}
-	return mustMarshal(head)
+	return model.MustMarshal(head)
 }
 
 // singles returns the entries by which those who ask for a domain among some routes are told of the virtual host, each with one domain, as
 // it may be asked for: alone, or with the port. Envoy knows a virtual host that goes by the name of the resource.
-func (v *virtualHost) singles(route, domain string) []*xds.Entry {
-	v.asked.mu.Lock()
-	defer v.asked.mu.Unlock()
-	if entries, ok := v.asked.by[domain]; ok {
+func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
+	v.Asked.Mu.Lock()
+	defer v.Asked.Mu.Unlock()
+	if entries, ok := v.Asked.By[domain]; ok {
 		return entries
 	}
-	_, _, name := protowire.ConsumeField(v.rest) // the first field, which singles have otherwise
+	_, _, name := protowire.ConsumeField(v.Rest) // the first field, which singles have otherwise
 	var entries []*xds.Entry
 	for _, asked := range askedAs(route, domain) {
 		var b []byte
-		b = protowire.AppendString(protowire.AppendTag(b, fieldName, protowire.BytesType), single(route, asked))
-		b = protowire.AppendString(protowire.AppendTag(b, fieldDomains, protowire.BytesType), asked)
-		entries = append(entries, entryOfBytes(single(route, asked), xds.VHostURL, append(b, v.rest[name:]...)))
+		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldName, protowire.BytesType), single(route, asked))
+		b = protowire.AppendString(protowire.AppendTag(b, translate.FieldDomains, protowire.BytesType), asked)
+		entries = append(entries, translate.EntryOfBytes(single(route, asked), xds.VHostURL, append(b, v.Rest[name:]...)))
 	}
-	if v.asked.by == nil {
-		v.asked.by = make(map[string][]*xds.Entry)
+	if v.Asked.By == nil {
+		v.Asked.By = make(map[string][]*xds.Entry)
 	}
-	v.asked.by[domain] = entries
+	v.Asked.By[domain] = entries
 	return entries
 }
 
@@ -86,12 +76,12 @@ func single(route, host string) string { return route + "/" + host }
 func askedAs(route, domain string) []string { return []string{domain, domain + ":" + route} }
 
 // owner returns the virtual host that has a domain, or nil.
-func (r *sharedRoutes) owner(domain string) (owner *virtualHost) {
+func (r *sharedRoutes) owner(domain string) (owner *translate.VirtualHost) {
 	if r == nil || r.domains[domain] == 0 {
 		return nil
 	}
-	r.hosts.Scan(func(_ string, v *virtualHost) bool {
-		if slices.Contains(v.domains, domain) {
+	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool {
+		if slices.Contains(v.Domains, domain) {
 			owner = v
 		}
 		return owner == nil
@@ -100,26 +90,26 @@ func (r *sharedRoutes) owner(domain string) (owner *virtualHost) {
 }
 
 // demand notes that the virtual host of a domain among some routes may be another one now: v, if nobody else has the domain.
-func (c *change) demand(route string, domains []string, v *virtualHost) {
-	if !c.profile.onDemand {
+func (c *change) demand(route string, domains []string, v *translate.VirtualHost) {
+	if !c.profile.OnDemand {
 		return
 	}
 	if c.domains[route] == nil {
-		c.domains[route] = make(map[string]*virtualHost)
+		c.domains[route] = make(map[string]*translate.VirtualHost)
 	}
 	for _, d := range domains {
 		c.domains[route][d] = v
 	}
 }
 
-// wholes are the routes that some who ask for virtual hosts were told whole. It is safe for concurrent use.
-type wholes struct {
+// fullRoutes are the routes that some who ask for virtual hosts were told whole. It is safe for concurrent use.
+type fullRoutes struct {
 	mu    sync.Mutex
 	names map[string]struct{} // ports, so there are not many
 }
 
 // include says whether routes are among them, as they are from now on if they are to be told whole.
-func (w *wholes) include(route string, whole bool) bool {
+func (w *fullRoutes) include(route string, whole bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, known := w.names[route]; known || !whole {
@@ -134,11 +124,11 @@ func (w *wholes) include(route string, whole bool) bool {
 
 // shareWholes has those routes put together anew that others were told whole meanwhile: their clients may come here.
 func (c *change) shareWholes() {
-	if !c.profile.onDemand {
+	if !c.profile.OnDemand {
 		return
 	}
 	for route, r := range c.shared {
-		if !r.whole && c.wholes.include(route, false) {
+		if !r.whole && c.fullRoutes.include(route, false) {
 			c.routes[route] = true
 		}
 	}
@@ -149,14 +139,14 @@ func (c *change) shareWholes() {
 func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
 	wild := false
 	for domain := range c.domains[route] {
-		wild = wild || isWildcard(domain) && r.domains[domain] > 0
+		wild = wild || model.IsWildcard(domain) && r.domains[domain] > 0
 	}
-	if !r.whole && c.wholes.include(route, wild) {
+	if !r.whole && c.fullRoutes.include(route, wild) {
 		r.whole = true
 		c.demand(route, slices.Collect(maps.Keys(r.domains)), nil)
 	}
 	if !r.whole {
-		put(c.commits, c.scope.routes, entryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
+		put(c.commits, c.scope.routes, translate.EntryOfBytes(route, xds.RouteURL, routesOnDemand(route)))
 	}
 	return r.whole
 }
@@ -167,7 +157,7 @@ func (c *change) shareHosts() {
 		r := c.shared[route]
 		for domain, v := range domains {
 			switch {
-			case isWildcard(domain):
+			case model.IsWildcard(domain):
 				continue
 			case r == nil || r.whole || r.domains[domain] == 0:
 				for _, asked := range askedAs(route, domain) {
@@ -177,7 +167,7 @@ func (c *change) shareHosts() {
 			case v == nil || r.domains[domain] > 1:
 				v = r.owner(domain)
 			}
-			for _, e := range v.singles(route, domain) {
+			for _, e := range singles(v, route, domain) {
 				put(c.commits, c.virtualHosts, e)
 			}
 		}
@@ -197,14 +187,14 @@ func onDemand(l *listenerv3.Listener) {
 			}
 			switch m := m.(type) {
 			case *hcmv3.HttpConnectionManager:
-				ask := httpFilter("envoy.filters.http.on_demand", &demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: ads(), Timeout: durationpb.New(onDemandTimeout)}})
+				ask := translate.HttpFilter("envoy.filters.http.on_demand", &demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}})
 				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
 			case *tcpv3.TcpProxy:
-				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: ads(), Timeout: durationpb.New(onDemandTimeout)}
+				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}
 			default:
 				continue
 			}
-			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: toAny(m)}
+			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}
 		}
 	}
 }

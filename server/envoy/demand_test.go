@@ -21,6 +21,8 @@ import (
 
 	"tributary/memstore"
 	"tributary/server/envoy/envoytest"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -40,7 +42,7 @@ const deltaMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Delt
 
 func demandingNode(namespace string) *corev3.Node {
 	n := node(namespace, "NONE", "")
-	n.Metadata.Fields[metadataOnDemand] = structpb.NewStringValue("true")
+	n.Metadata.Fields[model.MetadataOnDemand] = structpb.NewStringValue("true")
 	return n
 }
 
@@ -70,7 +72,7 @@ func TestOnDemandHistory(t *testing.T) {
 			for name, r := range demanded {
 				full := message(t, routes[name]).(*routev3.RouteConfiguration)
 				wild := slices.ContainsFunc(full.GetVirtualHosts(), func(v *routev3.VirtualHost) bool {
-					return slices.ContainsFunc(v.GetDomains(), func(d string) bool { return isWildcard(d) && d != "*" })
+					return slices.ContainsFunc(v.GetDomains(), func(d string) bool { return model.IsWildcard(d) && d != "*" })
 				})
 				told := message(t, r).(*routev3.RouteConfiguration)
 				require.True(t, told.GetVhds() == nil || !whole[name] && !wild, "%s: they are told whole, and stay so: %v", name, told)
@@ -125,7 +127,7 @@ func TestOnDemandHistory(t *testing.T) {
 func leadNowhere(v *routev3.VirtualHost, clusters map[string]encoded) (n int) {
 	lead := func(name *string) {
 		if _, ok := clusters[*name]; !ok {
-			*name = blackHole
+			*name = model.BlackHole
 			n++
 		}
 	}
@@ -171,8 +173,8 @@ func message(t *testing.T, r encoded) proto.Message {
 // Filters ask for what they lack. Who cannot ask, by state of the world or as something else than a sidecar, is told everything.
 func TestOnDemandListeners(t *testing.T) {
 	l := &listenerv3.Listener{
-		FilterChains:       []*listenerv3.FilterChain{binding{localhost, 80}.httpChain(manner{})},
-		DefaultFilterChain: manner{}.passOn(),
+		FilterChains:       []*listenerv3.FilterChain{translate.HttpChain(model.Binding{Address: model.Localhost, Port: 80}, translate.ListenerOptions{})},
+		DefaultFilterChain: translate.ListenerOptions{}.PassOn(),
 	}
 	onDemand(l)
 	http, err := l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalNew()

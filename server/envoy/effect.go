@@ -14,18 +14,21 @@ import (
 	"tributary/internal/words"
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/coverage"
+	"tributary/server/envoy/index"
+	"tributary/server/envoy/model"
 )
 
 // WithoutEffect returns which fields of r have no effect on Envoys although they are set, each with its path and with what happens instead.
 func WithoutEffect(r *resource.Resource) []string {
-	if !slices.Contains(kinds, r.Key().Kind) && r.Key().Kind != resource.ProxyConfig {
+	if !slices.Contains(index.Kinds, r.Key().Kind) && r.Key().Kind != resource.ProxyConfig {
 		return []string{words.A(string(r.Key().Kind)) + " has no effect on Envoys"}
 	}
 	spec, err := r.Spec()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return without(spec)
+	return coverage.Without(spec)
 }
 
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields that nobody is
@@ -39,15 +42,15 @@ func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	for _, f := range c.unmet(r.Key()) {
 		all = append(all, f.String())
 	}
-	of := make(map[role]int) // how many there are
-	by := make(map[finding][]profile)
+	of := make(map[model.Role]int) // how many there are
+	by := make(map[model.Finding][]model.Profile)
 	for _, s := range scopes {
-		of[s.profile.role]++
+		of[s.profile.Role]++
 		for _, f := range s.notes.of(r.Key()) {
 			by[f] = append(by[f], s.profile)
 		}
 	}
-	for _, f := range slices.SortedFunc(maps.Keys(by), finding.compare) {
+	for _, f := range slices.SortedFunc(maps.Keys(by), model.Finding.Compare) {
 		all = append(all, f.String()+limitedTo(by[f], of))
 	}
 	return all
@@ -63,14 +66,14 @@ func (c *Catalog) inUse() []*scope {
 }
 
 // limitedTo names the clients for whom something was found, unless these are all of their kind.
-func limitedTo(profiles []profile, of map[role]int) string {
-	had := make(map[role]int)
+func limitedTo(profiles []model.Profile, of map[model.Role]int) string {
+	had := make(map[model.Role]int)
 	for _, p := range profiles {
-		had[p.role]++
+		had[p.Role]++
 	}
 	var some []string
 	for _, p := range profiles {
-		if name := p.String(); had[p.role] < of[p.role] && !slices.Contains(some, name) {
+		if name := p.String(); had[p.Role] < of[p.Role] && !slices.Contains(some, name) {
 			some = append(some, name)
 		}
 	}
@@ -85,36 +88,36 @@ func limitedTo(profiles []profile, of map[role]int) string {
 }
 
 // unmet returns what an object asks for that is not there, whoever asks.
-func (c *Catalog) unmet(key resource.Key) (found findings) {
+func (c *Catalog) unmet(key resource.Key) (found model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if r := c.mesh.policies.byKey[key]; r != nil {
-		if host := r.hosts[0]; c.mesh.hosts[host] == nil && !matchesSome(host, c.mesh.hosts) {
-			found.note(place{key, "spec.host"}, "there is no host %s", host)
+	if r := c.mesh.Policies.ByKey[key]; r != nil {
+		if host := r.Hosts[0]; c.mesh.Hosts[host] == nil && !index.MatchesSome(host, c.mesh.Hosts) {
+			found.Note(model.Place{Of: key, Field: "spec.host"}, "there is no host %s", host)
 		}
 	}
-	r := c.mesh.virtuals.byKey[key]
+	r := c.mesh.Virtuals.ByKey[key]
 	if r == nil {
 		return found
 	}
-	for i, h := range r.spec.GetHttp() {
-		if d := h.GetDelegate(); d != nil && len(r.spec.GetHosts()) > 0 && c.mesh.delegate(d, key.Namespace) == nil {
-			found.note(place{key, fmt.Sprintf("spec.http[%d].delegate", i)},
-				"there is no VirtualService %s without hosts that is exported here: the route is left out", delegateOf(d, key.Namespace))
+	for i, h := range r.Spec.GetHttp() {
+		if d := h.GetDelegate(); d != nil && len(r.Spec.GetHosts()) > 0 && c.mesh.Delegate(d, key.Namespace) == nil {
+			found.Note(model.Place{Of: key, Field: fmt.Sprintf("spec.http[%d].delegate", i)},
+				"there is no VirtualService %s without hosts that is exported here: the route is left out", index.DelegateOf(d, key.Namespace))
 		}
 	}
-	for _, name := range gatewaysOf(r.spec.GetGateways(), key.Namespace) {
+	for _, name := range model.GatewaysOf(r.Spec.GetGateways(), key.Namespace) {
 		of, gatewayName, _ := strings.Cut(name, "/")
-		g := c.mesh.gateways[resource.Key{Kind: resource.Gateway, Namespace: of, Name: gatewayName}]
+		g := c.mesh.Gateways[resource.Key{Kind: resource.Gateway, Namespace: of, Name: gatewayName}]
 		if g == nil {
-			found.note(place{key, "spec.gateways"}, "there is no Gateway %s", name)
+			found.Note(model.Place{Of: key, Field: "spec.gateways"}, "there is no Gateway %s", name)
 			continue
 		}
-		for _, host := range r.hosts {
-			if !isUnit(host) && !slices.ContainsFunc(g.spec.GetServers(), func(s *networking.Server) bool {
-				return (&server{Server: s, gateway: g}).meets(host, key.Namespace)
+		for _, host := range r.Hosts {
+			if !model.IsUnit(host) && !slices.ContainsFunc(g.Spec.GetServers(), func(s *networking.Server) bool {
+				return (&model.Server{Server: s, Gateway: g}).Meets(host, key.Namespace)
 			}) {
-				found.note(place{key, "spec.hosts"}, "no server of Gateway %s has %s", name, host)
+				found.Note(model.Place{Of: key, Field: "spec.hosts"}, "no server of Gateway %s has %s", name, host)
 			}
 		}
 	}
@@ -132,7 +135,7 @@ func (c *Catalog) Affected() []resource.Key {
 		s.notes.objects(all)
 	}
 	for r := range c.view.Snapshot().All() {
-		if key := r.Key(); !all[key] && (c.looks.affected(r) || len(c.unmet(key)) > 0) {
+		if key := r.Key(); !all[key] && (c.coverage.affected(r) || len(c.unmet(key)) > 0) {
 			all[key] = true
 		}
 	}
@@ -156,28 +159,28 @@ func Findings(view memstore.Reader) (func(r *resource.Resource) []string, error)
 }
 
 // profilesIn returns clients of all sorts that a view has something for.
-func profilesIn(snap memstore.Snapshot) (map[profile]bool, error) {
-	profiles := make(map[profile]bool)
+func profilesIn(snap memstore.Snapshot) (map[model.Profile]bool, error) {
+	profiles := make(map[model.Profile]bool)
 	for r := range snap.All() {
 		namespace := r.Key().Namespace
 		for _, captures := range []bool{false, true} {
-			profiles[profile{role: sidecar, namespace: namespace, captures: captures, credentials: defaultCredentials}] = true
+			profiles[model.Profile{Role: model.Sidecar, Namespace: namespace, Captures: captures, Credentials: model.DefaultCredentials}] = true
 		}
 		if r.Key().Kind == resource.Telemetry {
-			spec, err := specOf[*telemetryv1alpha1.Telemetry](r)
+			spec, err := index.SpecOf[*telemetryv1alpha1.Telemetry](r)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Key(), err)
 			}
-			profiles[profile{role: sidecar, namespace: namespace, labels: labelText(spec.GetSelector().GetMatchLabels()), credentials: defaultCredentials}] = true
+			profiles[model.Profile{Role: model.Sidecar, Namespace: namespace, Labels: model.LabelText(spec.GetSelector().GetMatchLabels()), Credentials: model.DefaultCredentials}] = true
 		}
 		if r.Key().Kind != resource.Gateway {
 			continue
 		}
-		spec, err := specOf[*networking.Gateway](r)
+		spec, err := index.SpecOf[*networking.Gateway](r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Key(), err)
 		}
-		profiles[profile{role: ingress, namespace: namespace, labels: labelText(spec.GetSelector()), credentials: defaultCredentials}] = true
+		profiles[model.Profile{Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(spec.GetSelector()), Credentials: model.DefaultCredentials}] = true
 	}
 	return profiles, nil
 }

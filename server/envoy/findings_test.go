@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"tributary/resource"
 	"tributary/server/xds"
 )
+
+var update = flag.Bool("update", false, "write testdata")
 
 // meshOf returns what a file of testdata has, valid or not.
 func meshOf(t *testing.T, file string) *memstore.Table {

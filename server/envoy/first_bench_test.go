@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
+	"tributary/server/envoy/model"
 )
 
 // BenchmarkFirstTranslation translates 2,000 services of 10 endpoints, 200 of them with a VirtualService, for the first sidecar.
@@ -32,6 +33,6 @@ func BenchmarkFirstTranslation(b *testing.B) {
 	for b.Loop() {
 		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 		c.update(nil, table.Snapshot(), false, true)
-		require.NotZero(b, c.newScope(profileOf(nodes[0])).cost())
+		require.NotZero(b, c.newScope(model.ProfileOf(nodes[0])).cost())
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/envoytest"
+	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -47,8 +48,8 @@ func gatewayNode(namespace string) *corev3.Node {
 
 func node(namespace, interception, agent string) *corev3.Node {
 	return &corev3.Node{Id: "n", UserAgentName: agent, Locality: &corev3.Locality{Region: "eu", Zone: map[bool]string{true: "a"}[namespace == "shop"]}, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-		metadataNamespace: structpb.NewStringValue(namespace), metadataInterception: structpb.NewStringValue(interception),
-		metadataLabels: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")}}),
+		model.MetadataNamespace: structpb.NewStringValue(namespace), model.MetadataInterception: structpb.NewStringValue(interception),
+		model.MetadataLabels: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"app": structpb.NewStringValue("one")}}),
 	}}}
 }
 
@@ -77,7 +78,7 @@ func TestHistory(t *testing.T) {
 			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, n := range nodes {
-				got, want := dumpOf(t, stay.all[i]), dumpOf(t, fresh.newScope(profileOf(n)).byType())
+				got, want := dumpOf(t, stay.all[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
 				require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)
 				for name := range want {
 					require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name], got[name])

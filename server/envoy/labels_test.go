@@ -14,6 +14,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -24,7 +25,7 @@ func nodeWith(n *corev3.Node, labels ...string) *corev3.Node {
 	for i := 0; i < len(labels); i += 2 {
 		fields[labels[i]] = structpb.NewStringValue(labels[i+1])
 	}
-	n.GetMetadata().GetFields()[metadataLabels] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	n.GetMetadata().GetFields()[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	return n
 }
 

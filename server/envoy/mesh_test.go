@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/server/envoy/index"
 )
 
 // A change costs what it touches: that of an endpoint just its own host, also where routes of all hosts lead there; that of a port no service if the routes are
@@ -32,13 +34,13 @@ spec: {address: %s, labels: {app: one}}
 	}
 	for name, gateways := range map[string]string{"sidecars": "mesh", "gateways": "front"} {
 		t.Run(name, func(t *testing.T) {
-			m := newMesh()
+			m := index.NewMesh()
 			touched := func(text string) []string {
 				set := make(map[string]struct{})
 				for _, r := range decoded(t, text) {
-					require.NoError(t, m.set(r.Key(), r, set))
+					require.NoError(t, m.Set(r.Key(), r, set))
 				}
-				m.touchOthers(set)
+				m.TouchOthers(set)
 				return slices.Sorted(maps.Keys(set))
 			}
 			touched(text.String() + fmt.Sprintf(workload, "10.0.0.1") + fmt.Sprintf(`---

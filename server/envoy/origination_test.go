@@ -8,6 +8,7 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"github.com/stretchr/testify/require"
 
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -27,7 +28,7 @@ spec: {host: api.example, trafficPolicy: {portLevelSettings: [{port: {number: 44
 	c, ok := all[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	var options httpv3.HttpProtocolOptions
-	require.NoError(t, c.GetTypedExtensionProtocolOptions()[httpOptions].UnmarshalTo(&options))
+	require.NoError(t, c.GetTypedExtensionProtocolOptions()[translate.HttpOptions].UnmarshalTo(&options))
 	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSni())
 	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSanValidation())
 	var socket tlsv3.UpstreamTlsContext

@@ -12,25 +12,14 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 )
 
 const (
 	uuid    = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 	tenants = "/tenants/" + uuid + "/orders/" + uuid
 )
-
-// The sizes are those that Envoy 1.40 names when its runtime allows programs of 0.
-func TestProgramSize(t *testing.T) {
-	const id = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-	for re, size := range map[string]int{
-		"a": 5, "abc": 7, ".": 6, ".*": 6, ".+": 7, ".{10}": 24, `\d+`: 6, `\w+`: 8, `\s*`: 7, "[^/]+": 7, "[^/]{1,10}": 33, "[a-zA-Z0-9_-]+": 9, "[^a]": 6,
-		"/api/v[0-9]+/users/[^/]+": 22, "(a|b|c)": 7, "(foo|bar|foobar)": 18, "(?i)abc": 7, "(?i)[a-z]+": 6, "a?": 6, "a*b*": 7, "^/a$": 4, "(a|b)*c": 8,
-		"/(?:x|y)/.*": 9, "é": 6, "[à-ü]": 5, `\pL`: 11, `\bfoo\b`: 9, "/tenants/[0-9a-f]{8}": 29, "/tenants/" + id + "/orders/" + id: 157,
-	} {
-		require.Equal(t, size, programSize(re), re)
-	}
-	require.Greater(t, programSize("(?:"+strings.Repeat("a", 40)+"){1000}"), largeProgram)
-}
 
 // An Envoy is told of no regular expression that its runtime does not allow: the route is left out and named, and those of others stay.
 func TestLargeRegularExpressionsAreForThoseWhoTakeThem(t *testing.T) {
@@ -49,8 +38,8 @@ spec:
 	c.update(nil, table.Snapshot(), false, true)
 	large := table.Snapshot().Get(resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "large"})
 	istio, ours := node("default", "", ""), node("default", "", "")
-	istio.Metadata.Fields[metadataIstio] = structpb.NewStringValue("1.27.9")
-	ours.Metadata.Fields[metadataProgram] = structpb.NewStringValue("32768")
+	istio.Metadata.Fields[model.MetadataIstio] = structpb.NewStringValue("1.27.9")
+	ours.Metadata.Fields[model.MetadataProgram] = structpb.NewStringValue("32768")
 	statuses := func(all []*routev3.Route) (list []uint32) {
 		for _, r := range all {
 			list = append(list, r.GetDirectResponse().GetStatus())
@@ -95,9 +84,9 @@ func routesFor(t *testing.T, c *Catalog, n *corev3.Node, host string) []*routev3
 // Envoy's regular expressions know no characters, but bytes: what is escaped as more is refused, with all routes of the port.
 func TestEscapesBeyondBytes(t *testing.T) {
 	for _, re := range []string{`[\x{D800}-\x{DFFF}]|.*`, `\x{100}`, `\x{1F600}`, `a|\777`, `\Q\x{41}\E\x{E000}`, `\\\x{100}`} {
-		require.NotEmpty(t, whyNot(re, largeProgram), re)
+		require.NotEmpty(t, translate.WhyNot(re, model.LargeProgram), re)
 	}
 	for _, re := range []string{`\x{41}`, `\x{0FF}`, `[^\x{FF}]`, `\0777`, `\177`, `\xFF`, `[é-ö]|é`, `\Q\x{100}\E`, `\\x{100}`, `\pL`} {
-		require.Empty(t, whyNot(re, largeProgram), re)
+		require.Empty(t, translate.WhyNot(re, model.LargeProgram), re)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
+	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -43,7 +44,7 @@ func TestRangesOfAddresses(t *testing.T) {
 	}
 	to, otherwise := leads()
 	require.Equal(t, map[string]string{"240.1.0.0": "outbound|9000||a.internal", "240.1.2.0": "outbound|9000||b.internal"}, to)
-	require.Equal(t, passthrough, otherwise)
+	require.Equal(t, model.Passthrough, otherwise)
 
 	since := table.Snapshot().Revision()
 	table.Apply(decoded(t, service+"metadata: {name: c, namespace: shop}\nspec: {hosts: [c.internal], "+ports), nil)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/resource"
+	"tributary/server/envoy/model"
 )
 
 // Values that Istio's validation takes and Envoy refuses are left out, whatever else is in the same routes or cluster, and named.
@@ -72,7 +73,7 @@ func TestWeightsFit(t *testing.T) {
 	for _, w := range []uint32{2147483647, 2147483647, 2147483647, 1} {
 		all = append(all, &routev3.WeightedCluster_ClusterWeight{Name: "a", Weight: wrapperspb.UInt32(w)})
 	}
-	fit(all)
+	model.Fit(all)
 	for i, w := range []uint32{1073741823, 1073741823, 1073741823, 1} {
 		require.Equal(t, w, all[i].GetWeight().GetValue())
 	}
@@ -80,7 +81,7 @@ func TestWeightsFit(t *testing.T) {
 
 func TestDurationsAreNoLongerThanEnvoyTakes(t *testing.T) {
 	for given, want := range map[int64]int64{1: 1, 9223372035: 9223372035, 9223372036: 9223372035, 315576000000: 9223372035} {
-		require.Equal(t, want, shortened(&durationpb.Duration{Seconds: given}).GetSeconds())
+		require.Equal(t, want, model.Shortened(&durationpb.Duration{Seconds: given}).GetSeconds())
 	}
-	require.Nil(t, shortened(nil))
+	require.Nil(t, model.Shortened(nil))
 }

@@ -6,6 +6,8 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -52,7 +54,7 @@ func (c *Catalog) ChangedSince(coll *xds.Collection, r xds.Rejection) (some []re
 	var wide []resource.Key
 	for s := range c.following {
 		if slices.Contains(s.all(), coll) {
-			of, wide = s, c.mesh.ofNoHost(s.profile)
+			of, wide = s, c.mesh.OfNoHost(s.profile)
 		}
 	}
 	c.mu.RUnlock()
@@ -78,9 +80,9 @@ func (s *scope) objectsOf(coll *xds.Collection, name string) map[resource.Key]bo
 	s.catching.Lock()
 	defer s.catching.Unlock()
 	all := make(map[resource.Key]bool)
-	for _, t := range s.told {
+	for _, t := range s.translations {
 		if name == "" || s.hasPart(t, coll, name) {
-			for _, key := range t.objects {
+			for _, key := range t.Objects {
 				all[key] = true
 			}
 		}
@@ -89,28 +91,28 @@ func (s *scope) objectsOf(coll *xds.Collection, name string) map[resource.Key]bo
 }
 
 // hasPart reports whether a host has a part in a resource of a collection.
-func (s *scope) hasPart(t *told, coll *xds.Collection, name string) bool {
+func (s *scope) hasPart(t *translate.Translation, coll *xds.Collection, name string) bool {
 	var own []*xds.Entry
 	switch coll {
 	case s.clusters:
-		own = t.clusters
+		own = t.Clusters
 	case s.endpoints:
-		own = t.endpoints
+		own = t.Endpoints
 	case s.listeners:
-		own = t.listeners
-		for _, c := range t.claims {
-			if listenerName(c.address, c.port) == name {
+		own = t.Listeners
+		for _, c := range t.Claims {
+			if model.ListenerName(c.Address, c.Port) == name {
 				return true
 			}
 		}
 	case s.routes:
-		own = t.routes
-		if t.hosts[name] != nil {
+		own = t.Routes
+		if t.Hosts[name] != nil {
 			return true
 		}
 	case s.virtualHosts: // a domain among some routes, as it is asked for: alone, or with the port
-		for route, v := range t.hosts {
-			for _, d := range v.domains {
+		for route, v := range t.Hosts {
+			for _, d := range v.Domains {
 				if part := route + "/" + d; part == name || part+":"+route == name {
 					return true
 				}

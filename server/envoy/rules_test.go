@@ -9,9 +9,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/resource"
 	"tributary/server/xds"
 )
 
@@ -44,41 +42,6 @@ spec: {hosts: ["*-eu.internal"], http: [{name: dashed, directResponse: {status: 
 		if v.GetName() == "api-eu.internal:80" {
 			require.Equal(t, "dashed", v.GetRoutes()[0].GetName())
 		}
-	}
-}
-
-// Rules are found exactly where they match, the narrowest wildcard first, and no more once they are gone.
-func TestRulesOfAHost(t *testing.T) {
-	patterns := []string{"*", "*.internal", "*-b.internal", "*b.internal", "*a-b.internal", "*.a-b.internal", "a-b.internal", "*.x.internal"}
-	rs := newRules[*networking.DestinationRule]()
-	key := func(p string) resource.Key {
-		return resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: p}
-	}
-	for _, p := range patterns {
-		rs.set(key(p), &rule[*networking.DestinationRule]{key: key(p), hosts: []string{p}})
-	}
-	for _, host := range []string{"a-b.internal", "b.internal", "x.a-b.internal", "*.internal", "*.a-b.internal", "*", "elsewhere", "*b.internal"} {
-		want := slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return !matches(p, host) })
-		slices.SortStableFunc(want, func(a, b string) int {
-			if isWildcard(a) != isWildcard(b) {
-				return map[bool]int{true: 1, false: -1}[isWildcard(a)]
-			}
-			return len(b) - len(a)
-		})
-		var got []string
-		for p, r := range rs.of(host) {
-			require.Equal(t, []string{p}, r.hosts)
-			got = append(got, p)
-		}
-		require.Equal(t, want, got, host)
-	}
-	for _, p := range patterns {
-		rs.set(key(p), nil)
-	}
-	require.Empty(t, rs.wild)
-	require.Empty(t, rs.lengths)
-	for range rs.of("a-b.internal") {
-		t.Fatal("there is nothing")
 	}
 }
 

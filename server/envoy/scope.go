@@ -6,63 +6,66 @@ import (
 	"time"
 
 	"tributary/memstore"
+	"tributary/server/envoy/index"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
 // scope is what the clients of a profile are told, as collections of the engine.
 type scope struct {
 	// read-only
-	profile                                         profile
+	profile                                         model.Profile
 	group                                           *xds.Group // a commit of the view is one of all types
 	clusters, endpoints, listeners, routes, secrets *xds.Collection
 	virtualHosts                                    *xds.Collection // for those who ask for them; else nil
-	wholes                                          *wholes         // of all scopes
+	fullRoutes                                      *fullRoutes     // of all scopes
 	bodies                                          *bodies         // the same
 
 	// Hosts of which it has not what is said now. Who holds Catalog.mu may add some; who reads under it, and holds catching, takes some away.
 	stale      map[string]struct{}
-	made       bool         // it had all hosts once; until then nobody waits for it
-	since      time.Time    // the first change came about for which they are stale, or zero
-	only       *sidecarRule // by which it has them
-	restricted bool         // to what it knows
-	seen       *observation // what it logs and traces
-	observed   uint64       // the state of the mesh in which that was found out
+	made       bool               // it had all hosts once; until then nobody waits for it
+	since      time.Time          // the first change came about for which they are stale, or zero
+	only       *index.SidecarRule // by which it has them
+	restricted bool               // to what it knows
+	seen       *model.Observation // what it logs and traces
+	observed   uint64             // the state of the mesh in which that was found out
 
-	catching sync.Mutex               // held while it is brought up to date, which guards what follows
-	told     map[string]*told         // by host
-	shared   map[string]*sharedRoutes // by the name of the routes
-	bindings map[binding]*claimants
-	needs    map[string]int    // how many hosts need a secret
-	manner   manner            // of the listeners of which it was told
-	begun    time.Time         // what it is brought up to date with, or zero
-	revision memstore.Revision // of the view, to which it is brought
-	dropped  bool
+	catching     sync.Mutex                        // held while it is brought up to date, which guards what follows
+	translations map[string]*translate.Translation // by host
+	shared       map[string]*sharedRoutes          // by the name of the routes
+	bindings     map[model.Binding]*translate.Claimants
+	needs        map[string]int            // how many hosts need a secret
+	options      translate.ListenerOptions // of the listeners of which it was told
+	begun        time.Time                 // what it is brought up to date with, or zero
+	revision     memstore.Revision         // of the view, to which it is brought
+	dropped      bool
 
-	notes notebook // safe for concurrent use
+	notes findingIndex // safe for concurrent use
 }
 
-func newScope(p profile, debounce xds.Debounce, wholes *wholes, bodies *bodies) *scope {
+func newScope(p model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
 	s := &scope{
-		profile: p, group: xds.NewGroup(debounce), wholes: wholes, bodies: bodies,
-		told: make(map[string]*told), shared: make(map[string]*sharedRoutes), bindings: make(map[binding]*claimants), needs: make(map[string]int),
+		profile: p, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
+		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes), bindings: make(map[model.Binding]*translate.Claimants), needs: make(map[string]int),
 	}
 	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
 	s.listeners = s.group.Collection(xds.TypeOf(xds.ListenerURL))
 	s.secrets = s.group.Collection(xds.TypeOf(xds.SecretURL))
-	if p.onDemand {
+	if p.OnDemand {
 		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
 	} else {
 		s.clusters, s.routes = s.group.Collection(xds.TypeOf(xds.ClusterURL)), s.group.Collection(xds.TypeOf(xds.RouteURL))
 	}
-	if p.role == proxyless {
+	if p.Role == model.Proxyless {
 		return s
 	}
 	first := make(map[*xds.Collection]*xds.Commit)
-	for _, c := range common() {
-		put(first, s.clusters, entryOf(c))
+	for _, c := range translate.Common() {
+		put(first, s.clusters, translate.EntryOf(c))
 	}
-	if s.manner.captures, s.manner.intact = p.captures, p.intact; p.captures {
-		put(first, s.listeners, entryOf(s.manner.virtualOutbound()))
+	if s.options.Captures, s.options.Intact = p.Captures, p.Intact; p.Captures {
+		put(first, s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
 	}
 	s.group.Apply(first)
 	return s
@@ -87,10 +90,10 @@ func (s *scope) collection(typeURL string) *xds.Collection {
 	return nil
 }
 
-func isServed(typeURL string, p *profile) bool {
+func isServed(typeURL string, p *model.Profile) bool {
 	switch typeURL {
 	case xds.VHostURL:
-		return p.onDemand
+		return p.OnDemand
 	case xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.SecretURL:
 		return true
 	}
@@ -99,7 +102,7 @@ func isServed(typeURL string, p *profile) bool {
 
 // cost is what it costs to keep the scope.
 func (s *scope) cost() int {
-	cost := scopeCost
+	cost := model.ScopeCost
 	for _, c := range s.all() {
 		cost += c.Len()
 	}
@@ -113,19 +116,19 @@ func (s *scope) markSynced() {
 }
 
 // follow has the scope follow a mesh in which what is said of some hosts has changed. If another Sidecar is for it, all hosts may be otherwise.
-func (s *scope) follow(m *mesh, touched map[string]struct{}) {
-	only := m.sidecarFor(s.profile)
-	if only.same(s.only) {
+func (s *scope) follow(m *index.Mesh, touched map[string]struct{}) {
+	only := m.SidecarFor(s.profile)
+	if only.Same(s.only) {
 		only = s.only
 	}
-	if s.profile.role != ingress && (only != s.only || s.observed != m.observes) {
-		s.seen, s.observed = m.observation(s.profile, only), m.observes
+	if s.profile.Role != model.Ingress && (only != s.only || s.observed != m.Observes) {
+		s.seen, s.observed = m.Observation(s.profile, only), m.Observes
 	}
 	if only != s.only {
 		s.only = only
-		maps.Copy(s.stale, m.allHosts())
+		maps.Copy(s.stale, m.AllHosts())
 	}
-	s.restricted = m.restricts(s.only)
+	s.restricted = m.Restricts(s.only)
 	maps.Copy(s.stale, touched)
 }
 
@@ -140,18 +143,18 @@ func (s *scope) all() []*xds.Collection {
 
 // update brings the scope to what translated says of each host, which is nil for one that is not there to this profile, in one commit. It
 // gives back what it has no more, or twice.
-func (s *scope) update(translated map[string]*told, by manner, release func(*told)) {
+func (s *scope) update(translated map[string]*translate.Translation, by translate.ListenerOptions, release func(*translate.Translation)) {
 	c := &change{
 		scope: s, commits: make(map[*xds.Collection]*xds.Commit),
-		routes: make(map[string]bool), bindings: make(map[binding]bool), domains: make(map[string]map[string]*virtualHost),
+		routes: make(map[string]bool), bindings: make(map[model.Binding]bool), domains: make(map[string]map[string]*translate.VirtualHost),
 	}
 	for host, t := range translated {
-		was := s.told[host]
+		was := s.translations[host]
 		c.replace(host, t)
 		release(was)
 	}
-	if !by.equal(s.manner) {
-		c.conduct(by)
+	if !by.Equal(s.options) {
+		c.setOptions(by)
 	}
 	c.shareWholes()
 	c.share()
@@ -166,57 +169,57 @@ type change struct {
 	*scope
 	commits  map[*xds.Collection]*xds.Commit
 	routes   map[string]bool // that change
-	bindings map[binding]bool
-	domains  map[string]map[string]*virtualHost // by route: see demand
+	bindings map[model.Binding]bool
+	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
 }
 
 // replace makes t what is told of a host.
-func (c *change) replace(host string, t *told) {
-	old := c.told[host]
+func (c *change) replace(host string, t *translate.Translation) {
+	old := c.translations[host]
 	if old == t {
 		return
 	}
 	if t == nil {
-		delete(c.told, host)
-		t = &told{}
+		delete(c.translations, host)
+		t = &translate.Translation{}
 	} else {
-		c.told[host] = t
+		c.translations[host] = t
 	}
 	if old == nil {
-		old = &told{}
+		old = &translate.Translation{}
 	}
-	c.entries(c.clusters, old.clusters, t.clusters)
-	c.entries(c.endpoints, old.endpoints, t.endpoints)
-	c.entries(c.listeners, old.listeners, t.listeners)
-	c.entries(c.scope.routes, old.routes, t.routes)
-	c.need(old.secrets, t.secrets)
-	c.notes.set("host "+host, t.findings)
-	for route := range old.hosts {
-		if t.hosts[route] == nil {
+	c.entries(c.clusters, old.Clusters, t.Clusters)
+	c.entries(c.endpoints, old.Endpoints, t.Endpoints)
+	c.entries(c.listeners, old.Listeners, t.Listeners)
+	c.entries(c.scope.routes, old.Routes, t.Routes)
+	c.need(old.Secrets, t.Secrets)
+	c.notes.set("host "+host, t.Findings)
+	for route := range old.Hosts {
+		if t.Hosts[route] == nil {
 			c.host(route, host, nil)
 		}
 	}
-	for route, v := range t.hosts {
-		if !old.hosts[route].equal(v) {
+	for route, v := range t.Hosts {
+		if !old.Hosts[route].Equal(v) {
 			c.host(route, host, v)
 		}
 	}
-	claimed, claims := old.claimsByBinding(), t.claimsByBinding()
+	claimed, claims := old.ClaimsByBinding(), t.ClaimsByBinding()
 	for b, was := range claimed {
-		if now, still := claims[b]; !still || old.compare(t.seniority) != 0 || !now.equal(was) {
+		if now, still := claims[b]; !still || old.Compare(t.Precedence) != 0 || !now.Equal(was) {
 			c.bindings[b] = true
-			c.scope.bindings[b].remove(old.rankOf(was), host)
+			c.scope.bindings[b].Remove(old.RankOf(was), host)
 		}
 	}
 	for b, now := range claims {
-		if was, had := claimed[b]; had && old.compare(t.seniority) == 0 && now.equal(was) {
+		if was, had := claimed[b]; had && old.Compare(t.Precedence) == 0 && now.Equal(was) {
 			continue
 		}
 		c.bindings[b] = true
 		if c.scope.bindings[b] == nil {
-			c.scope.bindings[b] = new(claimants)
+			c.scope.bindings[b] = new(translate.Claimants)
 		}
-		c.scope.bindings[b].set(t.rankOf(now), host, now)
+		c.scope.bindings[b].Set(t.RankOf(now), host, now)
 	}
 }
 
@@ -238,7 +241,7 @@ func (c *change) entries(coll *xds.Collection, old, now []*xds.Entry) {
 func (c *change) need(old, now []string) {
 	for _, name := range now {
 		if c.needs[name]++; c.needs[name] == 1 {
-			put(c.commits, c.secrets, entryOf(secretOf(name)))
+			put(c.commits, c.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
 	for _, name := range old {
@@ -254,36 +257,36 @@ func (c *change) need(old, now []string) {
 }
 
 // host replaces the virtual host of a host among some routes.
-func (c *change) host(route, host string, v *virtualHost) {
+func (c *change) host(route, host string, v *translate.VirtualHost) {
 	if c.shared[route] == nil {
 		c.shared[route] = new(sharedRoutes)
 	}
 	if old, ok := c.shared[route].hosts.Get(host); ok {
-		c.demand(route, old.domains, nil)
+		c.demand(route, old.Domains, nil)
 	}
 	c.shared[route].set(host, v)
 	if v != nil {
-		c.demand(route, v.domains, v)
+		c.demand(route, v.Domains, v)
 	}
 	c.routes[route] = true
 }
 
-// conduct has all listeners be in a manner.
-func (c *change) conduct(by manner) {
-	if by.restricted != c.manner.restricted {
+// setOptions has all listeners be in a manner.
+func (c *change) setOptions(by translate.ListenerOptions) {
+	if by.Restricted != c.options.Restricted {
 		for route := range c.shared {
 			c.routes[route] = true
 		}
 	}
-	c.manner = by
-	if by.seen != nil {
-		c.notes.set("what is logged and traced", by.seen.findings)
+	c.options = by
+	if by.Seen != nil {
+		c.notes.set("what is logged and traced", by.Seen.Findings)
 	}
 	for b := range c.scope.bindings {
 		c.bindings[b] = true
 	}
-	if c.profile.captures {
-		put(c.commits, c.listeners, entryOf(by.virtualOutbound()))
+	if c.profile.Captures {
+		put(c.commits, c.listeners, translate.EntryOf(by.VirtualOutbound()))
 	}
 }
 
@@ -297,36 +300,36 @@ func (c *change) share() {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
-		if c.profile.onDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
+		if c.profile.OnDemand && !c.shareOnDemand(route, r) && r.shared == 0 {
 			c.notes.set("routes "+route, nil)
 			continue
 		}
-		body, found := r.encode(route, c.profile.role, c.manner.restricted)
-		c.notes.set("routes "+route, found.sorted())
-		if c.profile.onDemand && !r.whole {
+		body, found := r.encode(route, c.profile.Role, c.options.Restricted)
+		c.notes.set("routes "+route, found.Sorted())
+		if c.profile.OnDemand && !r.whole {
 			continue
 		}
-		put(c.commits, c.scope.routes, c.bodies.one(entryOfBytes(route, xds.RouteURL, body)))
+		put(c.commits, c.scope.routes, c.bodies.one(translate.EntryOfBytes(route, xds.RouteURL, body)))
 	}
 	c.shareHosts()
 	for b := range c.bindings {
 		claimants := *c.scope.bindings[b]
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, b)
-			remove(c.commits, c.listeners, listenerName(b.address, b.port))
-			c.notes.set("listener "+listenerName(b.address, b.port), nil)
+			remove(c.commits, c.listeners, model.ListenerName(b.Address, b.Port))
+			c.notes.set("listener "+model.ListenerName(b.Address, b.Port), nil)
 			continue
 		}
-		l, found := b.listener(claimants, c.manner)
-		c.notes.set("listener "+l.GetName(), found.sorted())
+		l, found := translate.Listener(b, claimants, c.options)
+		c.notes.set("listener "+l.GetName(), found.Sorted())
 		if len(l.GetFilterChains()) == 0 && l.GetDefaultFilterChain() == nil {
 			remove(c.commits, c.listeners, l.GetName()) // Envoy wants one
 			continue
 		}
-		if c.profile.onDemand {
+		if c.profile.OnDemand {
 			onDemand(l)
 		}
-		put(c.commits, c.listeners, c.bodies.one(entryOf(l)))
+		put(c.commits, c.listeners, c.bodies.one(translate.EntryOf(l)))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
 )
 
 // A change does not wait for a scope that is being made, and is part of it when it is made.
@@ -17,9 +18,9 @@ func TestAChangeWaitsForNoScopeThatIsBeingMade(t *testing.T) {
 	table.Apply(decoded(t, shared), nil)
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
-	p := profileOf(nodes[0])
+	p := model.ProfileOf(nodes[0])
 	being := newScope(p, c.opts.Debounce, &c.wholes, &c.bodies)
-	being.stale = c.mesh.allHosts()
+	being.stale = c.mesh.AllHosts()
 	c.following[being] = struct{}{}
 	being.catching.Lock() // as who makes it has it
 	since := table.Snapshot().Revision()
@@ -39,10 +40,10 @@ func TestAScopeThatIsGivenUpLeavesNothing(t *testing.T) {
 	c.update(nil, table.Snapshot(), false, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := c.makeScope(ctx, profileOf(nodes[0]))
+	_, err := c.makeScope(ctx, model.ProfileOf(nodes[0]))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, c.following)
-	require.Empty(t, c.units.known)
+	require.Empty(t, c.cache.known)
 }
 
 // What a scope is estimated to cost is what it costs, within a factor of two.
@@ -52,8 +53,8 @@ func TestEstimate(t *testing.T) {
 	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	c.update(nil, table.Snapshot(), false, true)
 	for _, n := range nodes {
-		p := profileOf(n)
+		p := model.ProfileOf(n)
 		s := c.newScope(p)
-		require.InDelta(t, s.cost(), c.estimate(p), float64(s.cost()-scopeCost)/2+10)
+		require.InDelta(t, s.cost(), c.estimate(p), float64(s.cost()-model.ScopeCost)/2+10)
 	}
 }

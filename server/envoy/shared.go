@@ -1,25 +1,26 @@
 package envoy
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/tidwall/btree"
+
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/translate"
 )
 
 // sharedRoutes are routes that hosts share: those of a port.
 type sharedRoutes struct {
-	hosts   btree.Map[string, *virtualHost]
+	hosts   btree.Map[string, *translate.VirtualHost]
 	domains map[string]int // how many virtual hosts have each
 	shared  int            // how many domains several have
 	whole   bool           // they are told whole to those, too, who ask for virtual hosts
 }
 
 // set makes v the virtual host of a host, which has none any more if v is nil.
-func (r *sharedRoutes) set(host string, v *virtualHost) {
+func (r *sharedRoutes) set(host string, v *translate.VirtualHost) {
 	if old, ok := r.hosts.Delete(host); ok {
-		for _, d := range old.domains {
+		for _, d := range old.Domains {
 			if r.domains[d]--; r.domains[d] == 1 {
 				r.shared--
 			}
@@ -32,7 +33,7 @@ func (r *sharedRoutes) set(host string, v *virtualHost) {
 		return
 	}
 	r.hosts.Set(host, v)
-	for _, d := range v.domains {
+	for _, d := range v.Domains {
 		if r.domains == nil {
 			r.domains = make(map[string]int)
 		}
@@ -44,69 +45,36 @@ func (r *sharedRoutes) set(host string, v *virtualHost) {
 
 // encode returns the encoded RouteConfiguration, and which domains hosts do not have there. It is put together from what is encoded already. A
 // domain that several have is that of the first host in order of name.
-func (r *sharedRoutes) encode(name string, role role, restricted bool) (b []byte, found findings) {
-	b = mustMarshal(routesHead(name, role))
+func (r *sharedRoutes) encode(name string, role model.Role, restricted bool) (b []byte, found model.Findings) {
+	b = model.MustMarshal(translate.RoutesHead(name, role))
 	size := 0
-	r.hosts.Scan(func(_ string, v *virtualHost) bool { size += len(v.field); return true })
+	r.hosts.Scan(func(_ string, v *translate.VirtualHost) bool { size += len(v.Field); return true })
 	b = slices.Grow(b, size)
 	known := make(map[string]string, r.shared) // by whom
-	r.hosts.Scan(func(host string, v *virtualHost) bool {
+	r.hosts.Scan(func(host string, v *translate.VirtualHost) bool {
 		if r.shared == 0 {
-			b = append(b, v.field...)
+			b = append(b, v.Field...)
 			return true
 		}
-		b = append(b, v.encode(func(d string) bool {
+		b = append(b, v.Encode(func(d string) bool {
 			if r.domains[d] < 2 {
 				return false
 			}
 			by, taken := known[d]
 			if !taken {
 				known[d] = host
-			} else if v.place.of.Name != "" {
-				found.note(v.place, "%s is a domain of %s already among the routes %s", d, by, name)
+			} else if v.Place.Of.Name != "" {
+				found.Note(v.Place, "%s is a domain of %s already among the routes %s", d, by, name)
 			}
 			return taken
 		})...)
 		return true
 	})
 	switch {
-	case role == proxyless, role == ingress && len(r.domains) > 0:
+	case role == model.Proxyless, role == model.Ingress && len(r.domains) > 0:
 		return b, found
-	case role == ingress:
-		return append(b, nobody(name).field...), found
+	case role == model.Ingress:
+		return append(b, translate.Nobody(name).Field...), found
 	}
-	return append(b, anyOther(restricted).encode(func(d string) bool { return r.domains[d] > 0 })...), found
-}
-
-// claimant is a host that claims a binding.
-type claimant struct {
-	seniority
-	host  string
-	claim claim
-}
-
-// claimants are the hosts that claim a binding, the most senior first.
-type claimants []claimant
-
-func (c claimants) find(senior seniority, host string) (int, bool) {
-	return slices.BinarySearchFunc(c, claimant{seniority: senior, host: host}, func(a, b claimant) int {
-		return cmp.Or(a.compare(b.seniority), strings.Compare(a.host, b.host))
-	})
-}
-
-// set notes the claim of a host.
-func (c *claimants) set(senior seniority, host string, claim claim) {
-	i, found := c.find(senior, host)
-	if found {
-		(*c)[i].claim = claim
-		return
-	}
-	*c = slices.Insert(*c, i, claimant{senior, host, claim})
-}
-
-// remove takes the claim of a host away.
-func (c *claimants) remove(senior seniority, host string) {
-	if i, found := c.find(senior, host); found {
-		*c = slices.Delete(*c, i, i+1)
-	}
+	return append(b, translate.AnyOther(restricted).Encode(func(d string) bool { return r.domains[d] > 0 })...), found
 }

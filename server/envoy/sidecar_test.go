@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"tributary/resource"
+	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -80,7 +81,7 @@ func TestSidecar(t *testing.T) {
 			virtual = l
 		}
 	}
-	require.True(t, proto.Equal(manner{restricted: true}.virtualOutbound(), virtual))
+	require.True(t, proto.Equal(translate.ListenerOptions{Restricted: true}.VirtualOutbound(), virtual))
 
 	in := func(name, namespace string) resource.Key {
 		return resource.Key{Kind: resource.Sidecar, Namespace: namespace, Name: name}

@@ -16,6 +16,8 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/telemetry"
 	"tributary/server/xds"
 )
 
@@ -108,7 +110,7 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 		since = snap.Revision()
 	}
 	one, other, far := node("default", "", ""), node("default", "", ""), node("shop", "", "")
-	other.Metadata.Fields[metadataLabels] = structpb.NewStructValue(&structpb.Struct{})
+	other.Metadata.Fields[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{})
 	gateway := gatewayNode("default")
 	is := func(wants ...string) {
 		t.Helper()
@@ -153,22 +155,6 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 	}
 }
 
-// Of expressions, those are let through that Envoy takes: TestEnvoyAccepts shows a real one all functions that are.
-func TestExpressions(t *testing.T) {
-	for text, why := range map[string]string{
-		"response.code >= 400 && has(request.headers['x'])": "it is no expression", // as has wants a field
-		"response.code >=":                "it is no expression",
-		"'a'.reverse() == 'a'":            "Envoy does not know the function reverse",
-		"string(1) == '1'":                "Envoy does not know the function string",
-		"[1].exists(x, x == 1)":           "Envoy takes neither macros",
-		"google.rpc.Status{code: 1} == 1": "Envoy takes neither macros",
-		"size(1, 2) == 1":                 "Envoy does not know the function size",
-	} {
-		require.Contains(t, whyNotExpression(text), why, text)
-	}
-	require.Empty(t, whyNotExpression("response.code >= 400 && has(request.headers.x)"))
-}
-
 // Also connections that are passed on are logged, and those that belong nowhere.
 func TestConnectionsAreLogged(t *testing.T) {
 	n := node("default", "REDIRECT", "")
@@ -176,14 +162,14 @@ func TestConnectionsAreLogged(t *testing.T) {
 	virtual := all[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener)
 	require.Equal(t, []string{"NR"}, virtual.GetAccessLog()[0].GetFilter().GetResponseFlagFilter().GetFlags())
 	chains := virtual.GetFilterChains()
-	require.Contains(t, string(chains[len(chains)-1].GetFilters()[0].GetTypedConfig().GetValue()), standardOutput)
+	require.Contains(t, string(chains[len(chains)-1].GetFilters()[0].GetTypedConfig().GetValue()), model.StandardOutput)
 }
 
 // What Envoy would refuse of a log is not sent, and found.
 func TestLogsThatEnvoyWouldRefuse(t *testing.T) {
 	c := catalogOf(t, strings.ReplaceAll(observed, "mesh %PROTOCOL%", "%NOTHING%")+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: nobody}, {name: zipkin}]}]}")+
 		telemetryText("bad", "shop", "{accessLogging: [{providers: [{name: own}], filter: {expression: 'request.path.reverse() == \"/\"'}}]}"))
-	require.Equal(t, "/dev/stdout "+strings.TrimSuffix(logText, "\n"), observedBy(t, c, node("default", "", "")))
+	require.Equal(t, "/dev/stdout "+strings.TrimSuffix(telemetry.LogText, "\n"), observedBy(t, c, node("default", "", "")))
 	require.Empty(t, observedBy(t, c, node("shop", "", "")))
 	var found []string
 	for r := range c.view.Snapshot().All() {

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/server/envoy/translate"
 )
 
 // A ring that keeps Envoys busy at each change is served as it is asked for, and named.
 func TestALargeRingIsNamed(t *testing.T) {
-	for size, named := range map[int]bool{1024: false, largeRing: false, 9_000_000: true} {
+	for size, named := range map[int]bool{1024: false, translate.LargeRing: false, 9_000_000: true} {
 		rule := decoded(t, fmt.Sprintf(`
 apiVersion: networking.istio.io/v1
 kind: DestinationRule

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	networking "istio.io/api/networking/v1alpha3"
 	security "istio.io/api/security/v1beta1"
 
 	"tributary/resource"
+	"tributary/server/envoy/index"
+	"tributary/server/envoy/translate"
 )
 
 // Nothing enforces Istio's security objects on Envoys and gRPC clients yet. Those that a mesh has are named, so that nobody relies on them, and what a
@@ -22,7 +23,7 @@ func unenforced(r *resource.Resource) string {
 	case resource.RequestAuthentication:
 		return "no token is verified"
 	case resource.PeerAuthentication:
-		spec, err := specOf[*security.PeerAuthentication](r)
+		spec, err := index.SpecOf[*security.PeerAuthentication](r)
 		strict := func(m *security.PeerAuthentication_MutualTLS) bool {
 			return m.GetMode() == security.PeerAuthentication_MutualTLS_STRICT
 		}
@@ -35,7 +36,7 @@ func unenforced(r *resource.Resource) string {
 			}
 		}
 	case resource.DestinationRule:
-		if spec, err := specOf[*networking.DestinationRule](r); err != nil || wantsMutual(spec) {
+		if spec, err := index.SpecOf[*networking.DestinationRule](r); err != nil || wantsMutual(spec) {
 			return "nobody issues certificates for ISTIO_MUTUAL: what it applies to has no endpoints, and requests get 503"
 		}
 	}
@@ -44,28 +45,9 @@ func unenforced(r *resource.Resource) string {
 
 func wantsMutual(spec *networking.DestinationRule) bool {
 	of := func(p *networking.TrafficPolicy) bool {
-		return isMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return isMutual(s.GetTls()) })
+		return translate.IsMutual(p.GetTls()) || slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool { return translate.IsMutual(s.GetTls()) })
 	}
 	return of(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
-}
-
-func isMutual(tls *networking.ClientTLSSettings) bool {
-	return tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL
-}
-
-// withholds says whether nothing is sent to a port, or to a subset of it, since it would be plaintext where ISTIO_MUTUAL is wanted.
-func (p *policy) withholds(port uint32, subset *networking.Subset) bool {
-	return !p.plaintext && isMutual(p.on(port, subset).GetTls())
-}
-
-// withhold makes c a cluster of endpoints that are discovered, of which there are none.
-func withhold(c *clusterv3.Cluster) {
-	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: ads()}
-	c.LoadAssignment = nil
-	if c.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
-		c.LbPolicy, c.LbConfig = clusterv3.Cluster_LEAST_REQUEST, nil
-	}
 }
 
 // Unenforced returns the security objects that the clients of the catalog do not enforce, in order. It is empty if there are no clients, or Options allow it.
@@ -83,8 +65,8 @@ func (c *Catalog) Unenforced() (keys []resource.Key) {
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for key, rule := range c.mesh.policies.byKey {
-		if wantsMutual(rule.spec) {
+	for key, rule := range c.mesh.Policies.ByKey {
+		if wantsMutual(rule.Spec) {
 			keys = append(keys, key)
 		}
 	}

@@ -1,0 +1,316 @@
+package coverage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/telemetry"
+	"tributary/server/envoy/translate"
+)
+
+// declaration says what becomes of the fields of a message. Each field stands in one of the three.
+type declaration struct {
+	translated  string            // names in JSON, separated by blanks
+	meaningless map[string]string // what Envoys need not be told, and why
+	unsupported map[string]string // what has no effect although it should, and what happens instead
+}
+
+// declared has a declaration for each message of the kinds that are translated. A test walks them, so that a field of a newer version of the
+// definitions has to be declared, and docs/fields.md has them as a table.
+var declared = merged(declaredOfMesh, map[protoreflect.FullName]declaration{
+	"istio.networking.v1alpha3.ServiceEntry": {
+		translated:  "hosts addresses ports location resolution endpoints workloadSelector exportTo",
+		unsupported: map[string]string{"subjectAltNames": "certificates are not compared with it"},
+	},
+	"istio.networking.v1alpha3.ServicePort":      {translated: "number protocol name targetPort"},
+	"istio.networking.v1alpha3.WorkloadSelector": {translated: "labels"},
+	"istio.networking.v1alpha3.WorkloadEntry": {
+		translated:  "address ports labels locality weight",
+		meaningless: map[string]string{"serviceAccount": "it is for mutual TLS between Istio's proxies"},
+		unsupported: map[string]string{"network": "endpoints of all networks are served as they are, without a gateway in between"},
+	},
+	"istio.networking.v1alpha3.DestinationRule": {
+		translated:  "host trafficPolicy subsets exportTo",
+		unsupported: map[string]string{"workloadSelector": "a rule with one has no effect"},
+	},
+	"istio.networking.v1alpha3.TrafficPolicy": {
+		translated: "loadBalancer connectionPool outlierDetection tls portLevelSettings retryBudget",
+		unsupported: map[string]string{
+			"tunnel": "connections are made directly", "proxyProtocol": "none is spoken",
+		},
+	},
+	"istio.networking.v1alpha3.TrafficPolicy.PortTrafficPolicy": {
+		translated: "port loadBalancer connectionPool outlierDetection tls",
+	},
+	"istio.networking.v1alpha3.TrafficPolicy.RetryBudget": {
+		translated:  "percent minRetryConcurrency",
+		unsupported: map[string]string{"budgetInterval": "the budget is of the requests under way"},
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings": {
+		translated:  "simple consistentHash localityLbSetting warmupDurationSecs warmup",
+		unsupported: map[string]string{"zoneAwareLbSetting": "localities have the weight of their endpoints"},
+	},
+	"istio.networking.v1alpha3.LocalityLoadBalancerSetting":            {translated: "distribute failover failoverPriority enabled"},
+	"istio.networking.v1alpha3.LocalityLoadBalancerSetting.Distribute": {translated: "from to"},
+	"istio.networking.v1alpha3.LocalityLoadBalancerSetting.Failover":   {translated: "from to"},
+	"istio.networking.v1alpha3.ClientTLSSettings": {
+		translated: "mode clientCertificate privateKey caCertificates credentialName subjectAltNames sni insecureSkipVerify caCrl",
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB": {
+		translated: "httpHeaderName httpCookie useSourceIp httpQueryParameterName ringHash maglev minimumRingSize",
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB.HTTPCookie": {
+		translated: "name path ttl", unsupported: map[string]string{"attributes": "the cookie has none"},
+	},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB.RingHash": {translated: "minimumRingSize"},
+	"istio.networking.v1alpha3.LoadBalancerSettings.ConsistentHashLB.MagLev":   {translated: "tableSize"},
+	"istio.networking.v1alpha3.WarmupConfiguration":                            {translated: "duration minimumPercent aggression"},
+	"istio.networking.v1alpha3.ConnectionPoolSettings":                         {translated: "tcp http"},
+	"istio.networking.v1alpha3.ConnectionPoolSettings.TCPSettings": {
+		translated: "maxConnections connectTimeout tcpKeepalive maxConnectionDuration idleTimeout",
+	},
+	"istio.networking.v1alpha3.ConnectionPoolSettings.TCPSettings.TcpKeepalive": {translated: "probes time interval"},
+	"istio.networking.v1alpha3.ConnectionPoolSettings.HTTPSettings": {
+		translated:  "http1MaxPendingRequests http2MaxRequests maxRequestsPerConnection maxRetries idleTimeout h2UpgradePolicy useClientProtocol maxConcurrentStreams",
+		unsupported: map[string]string{"http2KeepAlive": "no pings are sent"},
+	},
+	"istio.networking.v1alpha3.OutlierDetection": {
+		translated: "splitExternalLocalOriginErrors consecutiveLocalOriginFailures consecutiveGatewayErrors consecutive5xxErrors interval baseEjectionTime maxEjectionPercent minHealthPercent",
+		unsupported: map[string]string{
+			"consecutiveErrors": "say consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetectionHttpErrorCodes": "errors are those of 500 and more",
+		},
+	},
+	"istio.networking.v1alpha3.PortSelector":       {translated: "number"},
+	"istio.networking.v1alpha3.Subset":             {translated: "name labels trafficPolicy"},
+	"istio.networking.v1alpha3.VirtualService":     {translated: "hosts gateways http tls tcp exportTo"},
+	"istio.networking.v1alpha3.TLSRoute":           {translated: "match route"},
+	"istio.networking.v1alpha3.TCPRoute":           {translated: "match route"},
+	"istio.networking.v1alpha3.RouteDestination":   {translated: "destination weight"},
+	"istio.networking.v1alpha3.TLSMatchAttributes": {translated: "sniHosts destinationSubnets port sourceLabels gateways sourceNamespace"},
+	"istio.networking.v1alpha3.L4MatchAttributes": {
+		translated:  "destinationSubnets port sourceLabels gateways sourceNamespace",
+		unsupported: map[string]string{"sourceSubnet": "connections from everywhere match"},
+	},
+	"istio.networking.v1alpha3.Sidecar": {
+		translated: "workloadSelector egress outboundTrafficPolicy",
+		unsupported: map[string]string{
+			"ingress": "connections to the workload are not intercepted", "inboundConnectionPool": "connections to the workload are not intercepted",
+		},
+	},
+	"istio.networking.v1alpha3.IstioEgressListener": {
+		translated: "port bind hosts", unsupported: map[string]string{"captureMode": "all listeners are as the INTERCEPTION_MODE of the node says"},
+	},
+	"istio.networking.v1alpha3.SidecarPort": {
+		translated: "number protocol", meaningless: map[string]string{"name": "it is for people", "targetPort": "Istio does not heed it either"},
+	},
+	"istio.networking.v1alpha3.OutboundTrafficPolicy": {
+		translated: "mode", unsupported: map[string]string{"egressProxy": "what is not known is not sent through a proxy"},
+	},
+	"istio.networking.v1alpha3.Gateway": {translated: "servers selector"},
+	"istio.networking.v1alpha3.Server": {
+		translated: "port bind hosts tls", meaningless: map[string]string{"name": "it is for people"},
+		unsupported: map[string]string{"defaultEndpoint": "what no VirtualService has is answered with 404"},
+	},
+	"istio.networking.v1alpha3.Port": {
+		translated: "number protocol name", unsupported: map[string]string{"targetPort": "the gateway listens on the port itself"},
+	},
+	"istio.networking.v1alpha3.ServerTLSSettings": {
+		translated: "httpsRedirect mode serverCertificate privateKey caCertificates caCrl credentialName credentialNames caCertCredentialName tlsCertificates " +
+			"subjectAltNames verifyCertificateSpki verifyCertificateHash minProtocolVersion maxProtocolVersion cipherSuites",
+		unsupported: map[string]string{"insecureSkipVerify": "clients are verified as the mode says"},
+	},
+	"istio.networking.v1alpha3.ServerTLSSettings.TLSCertificate": {
+		translated: "serverCertificate privateKey", meaningless: map[string]string{"caCertificates": "clients are verified by those of the server"},
+	},
+	"istio.networking.v1alpha3.HTTPRoute": {
+		translated: "name match route redirect directResponse delegate rewrite timeout retries fault mirror mirrors mirrorPercent mirrorPercentage corsPolicy headers",
+	},
+	"istio.networking.v1alpha3.Delegate": {translated: "name namespace"},
+	"istio.networking.v1alpha3.HTTPMatchRequest": {
+		translated: "name uri scheme method authority headers port sourceLabels gateways queryParams ignoreUriCase withoutHeaders sourceNamespace statPrefix",
+	},
+	"istio.networking.v1alpha3.StringMatch":              {translated: "exact prefix regex"},
+	"istio.networking.v1alpha3.HTTPRouteDestination":     {translated: "destination weight headers"},
+	"istio.networking.v1alpha3.Destination":              {translated: "host subset port"},
+	"istio.networking.v1alpha3.Headers":                  {translated: "request response"},
+	"istio.networking.v1alpha3.Headers.HeaderOperations": {translated: "set add remove"},
+	"istio.networking.v1alpha3.HTTPRedirect": {
+		translated: "uri authority port derivePort scheme redirectCode", unsupported: map[string]string{"prefixRewrite": "the path stays"},
+	},
+	"istio.networking.v1alpha3.HTTPDirectResponse": {translated: "status body"},
+	"istio.networking.v1alpha3.HTTPBody":           {translated: "string bytes"},
+	"istio.networking.v1alpha3.HTTPRewrite":        {translated: "uri authority uriRegexRewrite"},
+	"istio.networking.v1alpha3.RegexRewrite":       {translated: "match rewrite"},
+	"istio.networking.v1alpha3.HTTPRetry":          {translated: "attempts perTryTimeout retryOn retryRemoteLocalities retryIgnorePreviousHosts backoff"},
+	"istio.networking.v1alpha3.HTTPFaultInjection": {translated: "delay abort"},
+	"istio.networking.v1alpha3.HTTPFaultInjection.Delay": {
+		translated: "percent fixedDelay percentage", unsupported: map[string]string{"exponentialDelay": "nothing is delayed"},
+	},
+	"istio.networking.v1alpha3.Percent": {translated: "value"},
+	"istio.networking.v1alpha3.HTTPFaultInjection.Abort": {
+		translated: "httpStatus grpcStatus percentage", unsupported: map[string]string{"http2Error": "nothing is aborted"},
+	},
+	"istio.networking.v1alpha3.HTTPMirrorPolicy": {translated: "destination percentage"},
+	"istio.networking.v1alpha3.CorsPolicy": {
+		translated: "allowOrigin allowOrigins allowMethods allowHeaders exposeHeaders maxAge allowCredentials unmatchedPreflights",
+	},
+})
+
+// Without returns which fields of an object have no effect on Envoys although they are set, each with its path and with what happens instead.
+func Without(spec proto.Message) (fields []string) {
+	walk(spec.ProtoReflect(), "spec", func(path, why string) { fields = append(fields, path+" has no effect on Envoys: "+why) })
+	slices.Sort(fields)
+	return fields
+}
+
+// walk calls found for each field that is set and not supported. What is below such a field is not looked at.
+func walk(m protoreflect.Message, at string, found func(path, why string)) {
+	d := declared[m.Descriptor().FullName()]
+	switch m := m.Interface().(type) {
+	case *networking.VirtualService:
+		for i, h := range m.GetHttp() {
+			if h.GetDelegate() != nil && len(m.GetHosts()) == 0 {
+				found(fmt.Sprintf("%s.http[%d].delegate", at, i), "what is delegated is not delegated any further: the route is left out")
+			}
+		}
+	case *telemetryv1alpha1.AccessLogging:
+		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
+			found(at+".match.mode", notIntercepted)
+		}
+		if _, why := telemetry.CelFilter(m.GetFilter()); why != "" {
+			found(at+".filter.expression", why+": nothing is logged")
+		}
+	case *telemetryv1alpha1.Tracing:
+		if !telemetry.IsForClients(m.GetMatch().GetMode()) {
+			found(at+".match.mode", notIntercepted)
+		}
+		if len(m.GetProviders()) > 1 {
+			found(at+".providers[1]", "the first one has the spans")
+		}
+	case *meshv1alpha1.MeshConfig_OutboundTrafficPolicy:
+		if m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY && m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY {
+			found(at+".mode", "it is ALLOW_ANY")
+		}
+	case *networking.IstioEgressListener:
+		if m.GetBind() != "" && !resource.IsAddress(m.GetBind()) {
+			found(at+".bind", "listeners have addresses only")
+		}
+		if strings.EqualFold(m.GetPort().GetProtocol(), model.HTTPProxy) {
+			found(at+".port.protocol", "there is no proxy for all hosts: the port is one of services")
+		}
+	case *networking.Server:
+		if kind, why := model.KindOf(m); kind == model.ServerUnknown {
+			found(at, why)
+		}
+	case *networking.HTTPMatchRequest:
+		for field, why := range translate.Unsound(m, model.LargeProgram) {
+			found(at+"."+field, why+": what it is a condition of is left out")
+		}
+	case *networking.RegexRewrite:
+		if why := translate.WhyNotRewrite(m, model.LargeProgram); why != "" {
+			found(at, why+": the route is left out")
+		}
+	case *networking.CorsPolicy:
+		for i, o := range m.GetAllowOrigins() {
+			if why := translate.WhyNot(o.GetRegex(), model.LargeProgram); why != "" {
+				found(fmt.Sprintf("%s.allowOrigins[%d]", at, i), why+": the origin is left out")
+			}
+		}
+	case *networking.ClientTLSSettings:
+		if m.GetMode() != networking.ClientTLSSettings_DISABLE && !translate.Originates(m) {
+			found(at, "there is no certificate for it: there are no endpoints, and requests get 503, or plaintext is sent with envoy: {unenforced: allow}")
+		}
+		if m.GetSni() != model.ServerName(m) {
+			found(at+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set", model.MaxServerName))
+		}
+	case *networking.HTTPFaultInjection:
+		if (m.GetDelay().GetFixedDelay() != nil || m.GetAbort().GetHttpStatus() != 0) && translate.Fault(m) == nil {
+			found(at, "Envoy would refuse it: nothing goes wrong on purpose")
+		}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HTTPCookie:
+		if model.Shortened(m.GetTtl()) != m.GetTtl() {
+			found(at+".ttl", fmt.Sprintf("Envoy takes durations of %d seconds at most: it is that", int64(model.MaxDuration.Seconds())))
+		}
+	case *networking.LoadBalancerSettings_ConsistentHashLB:
+		if m.GetHashKey() != nil && translate.HashPolicy(m) == nil {
+			found(at, "Envoy would refuse it: requests have no hash")
+		}
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		path := at + "." + f.JSONName()
+		if why, ok := d.unsupported[f.JSONName()]; ok {
+			found(path, why)
+			return true
+		}
+		if check := checks[string(m.Descriptor().Name())+"."+f.JSONName()]; check != nil {
+			check(v, path, found)
+		}
+		switch {
+		case f.IsMap():
+			if f.MapValue().Message() != nil {
+				v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+					walk(v.Message(), path+"["+k.String()+"]", found)
+					return true
+				})
+			}
+		case f.Message() == nil:
+		case f.IsList():
+			for i := range v.List().Len() {
+				walk(v.List().Get(i).Message(), fmt.Sprintf("%s[%d]", path, i), found)
+			}
+		default:
+			walk(v.Message(), path, found)
+		}
+		return true
+	})
+}
+
+// checks find values that are left out, by message and field: Envoy would refuse them, and all else with them, or make something else of them.
+var checks = map[string]func(v protoreflect.Value, at string, found func(path, why string)){
+	"HTTPMatchRequest.headers": claims, "HTTPMatchRequest.withoutHeaders": claims,
+	"HeaderOperations.set": formats, "HeaderOperations.add": formats,
+	"WorkloadEntry.address": func(v protoreflect.Value, at string, found func(path, why string)) {
+		if path, ok := strings.CutPrefix(v.String(), translate.UnixPrefix); ok && !translate.FitsSocket(path) {
+			found(at, fmt.Sprintf("the path of a socket has %d bytes at most", translate.MaxSocketPath))
+		}
+	},
+	"ConsistentHashLB.minimumRingSize": ringSize, "RingHash.minimumRingSize": ringSize,
+}
+
+// claims finds headers that are not headers: what a token says.
+func claims(v protoreflect.Value, at string, found func(path, why string)) {
+	v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		if name := k.String(); strings.HasPrefix(strings.ToLower(name), "@request.auth.claims") {
+			found(at+"["+name+"]", "it is taken for a header, which no request has")
+		}
+		return true
+	})
+}
+
+// formats finds headers whose values have commands that Envoy does not know.
+func formats(v protoreflect.Value, at string, found func(path, why string)) {
+	v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		if !model.IsFormat(v.String()) {
+			found(at+"["+k.String()+"]", "Envoy does not know what is between the percent signs; one that is meant as such is written twice")
+		}
+		return true
+	})
+}
+
+func ringSize(v protoreflect.Value, at string, found func(path, why string)) {
+	if v.Uint() > translate.MaxRing {
+		found(at, fmt.Sprintf("it is %d at most", translate.MaxRing))
+	}
+	if v.Uint() > translate.LargeRing {
+		found(at, "a ring of that size keeps an Envoy busy for a second or more at each change of endpoints, and requests wait")
+	}
+}

@@ -1,0 +1,158 @@
+package coverage
+
+import (
+	"maps"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"tributary/server/envoy/model"
+)
+
+const (
+	issuesCertificates = "nobody issues certificates for Istio's mutual TLS"
+	notIntercepted     = "connections to the workload are not intercepted"
+	ofBootstrap        = "it belongs to the bootstrap of the Envoy"
+	ofAgent            = "it is for Istio's agent"
+	ofIstiod           = "it is for istiod"
+	ofKubernetes       = "it is for Kubernetes"
+	asIstio            = "it is as Istio has it by default"
+)
+
+// because returns the same reason for several fields.
+func because(why string, fields ...string) map[string]string {
+	m := make(map[string]string, len(fields))
+	for _, f := range fields {
+		m[f] = why
+	}
+	return m
+}
+
+// merged returns the entries of several maps.
+func merged[K comparable, V any](parts ...map[K]V) map[K]V {
+	whole := make(map[K]V)
+	for _, p := range parts {
+		maps.Copy(whole, p)
+	}
+	return whole
+}
+
+// declaredOfMesh is what declared has of Telemetry, ProxyConfig and MeshConfig.
+var declaredOfMesh = map[protoreflect.FullName]declaration{
+	"istio.telemetry.v1alpha1.Telemetry": {
+		translated: "selector tracing accessLogging",
+		unsupported: map[string]string{
+			"metrics":   "statistics are Envoy's own, since those of Istio need a filter that only Istio's build of Envoy has",
+			"targetRef": "a Telemetry with one has no effect", "targetRefs": "a Telemetry with some has no effect",
+		},
+	},
+	"istio.type.v1beta1.WorkloadSelector":                {translated: "matchLabels"},
+	"istio.telemetry.v1alpha1.ProviderRef":               {translated: "name"},
+	"istio.telemetry.v1alpha1.AccessLogging":             {translated: "match providers disabled filter"},
+	"istio.telemetry.v1alpha1.AccessLogging.LogSelector": {translated: "mode"},
+	"istio.telemetry.v1alpha1.AccessLogging.Filter":      {translated: "expression"},
+	"istio.telemetry.v1alpha1.Tracing": {
+		translated:  "match providers randomSamplingPercentage disableSpanReporting customTags useRequestIdForTraceSampling",
+		unsupported: map[string]string{"enableIstioTags": "spans have none of Istio's tags", "disableContextPropagation": "contexts are passed on"},
+	},
+	"istio.telemetry.v1alpha1.Tracing.TracingSelector": {translated: "mode"},
+	"istio.telemetry.v1alpha1.Tracing.CustomTag": {
+		translated: "literal environment header", unsupported: map[string]string{"formatter": "the tag is left out"},
+	},
+	"istio.telemetry.v1alpha1.Tracing.Literal":       {translated: "value"},
+	"istio.telemetry.v1alpha1.Tracing.Environment":   {translated: "name defaultValue"},
+	"istio.telemetry.v1alpha1.Tracing.RequestHeader": {translated: "name defaultValue"},
+
+	"istio.networking.v1beta1.ProxyConfig": {
+		meaningless: map[string]string{"image": ofKubernetes},
+		unsupported: map[string]string{
+			"selector":             ofBootstrap,
+			"concurrency":          "an Envoy has as many threads as --concurrency says when it is started",
+			"environmentVariables": "the environment of an Envoy is that in which it is started",
+		},
+	},
+
+	"istio.mesh.v1alpha1.MeshConfig": {
+		translated: "outboundTrafficPolicy enableTracing accessLogFile accessLogFormat accessLogEncoding disableEnvoyListenerLog defaultConfig extensionProviders defaultProviders",
+		meaningless: merged(
+			because(ofIstiod, "configSources", "proxyInboundListenPort", "proxyHttpPort"),
+			because(ofKubernetes, "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector", "discoverySelectors", "serviceSettings", "serviceScopeConfigs"),
+			because(ofAgent, "enablePrometheusMerge"),
+			because(issuesCertificates, "enableAutoMtls", "trustDomain", "trustDomainAliases", "caCertificates", "certificates", "ca", "meshMTLS", "hboneIdleTimeout"),
+			because(notIntercepted, "inboundTrafficPolicy", "inboundClusterStatName"),
+		),
+		unsupported: merged(
+			because(asIstio, "connectTimeout", "protocolDetectionTimeout", "tcpKeepalive", "localityLbSetting", "zoneAwareLbSetting", "dnsRefreshRate", "h2UpgradePolicy",
+				"outboundClusterStatName", "pathNormalization", "defaultHttpRetryPolicy", "tlsDefaults", "defaultTrafficPolicy", "verifyCertificateAtClient"),
+			because("what says nothing is visible to all", "defaultServiceExportTo", "defaultVirtualServiceExportTo", "defaultDestinationRuleExportTo", "serviceEntryVisibility"),
+			map[string]string{
+				"enableEnvoyAccessLogService": "the cluster of that service belongs to the bootstrap: nothing is sent to it",
+				"rootNamespace":               "it is " + model.RootNamespace, "proxyListenPort": "it is 15001",
+			},
+		),
+	},
+	"istio.mesh.v1alpha1.MeshConfig.OutboundTrafficPolicy": {
+		translated: "mode", unsupported: map[string]string{"tls": "connections are passed on as they are"},
+	},
+	"istio.mesh.v1alpha1.MeshConfig.DefaultProviders": {
+		translated: "tracing accessLogging", unsupported: map[string]string{"metrics": "statistics are Envoy's own"},
+	},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider": {
+		translated: "name zipkin opentelemetry envoyFileAccessLog",
+		unsupported: merged(
+			because("nothing is traced by it", "lightstep", "datadog", "stackdriver", "opencensus", "skywalking"),
+			because("nothing is logged by it", "envoyHttpAls", "envoyTcpAls", "envoyOtelAls"),
+			because("nobody is asked for permission", "envoyExtAuthzHttp", "envoyExtAuthzGrpc"),
+			map[string]string{"prometheus": "statistics are Envoy's own", "sds": "credentials are files"},
+		),
+	},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.EnvoyFileAccessLogProvider":           {translated: "path logFormat omitEmptyValues"},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.EnvoyFileAccessLogProvider.LogFormat": {translated: "text labels"},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.ZipkinTracingProvider": {
+		translated: "service port maxTagLength enable64bitTraceId path",
+		unsupported: map[string]string{
+			"traceContextOption": "the headers are those of B3", "timeout": "it is Envoy's own", "headers": "none are added",
+		},
+	},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.OpenTelemetryTracingProvider": {
+		translated: "service port maxTagLength http grpc resourceDetectors",
+		unsupported: map[string]string{
+			"serviceAttributeEnrichment": "the service is named by OTEL_RESOURCE_ATTRIBUTES, with the detector environment",
+			"dynatraceSampler":           "as many requests are traced as a Telemetry says",
+		},
+	},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.HttpService": {translated: "path timeout headers"},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.GrpcService": {translated: "timeout initialMetadata"},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.HttpHeader": {
+		translated: "name value", unsupported: map[string]string{"envName": "it would be in the environment of istiod: the header is left out"},
+	},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.ResourceDetectors": {
+		translated: "environment", unsupported: map[string]string{"dynatrace": "it is not asked"},
+	},
+	"istio.mesh.v1alpha1.MeshConfig.ExtensionProvider.ResourceDetectors.EnvironmentResourceDetector": {},
+	"istio.mesh.v1alpha1.ProxyConfig": {
+		translated: "tracing",
+		meaningless: merged(
+			because(ofAgent, "configPath", "binaryPath", "drainDuration", "discoveryAddress", "discoveryRefreshDelay", "availabilityZone", "controlPlaneAuthPolicy", "customConfigFile",
+				"proxyBootstrapTemplatePath", "statusPort", "terminationDrainDuration", "readinessProbe", "sds", "caCertificatesPem", "meshId", "proxyMetadata", "serviceCluster",
+				"tracingServiceName", "interceptionMode", "statNameLength"),
+			because(ofKubernetes, "holdApplicationUntilProxyStarts", "image"),
+		),
+		unsupported: merged(
+			because(ofBootstrap, "zipkinAddress", "statsdUdpAddress", "envoyMetricsServiceAddress", "envoyMetricsService", "envoyAccessLogService", "proxyAdminPort", "runtimeValues", "extraStatTags",
+				"proxyStatsMatcher", "statsCompression", "fileFlushInterval", "fileFlushMinSizeKb", "privateKeyProvider"),
+			because(asIstio, "gatewayTopology", "proxyHeaders", "connectionSettings"),
+			map[string]string{"concurrency": "an Envoy has as many threads as --concurrency says when it is started"},
+		),
+	},
+	"istio.mesh.v1alpha1.Tracing": {
+		translated: "customTags maxPathTagLength sampling",
+		unsupported: merged(
+			because("it belongs to the bootstrap of the Envoy, or to extensionProviders", "zipkin", "lightstep", "datadog", "stackdriver", "openCensusAgent", "tlsSettings"),
+			map[string]string{"enableIstioTags": "spans have none of Istio's tags"},
+		),
+	},
+	"istio.mesh.v1alpha1.Tracing.CustomTag":     {translated: "literal environment header"},
+	"istio.mesh.v1alpha1.Tracing.Literal":       {translated: "value"},
+	"istio.mesh.v1alpha1.Tracing.Environment":   {translated: "name defaultValue"},
+	"istio.mesh.v1alpha1.Tracing.RequestHeader": {translated: "name defaultValue"},
+}

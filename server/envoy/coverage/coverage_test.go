@@ -1,0 +1,114 @@
+package coverage
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/fields.md")
+
+var translatedKinds = []proto.Message{
+	&networking.ServiceEntry{}, &networking.WorkloadEntry{}, &networking.DestinationRule{}, &networking.VirtualService{}, &networking.Gateway{}, &networking.Sidecar{},
+	&telemetryv1alpha1.Telemetry{}, &networkingv1beta1.ProxyConfig{}, &meshv1alpha1.MeshConfig{},
+}
+
+// Each field of each message that can be part of a translated kind is declared, once, and nothing else is.
+func TestEveryFieldIsDeclared(t *testing.T) {
+	left := maps.Clone(declared)
+	for _, kind := range translatedKinds {
+		eachMessage(kind.ProtoReflect().Descriptor(), func(m protoreflect.MessageDescriptor) {
+			d, ok := declared[m.FullName()]
+			require.True(t, ok, "%s is not declared", m.FullName())
+			delete(left, m.FullName())
+			names := append(append(strings.Fields(d.translated), slices.Collect(maps.Keys(d.meaningless))...), slices.Collect(maps.Keys(d.unsupported))...)
+			var fields []string
+			for i := range m.Fields().Len() {
+				fields = append(fields, m.Fields().Get(i).JSONName())
+			}
+			require.ElementsMatch(t, fields, names, "%s", m.FullName())
+		})
+	}
+	require.Empty(t, left)
+}
+
+// eachMessage calls f with a message and all that can be in it, but for what is in fields that have no effect.
+func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDescriptor)) {
+	seen := make(map[protoreflect.FullName]bool)
+	var visit func(m protoreflect.MessageDescriptor)
+	visit = func(m protoreflect.MessageDescriptor) {
+		if seen[m.FullName()] || m.ParentFile().Package() == "google.protobuf" {
+			return
+		}
+		seen[m.FullName()] = true
+		f(m)
+		for i := range m.Fields().Len() {
+			field := m.Fields().Get(i)
+			d := declared[m.FullName()]
+			if _, not := d.unsupported[field.JSONName()]; not {
+				continue
+			}
+			if _, not := d.meaningless[field.JSONName()]; not {
+				continue
+			}
+			if field.IsMap() {
+				field = field.MapValue()
+			}
+			if field.Message() != nil {
+				visit(field.Message())
+			}
+		}
+	}
+	visit(m)
+}
+
+// The table in docs/fields.md is that of the declarations.
+func TestTable(t *testing.T) {
+	const file, begin, end = "../../../docs/fields.md", "<!-- fields: begin -->\n", "<!-- fields: end -->"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	want := before + begin + table() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o600))
+		return
+	}
+	require.Equal(t, want, string(text), "go test ./server/envoy -run TestTable -update")
+}
+
+func table() string {
+	var b strings.Builder
+	b.WriteString("| message | has effect | has none |\n| --- | --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		d := declared[name]
+		var none []string
+		for _, f := range slices.Sorted(maps.Keys(d.unsupported)) {
+			none = append(none, fmt.Sprintf("**`%s`**: %s", f, d.unsupported[f]))
+		}
+		for _, f := range slices.Sorted(maps.Keys(d.meaningless)) {
+			none = append(none, fmt.Sprintf("`%s`: %s", f, d.meaningless[f]))
+		}
+		var some string
+		if d.translated != "" {
+			some = "`" + strings.ReplaceAll(d.translated, " ", "` `") + "`"
+		}
+		of := strings.TrimPrefix(strings.TrimPrefix(string(name), "istio."), "networking.v1alpha3.")
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", of, some, strings.Join(none, "; "))
+	}
+	return b.String()
+}

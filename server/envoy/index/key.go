@@ -1,0 +1,152 @@
+package index
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// Key returns what tells the view from others. It has all of the view that a translation can read.
+func Key(v *model.View) model.Key {
+	var d model.Digest
+	d.Text(v.Host)
+	client(&d, &v.Client)
+	d.Flag(v.Service != nil)
+	if v.Service != nil {
+		d.Text(v.Service.From)
+	}
+	policy(&d, &v.Policy)
+	d.Number(int64(len(v.Rules)))
+	for _, part := range slices.Sorted(maps.Keys(v.Rules)) {
+		d.Number(int64(part))
+		rule(&d, v.Rules[part])
+	}
+	rule(&d, v.Own)
+	d.Number(int64(len(v.Targets)))
+	for _, host := range slices.Sorted(maps.Keys(v.Targets)) {
+		target(&d, host, v.Targets[host])
+	}
+	d.Number(int64(len(v.Servers)))
+	for _, s := range v.Servers {
+		d.Object(s.Gateway.Key)
+		d.Text(s.Gateway.Version, s.Place.Field)
+	}
+	d.Number(int64(len(v.Bound)))
+	for _, r := range v.Bound {
+		rule(&d, r)
+	}
+	if d.Flag(v.Seen != nil); v.Seen != nil {
+		d.Text(v.Seen.From)
+	}
+	d.Number(int64(len(v.Objects)))
+	for _, of := range v.Objects {
+		d.Object(of)
+	}
+	d.Number(int64(len(v.Findings)))
+	for _, f := range v.Findings {
+		d.Object(f.Of)
+		d.Text(f.Field, f.Why)
+	}
+	return sha256.Sum256(d)
+}
+
+func client(d *model.Digest, p *model.Profile) {
+	d.Number(int64(p.Role))
+	d.Flag(p.Captures)
+	d.Flag(p.Labelled)
+	d.Flag(p.OnDemand)
+	d.Flag(p.Large)
+	d.Text(p.Namespace, p.Labels, p.Place.Region, p.Place.Zone, p.Place.SubZone, p.Credentials)
+}
+
+// port adds what a Sidecar says of a port of a service. The rest is said by what the service is made of.
+func port(d *model.Digest, p *model.Port) {
+	d.Number(int64(p.Number))
+	d.Flag(p.Unreached)
+	d.Flag(p.Late)
+	d.Number(int64(p.Part))
+	d.Number(int64(p.Spoken))
+	d.Text(p.Bind)
+}
+
+func policy(d *model.Digest, p *model.Policy) { d.Text(p.Namespace, p.Name, p.From) }
+
+func rule(d *model.Digest, r *model.Rule[*networking.VirtualService]) {
+	if d.Flag(r != nil); r != nil {
+		d.Object(r.Key)
+		d.Text(r.Version)
+	}
+}
+
+func target(d *model.Digest, host string, t model.Target) {
+	d.Text(host)
+	d.Number(int64(len(t.Ports)))
+	for _, port := range t.Ports {
+		d.Number(int64(port))
+	}
+	policy(d, &t.Policy)
+}
+
+// narrow leaves of the view's client what bears on the view: those who differ in something else share what is made of it.
+func narrow(v *model.View, p model.Profile) {
+	v.Client = model.Profile{Role: p.Role, Captures: p.Captures}
+	reads := make(Labels)
+	readsLabels := reads.policy(&v.Policy)
+	for _, r := range allRules(v) {
+		v.Client.Large = p.Large
+		v.Client.OnDemand = p.OnDemand // routes that lead nowhere
+		reads.routes(r.Spec)
+		if model.TellsApart(r.Spec) {
+			v.Client.Namespace = p.Namespace
+		}
+	}
+	v.Client.Labels = labelsOf(&p, reads)
+	v.Client.Labelled = p.Labelled && readsLabels
+	if dependsOnPlace(&v.Policy) {
+		v.Client.Place = p.Place
+	}
+	if p.Role == model.Ingress {
+		v.Client.Namespace = p.Namespace // to which VirtualServices are visible
+	}
+	if p.Role == model.Ingress || v.Policy.Traffic != nil || len(v.Policy.Subsets) > 0 {
+		v.Client.Credentials = p.Credentials
+	}
+}
+
+// allRules returns the VirtualServices of the view.
+func allRules(v *model.View) []*model.Rule[*networking.VirtualService] {
+	all := slices.Clone(v.Bound)
+	for _, r := range v.Rules {
+		all = append(all, r)
+	}
+	if v.Own != nil {
+		all = append(all, v.Own)
+	}
+	return all
+}
+
+// complete makes the view complete, for clients of a profile.
+func complete(v *model.View, p model.Profile) *model.View {
+	slices.SortFunc(v.Objects, resource.Key.Compare)
+	v.Objects = slices.Compact(v.Objects)
+	narrow(v, p)
+	return v
+}
+
+// dependsOnPlace says whether a policy makes a difference between clients by where they are, or by their labels.
+func dependsOnPlace(p *model.Policy) bool {
+	places := func(lb *networking.LoadBalancerSettings, outliers *networking.OutlierDetection) bool {
+		return lb.GetLocalityLbSetting() != nil || outliers != nil
+	}
+	of := func(t *networking.TrafficPolicy) bool {
+		return places(t.GetLoadBalancer(), t.GetOutlierDetection()) || slices.ContainsFunc(t.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
+			return places(s.GetLoadBalancer(), s.GetOutlierDetection())
+		})
+	}
+	return of(p.Traffic) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return of(s.GetTrafficPolicy()) })
+}

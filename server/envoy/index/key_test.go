@@ -1,0 +1,65 @@
+package index
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// Whatever translation can read is in the key of what it makes: a part that is added to what it reads must be added to the key, and here.
+func TestKeyHasAllOfAView(t *testing.T) {
+	for _, of := range []struct {
+		what   any
+		fields []string
+	}{
+		{model.View{}, []string{"Host", "Service", "Policy", "Rules", "Own", "Targets", "Servers", "Bound", "Seen", "Client", "Objects", "Findings"}},
+		{model.Target{}, []string{"Ports", "Policy"}},
+		{model.Policy{}, []string{"Namespace", "Name", "Traffic", "Subsets", "Plaintext", "Objects", "From"}},                                          // by from; plaintext is the same in all of a catalog
+		{model.Server{}, []string{"Server", "Gateway", "Place", "Kind", "Bind", "Route"}},                                                              // by the version of the gateway, and the place there
+		{model.Service{}, []string{"Host", "Namespace", "Precedence", "Ports", "Addresses", "Resolution", "External", "Objects", "From"}},              // by from
+		{model.Port{}, []string{"Number", "Name", "Target", "Protocol", "Endpoints", "Owner", "Index", "Unreached", "Late", "Part", "Spoken", "Bind"}}, // by from
+	} {
+		var fields []string
+		for f := range reflect.TypeOf(of.what).Fields() {
+			fields = append(fields, f.Name)
+		}
+		require.Equal(t, of.fields, fields, "%T", of.what)
+	}
+	keys := map[model.Key]string{Key((&model.View{})): "nothing"}
+	different := func(v model.View, what string) {
+		t.Helper()
+		k := Key(&v)
+		require.Empty(t, keys[k], what)
+		keys[k] = what
+	}
+	for of, p := range map[string]model.Profile{
+		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"}, "labelled": {Labelled: true},
+		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Place: model.Locality{Region: "a"}}, "zone": {Place: model.Locality{Zone: "a"}}, "sub-zone": {Place: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
+	} {
+		different(model.View{Client: p}, of)
+	}
+	require.Equal(t, 10, reflect.TypeFor[model.Profile]().NumField())
+	r := &model.Rule[*networking.VirtualService]{Version: "1"}
+	different(model.View{Host: "a"}, "host")
+	different(model.View{Seen: &model.Observation{}}, "what is logged")
+	different(model.View{Seen: &model.Observation{From: "a"}}, "what what is logged is made of")
+	different(model.View{Service: &model.Service{}}, "service")
+	different(model.View{Service: &model.Service{From: "a"}}, "what a service is made of")
+	different(model.View{Policy: model.Policy{From: "a"}}, "policy")
+	different(model.View{Rules: map[int]*model.Rule[*networking.VirtualService]{0: r}}, "rule")
+	different(model.View{Rules: map[int]*model.Rule[*networking.VirtualService]{1: r}}, "rule of another part")
+	different(model.View{Own: r}, "own rule")
+	different(model.View{Bound: []*model.Rule[*networking.VirtualService]{r}}, "bound rule")
+	different(model.View{Targets: map[string]model.Target{"a": {}}}, "target")
+	different(model.View{Targets: map[string]model.Target{"a": {Ports: []uint32{1}}}}, "port of a target")
+	different(model.View{Targets: map[string]model.Target{"a": {Policy: model.Policy{From: "a"}}}}, "policy of a target")
+	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}}}}, "server")
+	different(model.View{Servers: []model.Server{{Gateway: &model.Gateway{Version: "1"}, Place: model.Place{Field: "a"}}}}, "place of a server")
+	different(model.View{Objects: []resource.Key{{Name: "a"}}}, "object")
+	different(model.View{Findings: model.Findings{{Why: "a"}}}, "finding")
+}

@@ -1,0 +1,423 @@
+package index
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
+
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// Mesh is the objects that Envoys are told of, decoded, by the hosts that they speak of. It is not safe for concurrent use.
+type Mesh struct {
+	Entries map[resource.Key]*entry
+	spaces  map[string]*space
+	Hosts   map[string]map[resource.Key]*entry // by host, in lower case
+	moved   map[string]struct{}                // hosts of which just endpoints have changed, until touchOthers adds them
+
+	Plaintext bool // is sent where ISTIO_MUTUAL is wanted; read-only
+
+	Gateways    map[resource.Key]*model.Gateway
+	named       map[string]int // hosts, by how many gateways
+	sidecars    map[resource.Key]*SidecarRule
+	configs     map[resource.Key]*model.MeshConfig
+	telemetries map[resource.Key]*model.Telemetry
+	Observes    uint64 // how often it may have changed what clients log and trace
+	Policies    *rules[*networking.DestinationRule]
+	Virtuals    *rules[*networking.VirtualService]
+
+	Selectors *SelectorIndex
+}
+
+// space is what a namespace has that selects, and what it has that can be selected.
+type space struct {
+	selectors map[resource.Key]*entry
+	workloads map[string]*workload // by name
+}
+
+// entry is a ServiceEntry.
+type entry struct {
+	Key        resource.Key
+	created    time.Time
+	version    string
+	object     *resource.Resource
+	Spec       *networking.ServiceEntry // without endpoints, which are most of it: they are decoded when they are translated
+	localities []model.Locality         // of these
+	selected   map[string]*workload     // by its workloadSelector, by name; nil if it has none
+}
+
+// workload is a WorkloadEntry.
+type workload struct {
+	name    string
+	version string
+	labels  map[string]string
+	spec    *networking.WorkloadEntry
+}
+
+func NewMesh() *Mesh {
+	return &Mesh{
+		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), Hosts: make(map[string]map[resource.Key]*entry), moved: make(map[string]struct{}),
+		Gateways: make(map[resource.Key]*model.Gateway), named: make(map[string]int), sidecars: make(map[resource.Key]*SidecarRule), configs: make(map[resource.Key]*model.MeshConfig),
+		telemetries: make(map[resource.Key]*model.Telemetry),
+		Policies:    newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](), Selectors: newSelectorIndex(),
+	}
+}
+
+// Set makes r what the mesh has under key, which has nothing there any more if r is nil. It adds the hosts that it speaks of, and those
+// that it spoke of before, to touched. What cannot be decoded is not there.
+func (m *Mesh) Set(key resource.Key, r *resource.Resource, touched map[string]struct{}) error {
+	switch key.Kind {
+	case resource.ServiceEntry:
+		spec, endpoints, err := decodeEntry(r)
+		m.setEntry(key, r, spec, localitiesOf(endpoints), touched)
+		return err
+	case resource.WorkloadEntry:
+		spec, err := SpecOf[*networking.WorkloadEntry](r)
+		m.setWorkload(key, r, spec)
+		return err
+	case resource.Gateway:
+		spec, err := SpecOf[*networking.Gateway](r)
+		m.Selectors.set(key, LookedAt(r, spec))
+		m.setGateway(key, r, spec, touched)
+		return err
+	case resource.Sidecar:
+		spec, err := SpecOf[*networking.Sidecar](r)
+		m.Selectors.set(key, LookedAt(r, spec))
+		m.setSidecar(key, r, spec)
+		return err
+	case resource.MeshConfig:
+		spec, err := SpecOf[*meshv1alpha1.MeshConfig](r)
+		m.setConfig(key, r, spec, touched)
+		return err
+	case resource.Telemetry:
+		spec, err := SpecOf[*telemetryv1alpha1.Telemetry](r)
+		m.Selectors.set(key, LookedAt(r, spec))
+		m.setTelemetry(key, r, spec, touched)
+		return err
+	case resource.DestinationRule:
+		spec, err := SpecOf[*networking.DestinationRule](r)
+		m.Selectors.set(key, LookedAt(r, spec))
+		m.touch(m.Policies.set(key, destinationRule(r, spec)), touched)
+		return err
+	case resource.VirtualService:
+		spec, err := SpecOf[*networking.VirtualService](r)
+		m.Selectors.set(key, LookedAt(r, spec))
+		m.touchTargets(key, touched)
+		m.touch(m.Virtuals.set(key, virtualService(r, spec)), touched)
+		m.touchTargets(key, touched)
+		touched[delegatePrefix+key.FullName()] = struct{}{}
+		return err
+	}
+	return nil
+}
+
+// touchTargets adds the hosts to which a VirtualService leads: with a Sidecar, it may be for its sake that clients know of them.
+func (m *Mesh) touchTargets(key resource.Key, touched map[string]struct{}) {
+	if r := m.Virtuals.ByKey[key]; r != nil && len(m.sidecars) > 0 {
+		m.touch(r.LeadsTo, touched)
+		for _, d := range m.delegates(r) {
+			m.touch(d.LeadsTo, touched)
+		}
+	}
+}
+
+// touch adds hosts, and those that they stand for if they are wildcards, to touched.
+func (m *Mesh) touch(hosts []string, touched map[string]struct{}) {
+	for _, host := range hosts {
+		touched[host] = struct{}{}
+		if !model.IsWildcard(host) {
+			continue
+		}
+		touchMatching(host, m.Hosts, touched)
+		touchMatching(host, m.Virtuals.exact, touched)
+		touchMatching(host, m.named, touched)
+	}
+}
+
+// TouchOthers adds the hosts on which it bears what touched are: those whose routes lead to one of them, and the wildcards that stand for one. Where just
+// endpoints have changed, it bears on nobody else: routes lead to a host, its ports and its policy.
+func (m *Mesh) TouchOthers(touched map[string]struct{}) {
+	m.touchProviders(touched)
+	for _, host := range slices.Collect(maps.Keys(touched)) {
+		for _, r := range m.Virtuals.leads[host] {
+			m.touchRoutes(r, touched)
+			for _, root := range m.Virtuals.leads[delegatePrefix+r.Key.FullName()] {
+				m.touchRoutes(root, touched)
+			}
+		}
+		for wildcard := range m.Virtuals.of(host) {
+			touched[wildcard] = struct{}{}
+		}
+	}
+	maps.Copy(touched, m.moved)
+	clear(m.moved)
+}
+
+// touchRoutes adds the hosts that have routes of a VirtualService: those of services only if it is for sidecars.
+func (m *Mesh) touchRoutes(r *model.Rule[*networking.VirtualService], touched map[string]struct{}) {
+	if forMesh(r.Spec) {
+		m.touch(r.Hosts, touched)
+		return
+	}
+	for _, host := range r.Hosts {
+		touched[host] = struct{}{}
+		if model.IsWildcard(host) {
+			touchMatching(host, m.Virtuals.exact, touched)
+			touchMatching(host, m.named, touched)
+		}
+	}
+}
+
+func touchMatching[V any](wildcard string, hosts map[string]V, touched map[string]struct{}) {
+	for known := range hosts {
+		if model.Matches(wildcard, known) {
+			touched[known] = struct{}{}
+		}
+	}
+}
+
+// SpecOf decodes the spec of r, and returns nil if there is no r.
+func SpecOf[T any](r *resource.Resource) (spec T, err error) {
+	if r == nil {
+		return spec, nil
+	}
+	m, err := r.Spec()
+	if err != nil {
+		return spec, err
+	}
+	spec, _ = m.(T)
+	return spec, nil
+}
+
+func (m *Mesh) setEntry(key resource.Key, r *resource.Resource, spec *networking.ServiceEntry, sites []model.Locality, touched map[string]struct{}) {
+	if spec != nil {
+		m.Selectors.Hold(LookedAtByEntry(key.Namespace, spec.GetExportTo()))
+		m.Selectors.Hold(lookedAtBySites(sites...))
+	}
+	if old := m.Entries[key]; old != nil {
+		m.Selectors.Release(LookedAtByEntry(key.Namespace, old.Spec.GetExportTo()))
+		m.Selectors.Release(lookedAtBySites(old.localities...))
+		if spec != nil && old.created.Equal(r.Created()) && proto.Equal(old.Spec, spec) {
+			touched = m.moved
+		}
+		old.touch(touched)
+		for _, host := range old.Hosts() {
+			delete(m.Hosts[host], key)
+			if len(m.Hosts[host]) == 0 {
+				delete(m.Hosts, host)
+			}
+		}
+		delete(m.Entries, key)
+		m.in(key.Namespace, func(s *space) { delete(s.selectors, key) })
+	}
+	if spec == nil {
+		return
+	}
+	e := &entry{Key: key, created: r.Created(), version: r.Version(), object: r, Spec: spec, localities: sites}
+	m.Entries[key] = e
+	e.touch(touched)
+	for _, host := range e.Hosts() {
+		if m.Hosts[host] == nil {
+			m.Hosts[host] = make(map[resource.Key]*entry)
+		}
+		m.Hosts[host][key] = e
+	}
+	if spec.GetWorkloadSelector() == nil {
+		return
+	}
+	e.selected = make(map[string]*workload)
+	m.in(key.Namespace, func(s *space) {
+		s.selectors[key] = e
+		for _, w := range s.workloads {
+			if e.selects(w) {
+				e.selected[w.name] = w
+			}
+		}
+	})
+}
+
+func newWorkload(r *resource.Resource, spec *networking.WorkloadEntry) *workload {
+	labels := make(map[string]string)
+	maps.Copy(labels, spec.GetLabels())
+	maps.Copy(labels, r.Labels())
+	return &workload{name: r.Key().Name, version: r.Version(), labels: labels, spec: spec}
+}
+
+// locality is where the workload is.
+func (w *workload) locality() model.Locality {
+	return model.LocalityOf(model.LocalityText(w.spec, w.labels))
+}
+
+func (m *Mesh) setWorkload(key resource.Key, r *resource.Resource, spec *networking.WorkloadEntry) {
+	m.in(key.Namespace, func(s *space) {
+		var w *workload
+		old := s.workloads[key.Name]
+		if spec != nil {
+			w = newWorkload(r, spec)
+			m.Selectors.Hold(lookedAtBySites(w.locality()))
+			s.workloads[key.Name] = w
+		} else {
+			delete(s.workloads, key.Name)
+		}
+		if old != nil {
+			m.Selectors.Release(lookedAtBySites(old.locality()))
+		}
+		for _, e := range s.selectors {
+			_, had := e.selected[key.Name]
+			has := w != nil && e.selects(w)
+			if has {
+				e.selected[key.Name] = w
+			} else {
+				delete(e.selected, key.Name)
+			}
+			if had || has {
+				e.touch(m.moved)
+			}
+		}
+	})
+}
+
+// in calls f with a namespace, which is forgotten if nothing is left there.
+func (m *Mesh) in(namespace string, f func(*space)) {
+	s := m.spaces[namespace]
+	if s == nil {
+		s = &space{selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload)}
+		m.spaces[namespace] = s
+	}
+	f(s)
+	if len(s.selectors)+len(s.workloads) == 0 {
+		delete(m.spaces, namespace)
+	}
+}
+
+// Hosts returns the hosts of the entry, in lower case.
+func (e *entry) Hosts() []string {
+	hosts := make([]string, 0, len(e.Spec.GetHosts()))
+	for _, host := range e.Spec.GetHosts() {
+		hosts = append(hosts, strings.ToLower(host))
+	}
+	return hosts
+}
+
+func (e *entry) touch(touched map[string]struct{}) {
+	for _, host := range e.Hosts() {
+		touched[host] = struct{}{}
+	}
+}
+
+// selects says whether the entry's workloadSelector selects w, which is of the same namespace. An empty one selects nothing.
+func (e *entry) selects(w *workload) bool {
+	wanted := e.Spec.GetWorkloadSelector().GetLabels()
+	for name, value := range wanted {
+		if got, ok := w.labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return len(wanted) > 0
+}
+
+// endpoints returns the endpoints of the entry: its own, or the workloads that it selects, in order of name.
+func (e *entry) endpoints() []model.Endpoint {
+	var list []model.Endpoint
+	if e.selected == nil {
+		_, endpoints, _ := decodeEntry(e.object) // it could be decoded when it came
+		list = make([]model.Endpoint, len(endpoints))
+		for i, l := range endpoints {
+			list[i] = model.Endpoint{Address: l.address, Spec: l.rest, Labels: l.rest.GetLabels(), Owner: e.Key, Index: i}
+		}
+		return list
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.selected)) {
+		w := e.selected[name]
+		list = append(list, model.Endpoint{Workload: name, Namespace: e.Key.Namespace, Address: w.spec.GetAddress(), Spec: w.spec, Labels: w.labels, Owner: e.Key})
+	}
+	return list
+}
+
+// VisibleTo says whether the entry is exported to the namespace.
+func (e *entry) VisibleTo(namespace string) bool {
+	return model.VisibleTo(e.Spec.GetExportTo(), e.Key.Namespace, namespace)
+}
+
+func (e *entry) precedence(client string) model.Precedence {
+	return model.PrecedenceOf(e.Key, e.created, e.Spec.GetExportTo(), client)
+}
+
+// Differing returns the keys of all that snap has otherwise than the mesh, of what the mesh would have.
+func (m *Mesh) Differing(snap memstore.Snapshot) []resource.Key {
+	var keys []resource.Key
+	has := m.versions()
+	for _, kind := range Kinds {
+		for r := range snap.List(kind, "") {
+			if has[r.Key()] != r.Version() {
+				keys = append(keys, r.Key())
+			}
+		}
+	}
+	for key := range has {
+		if snap.Get(key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Kinds are those that a mesh consists of.
+var Kinds = []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry, resource.DestinationRule, resource.VirtualService, resource.Gateway, resource.Sidecar, resource.MeshConfig, resource.Telemetry}
+
+// versions returns the version of each object.
+func (m *Mesh) versions() map[resource.Key]string {
+	all := make(map[resource.Key]string)
+	for key, e := range m.Entries {
+		all[key] = e.version
+	}
+	for namespace, s := range m.spaces {
+		for name, w := range s.workloads {
+			all[resource.Key{Kind: resource.WorkloadEntry, Namespace: namespace, Name: name}] = w.version
+		}
+	}
+	for key, g := range m.Gateways {
+		all[key] = g.Version
+	}
+	for key, s := range m.sidecars {
+		all[key] = s.version
+	}
+	for key, c := range m.configs {
+		all[key] = c.Version
+	}
+	for key, t := range m.telemetries {
+		all[key] = t.Version
+	}
+	for key, r := range m.Policies.ByKey {
+		all[key] = r.Version
+	}
+	for key, r := range m.Virtuals.ByKey {
+		all[key] = r.Version
+	}
+	return all
+}
+
+// AllHosts returns the hosts of all services, and those that only have routes.
+func (m *Mesh) AllHosts() map[string]struct{} {
+	hosts := map[string]struct{}{model.GatewayUnit: {}}
+	for host := range m.Hosts {
+		hosts[host] = struct{}{}
+	}
+	for _, v := range m.Virtuals.ByKey {
+		for _, host := range v.Hosts {
+			hosts[host] = struct{}{}
+		}
+	}
+	for host := range m.named {
+		hosts[host] = struct{}{}
+	}
+	return hosts
+}

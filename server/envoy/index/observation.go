@@ -1,0 +1,48 @@
+package index
+
+import (
+	"slices"
+
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+
+	"tributary/server/envoy/model"
+	"tributary/server/envoy/telemetry"
+)
+
+// Observation returns what clients of a profile log and trace.
+func (m *Mesh) Observation(p model.Profile, only *SidecarRule) *model.Observation {
+	if p.Role == model.Proxyless {
+		return nil
+	}
+	o := &model.Observation{}
+	config := m.config()
+	all := m.telemetriesOf(p)
+	if config.Spec != nil {
+		o.Objects = append(o.Objects, config.Key)
+	}
+	for _, t := range all {
+		o.Objects = append(o.Objects, t.Key)
+	}
+	telemetry.AddLogs(o, all, config)
+	telemetry.AddTracing(o, all, config, func(of *meshv1alpha1.MeshConfig_ExtensionProvider) (string, string, string) {
+		return m.clusterOf(of, p, only)
+	})
+	o.Findings = o.Findings.Sorted()
+	var from model.Digest
+	for _, l := range append(slices.Clone(o.Logs), o.Strays...) {
+		from.Text(string(model.MustMarshal(l)))
+	}
+	if from.Flag(o.Tracing != nil); o.Tracing != nil {
+		from.Text(string(model.MustMarshal(o.Tracing)))
+	}
+	from.Flag(o.Random)
+	for _, key := range o.Objects {
+		from.Object(key)
+	}
+	for _, f := range o.Findings {
+		from.Object(f.Of)
+		from.Text(f.Field, f.Why)
+	}
+	o.From = string(from)
+	return o
+}

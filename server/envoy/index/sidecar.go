@@ -1,0 +1,253 @@
+package index
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// SidecarRule is a Sidecar: what the clients that it selects want to know of, and what becomes of connections to anything else.
+type SidecarRule struct {
+	key     resource.Key
+	created time.Time
+	version string
+	spec    *networking.Sidecar
+	egress  []egress
+}
+
+// egress is a part of what clients want to know of.
+type egress struct {
+	port    uint32 // of services; 0 for all those that no part before names
+	speaks  string // the protocol of the listener, if it says so
+	bind    string // where listeners are, if it says so
+	imports []imported
+}
+
+// imported is a namespace and a host, each of which may be a wildcard. A namespace of "." is the client's own.
+type imported struct{ namespace, host string }
+
+func sidecarOf(r *resource.Resource, spec *networking.Sidecar) *SidecarRule {
+	s := &SidecarRule{key: r.Key(), created: r.Created(), version: r.Version(), spec: spec}
+	for _, e := range spec.GetEgress() {
+		part := egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
+		if part.speaks = e.GetPort().GetProtocol(); strings.EqualFold(part.speaks, model.HTTPProxy) {
+			part.speaks = ""
+		}
+		if !resource.IsAddress(part.bind) {
+			part.bind = ""
+		}
+		for _, h := range e.GetHosts() {
+			if namespace, host, ok := strings.Cut(strings.ToLower(h), "/"); ok {
+				part.imports = append(part.imports, imported{namespace, host})
+			}
+		}
+		s.egress = append(s.egress, part)
+	}
+	if len(s.egress) == 0 {
+		s.egress = []egress{{imports: []imported{{"*", "*"}}}}
+	}
+	return s
+}
+
+// of says whether what is imported is of a namespace.
+func (i imported) of(namespace, client string) bool {
+	return i.namespace == "*" || i.namespace == namespace || i.namespace == "." && namespace == client
+}
+
+// service says whether a client in a namespace wants to know of the service that another namespace has under a host. Without a Sidecar, which is
+// nil, it wants all.
+func (e *egress) service(host, namespace, client string) bool {
+	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool { return i.of(namespace, client) && model.Matches(i.host, host) })
+}
+
+// routes says whether a client wants the routes of a VirtualService: those of a host that is imported, or of a wildcard that stands for one.
+func (e *egress) routes(r *model.Rule[*networking.VirtualService], client string) bool {
+	return e == nil || slices.ContainsFunc(e.imports, func(i imported) bool {
+		return i.of(r.Key.Namespace, client) && slices.ContainsFunc(r.Hosts, func(h string) bool { return model.Matches(i.host, h) || model.Matches(h, i.host) })
+	})
+}
+
+// parts are the parts of what clients want to know of; without a Sidecar there is one, for all.
+func (s *SidecarRule) parts() []*egress {
+	if s == nil {
+		return []*egress{nil}
+	}
+	all := make([]*egress, len(s.egress))
+	for i := range s.egress {
+		all[i] = &s.egress[i]
+	}
+	return all
+}
+
+// part is the index of the part that says what is there on a port: the first one that names it, else the one for all ports, or -1.
+func (s *SidecarRule) part(port uint32) int {
+	return slices.IndexFunc(s.parts(), func(e *egress) bool { return e == nil || e.port == 0 || e.port == port })
+}
+
+// Imports says whether clients want to know of a service of theirs or another namespace.
+func (s *SidecarRule) Imports(host, namespace, client string) bool {
+	return slices.ContainsFunc(s.parts(), func(e *egress) bool { return e.service(host, namespace, client) })
+}
+
+// hears notes how clients reach a port of a service by a listener, if they do, and says whether they want to know of the port at all. What the part that names
+// the port does not import, the one for all ports may; it has what is left of the port.
+func (s *SidecarRule) hears(host, namespace, client string, p *model.Port) (known bool) {
+	if s == nil {
+		return true
+	}
+	for _, e := range s.egress {
+		known = known || (e.port == 0 || e.port == p.Number) && e.service(host, namespace, client)
+	}
+	p.Part = s.part(p.Number)
+	if p.Part >= 0 && !s.egress[p.Part].service(host, namespace, client) {
+		p.Late = true
+		p.Part = slices.IndexFunc(s.egress, func(e egress) bool { return e.port == 0 && e.service(host, namespace, client) })
+	}
+	if p.Unreached = p.Part < 0; p.Unreached {
+		return known
+	}
+	by := &s.egress[p.Part]
+	p.Bind = by.bind
+	if spoken, ok := model.ProtocolOf(by.speaks); ok && by.speaks != "" {
+		p.Spoken = spoken
+	}
+	return known
+}
+
+// SidecarFor returns the Sidecar of clients of a profile, or nil: the oldest one in their namespace that selects them by labels, else the oldest there
+// that is for all, else the oldest for all in the root namespace.
+func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
+	if p.Role == model.Ingress || len(m.sidecars) == 0 {
+		return nil
+	}
+	labels := p.LabelMap()
+	rank := func(s *SidecarRule) int {
+		switch {
+		case s.key.Namespace == model.RootNamespace && p.Namespace != model.RootNamespace:
+			return 3
+		case s.spec.GetWorkloadSelector() == nil:
+			return 2
+		}
+		return 1
+	}
+	for _, s := range m.sidecars {
+		r := rank(s)
+		switch {
+		case s.key.Namespace != p.Namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
+		case !model.SelectsLabels(s.spec.GetWorkloadSelector().GetLabels(), labels):
+		case first == nil || cmp.Or(cmp.Compare(r, rank(first)), s.created.Compare(first.created), model.OlderName(s.key, first.key)) < 0:
+			first = s
+		}
+	}
+	return first
+}
+
+// OfNoHost returns the objects that bear on what clients of a profile are told whatever it is of: their Sidecar, Telemetries, and the
+// MeshConfig.
+func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
+	all := slices.Collect(maps.Keys(m.configs))
+	for _, t := range m.telemetriesOf(p) {
+		all = append(all, t.Key)
+	}
+	if only := m.SidecarFor(p); only != nil {
+		all = append(all, only.key)
+	}
+	return all
+}
+
+// Restricts says whether clients with a Sidecar, if there is one, are to reach nothing but the services that they know.
+func (m *Mesh) Restricts(s *SidecarRule) bool {
+	if s != nil && s.spec.GetOutboundTrafficPolicy() != nil {
+		return s.spec.GetOutboundTrafficPolicy().GetMode() == networking.OutboundTrafficPolicy_REGISTRY_ONLY
+	}
+	policy := m.config().Spec.GetOutboundTrafficPolicy()
+	return policy != nil && policy.GetMode() == meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
+}
+
+// config is the MeshConfig, of several the first by name; one that says nothing if there is none.
+func (m *Mesh) config() *model.MeshConfig {
+	first := &model.MeshConfig{}
+	for _, c := range m.configs {
+		if first.Spec == nil || c.Key.Name < first.Key.Name {
+			first = c
+		}
+	}
+	return first
+}
+
+// Same says whether two are what one object says.
+func (s *SidecarRule) Same(as *SidecarRule) bool {
+	if s == nil || as == nil {
+		return s == as
+	}
+	return s.key == as.key && s.version == as.version && s.created.Equal(as.created)
+}
+
+func (m *Mesh) setSidecar(key resource.Key, r *resource.Resource, spec *networking.Sidecar) {
+	delete(m.sidecars, key)
+	if spec != nil {
+		m.sidecars[key] = sidecarOf(r, spec)
+	}
+}
+
+func (m *Mesh) setConfig(key resource.Key, r *resource.Resource, spec *meshv1alpha1.MeshConfig, touched map[string]struct{}) {
+	delete(m.configs, key)
+	if spec != nil {
+		m.configs[key] = &model.MeshConfig{Key: key, Version: r.Version(), Spec: spec}
+	}
+	m.observeAnew(touched)
+}
+
+// led says to which ports of a host VirtualServices lead whose routes clients want: to all if 0 is among them. Those that are wanted for a port of the
+// Sidecar lead to that.
+func (m *Mesh) led(host string, p model.Profile, only *SidecarRule) map[uint32]bool {
+	ports := make(map[uint32]bool)
+	add := func(root, r *model.Rule[*networking.VirtualService]) {
+		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, p.Namespace) || !forMesh(root.Spec) {
+			return
+		}
+		for d := range destinations(forRequestsFrom(p.Namespace, r.Spec)) {
+			if model.WholeName(d.GetHost(), r.Key.Namespace) != host {
+				continue
+			}
+			for _, e := range only.parts() {
+				if e.routes(root, p.Namespace) {
+					ports[cmp.Or(e.port, d.GetPort().GetNumber())] = true
+				}
+			}
+		}
+	}
+	for _, r := range m.Virtuals.leads[host] {
+		if len(r.Spec.GetHosts()) > 0 {
+			add(r, r)
+			continue
+		}
+		for _, root := range m.Virtuals.leads[delegatePrefix+r.Key.FullName()] {
+			if slices.Contains(m.delegates(root), r) {
+				add(root, r)
+			}
+		}
+	}
+	return ports
+}
+
+// forRequestsFrom returns a VirtualService without the HTTP routes that are for requests from other namespaces.
+func forRequestsFrom(namespace string, spec *networking.VirtualService) *networking.VirtualService {
+	some := &networking.VirtualService{Tls: spec.GetTls(), Tcp: spec.GetTcp()}
+	for _, h := range spec.GetHttp() {
+		if len(h.GetMatch()) == 0 || slices.ContainsFunc(h.GetMatch(), func(m *networking.HTTPMatchRequest) bool {
+			return m.GetSourceNamespace() == "" || m.GetSourceNamespace() == namespace
+		}) {
+			some.Http = append(some.Http, h)
+		}
+	}
+	return some
+}

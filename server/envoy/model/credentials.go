@@ -1,0 +1,97 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// Certificates and keys are files on the machine of the Envoy, which reads them, and reads them again when they are replaced. It is told of them as
+// secrets, so that a file that is missing fails those who need it, and nothing else.
+
+// The names of secrets say all about them, and are those that Istio's agent gives to files, but for a tilde in a path, which would end it.
+const (
+	CertPrefix = "file-cert:" // certificate~key
+	RootPrefix = "file-root:" // certificates, or certificates~revocations
+)
+
+// CertificateName is the name of the secret of a certificate and its key.
+func CertificateName(certificate, key string) string {
+	return CertPrefix + inName.Replace(certificate) + "~" + inName.Replace(key)
+}
+
+// RootName is the name of the secret of files that verify, of which the second may be empty.
+func RootName(certificates, revoked string) string {
+	if revoked == "" {
+		return RootPrefix + inName.Replace(certificates)
+	}
+	return RootPrefix + inName.Replace(certificates) + "~" + inName.Replace(revoked)
+}
+
+// How paths stand in names, and are read from them.
+var (
+	inName   = strings.NewReplacer("%", "%25", "~", "%7E")
+	FromName = strings.NewReplacer("%25", "%", "%7E", "~")
+)
+
+// DefaultCredentials is where credentials are by name, unless the node says where.
+const DefaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
+
+// Certificates returns the secrets of a server's certificates. Credentials are folders below dir, as Kubernetes mounts them.
+func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string) {
+	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {
+		if IsCredential(credential) {
+			names = append(names, CertificateName(dir+"/"+credential+"/tls.crt", dir+"/"+credential+"/tls.key"))
+		}
+	}
+	if len(names) > 0 {
+		return names
+	}
+	for _, c := range tls.GetTlsCertificates() {
+		names = append(names, CertificateName(c.GetServerCertificate(), c.GetPrivateKey()))
+	}
+	if tls.GetServerCertificate() != "" {
+		names = append(names, CertificateName(tls.GetServerCertificate(), tls.GetPrivateKey()))
+	}
+	return names
+}
+
+// IsCredential says whether a credential is one of a name, and not one that some provider has.
+func IsCredential(name string) bool { return name != "" && !strings.Contains(name, "/") }
+
+func Verifies(tls *networking.ServerTLSSettings) bool {
+	return tls.GetMode() == networking.ServerTLSSettings_MUTUAL || tls.GetMode() == networking.ServerTLSSettings_OPTIONAL_MUTUAL
+}
+
+// Authority returns the secret by which a server verifies its clients.
+func Authority(tls *networking.ServerTLSSettings, dir string) string {
+	for _, credential := range append([]string{tls.GetCaCertCredentialName(), tls.GetCredentialName()}, tls.GetCredentialNames()...) {
+		if IsCredential(credential) {
+			return RootName(dir+"/"+credential+"/ca.crt", "")
+		}
+	}
+	return Root(tls.GetCaCertificates(), tls.GetCaCrl())
+}
+
+// Root is the secret of files that verify, or empty if there are none.
+func Root(certificates, revoked string) string {
+	if certificates == "" {
+		return ""
+	}
+	return RootName(certificates, revoked)
+}
+
+// arePins says whether all are hashes of SHA-256, of keys in base 64 and of certificates in hexadecimal digits, with colons or without.
+func arePins(keys, certificates []string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool {
+		b, err := base64.StdEncoding.DecodeString(k)
+		return err != nil || len(b) != sha256.Size
+	}) && !slices.ContainsFunc(certificates, func(c string) bool {
+		b, err := hex.DecodeString(strings.ReplaceAll(c, ":", ""))
+		return err != nil || len(b) != sha256.Size || len(c) != 2*sha256.Size && len(c) != 3*sha256.Size-1
+	})
+}

@@ -1,0 +1,27 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strconv"
+
+	"tributary/resource"
+)
+
+// Key is equal for views that are equal, and for no others, whatever clients and objects say: each part stands behind its length.
+type Key [sha256.Size]byte
+
+// Digest puts a key, or a part of one, together. The zero value is empty.
+type Digest []byte
+
+func (d *Digest) Text(parts ...string) {
+	for _, p := range parts {
+		*d = append(binary.AppendUvarint(*d, uint64(len(p))), p...)
+	}
+}
+
+func (d *Digest) Number(n int64) { *d = binary.AppendVarint(*d, n) }
+
+func (d *Digest) Flag(is bool) { d.Text(strconv.FormatBool(is)) }
+
+func (d *Digest) Object(key resource.Key) { d.Text(string(key.Kind), key.Namespace, key.Name) }

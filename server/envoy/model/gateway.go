@@ -1,0 +1,200 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+)
+
+// What depends on no host in particular is translated as if it were one, of a name that no host has.
+const (
+	GatewayUnit   = "~gateways" // the listeners of gateways
+	GatewayPrefix = "~gateway/" // with the name of a Gateway: what leads there are the VirtualServices that are bound to it
+	PortPrefix    = "~port/"    // with a number: the Gateways that want it
+)
+
+// IsUnit says whether a host is none, but stands for something else.
+func IsUnit(host string) bool { return strings.HasPrefix(host, "~") }
+
+// Gateway is a Gateway.
+type Gateway struct {
+	Key     resource.Key
+	Created time.Time
+	Version string
+	Spec    *networking.Gateway
+}
+
+// Server is a server of a Gateway that a client is to run.
+type Server struct {
+	*networking.Server
+	Gateway *Gateway
+	Place   Place
+	Kind    serverKind
+	Bind    string
+	Route   string // the name of its routes, if it speaks HTTP
+}
+
+type serverKind int
+
+const (
+	ServerHTTP    serverKind = iota // in the clear
+	ServerHTTPS                     // HTTP within TLS
+	ServerPass                      // TLS that is passed on by the name that the client asks for
+	ServerTLS                       // something else within TLS
+	ServerTCP                       // something else in the clear
+	ServerUnknown                   // none that can be run
+)
+
+func (k serverKind) Encrypted() bool { return k == ServerHTTPS || k == ServerPass || k == ServerTLS }
+
+// KindOf says what a server does, or why it cannot.
+func KindOf(s *networking.Server) (serverKind, string) {
+	tls := s.GetTls()
+	protocol := strings.ToUpper(s.GetPort().GetProtocol())
+	if s.GetBind() != "" && !resource.IsAddress(s.GetBind()) {
+		return ServerUnknown, "it can listen on an address only: the server is left out"
+	}
+	switch protocol {
+	case "HTTPS", "TLS":
+	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":
+		return ServerHTTP, ""
+	case "UDP":
+		return ServerUnknown, "UDP is not served: the server is left out"
+	default:
+		return ServerTCP, ""
+	}
+	switch tls.GetMode() {
+	case networking.ServerTLSSettings_PASSTHROUGH:
+		return ServerPass, ""
+	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
+		return ServerUnknown, "AUTO_PASSTHROUGH is for Istio's own networks: the server is left out"
+	case networking.ServerTLSSettings_ISTIO_MUTUAL:
+		return ServerUnknown, "there is nobody who issues Istio's certificates: the server is left out"
+	}
+	if len(Certificates(tls, "")) == 0 {
+		return ServerUnknown, "it has no certificate: the server is left out"
+	}
+	if Verifies(tls) && Authority(tls, "") == "" {
+		return ServerUnknown, "it has nothing to verify clients by: the server is left out"
+	}
+	if Verifies(tls) && !arePins(tls.GetVerifyCertificateSpki(), tls.GetVerifyCertificateHash()) {
+		return ServerUnknown, "a hash by which clients are to be verified is none: the server is left out"
+	}
+	if protocol == "TLS" {
+		return ServerTLS, ""
+	}
+	return ServerHTTPS, ""
+}
+
+func SelectsLabels(wanted, labels map[string]string) bool {
+	for name, value := range wanted {
+		if got, ok := labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// admits says whether a server serves a host of a VirtualService in a namespace under a domain: one of both is the domain, and the other one stands for it.
+func (s *Server) admits(host, domain, namespace string) bool {
+	for _, h := range s.GetHosts() {
+		of, name, limited := strings.Cut(strings.ToLower(h), "/")
+		if !limited {
+			name = of
+		} else if of != "*" && of != namespace && (of != "." || s.Gateway.Key.Namespace != namespace) {
+			continue
+		}
+		if host == domain && Matches(name, domain) || name == domain && Matches(host, domain) {
+			return true
+		}
+	}
+	return false
+}
+
+// Meets says whether a server has a host of a VirtualService in a namespace, or a part of what it stands for.
+func (s *Server) Meets(host, namespace string) bool {
+	return s.admits(host, host, namespace) || slices.ContainsFunc(s.Names(), func(name string) bool { return s.admits(host, name, namespace) })
+}
+
+// Serves says whether a server serves a VirtualService that is bound to it under a domain.
+func (s *Server) Serves(r *Rule[*networking.VirtualService], domain string) bool {
+	return slices.ContainsFunc(r.Hosts, func(h string) bool { return s.admits(h, domain, r.Key.Namespace) })
+}
+
+// Redirects says whether a server redirects all requests for a domain.
+func (s *Server) Redirects(domain string) bool {
+	return s.Route != "" && s.GetTls().GetHttpsRedirect() && slices.Contains(s.Names(), domain)
+}
+
+// Names returns the hosts of a server without the namespaces that they are limited to.
+func (s *Server) Names() (names []string) {
+	for _, h := range s.GetHosts() {
+		_, name, limited := strings.Cut(strings.ToLower(h), "/")
+		if !limited {
+			name = strings.ToLower(h)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// GatewaysOf returns the names, with namespaces, of the gateways that an object in a namespace names, but for the one of all sidecars.
+func GatewaysOf(names []string, namespace string) (all []string) {
+	for _, name := range names {
+		switch {
+		case name == MeshGateway:
+		case strings.Contains(name, "/"):
+			all = append(all, name)
+		default:
+			all = append(all, namespace+"/"+name)
+		}
+	}
+	return all
+}
+
+// Bound says whether a VirtualService is bound to the gateway of a server, and visible there.
+func (s *Server) Bound(r *Rule[*networking.VirtualService], p Profile) bool {
+	return VisibleTo(r.ExportTo, r.Key.Namespace, p.Namespace) &&
+		slices.Contains(GatewaysOf(r.Spec.GetGateways(), r.Key.Namespace), s.Gateway.Key.FullName())
+}
+
+// Touch adds what leads to the Gateway, and the hosts of its servers.
+func (g *Gateway) Touch(touched map[string]struct{}) {
+	touched[GatewayPrefix+g.Key.FullName()] = struct{}{}
+	maps.Copy(touched, g.Names())
+}
+
+// Names returns the hosts of the servers.
+func (g *Gateway) Names() map[string]struct{} {
+	names := make(map[string]struct{})
+	for _, spec := range g.Spec.GetServers() {
+		for _, name := range (&Server{Server: spec}).Names() {
+			names[name] = struct{}{}
+		}
+	}
+	return names
+}
+
+// Wants says whether one of the servers is on a port.
+func (g *Gateway) Wants(port uint32) bool {
+	return slices.ContainsFunc(g.Spec.GetServers(), func(s *networking.Server) bool { return s.GetPort().GetNumber() == port })
+}
+
+// Binding is where a listener is: what is connected to there is for the services that claim it.
+type Binding struct {
+	Address string
+	Port    uint32
+}
+
+const (
+	Wildcard  = "0.0.0.0"
+	Localhost = "127.0.0.1"
+
+	OutboundPort = 15001 // to which an interceptor redirects connections
+)

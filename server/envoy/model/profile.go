@@ -1,0 +1,168 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	keys "tributary/internal/names"
+	"tributary/resource"
+)
+
+// Profiles are made up by clients, so what they cost is bounded.
+const (
+	MaxScopes    = 1000 // in use at once
+	MaxOfHost    = 100
+	MaxCost      = 10_000_000 // of the scopes in use, in entries
+	MaxHostCost  = 1_000_000
+	MaxIdleCost  = 200_000 // of the scopes without clients that are kept, in entries
+	ScopeCost    = 1000    // of one, besides its entries
+	MaxProfile   = 64 << 10
+	HostsAtATime = 100 // are translated before a commit of the view may come in between
+)
+
+// A sidecar on demand is told of listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it, or a
+// connection, is to go. So it has what it uses, and not what exists.
+
+// MetadataOnDemand is a key of node metadata, ours: true is a wish for that.
+const MetadataOnDemand = "ON_DEMAND"
+
+// wantsOnDemand says whether a node asks to be told on demand.
+func wantsOnDemand(fields map[string]*structpb.Value) bool {
+	return fields[MetadataOnDemand].GetBoolValue() || fields[MetadataOnDemand].GetStringValue() == "true"
+}
+
+// Role is what a client is, which decides in which form it is told of services.
+type Role int
+
+const (
+	Sidecar   Role = iota // an Envoy whose listeners are addressed directly, or by redirected connections
+	Proxyless             // a gRPC client
+	Ingress               // an Envoy that runs the servers of Gateways
+)
+
+// Profile is all that decides what a client is told. Clients of one profile share everything.
+type Profile struct {
+	Role      Role
+	Namespace string
+	Captures  bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
+	Intact    bool   // they come with the address that they were meant for
+	Labels    string // of the client's workload, as far as objects look at them; see labelMap
+	Labelled  bool   // it has some, and objects look at labels
+
+	Place       Locality
+	Credentials string // the folder that credentials are in
+	OnDemand    bool   // a sidecar asks for what it uses
+	Large       bool   // regular expressions may be as large as Istio's proxies take them
+}
+
+// size is how many bytes the profile has.
+func (p *Profile) size() int {
+	return len(p.Namespace) + len(p.Labels) + len(p.Credentials) + len(p.Place.Region) + len(p.Place.Zone) + len(p.Place.SubZone)
+}
+
+// Check refuses a profile that is too large, and a namespace that no client can be in.
+func (p *Profile) Check() error {
+	if size := p.size(); size > MaxProfile {
+		return status.Errorf(codes.InvalidArgument, "node with %d bytes of what decides what it is told: the limit is %d", size, MaxProfile)
+	}
+	if err := resource.CheckNamespace(p.Namespace); err != nil {
+		return status.Errorf(codes.InvalidArgument, "namespace of the node: %v", err)
+	}
+	return nil
+}
+
+// String says what clients these are.
+func (p Profile) String() string {
+	what := "sidecars in "
+	switch p.Role {
+	case Proxyless:
+		what = "gRPC clients in "
+	case Ingress:
+		what = "gateways in "
+	}
+	if p.Captures {
+		return what + p.Namespace + " with redirection"
+	}
+	return what + p.Namespace
+}
+
+// LabelText is labels as a text, the same for equal ones and for no others.
+func LabelText(labels map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, name, labels[name])
+	}
+	return keys.Join(parts...)
+}
+
+// LabelMap returns the labels.
+func (p *Profile) LabelMap() map[string]string {
+	labels := make(map[string]string)
+	for pair := range slices.Chunk(keys.Split(p.Labels), 2) {
+		labels[pair[0]] = pair[1]
+	}
+	return labels
+}
+
+// The keys of node metadata that Istio's agents send.
+const (
+	metadataGenerator    = "GENERATOR"
+	MetadataNamespace    = "NAMESPACE"
+	MetadataInterception = "INTERCEPTION_MODE"
+	MetadataLabels       = "LABELS"
+	MetadataIstio        = "ISTIO_VERSION"
+	MetadataCredentials  = "CREDENTIALS"          // ours: a folder
+	MetadataProgram      = "RE2_MAX_PROGRAM_SIZE" // ours: as in the runtime, re2.max_program_size.error_level
+)
+
+// defaultNamespace is that of clients that name none.
+const defaultNamespace = "default"
+
+// ProfileOf reads the node of a client, with all of its labels: one that Istio's agent writes, with an id of the form type~address~name.namespace~domain,
+// or that of a plain bootstrap, which need not say anything.
+func ProfileOf(node *corev3.Node) Profile {
+	fields := node.GetMetadata().GetFields()
+	p := Profile{Namespace: fields[MetadataNamespace].GetStringValue()}
+	if parts := strings.Split(node.GetId(), "~"); len(parts) == 4 && p.Namespace == "" {
+		if i := strings.LastIndexByte(parts[2], '.'); i >= 0 {
+			p.Namespace = parts[2][i+1:]
+		}
+	}
+	if p.Namespace == "" {
+		p.Namespace = defaultNamespace
+	}
+	if strings.HasPrefix(node.GetId(), "router~") {
+		p.Role = Ingress
+	}
+	if fields[metadataGenerator].GetStringValue() == "grpc" || strings.HasPrefix(strings.ToLower(node.GetUserAgentName()), "grpc") {
+		p.Role = Proxyless
+	}
+	if p.Role != Proxyless {
+		p.Credentials = cmp.Or(strings.TrimRight(fields[MetadataCredentials].GetStringValue(), "/"), DefaultCredentials)
+	}
+	p.Large = p.Role == Proxyless || fields[MetadataIstio].GetStringValue() != "" || takesPrograms(fields[MetadataProgram].GetStringValue())
+	p.OnDemand = p.Role == Sidecar && wantsOnDemand(fields)
+	switch fields[MetadataInterception].GetStringValue() {
+	case "REDIRECT", "TPROXY":
+		p.Captures = p.Role == Sidecar
+		p.Intact = p.Captures && fields[MetadataInterception].GetStringValue() == "TPROXY"
+	}
+	labels := fields[MetadataLabels].GetStructValue().GetFields()
+	said := make(map[string]string, len(labels))
+	for name, value := range labels {
+		said[name] = value.GetStringValue()
+	}
+	p.Labels, p.Labelled = LabelText(said), len(said) > 0
+	p.Place = Locality{node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone()}
+	if p.Place == (Locality{}) {
+		p.Place = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))
+	}
+	return p
+}

@@ -1,0 +1,38 @@
+package model
+
+import (
+	"strings"
+)
+
+// Protocol is how a port is spoken to, as far as Envoy is told about it.
+type Protocol int
+
+const (
+	ProtocolTCP Protocol = iota
+	ProtocolTLS
+	protocolHTTP
+	ProtocolHTTP2
+)
+
+func (p Protocol) Http() bool { return p == protocolHTTP || p == ProtocolHTTP2 }
+
+func (p Protocol) String() string { return [...]string{"TCP", "TLS", "HTTP", "HTTP2"}[p] }
+
+// ProtocolOf returns the protocol of a port of a ServiceEntry, and whether it is one that can be served. What Istio
+// knows by a name of its own and only passes on is TCP. Envoy has no way from UDP to a cluster that others have.
+func ProtocolOf(name string) (p Protocol, ok bool) {
+	switch strings.ToLower(name) {
+	case "http":
+		return protocolHTTP, true
+	case "http2", "grpc", "grpc-web":
+		return ProtocolHTTP2, true
+	case "tls", "https":
+		return ProtocolTLS, true
+	case "udp":
+		return 0, false
+	default:
+		return ProtocolTCP, true
+	}
+}
+
+const HTTPProxy = "HTTP_PROXY"

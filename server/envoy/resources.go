@@ -1,0 +1,41 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+var errNotYet = errors.New("not everything was read yet, and clients are told nothing before")
+
+// Resources returns all that a client of a node would be told now if it asked, and whether it would have to ask for each virtual host and cluster.
+// It does not register a client.
+func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
+	p := model.ProfileOf(node)
+	p.OnDemand = p.OnDemand && delta
+	if err := p.Check(); err != nil {
+		return nil, false, err
+	}
+	c.narrow(&p)
+	s, release, err := c.scopes.Acquire(ctx, p, xds.HostOf(ctx), c.maker(p))
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	for _, coll := range s.all() {
+		if !coll.Synced() {
+			return nil, false, errNotYet
+		}
+	}
+	for _, typeURL := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL, xds.VHostURL, xds.SecretURL} {
+		if coll := s.collection(typeURL); coll != nil {
+			all = append(all, xds.Served{TypeURL: typeURL, Version: coll.Version(), Entries: slices.Collect(coll.All())})
+		}
+	}
+	return all, p.OnDemand, nil
+}

@@ -1,0 +1,46 @@
+package envoy
+
+import (
+	"log/slog"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/envoy/envoytest"
+	"tributary/server/envoy/model"
+)
+
+// Who asks what a node would be told hears what a client of it is told.
+func TestTold(t *testing.T) {
+	for seed := range uint64(5) {
+		h := envoytest.New(seed)
+		for range 20 {
+			h.Change()
+		}
+		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		_, _, err := c.Resources(t.Context(), node("shop", "NONE", ""), true)
+		require.ErrorIs(t, err, errNotYet)
+		c.update(nil, h.Table.Snapshot(), false, true)
+		for name, n := range map[string]*corev3.Node{"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"}, "on demand": demandingNode("shop")} {
+			served, onDemand, err := c.Resources(t.Context(), n, true)
+			require.NoError(t, err)
+			require.Equal(t, name == "on demand", onDemand)
+			types := 0
+			for _, of := range served {
+				told := make(map[string]encoded)
+				for _, e := range of.Entries {
+					told[e.Name] = encoded(e.Any)
+				}
+				require.Equal(t, entries(t, c, n, of.TypeURL), told, "%s of %s", of.TypeURL, name)
+				types++
+			}
+			require.Equal(t, map[bool]int{true: 6, false: 5}[onDemand], types)
+		}
+		_, onDemand, err := c.Resources(t.Context(), demandingNode("shop"), false)
+		require.NoError(t, err)
+		require.False(t, onDemand, "it needs delta")
+		_, _, err = c.Resources(t.Context(), &corev3.Node{Id: "router~", Metadata: node(string(make([]byte, model.MaxProfile)), "", "").GetMetadata()}, false)
+		require.ErrorContains(t, err, "the limit is")
+	}
+}

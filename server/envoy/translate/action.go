@@ -1,0 +1,179 @@
+package translate
+
+import (
+	"iter"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	commonfaultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	previousprioritiesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// What a route does besides leading to clusters.
+
+func redirect(r *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
+	a := &routev3.RedirectAction{
+		HostRedirect: r.GetAuthority(), PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()},
+	}
+	scheme := "http"
+	if r.GetScheme() != "" {
+		scheme = r.GetScheme()
+		a.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: scheme}
+	}
+	switch p := r.GetRedirectPort().(type) {
+	case *networking.HTTPRedirect_Port:
+		a.PortRedirect = p.Port
+	case *networking.HTTPRedirect_DerivePort:
+		if p.DerivePort == networking.HTTPRedirect_FROM_REQUEST_PORT {
+			a.PortRedirect = port
+		}
+	}
+	if scheme == "http" && a.GetPortRedirect() == 80 || scheme == "https" && a.GetPortRedirect() == 443 {
+		a.PortRedirect = 0 // it goes without saying
+	}
+	switch r.GetRedirectCode() {
+	case 302:
+		a.ResponseCode = routev3.RedirectAction_FOUND
+	case 303:
+		a.ResponseCode = routev3.RedirectAction_SEE_OTHER
+	case 307:
+		a.ResponseCode = routev3.RedirectAction_TEMPORARY_REDIRECT
+	case 308:
+		a.ResponseCode = routev3.RedirectAction_PERMANENT_REDIRECT
+	}
+	return &routev3.Route_Redirect{Redirect: a}
+}
+
+func directResponse(r *networking.HTTPDirectResponse) *routev3.Route_DirectResponse {
+	a := &routev3.DirectResponseAction{Status: r.GetStatus()}
+	switch body := r.GetBody().GetSpecifier().(type) {
+	case *networking.HTTPBody_String_:
+		a.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: body.String_}}
+	case *networking.HTTPBody_Bytes:
+		a.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: body.Bytes}}
+	}
+	return &routev3.Route_DirectResponse{DirectResponse: a}
+}
+
+// Fault returns what goes wrong on purpose, or nil for nothing, and for what Envoy would refuse.
+func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
+	out := &faultv3.HTTPFault{}
+	if d := f.GetDelay(); d.GetFixedDelay() != nil {
+		out.Delay = &commonfaultv3.FaultDelay{
+			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()}, Percentage: perMillion(d.GetPercentage()),
+		}
+		if d.GetPercentage() == nil {
+			out.Delay.Percentage = perHundred(uint32(d.GetPercent())) //nolint:staticcheck,gosec // the older way to say it; validated
+		}
+	}
+	if a := f.GetAbort(); a.GetErrorType() != nil {
+		abort := &faultv3.FaultAbort{}
+		if a.GetPercentage() != nil {
+			abort.Percentage = perMillion(a.GetPercentage())
+		}
+		switch e := a.GetErrorType().(type) {
+		case *networking.HTTPFaultInjection_Abort_HttpStatus:
+			abort.ErrorType = &faultv3.FaultAbort_HttpStatus{HttpStatus: uint32(e.HttpStatus)} //nolint:gosec // validated
+			out.Abort = abort
+		case *networking.HTTPFaultInjection_Abort_GrpcStatus:
+			var code codes.Code
+			if code.UnmarshalJSON([]byte(strconv.Quote(e.GrpcStatus))) == nil {
+				abort.ErrorType = &faultv3.FaultAbort_GrpcStatus{GrpcStatus: uint32(code)}
+				out.Abort = abort
+			}
+		}
+	}
+	if out.GetDelay() == nil && out.GetAbort() == nil || model.Refused(out) != "" {
+		return nil
+	}
+	return out
+}
+
+func (w routeContext) cors(c *networking.CorsPolicy, at model.Place) *corsv3.CorsPolicy {
+	out := &corsv3.CorsPolicy{
+		ForwardNotMatchingPreflights: wrapperspb.Bool(c.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
+		FilterEnabled:                &corev3.RuntimeFractionalPercent{DefaultValue: perHundred(100)},
+		AllowCredentials:             c.GetAllowCredentials(), AllowHeaders: strings.Join(c.GetAllowHeaders(), ","),
+		AllowMethods: strings.Join(c.GetAllowMethods(), ","), ExposeHeaders: strings.Join(c.GetExposeHeaders(), ","),
+	}
+	for i, o := range c.GetAllowOrigins() {
+		if WhyNot(o.GetRegex(), model.LargeProgram) != "" {
+			continue
+		}
+		if why := WhyNot(o.GetRegex(), w.client.LargestProgram()); why != "" {
+			w.found.Note(at.In("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", why)
+			continue
+		}
+		out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, stringMatch(o))
+	}
+	if c.GetAllowOrigins() == nil {
+		for _, o := range c.GetAllowOrigin() { //nolint:staticcheck // the older way to say it
+			out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: o}})
+		}
+	}
+	if c.GetMaxAge() != nil {
+		out.MaxAge = strconv.FormatInt(c.GetMaxAge().GetSeconds(), 10)
+	}
+	return out
+}
+
+// mirror is where copies of a route's requests go.
+type mirror struct {
+	model.Place
+	to *networking.Destination
+}
+
+// mirrors yields where copies of the requests of a route go that stands at a place, and of which share of them.
+func mirrors(r *networking.HTTPRoute, at model.Place) iter.Seq2[mirror, *typev3.FractionalPercent] {
+	return func(yield func(mirror, *typev3.FractionalPercent) bool) {
+		if r.GetMirror() != nil {
+			share := perHundred(100)
+			switch {
+			case r.GetMirrorPercentage() != nil:
+				share = perMillion(r.GetMirrorPercentage())
+			case r.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
+				share = perHundred(r.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
+			}
+			if share.GetNumerator() > 0 && !yield(mirror{at.In("mirror"), r.GetMirror()}, share) {
+				return
+			}
+		}
+		for i, m := range r.GetMirrors() {
+			share := perHundred(100)
+			if m.GetPercentage() != nil {
+				share = perMillion(m.GetPercentage())
+			}
+			if m.GetDestination() != nil && share.GetNumerator() > 0 && !yield(mirror{at.In("mirrors[%d].destination", i), m.GetDestination()}, share) {
+				return
+			}
+		}
+	}
+}
+
+func otherPriorities() *routev3.RetryPolicy_RetryPriority {
+	return &routev3.RetryPolicy_RetryPriority{
+		Name: "envoy.retry_priorities.previous_priorities",
+		ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{
+			TypedConfig: model.ToAny(&previousprioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: 2}),
+		},
+	}
+}
+
+func perMillion(p *networking.Percent) *typev3.FractionalPercent {
+	return &typev3.FractionalPercent{Numerator: uint32(p.GetValue() * 10000), Denominator: typev3.FractionalPercent_MILLION}
+}
+
+func perHundred(n uint32) *typev3.FractionalPercent {
+	return &typev3.FractionalPercent{Numerator: n, Denominator: typev3.FractionalPercent_HUNDRED}
+}

@@ -1,0 +1,225 @@
+package translate
+
+import (
+	"math"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+// Istio's defaults.
+const (
+	connectTimeout = 10 * time.Second
+	dnsRefreshRate = 60 * time.Second
+	dnsJitter      = 100 * time.Millisecond
+	dnsMaxQueries  = 100 // of one UDP socket
+	idleTimeout    = 5 * time.Minute
+)
+
+const HttpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+// cluster returns the cluster of a port of a service, or of a subset of it.
+func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy, client model.Profile) *clusterv3.Cluster {
+	policy := policies.On(p.Number, subset)
+	role, placed := client.Role, placementOf(client, policy)
+	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
+	c := &clusterv3.Cluster{
+		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout), CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
+		LbPolicy: clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(), Metadata: metadata(s, subset, policies),
+	}
+	kind := discovery(s, p, subset, role)
+	if role != model.Proxyless && subset != nil && (passesOn(subset.GetTrafficPolicy()) || passesOn(policies.On(p.Number, nil))) {
+		kind = clusterv3.Cluster_ORIGINAL_DST
+	}
+	discover(s, c, kind, p, subset, placed, &t.Findings)
+	if role == model.Proxyless {
+		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	}
+	var options *httpv3.HttpProtocolOptions
+	if p.Protocol == model.ProtocolHTTP2 {
+		options = http2()
+	}
+	options = apply(policy, c, options)
+	options = t.originate(policy.GetTls(), c, options, client)
+	placed.apply(c)
+	if options != nil {
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HttpOptions: model.ToAny(options)}
+	}
+	if role == model.Proxyless {
+		return understood(c)
+	}
+	return c
+}
+
+// understood returns what a gRPC client reads of a cluster.
+func understood(c *clusterv3.Cluster) *clusterv3.Cluster {
+	u := &clusterv3.Cluster{
+		Name: c.GetName(), AltStatName: c.GetAltStatName(), ClusterDiscoveryType: c.GetClusterDiscoveryType(), EdsClusterConfig: c.GetEdsClusterConfig(),
+		LoadAssignment: c.GetLoadAssignment(), OutlierDetection: c.GetOutlierDetection(),
+	}
+	if c.GetLbPolicy() == clusterv3.Cluster_RING_HASH || c.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
+		u.LbPolicy, u.LbConfig = c.GetLbPolicy(), c.GetLbConfig()
+	}
+	if n := c.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests(); n.GetValue() != math.MaxUint32 {
+		u.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: n}}}
+	}
+	return u
+}
+
+// passesOn says whether a policy has connections go where they were meant to go.
+func passesOn(p *networking.TrafficPolicy) bool {
+	return p.GetLoadBalancer().GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH
+}
+
+// discover says how the endpoints of a cluster are found, which is of a kind.
+func discover(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset, placed placement, found *model.Findings) {
+	role := placed.client.Role
+	switch kind {
+	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+		c.LoadAssignment = decodedAssignment(assignment(p, c.GetName(), subset, kind, placed, found))
+		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // the other kind has exactly one
+		}
+		if role != model.Proxyless {
+			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
+			c.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
+			c.RespectDnsTtl = true                            //nolint:staticcheck // as istiod does
+			c.DnsJitter = durationpb.New(dnsJitter)           //nolint:staticcheck // as istiod does
+			c.TypedDnsResolverConfig = &corev3.TypedExtensionConfig{
+				Name:        "envoy.network.dns_resolver.cares",
+				TypedConfig: model.ToAny(&caresv3.CaresDnsResolverConfig{UdpMaxQueries: wrapperspb.UInt32(dnsMaxQueries)}),
+			}
+		}
+	case clusterv3.Cluster_ORIGINAL_DST:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		if p.Target != 0 && s.Resolution == networking.ServiceEntry_NONE { // what passes on for a rule keeps the port that was asked for
+			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
+				UpstreamPortOverride: wrapperspb.UInt32(p.Target),
+			}}
+		}
+	default:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+		c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: c.GetName(), EdsConfig: Ads()}
+	}
+}
+
+// discovery says how the endpoints of a port, or of a subset of it, are found. A gRPC client resolves one name of a cluster, and refuses all other
+// clusters of names. Only a sidecar has addresses that connections were meant for.
+func discovery(s *model.Service, p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
+	switch {
+	case model.IsDNS(s.Resolution) && role == model.Proxyless:
+		if hasNames(p, subset) {
+			return clusterv3.Cluster_LOGICAL_DNS
+		}
+	case s.Resolution == networking.ServiceEntry_DNS:
+		return clusterv3.Cluster_STRICT_DNS
+	case s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
+		return clusterv3.Cluster_LOGICAL_DNS
+	case s.Resolution == networking.ServiceEntry_NONE && role == model.Sidecar:
+		return clusterv3.Cluster_ORIGINAL_DST
+	}
+	return clusterv3.Cluster_EDS
+}
+
+// metadata is what Istio's telemetry and tools read from a cluster.
+func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy) *corev3.Metadata {
+	fields := map[string]*structpb.Value{
+		"services": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
+			structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+				"host": structpb.NewStringValue(s.Host), "name": structpb.NewStringValue(s.Host), "namespace": structpb.NewStringValue(s.Namespace),
+			}}),
+		}}),
+	}
+	switch {
+	case subset != nil:
+		fields["subset"] = structpb.NewStringValue(subset.GetName())
+	case s.External:
+		fields["external"] = structpb.NewBoolValue(true)
+	}
+	if policy.Name != "" {
+		fields["config"] = structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + policy.Namespace + "/destination-rule/" + policy.Name)
+	}
+	return istioMetadata(fields)
+}
+
+// ofVirtualService says which VirtualService something is of.
+func ofVirtualService(key resource.Key) *corev3.Metadata {
+	return istioMetadata(map[string]*structpb.Value{
+		"config": structpb.NewStringValue("/apis/networking.istio.io/v1/namespaces/" + key.Namespace + "/virtual-service/" + key.Name),
+	})
+}
+
+func istioMetadata(fields map[string]*structpb.Value) *corev3.Metadata {
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {Fields: fields}}}
+}
+
+// unlimited are circuit breakers that never open, where Envoy's own would at 1,024.
+func unlimited() *clusterv3.CircuitBreakers {
+	most := wrapperspb.UInt32(math.MaxUint32)
+	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+		MaxConnections: most, MaxPendingRequests: most, MaxRequests: most, MaxRetries: most, TrackRemaining: true,
+	}}}
+}
+
+func http1() *httpv3.HttpProtocolOptions {
+	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+		},
+	}}
+}
+
+// asDownstream speaks to the endpoint as the client spoke.
+func asDownstream() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
+	return &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
+		HttpProtocolOptions: &corev3.Http1ProtocolOptions{}, Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+	}}
+}
+
+func http2() *httpv3.HttpProtocolOptions {
+	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}},
+		},
+	}}
+}
+
+// Ads says that a resource is to be asked for on the stream on which the one that names it came.
+func Ads() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		InitialFetchTimeout:   durationpb.New(0), ResourceApiVersion: corev3.ApiVersion_V3,
+	}
+}
+
+// Common are the clusters that every sidecar has.
+func Common() []*clusterv3.Cluster {
+	return []*clusterv3.Cluster{
+		{
+			Name: model.BlackHole, AltStatName: model.StatName(model.BlackHole), ConnectTimeout: durationpb.New(connectTimeout),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		},
+		{
+			Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
+			TypedExtensionProtocolOptions: map[string]*anypb.Any{HttpOptions: model.ToAny(&httpv3.HttpProtocolOptions{
+				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
+				UpstreamProtocolOptions:   asDownstream(),
+			})},
+		},
+	}
+}

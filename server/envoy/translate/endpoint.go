@@ -1,0 +1,208 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+)
+
+const UnixPrefix = "unix://"
+
+// localityMembers is the number of the field of LocalityLbEndpoints that has its endpoints.
+const localityMembers protowire.Number = 2
+
+// assignment returns the endpoints of a port, or of a subset of it, for a cluster that finds them in this way: only names are resolved, and only
+// addresses need not be. A cluster of kind LOGICAL_DNS has one endpoint. Localities are in order of their name.
+//
+// gRPC clients heed the weights of localities, and not those of endpoints within one. To them, endpoints of one locality and different
+// weights are in different sub-zones of it.
+//
+// The endpoints of a locality are encoded already, and stand in the message as fields that are unknown to it: decodedAssignment decodes them.
+func assignment(p *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement, found *model.Findings) *endpointv3.ClusterLoadAssignment {
+	type place struct {
+		model.Locality
+		priority int
+	}
+	type members struct {
+		encoded []byte // as fields of LocalityLbEndpoints
+		weight  uint64
+	}
+	byPlace := make(map[place]*members)
+	endpoints := p.Endpoints()
+	var last *networking.WorkloadEntry
+	var in *members // of the last endpoint, and of the next ones with the same WorkloadEntry
+	var details, host []byte
+	for i := range endpoints {
+		e := &endpoints[i]
+		if !has(subset, e) {
+			continue
+		}
+		if !fits(e, kind) {
+			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.Address, UnixPrefix) {
+				found.Note(e.Place().In("address"), "%q is no address, and names are resolved for services of resolution DNS only: it is no endpoint of ServiceEntry %s",
+					e.Address, e.Owner.FullName())
+			}
+			continue
+		}
+		if kind == clusterv3.Cluster_LOGICAL_DNS && len(byPlace) > 0 {
+			why := "with resolution DNS_ROUND_ROBIN there is one endpoint"
+			if placed.client.Role == model.Proxyless {
+				why = "gRPC clients know one endpoint of a service of names"
+			}
+			found.Note(e.Place(), "%s: it is none of ServiceEntry %s", why, e.Owner.FullName())
+			continue
+		}
+		if e.Spec != last {
+			l := place{locality(e), placed.priority(e)}
+			if placed.client.Role == model.Proxyless {
+				l.SubZone += fmt.Sprintf("~%d", weight(e))
+			}
+			if byPlace[l] == nil {
+				byPlace[l] = new(members)
+			}
+			last, in, details = e.Spec, byPlace[l], model.MustMarshal(detailsOf(e))
+		}
+		in.weight += uint64(weight(e))
+		host = appendHost(e, host[:0], p)
+		in.encoded = protowire.AppendVarint(protowire.AppendTag(in.encoded, localityMembers, protowire.BytesType), uint64(len(host)+len(details)))
+		in.encoded = append(append(in.encoded, host...), details...)
+	}
+	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	for _, l := range slices.SortedFunc(maps.Keys(byPlace), func(a, b place) int {
+		return cmp.Or(a.Compare(b.Locality), cmp.Compare(a.priority, b.priority))
+	}) {
+		in := &endpointv3.LocalityLbEndpoints{
+			Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byPlace[l].weight, math.MaxUint32))), Priority: uint32(l.priority), //nolint:gosec // it is small
+		}
+		in.ProtoReflect().SetUnknown(byPlace[l].encoded)
+		a.Endpoints = append(a.Endpoints, in)
+	}
+	placed.distribute(a)
+	rank(a)
+	return a
+}
+
+// decodedAssignment returns an assignment whose endpoints are decoded.
+func decodedAssignment(a *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment {
+	decoded := new(endpointv3.ClusterLoadAssignment)
+	if err := proto.Unmarshal(model.MustMarshal(a), decoded); err != nil {
+		panic(err) // it was encoded here
+	}
+	return decoded
+}
+
+// fits says whether Envoy can use the endpoint in a cluster of the kind: it refuses all of an assignment that has a name where an
+// address is wanted.
+func fits(e *model.Endpoint, kind clusterv3.Cluster_DiscoveryType) bool {
+	address := e.Address
+	if path, ok := strings.CutPrefix(address, UnixPrefix); ok {
+		return FitsSocket(path)
+	}
+	if kind == clusterv3.Cluster_STRICT_DNS || kind == clusterv3.Cluster_LOGICAL_DNS {
+		return address != "" && !strings.Contains(address, "%") // the zone of an address, which Envoy rejects
+	}
+	return resource.IsAddress(address)
+}
+
+// hasNames says whether some endpoint of the port, or of a subset of it, has to be resolved.
+func hasNames(p *model.Port, subset *networking.Subset) bool {
+	return slices.ContainsFunc(p.Endpoints(), func(e model.Endpoint) bool {
+		return has(subset, &e) && fits(&e, clusterv3.Cluster_LOGICAL_DNS) && !fits(&e, clusterv3.Cluster_EDS)
+	})
+}
+
+// MaxSocketPath is how long the path of a Unix socket may be.
+const MaxSocketPath = 107
+
+func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketPath }
+
+// appendHost appends where the endpoint serves a port, as fields of LbEndpoint.
+func appendHost(e *model.Endpoint, b []byte, p *model.Port) []byte {
+	address := &corev3.Address{}
+	if path, ok := strings.CutPrefix(e.Address, UnixPrefix); ok {
+		address.Address = &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}
+	} else {
+		address.Address = &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+			Address: e.Address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: portFor(e, p)},
+		}}
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+	})
+	if err != nil {
+		panic(err) // as in mustMarshal
+	}
+	return b
+}
+
+// detailsOf returns what else clients know of the endpoint. It follows from its WorkloadEntry.
+func detailsOf(e *model.Endpoint) *endpointv3.LbEndpoint {
+	return &endpointv3.LbEndpoint{
+		LoadBalancingWeight: wrapperspb.UInt32(weight(e)),
+		Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(identity(e))}),
+	}
+}
+
+// portFor returns the port on which the endpoint serves p.
+func portFor(e *model.Endpoint, p *model.Port) uint32 {
+	return cmp.Or(e.Spec.GetPorts()[p.Name], p.Target, p.Number)
+}
+
+// The labels that say of which service and revision a workload is, the most telling first.
+var (
+	nameLabels     = []string{"service.istio.io/canonical-name", "app.kubernetes.io/name", "app"}
+	revisionLabels = []string{"service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"}
+)
+
+// clusterID is what istiod says of all that does not come from Kubernetes, and so what telemetry knows.
+const clusterID = "Kubernetes"
+
+// identity is what Istio's telemetry reads from an endpoint: workload;namespace;service;revision;cluster.
+func identity(e *model.Endpoint) string {
+	name, revision := e.Workload, ""
+	for _, label := range slices.Backward(nameLabels) {
+		if v, ok := e.Labels[label]; ok {
+			name = v
+		}
+	}
+	for _, label := range slices.Backward(revisionLabels) {
+		if v, ok := e.Labels[label]; ok && v != "latest" {
+			revision = v
+		}
+	}
+	return strings.Join([]string{e.Workload, e.Namespace, name, revision, clusterID}, ";")
+}
+
+// locality returns where the endpoint is, which it or its label says as region/zone/subzone.
+func locality(e *model.Endpoint) model.Locality {
+	return model.LocalityOf(model.LocalityText(e.Spec, e.Labels))
+}
+
+// weight is the endpoint's share of the load. None is one.
+func weight(e *model.Endpoint) uint32 { return max(e.Spec.GetWeight(), 1) }
+
+// has says whether an endpoint is one of the subset. Nil is the whole.
+func has(subset *networking.Subset, e *model.Endpoint) bool {
+	for name, value := range subset.GetLabels() {
+		if e.Labels[name] != value {
+			return false
+		}
+	}
+	return true
+}

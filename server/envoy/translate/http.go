@@ -1,0 +1,268 @@
+package translate
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// routes returns the routes of the VirtualService, or nothing if none is for these clients. Routes are tried in order, so what
+// comes after one that matches all is left out.
+func (w routeContext) routes() (list []*routev3.Route) {
+	for i, r := range w.rule.Spec.GetHttp() {
+		matches := r.GetMatch()
+		if len(matches) == 0 {
+			matches = []*networking.HTTPMatchRequest{nil}
+		}
+		for _, m := range matches {
+			if m != nil && !w.applies(m) || !w.isSound(r, m, w.rule.HttpRoute(i)) {
+				continue
+			}
+			route := w.route(r, m, w.rule.HttpRoute(i))
+			if why := model.Refused(route); why != "" {
+				w.found.Note(w.rule.HttpRoute(i), "%s", why)
+				continue
+			}
+			if list = append(list, route); m == nil || matchesAll(route.GetMatch()) {
+				return list
+			}
+		}
+	}
+	return list
+}
+
+func matchesAll(m *routev3.RouteMatch) bool {
+	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
+}
+
+func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) *routev3.Route {
+	out := &routev3.Route{Name: r.GetName(), Match: routeMatch(m), StatPrefix: m.GetStatPrefix(), Metadata: ofVirtualService(w.rule.Key)}
+	if m.GetName() != "" {
+		out.Name += "." + m.GetName()
+	}
+	ops := headerOperations(r.GetHeaders())
+	out.RequestHeadersToAdd, out.RequestHeadersToRemove = ops.requestAdd, ops.requestRemove
+	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = ops.responseAdd, ops.responseRemove
+	switch {
+	case r.GetRedirect() != nil:
+		out.Action = redirect(r.GetRedirect(), w.port)
+	case r.GetDirectResponse() != nil:
+		out.Action = directResponse(r.GetDirectResponse())
+	default:
+		w.forward(out, r, at, ops.authority)
+	}
+	out.Decorator = &routev3.Decorator{Operation: w.operation(out)}
+	filters := make(map[string]*anypb.Any)
+	if f := Fault(r.GetFault()); f != nil {
+		filters["envoy.filters.http.fault"] = model.ToAny(f)
+	}
+	if c := r.GetCorsPolicy(); c != nil {
+		policy := w.cors(c, at)
+		if why := model.Refused(policy); why == "" {
+			filters["envoy.filters.http.cors"] = model.ToAny(policy)
+		} else {
+			w.found.Note(at.In("corsPolicy"), "%s", why)
+		}
+	}
+	if len(filters) > 0 {
+		out.TypedPerFilterConfig = filters
+	}
+	return out
+}
+
+// forward makes a route that leads to clusters.
+func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, at model.Place, authority string) {
+	action := &routev3.RouteAction{}
+	limit(action, r.GetTimeout(), w.client.Role)
+	out.Action = &routev3.Route_Route{Route: action}
+	if to := r.GetRewrite(); to != nil {
+		if re := to.GetUriRegexRewrite(); re != nil {
+			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: re.GetMatch()}, Substitution: re.GetRewrite()}
+		} else {
+			action.PrefixRewrite = to.GetUri()
+		}
+		if to.GetAuthority() != "" {
+			authority = to.GetAuthority()
+		}
+	}
+	rewriteHost := func(authority string) {
+		if authority != "" && action.GetHostRewriteSpecifier() == nil {
+			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: authority}
+		}
+	}
+	rewriteHost(authority)
+	for m, share := range mirrors(r, at) {
+		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
+			Cluster: w.cluster(m.to, m.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share}, TraceSampled: wrapperspb.Bool(false),
+		})
+	}
+	hashed := false
+	hash := func(d *networking.Destination) {
+		if p := HashPolicy(w.policyOf(d).GetLoadBalancer().GetConsistentHash()); p != nil {
+			action.HashPolicy = append(action.HashPolicy, p)
+			hashed = len(r.GetRoute()) == 1
+		}
+	}
+	if len(r.GetRoute()) == 1 {
+		to := r.GetRoute()[0]
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(), at.In("route[0].destination"))}
+		ops := headerOperations(to.GetHeaders())
+		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
+		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
+		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, ops.responseAdd...)
+		out.ResponseHeadersToRemove = append(out.ResponseHeadersToRemove, ops.responseRemove...)
+		rewriteHost(ops.authority)
+		hash(to.GetDestination())
+	} else {
+		weighted := &routev3.WeightedCluster{}
+		for i, to := range r.GetRoute() {
+			if to.GetWeight() == 0 {
+				continue // Istio's way to say that nothing goes there
+			}
+			ops := headerOperations(to.GetHeaders())
+			part := &routev3.WeightedCluster_ClusterWeight{
+				Name: w.cluster(to.GetDestination(), at.In("route[%d].destination", i)), Weight: wrapperspb.UInt32(uint32(to.GetWeight())), //nolint:gosec // validated
+				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
+				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
+			}
+			if ops.authority != "" {
+				part.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: ops.authority}
+			}
+			weighted.Clusters = append(weighted.Clusters, part)
+			hash(to.GetDestination())
+		}
+		model.Fit(weighted.GetClusters())
+		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
+	}
+	action.RetryPolicy = retries(r.GetRetries(), hashed)
+}
+
+// HashPolicy is what a hash is made of, or nil for nothing, and for what Envoy would refuse.
+func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3.RouteAction_HashPolicy {
+	p := &routev3.RouteAction_HashPolicy{}
+	switch key := hash.GetHashKey().(type) {
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName}}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{
+			Name: key.HttpCookie.GetName(), Ttl: model.Shortened(key.HttpCookie.GetTtl()), Path: key.HttpCookie.GetPath(),
+		}}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp}}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
+		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName}}
+	default:
+		return nil
+	}
+	if model.Refused(p) != "" {
+		return nil
+	}
+	return p
+}
+
+// operation is how traces call what a route does: by the service if there is one, else by the VirtualService.
+func (w routeContext) operation(r *routev3.Route) string {
+	path := "/*"
+	switch p := r.GetMatch().GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		path = p.Prefix + "*"
+	case *routev3.RouteMatch_Path:
+		path = p.Path
+	case *routev3.RouteMatch_SafeRegex:
+		path = p.SafeRegex.GetRegex()
+	}
+	if parts := strings.Split(r.GetRoute().GetCluster(), "|"); len(parts) == 4 {
+		return parts[3] + ":" + parts[1] + path
+	}
+	return w.rule.Key.Name + ":" + model.RouteName(w.port) + path
+}
+
+// retries returns what a route's policy says, on top of what Istio does of itself; nil for none. With load balancing by hash a retry goes to the
+// same host.
+func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
+	out := defaultRetries()
+	if hashed {
+		out.RetryHostPredicate = nil
+	}
+	if p == nil {
+		return out
+	}
+	if p.GetAttempts() <= 0 {
+		return nil
+	}
+	out.NumRetries = wrapperspb.UInt32(uint32(p.GetAttempts()))
+	if p.GetRetryOn() != "" {
+		var on []string
+		for part := range strings.SplitSeq(p.GetRetryOn(), ",") {
+			part = strings.TrimSpace(part)
+			if code, err := strconv.ParseUint(part, 10, 32); err == nil {
+				out.RetriableStatusCodes = append(out.RetriableStatusCodes, uint32(code))
+			} else if part != "" {
+				on = append(on, part)
+			}
+		}
+		if len(out.GetRetriableStatusCodes()) > 0 && !slices.Contains(on, "retriable-status-codes") {
+			on = append(on, "retriable-status-codes")
+		}
+		out.RetryOn = strings.Join(on, ",")
+	}
+	out.PerTryTimeout = p.GetPerTryTimeout()
+	if ignore := p.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
+		out.RetryHostPredicate = nil
+	} else if ignore.GetValue() {
+		out.RetryHostPredicate = defaultRetries().GetRetryHostPredicate()
+	}
+	if p.GetRetryRemoteLocalities().GetValue() {
+		out.RetryPriority = otherPriorities()
+	}
+	if b := p.GetBackoff(); b != nil {
+		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: b}
+	}
+	return out
+}
+
+// operations are what happens to headers.
+type operations struct {
+	requestAdd, responseAdd       []*corev3.HeaderValueOption
+	requestRemove, responseRemove []string
+	authority                     string // what replaces the host
+}
+
+func headerOperations(h *networking.Headers) (o operations) {
+	o.requestAdd = append(addHeaders(h.GetRequest().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD), addHeaders(h.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	o.responseAdd = append(addHeaders(h.GetResponse().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD), addHeaders(h.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	o.requestRemove = slices.DeleteFunc(slices.Clone(h.GetRequest().GetRemove()), isInternal)
+	o.responseRemove = slices.DeleteFunc(slices.Clone(h.GetResponse().GetRemove()), isInternal)
+	for _, headers := range []map[string]string{h.GetRequest().GetAdd(), h.GetRequest().GetSet()} {
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			if strings.EqualFold(name, ":authority") || strings.EqualFold(name, "host") {
+				o.authority = headers[name]
+			}
+		}
+	}
+	return o
+}
+
+func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if !isInternal(name) && model.IsFormat(headers[name]) {
+			list = append(list, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: headers[name]}, AppendAction: how})
+		}
+	}
+	return list
+}
+
+// isInternal says whether a header is one that Envoy refuses to change.
+func isInternal(name string) bool {
+	return strings.HasPrefix(name, ":") || strings.EqualFold(name, "host")
+}

@@ -1,0 +1,137 @@
+package translate
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// placement is how clients prefer endpoints by where both are. As with istiod, there are priorities only with outlier detection, by which
+// Envoy finds out that those of one are gone, and with weights for localities there are none.
+type placement struct {
+	client  model.Profile
+	setting *networking.LocalityLoadBalancerSetting // nil if nobody said anything
+	fails   bool                                    // over to other priorities
+}
+
+func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {
+	p := placement{client: client, setting: policy.GetLoadBalancer().GetLocalityLbSetting()}
+	off := p.setting.GetEnabled() != nil && !p.setting.GetEnabled().GetValue()
+	p.fails = !off && policy.GetOutlierDetection() != nil && len(p.setting.GetDistribute()) == 0
+	if off {
+		p.setting = nil
+	}
+	return p
+}
+
+// weighs says whether the weights of localities count in a cluster.
+func (p placement) weighs() bool {
+	return len(p.setting.GetDistribute()) > 0 || p.fails && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
+}
+
+// priority is how far away an endpoint is: the lower, the nearer. Only the order counts.
+func (p placement) priority(e *model.Endpoint) int {
+	if !p.fails {
+		return 0
+	}
+	labels := 0
+	wanted, has := p.setting.GetFailoverPriority(), p.client.LabelMap()
+	if len(wanted) > 0 && p.client.Labelled {
+		for i, label := range wanted {
+			name, value, given := strings.Cut(label, "=")
+			if !given {
+				value = has[name]
+			}
+			if e.Labels[name] != value {
+				labels = len(wanted) - i
+				break
+			}
+		}
+	}
+	if len(wanted) > 0 && len(p.setting.GetFailover()) == 0 {
+		return labels
+	}
+	return labels*5 + p.distance(locality(e))
+}
+
+func (p placement) distance(l model.Locality) int {
+	from := p.client.Place
+	switch {
+	case l == from:
+		return 0
+	case l.Region == from.Region && l.Zone == from.Zone:
+		return 1
+	case l.Region == from.Region:
+		return 2
+	}
+	for _, f := range p.setting.GetFailover() {
+		if f.GetFrom() == from.Region {
+			if f.GetTo() != l.Region {
+				return 4
+			}
+			break
+		}
+	}
+	return 3
+}
+
+// rank makes numbers without gaps of the priorities of an assignment: Envoy refuses others.
+func rank(a *endpointv3.ClusterLoadAssignment) {
+	used := make(map[uint32]uint32)
+	for _, l := range a.GetEndpoints() {
+		used[l.GetPriority()] = 0
+	}
+	for i, p := range slices.Sorted(maps.Keys(used)) {
+		used[p] = uint32(i) //nolint:gosec // it is small
+	}
+	for _, l := range a.GetEndpoints() {
+		l.Priority = used[l.GetPriority()]
+	}
+}
+
+// distribute gives localities the weights that are set for clients of this place. Those that get nothing are left out.
+func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
+	for _, d := range p.setting.GetDistribute() {
+		if !p.client.Place.IsIn(d.GetFrom()) {
+			continue
+		}
+		var kept []*endpointv3.LocalityLbEndpoints
+		for _, to := range slices.Sorted(maps.Keys(d.GetTo())) {
+			total := uint64(0)
+			var within []*endpointv3.LocalityLbEndpoints
+			for _, l := range a.GetEndpoints() {
+				at := model.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
+				if at.IsIn(to) && !slices.Contains(kept, l) {
+					within = append(within, l)
+					total += uint64(l.GetLoadBalancingWeight().GetValue())
+				}
+			}
+			for _, l := range within {
+				share := math.Ceil(float64(l.GetLoadBalancingWeight().GetValue()) * float64(d.GetTo()[to]) / float64(total))
+				if share > 0 {
+					l.LoadBalancingWeight = wrapperspb.UInt32(uint32(min(share, math.MaxUint32)))
+					kept = append(kept, l)
+				}
+			}
+		}
+		a.Endpoints = slices.DeleteFunc(a.GetEndpoints(), func(l *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(kept, l) })
+		return
+	}
+}
+
+// apply has the weights of localities count in a cluster, if they do.
+func (p placement) apply(c *clusterv3.Cluster) {
+	if p.weighs() && c.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
+		c.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
+		}
+	}
+}

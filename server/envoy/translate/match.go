@@ -1,0 +1,80 @@
+package translate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// routeMatch returns which requests a match is for. None is for all.
+func routeMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
+	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	if m == nil {
+		return out
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.GetHeaders())) {
+		out.Headers = append(out.Headers, headerMatch(name, m.GetHeaders()[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.GetWithoutHeaders())) {
+		match := m.GetWithoutHeaders()[name]
+		h := headerMatch(name, match)
+		h.InvertMatch, h.TreatMissingHeaderAsEmpty = true, !isPresence(match)
+		out.Headers = append(out.Headers, h)
+	}
+	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	switch uri := m.GetUri().GetMatchType().(type) {
+	case *networking.StringMatch_Exact:
+		out.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
+	case *networking.StringMatch_Prefix:
+		out.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: uri.Prefix}
+	case *networking.StringMatch_Regex:
+		out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: uri.Regex}}
+	}
+	out.CaseSensitive = wrapperspb.Bool(!m.GetIgnoreUriCase())
+	for _, pseudo := range []struct {
+		name  string
+		match *networking.StringMatch
+	}{{":method", m.GetMethod()}, {":authority", m.GetAuthority()}, {":scheme", m.GetScheme()}} {
+		if pseudo.match != nil {
+			out.Headers = append(out.Headers, headerMatch(pseudo.name, pseudo.match))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.GetQueryParams())) {
+		q := &routev3.QueryParameterMatcher{Name: name}
+		if match := m.GetQueryParams()[name]; isPresence(match) {
+			q.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}
+		} else {
+			q.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_StringMatch{StringMatch: stringMatch(match)}
+		}
+		out.QueryParameters = append(out.QueryParameters, q)
+	}
+	return out
+}
+
+func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
+	if isPresence(m) {
+		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+	}
+	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)}}
+}
+
+// isPresence says whether it is enough that there is something: no condition, or the asterisk that stands for anything and is no regular expression.
+func isPresence(m *networking.StringMatch) bool {
+	return m.GetMatchType() == nil || m.GetRegex() == "*"
+}
+
+func stringMatch(m *networking.StringMatch) *matcherv3.StringMatcher {
+	switch t := m.GetMatchType().(type) {
+	case *networking.StringMatch_Prefix:
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.Prefix}}
+	case *networking.StringMatch_Regex:
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: t.Regex}}}
+	default:
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: m.GetExact()}}
+	}
+}

@@ -1,0 +1,73 @@
+package translate
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// systemRoots are the certificates by which a server is verified if nobody says by which.
+const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
+
+// Originates says whether a policy has connections encrypted in a way that can be done.
+func Originates(tls *networking.ClientTLSSettings) bool {
+	switch tls.GetMode() {
+	case networking.ClientTLSSettings_SIMPLE:
+		return true
+	case networking.ClientTLSSettings_MUTUAL:
+		return model.IsCredential(tls.GetCredentialName()) || tls.GetClientCertificate() != "" && tls.GetPrivateKey() != ""
+	}
+	return false
+}
+
+// originate encrypts what goes to a cluster, as the policy says, and adds the secrets that this needs.
+func (t *Translation) originate(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions, client model.Profile,
+) *httpv3.HttpProtocolOptions {
+	if !Originates(tls) {
+		return options
+	}
+	// Envoy as a client speaks no newer version than 1.2 unless it is told to.
+	common := &tlsv3.CommonTlsContext{TlsParams: &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+	}}
+	dir := client.Credentials + "/" + tls.GetCredentialName()
+	named := model.IsCredential(tls.GetCredentialName())
+	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {
+		name := model.CertificateName(tls.GetClientCertificate(), tls.GetPrivateKey())
+		if named {
+			name = model.CertificateName(dir+"/tls.crt", dir+"/tls.key")
+		}
+		t.addSecret(name)
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{askFor(name)}
+	}
+	if !tls.GetInsecureSkipVerify().GetValue() {
+		roots := model.Root(tls.GetCaCertificates(), tls.GetCaCrl())
+		switch {
+		case named:
+			roots = model.RootName(dir+"/ca.crt", "")
+		case roots == "":
+			roots = model.Root(systemRoots, tls.GetCaCrl())
+		}
+		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(tls.GetSubjectAltNames())})
+	}
+	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
+		common.AlpnProtocols = []string{"h2"}
+	} else if options.GetUseDownstreamProtocolConfig() != nil {
+		common.AlpnProtocols = []string{"h2", "http/1.1"}
+	}
+	sni := model.ServerName(tls)
+	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
+	if sni != "" {
+		return options
+	}
+	// Requests may come to a port of HTTPS, too: by routes that lead there from one of HTTP. Their host is what the server is asked for, and its certificate verified by.
+	if options == nil {
+		options = http1()
+	}
+	options.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: !tls.GetInsecureSkipVerify().GetValue() && len(tls.GetSubjectAltNames()) == 0}
+	return options
+}

@@ -1,0 +1,16 @@
+package translate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/server/envoy/model"
+)
+
+func TestSomeClientsTakeLargerExpressions(t *testing.T) {
+	large := "/" + strings.Repeat("[0-9a-f]", 100)
+	require.NotEmpty(t, WhyNot(large, model.PlainProgram))
+	require.Empty(t, WhyNot(large, model.LargeProgram))
+}

@@ -1,0 +1,88 @@
+package translate
+
+import (
+	"slices"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// routeContext is what it depends on where a VirtualService leads: who asks, and where.
+type routeContext struct {
+	view    *model.View
+	rule    *model.Rule[*networking.VirtualService]
+	client  model.Profile
+	port    uint32
+	gateway string // namespace/name, if the client is one
+	found   *model.Findings
+}
+
+// applies says whether a match is one for these clients and on this port.
+func (w routeContext) applies(m model.Attributes) bool {
+	if m.GetPort() != 0 && m.GetPort() != w.port {
+		return false
+	}
+	if len(m.GetGateways()) > 0 {
+		if w.gateway == "" {
+			return slices.Contains(m.GetGateways(), model.MeshGateway)
+		}
+		return slices.Contains(model.GatewaysOf(m.GetGateways(), w.rule.Key.Namespace), w.gateway)
+	}
+	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != w.client.Namespace {
+		return false
+	}
+	return model.SelectsLabels(m.GetSourceLabels(), w.client.LabelMap())
+}
+
+// portOf returns the port of a destination: the one that it names, the one that the service has, if that is one, or else the one that was asked for.
+func (w routeContext) portOf(d *networking.Destination) uint32 {
+	if d.GetPort() != nil {
+		return d.GetPort().GetNumber()
+	}
+	if t := w.view.Targets[w.hostOf(d)]; len(t.Ports) == 1 {
+		return t.Ports[0]
+	}
+	return w.port
+}
+
+func (w routeContext) hostOf(d *networking.Destination) string {
+	return model.WholeName(d.GetHost(), w.rule.Key.Namespace)
+}
+
+// cluster returns the name of the cluster of a destination, which stands at a place. As with istiod, one that does not exist has a cluster that
+// does not either: requests get 503, and connections are closed. Who asks for clusters on demand would wait for one that does not exist, with each request: he is led to
+// one that has no endpoints, for as long.
+func (w routeContext) cluster(d *networking.Destination, at model.Place) string {
+	host, port := w.hostOf(d), w.portOf(d)
+	t, known := w.view.Targets[host]
+	switch {
+	case !known:
+		w.found.Note(at, "there is no host %s here: requests get 503, connections are closed", host)
+	case !slices.Contains(t.Ports, port):
+		w.found.Note(at, "%s has no port %d: requests get 503, connections are closed", host, port)
+	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets, func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
+		w.found.Note(at, "no DestinationRule gives %s a subset %s: requests get 503, connections are closed", host, d.GetSubset())
+	default:
+		return model.ClusterName(port, d.GetSubset(), host)
+	}
+	if w.client.OnDemand {
+		return model.BlackHole
+	}
+	return model.ClusterName(port, d.GetSubset(), host)
+}
+
+// policyOf is what applies to a destination, or nil.
+func (w routeContext) policyOf(d *networking.Destination) *networking.TrafficPolicy {
+	t, ok := w.view.Targets[w.hostOf(d)]
+	if !ok {
+		return nil
+	}
+	var subset *networking.Subset
+	for _, s := range t.Policy.Subsets {
+		if s.GetName() == d.GetSubset() {
+			subset = s
+		}
+	}
+	return t.Policy.On(w.portOf(d), subset)
+}

@@ -1,0 +1,35 @@
+package translate
+
+import (
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"tributary/server/envoy/model"
+)
+
+// SecretOf makes the secret of a name.
+func SecretOf(name string) *tlsv3.Secret {
+	file := func(path string) *corev3.DataSource {
+		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: model.FromName.Replace(path)}}
+	}
+	s := &tlsv3.Secret{Name: name}
+	if files, ok := strings.CutPrefix(name, model.CertPrefix); ok {
+		cert, key, _ := strings.Cut(files, "~")
+		s.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: file(cert), PrivateKey: file(key)}}
+		return s
+	}
+	roots, revoked, limited := strings.Cut(strings.TrimPrefix(name, model.RootPrefix), "~")
+	c := &tlsv3.CertificateValidationContext{TrustedCa: file(roots)}
+	if limited {
+		c.Crl = file(revoked)
+	}
+	s.Type = &tlsv3.Secret_ValidationContext{ValidationContext: c}
+	return s
+}
+
+// askFor is how a secret is asked for.
+func askFor(name string) *tlsv3.SdsSecretConfig {
+	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: Ads()}
+}

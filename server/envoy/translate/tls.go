@@ -1,0 +1,96 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/server/envoy/model"
+)
+
+// ciphers are those that Envoy knows; it refuses all of a listener for another one.
+var ciphers = strings.Fields(`ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-RSA-AES256-GCM-SHA384
+	ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305 ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA ECDHE-RSA-AES256-SHA
+	AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA`)
+
+func inspectTLS() *listenerv3.ListenerFilter {
+	return listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{InitialReadBufferSize: wrapperspb.UInt32(512)})
+}
+
+func transportSocket(config proto.Message) *corev3.TransportSocket {
+	return &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: model.ToAny(config)}}
+}
+
+// terminate is how a server speaks TLS, and adds the secrets that it needs.
+func (t *Translation) terminate(tls *networking.ServerTLSSettings, client model.Profile, protocols []string) *corev3.TransportSocket {
+	common := &tlsv3.CommonTlsContext{
+		AlpnProtocols: protocols,
+		TlsParams: &tlsv3.TlsParameters{
+			TlsMinimumProtocolVersion: tlsVersion(tls.GetMinProtocolVersion()), TlsMaximumProtocolVersion: tlsVersion(tls.GetMaxProtocolVersion()),
+		},
+	}
+	for _, c := range tls.GetCipherSuites() {
+		if slices.Contains(ciphers, c) && !slices.Contains(common.GetTlsParams().GetCipherSuites(), c) {
+			common.TlsParams.CipherSuites = append(common.TlsParams.CipherSuites, c)
+		}
+	}
+	if proto.Size(common.GetTlsParams()) == 0 {
+		common.TlsParams = nil
+	}
+	for _, name := range model.Certificates(tls, client.Credentials) {
+		t.addSecret(name)
+		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, askFor(name))
+	}
+	out := &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: wrapperspb.Bool(tls.GetMode() == networking.ServerTLSSettings_MUTUAL)}
+	if model.Verifies(tls) {
+		limits := &tlsv3.CertificateValidationContext{
+			MatchTypedSubjectAltNames: subjects(tls.GetSubjectAltNames()), VerifyCertificateSpki: tls.GetVerifyCertificateSpki(), VerifyCertificateHash: tls.GetVerifyCertificateHash(),
+		}
+		t.verify(common, model.Authority(tls, client.Credentials), limits)
+	}
+	return transportSocket(out)
+}
+
+// verify has certificates verified by a secret, and by what else they have to be.
+func (t *Translation) verify(common *tlsv3.CommonTlsContext, root string, limits *tlsv3.CertificateValidationContext) {
+	t.addSecret(root)
+	common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+		DefaultValidationContext: limits, ValidationContextSdsSecretConfig: askFor(root),
+	}}
+}
+
+// addSecret adds a secret by its name, which says all about it.
+func (t *Translation) addSecret(name string) {
+	if !slices.Contains(t.Secrets, name) {
+		t.Secrets = append(t.Secrets, name)
+	}
+}
+
+// subjects are names of which a certificate has to have one, as Istio understands them: with an asterisk in front or behind for the rest.
+func subjects(names []string) (all []*tlsv3.SubjectAltNameMatcher) {
+	for _, name := range names {
+		m := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
+		if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" {
+			m.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: prefix}
+		} else if suffix, ok := strings.CutPrefix(name, "*"); ok && suffix != "" {
+			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
+		}
+		for _, kind := range []tlsv3.SubjectAltNameMatcher_SanType{tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI, tlsv3.SubjectAltNameMatcher_IP_ADDRESS} {
+			all = append(all, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
+		}
+	}
+	return all
+}
+
+// tlsVersion returns a version of TLS. That of TLS_AUTO is Envoy's own: 1.2 at least, for servers.
+func tlsVersion(v networking.ServerTLSSettings_TLSProtocol) tlsv3.TlsParameters_TlsProtocol {
+	return tlsv3.TlsParameters_TlsProtocol(v) // of the same numbers
+}

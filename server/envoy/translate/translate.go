@@ -1,0 +1,143 @@
+package translate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"tributary/resource"
+	"tributary/server/envoy/model"
+	"tributary/server/xds"
+)
+
+// Translation is what the clients of a profile are told of a host. It is not modified once it was made, and shared by all profiles to which
+// it is the same.
+type Translation struct {
+	host             string
+	model.Precedence // of the service
+
+	Clusters, Endpoints []*xds.Entry
+	Secrets             []string // names, which say all about them
+
+	Listeners, Routes []*xds.Entry // that are not shared with other hosts
+
+	// Several hosts share the routes of a port, and a sidecar's listeners.
+	Hosts  map[string]*VirtualHost // by the name of the routes
+	Claims []claimed
+
+	Objects  []resource.Key // of which it was made
+	Findings model.Findings // in them
+
+	Key   model.Key // of the view that it was made of
+	Users int       // scopes that have it; guarded by units.mu
+}
+
+// claimed is a claim of a binding. Most hosts have one, for which a map would be large.
+type claimed struct {
+	model.Binding
+	claim
+}
+
+func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
+	all := make(map[model.Binding]claim, len(t.Claims))
+	for _, c := range t.Claims {
+		all[c.Binding] = c.claim
+	}
+	return all
+}
+
+// RankOf is that of a claim of the host: what is late comes after all that is not.
+func (t *Translation) RankOf(c claim) model.Precedence {
+	s := t.Precedence
+	if c.late {
+		s.Audience += lateAudience
+	}
+	return s
+}
+
+// lateAudience is more than any reach that is not late.
+const lateAudience = 10
+
+// View says what the clients of a view are told of its host. It is a pure function.
+func View(v *model.View) *Translation {
+	t := &Translation{host: v.Host, Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
+	t.add(v, v.Client)
+	t.Findings = t.Findings.Sorted()
+	return t
+}
+
+func (t *Translation) add(v *model.View, client model.Profile) {
+	if client.Role == model.Ingress {
+		t.addIngress(v, client)
+	}
+	if client.Role == model.Sidecar && v.Own != nil {
+		if host := unregistered(v, client, &t.Findings); host != nil {
+			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
+		}
+	}
+	if v.Service == nil {
+		return
+	}
+	s := v.Service
+	t.Precedence = s.Precedence
+	claims := make(map[model.Binding]claim)
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
+			c := t.cluster(s, p, subset, &v.Policy, client)
+			withheld := withholds(&v.Policy, p.Number, subset)
+			if withheld {
+				withhold(c)
+			}
+			if why := model.Refused(c); why != "" {
+				t.Findings.Note(v.PlaceOf(p), "%s: there is no cluster %s", why, c.GetName())
+				continue
+			}
+			t.Clusters = append(t.Clusters, EntryOf(c))
+			if c.GetType() == clusterv3.Cluster_EDS {
+				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placementOf(client, v.Policy.On(p.Number, subset)), &t.Findings)
+				if withheld {
+					a.Endpoints = nil
+				}
+				t.Endpoints = append(t.Endpoints, EntryOf(a))
+			}
+		}
+		if p.Unreached {
+			continue
+		}
+		switch client.Role {
+		case model.Proxyless:
+			t.addProxyless(v, p, client)
+		case model.Sidecar:
+			switch name := model.RouteName(p.Number); {
+			case p.Spoken.Http() && p.Protocol.Http() && !p.Late:
+				t.Hosts[name] = virtualHost(v, p, client, &t.Findings)
+			case p.Spoken.Http() && t.Hosts[name] == nil: // the listener may be there for it, and needs its routes
+				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
+			}
+			maps.Copy(claims, claimsOf(v, p, client, &t.Findings))
+		}
+	}
+	for b, c := range claims {
+		t.Claims = append(t.Claims, claimed{b, c})
+	}
+	t.Claims = slices.Clip(t.Claims)
+}
+
+// addProxyless adds what a client asks for that dials the service by the port, or, if it is the one that is meant without, by name alone.
+func (t *Translation) addProxyless(v *model.View, p *model.Port, client model.Profile) {
+	s := v.Service
+	if strings.Contains(s.Host, "*") {
+		return // nobody can dial that
+	}
+	body, name := grpcRoutes(v, p, client, &t.Findings)
+	t.Routes = append(t.Routes, EntryOfBytes(name, xds.RouteURL, body))
+	t.Listeners = append(t.Listeners, EntryOf(grpcListener(s, p, model.HostPort(s.Host, p.Number))))
+	if p == s.DefaultPort() {
+		t.Listeners = append(t.Listeners, EntryOf(grpcListener(s, p, s.Host)))
+	}
+}
