@@ -4,7 +4,7 @@ GO      ?= go
 TOOLS   := .tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-MODULES := . bench e2e memstore/containerbench packaging
+MODULES := . bench e2e packaging
 
 .PHONY: help build run test check lint format race vulnerabilities release-test package soak fuzz e2e bench generate clean
 
