@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"tributary/internal/flock"
+	"tributary/internal/process"
 )
 
 // cache keeps on disk what was last received, a file for each type. A file is a list of JSON objects, one a line: a header,
@@ -70,9 +70,9 @@ func openCache(dir string, log *slog.Logger) (*cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock.Lock(lock); err != nil {
+	if err := process.Lock(lock); err != nil {
 		_ = lock.Close() // nothing was written to it
-		if errors.Is(err, flock.ErrLocked) {
+		if errors.Is(err, process.ErrLocked) {
 			err = errShared
 		}
 		return nil, err

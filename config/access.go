@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"tributary/internal/listen"
 	"tributary/internal/nearest"
+	"tributary/internal/process"
 	"tributary/resource"
 	"tributary/server/access"
 	"tributary/server/identity"
@@ -320,7 +320,7 @@ func (d *decoder) exposed(c *Config) (warnings []Problem) {
 
 // reachable says whether others than this machine reach an address.
 func reachable(address string) bool {
-	if listen.Check(address) != nil || strings.HasPrefix(address, "unix:") {
+	if process.CheckAddress(address) != nil || strings.HasPrefix(address, "unix:") {
 		return false
 	}
 	host, _, err := net.SplitHostPort(address)

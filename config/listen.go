@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"tributary/internal/listen"
+	"tributary/internal/process"
 	"tributary/internal/spiffe"
 )
 
@@ -66,7 +66,7 @@ func (d *decoder) checkListen(l *Listen, dir string) {
 		if *a == "" {
 			*a = fallback
 		}
-		if err := listen.Check(*a); err != nil {
+		if err := process.CheckAddress(*a); err != nil {
 			d.problem(key, "%v", err)
 			return
 		}

@@ -70,22 +70,22 @@ func commandUntil(t *testing.T, out *logtest.Buffer, args ...string) (stop func(
 }
 
 // program starts the program as a process of its own, in directory dir. It is killed with the test.
-func program(t *testing.T, dir string, args ...string) *process {
+func program(t *testing.T, dir string, args ...string) *child {
 	t.Helper()
 	return launched(t, dir, append([]string{os.Args[0]}, args...)...)
 }
 
 // launched is program by way of another command.
-func launched(t *testing.T, dir string, args ...string) *process {
+func launched(t *testing.T, dir string, args ...string) *child {
 	t.Helper()
 	return prepared(t, dir, func(*exec.Cmd) {}, args...)
 }
 
 // prepared is launched with something done before the start.
-func prepared(t *testing.T, dir string, prepare func(*exec.Cmd), args ...string) *process {
+func prepared(t *testing.T, dir string, prepare func(*exec.Cmd), args ...string) *child {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{Cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
+	p := &child{Cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	p.Dir, p.Env = dir, append(os.Environ(), asProgram+"=1")
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	prepare(p.Cmd)
@@ -106,14 +106,14 @@ func prepared(t *testing.T, dir string, prepare func(*exec.Cmd), args ...string)
 	return p
 }
 
-type process struct {
+type child struct {
 	*exec.Cmd
 	stdout, stderr logtest.Buffer
 	ended          <-chan struct{}
 }
 
 // await waits for the end of the process and returns its exit code, or -1 if a signal ended it.
-func (p *process) await(t *testing.T, within time.Duration) int {
+func (p *child) await(t *testing.T, within time.Duration) int {
 	t.Helper()
 	select {
 	case <-p.ended:
@@ -124,7 +124,7 @@ func (p *process) await(t *testing.T, within time.Duration) int {
 	}
 }
 
-func (p *process) signal(t *testing.T, s syscall.Signal) {
+func (p *child) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	require.NoError(t, p.Process.Signal(s))
 }

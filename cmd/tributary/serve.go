@@ -11,9 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/config"
-	"tributary/internal/handover"
+	"tributary/internal/process"
 	"tributary/internal/relay"
-	"tributary/internal/systemd"
 )
 
 // serveFlags are what `serve` is told on the command line.
@@ -44,7 +43,7 @@ says why.`,
 			signal.Ignore(syscall.SIGPIPE) // who reads our log may go away; what is served must not
 			hangups, ignore := flags.hangups()
 			defer ignore()
-			before, err := handover.FromEnvironment()
+			before, err := process.PredecessorFromEnvironment()
 			if err != nil {
 				return err
 			}
@@ -58,17 +57,17 @@ says why.`,
 			log := flags.log.logger(cmd.ErrOrStderr())
 			limitMemory(log)
 			opts := relay.Options{
-				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: systemd.FromEnvironment(log), Arguments: os.Args[1:],
+				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Manager: process.ManagerFromEnvironment(log), Arguments: os.Args[1:],
 			}
 			if opts.Program, err = os.Executable(); err != nil {
 				return err
 			}
 			if before == nil {
-				opts.Sockets, err = systemd.Sockets()
+				opts.Sockets, err = process.ManagerSockets()
 			} else {
 				opts.Sockets, opts.Predecessor = before.Sockets(), before
-				err = before.Exchange(ctx, handover.Prepared, handover.Go)
-				if errors.Is(err, handover.ErrGone) || err == nil { // the file may have changed meanwhile
+				err = before.Exchange(ctx, process.Prepared, process.Go)
+				if errors.Is(err, process.ErrGone) || err == nil { // the file may have changed meanwhile
 					cfg, err = flags.config()
 				}
 			}

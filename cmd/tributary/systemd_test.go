@@ -42,7 +42,7 @@ func TestUnderAServiceManager(t *testing.T) {
 			}
 		}
 	}
-	start := func() *process {
+	start := func() *child {
 		return prepared(t, dir, func(cmd *exec.Cmd) {
 			cmd.ExtraFiles = []*os.File{held}
 			cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+dir+"/notify", "WATCHDOG_USEC=200000", "LISTEN_FDS=1", "LISTEN_FDNAMES=xds")

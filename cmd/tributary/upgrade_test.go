@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/internal/handover"
+	"tributary/internal/process"
 )
 
 // asSuccessor is set in processes that are to disturb an upgrade: what they do, a dash, and the step in place of which they do it.
@@ -33,15 +33,15 @@ const (
 // the two.
 func failToTakeOver(how string) {
 	ctx := context.Background()
-	p, err := handover.FromEnvironment()
+	p, err := process.PredecessorFromEnvironment()
 	if err != nil {
 		os.Exit(4)
 	}
 	how, at, _ := strings.Cut(how, "-")
 	_ = os.Unsetenv(asSuccessor)
-	next, err := handover.Start(os.Args[0], os.Args[1:], p.Sockets())
-	for _, step := range []struct{ tell, await handover.Step }{
-		{handover.Prepared, handover.Go}, {handover.Ready, handover.Yours}, {handover.Serving, handover.Main},
+	next, err := process.StartSuccessor(os.Args[0], os.Args[1:], p.Sockets())
+	for _, step := range []struct{ tell, await process.Step }{
+		{process.Prepared, process.Go}, {process.Ready, process.Yours}, {process.Serving, process.Main},
 	} {
 		if err = errors.Join(err, next.Await(ctx, step.tell)); err != nil {
 			os.Exit(5)
@@ -49,7 +49,7 @@ func failToTakeOver(how string) {
 		switch {
 		case how == slow:
 			time.Sleep(500 * time.Millisecond)
-		case step.tell != handover.Step(at):
+		case step.tell != process.Step(at):
 		case how == orphan:
 			_ = syscall.Kill(os.Getppid(), syscall.SIGKILL)
 			os.Exit(3) // so that the one that takes over sees it
@@ -68,7 +68,7 @@ func failToTakeOver(how string) {
 // upgrading is a server in a directory, whose program can be replaced.
 type upgrading struct {
 	server
-	*process
+	*child
 	dir  string
 	more []string // sources besides those of files
 }
@@ -82,7 +82,7 @@ func upgradable(t *testing.T, more ...string) *upgrading {
 	write(t, dir+"/rules/counter.yaml", entry("counter", 1))
 	write(t, dir+"/gone/kept.yaml", entry("kept", 1))
 	u.configure(t, "{name: rules, address: 'fs://./rules'}", "{name: gone, address: 'fs://./gone'}")
-	u.process = launched(t, dir, dir+"/tributary", "serve", "-c", "tributary.yaml", "--log-format", "json")
+	u.child = launched(t, dir, dir+"/tributary", "serve", "-c", "tributary.yaml", "--log-format", "json")
 	u.server = listening(t, &u.stderr)
 	u.awaitReady(t)
 	t.Cleanup(func() { // successors are no children of the test

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"tributary/config"
-	"tributary/internal/listen"
+	"tributary/internal/process"
 	"tributary/server/transport"
 )
 
@@ -164,7 +164,7 @@ func (o opener) open(ctx context.Context, name, key, address string) (lis net.Li
 		return lis, nil
 	}
 	key = o.cfg.At(key)
-	lis, err = listen.On(ctx, address)
+	lis, err = process.Listen(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tributary/internal/handover"
 	"tributary/internal/history"
+	"tributary/internal/process"
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -34,7 +34,7 @@ const (
 
 // Predecessor is the process that this one takes over from.
 type Predecessor interface {
-	Exchange(ctx context.Context, tell, await handover.Step) error
+	Exchange(ctx context.Context, tell, await process.Step) error
 	Content() []string
 }
 
@@ -134,7 +134,7 @@ func (r *Relay) takeOver(ctx context.Context) error {
 			return nil //nolint:nilerr // ctx has ended
 		}
 	}
-	err := p.Exchange(ctx, handover.Ready, handover.Yours)
+	err := p.Exchange(ctx, process.Ready, process.Yours)
 	switch {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the same
@@ -147,7 +147,7 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	r.log.Info("listening in place of the process before", r.doors.addresses()...)
 	r.happened(history.Upgraded, "", fmt.Sprintf("process %d has taken over", os.Getpid()))
 	close(r.succession.live)
-	_ = p.Exchange(ctx, handover.Serving, handover.Main) // if it has ended, nobody else can say it
+	_ = p.Exchange(ctx, process.Serving, process.Main) // if it has ended, nobody else can say it
 	close(r.succession.main)
 	return nil
 }
@@ -226,7 +226,7 @@ func (r *Relay) Upgrade(ctx context.Context, by string) (done string, err error)
 
 // handOver starts a program, and has it serve in our place. After an error all is as before.
 func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
-	next, err := handover.Start(r.succession.path, r.succession.args, r.doors.raw)
+	next, err := process.StartSuccessor(r.succession.path, r.succession.args, r.doors.raw)
 	if err != nil {
 		return 0, err
 	}
@@ -237,7 +237,7 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 			resume()
 		}
 	}()
-	if err := next.Await(ctx, handover.Prepared); err != nil {
+	if err := next.Await(ctx, process.Prepared); err != nil {
 		return 0, err
 	}
 	limit := pauseWithin + time.Duration(r.view.Snapshot().Len())*pausePerItem
@@ -245,13 +245,13 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 	defer cancel()
 	resume = r.pause(ctx)
 	_ = next.Give(ctx, r.content) // this fails if the process has ended or ctx has: Exchange returns why
-	if err := next.Exchange(ctx, handover.Go, handover.Ready); err != nil {
+	if err := next.Exchange(ctx, process.Go, process.Ready); err != nil {
 		return 0, err
 	}
 	if r.state != nil {
 		_ = r.state.Close() // it is only locked
 	}
-	if err := next.Exchange(ctx, handover.Yours, handover.Serving); err != nil {
+	if err := next.Exchange(ctx, process.Yours, process.Serving); err != nil {
 		return 0, err
 	}
 	for _, lis := range r.doors.raw {
@@ -263,7 +263,7 @@ func (r *Relay) handOver(ctx context.Context) (pid int, err error) {
 		next.Hangup()
 	}
 	r.manager.Main(next.PID())
-	_ = next.Tell(handover.Main) // it serves in any case
+	_ = next.Tell(process.Main) // it serves in any case
 	close(r.succession.over)
 	return next.PID(), nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
-	"tributary/internal/handover"
 	"tributary/internal/logtest"
+	"tributary/internal/process"
 	"tributary/server/admin"
 	"tributary/sources"
 	"tributary/sources/lastgood"
@@ -22,8 +22,8 @@ import (
 // gone is a predecessor that ends before it has handed anything over.
 type gone struct{}
 
-func (gone) Exchange(context.Context, handover.Step, handover.Step) error { return handover.ErrGone }
-func (gone) Content() []string                                            { return nil }
+func (gone) Exchange(context.Context, process.Step, process.Step) error { return process.ErrGone }
+func (gone) Content() []string                                          { return nil }
 
 // A process whose predecessor ends early serves the ports in its place, also while a source cannot be read, as soon as the state directory
 // is free: of a process that is killed the system closes one file after another.

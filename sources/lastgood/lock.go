@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"tributary/internal/flock"
+	"tributary/internal/process"
 )
 
 // lock keeps other processes out of a state directory. The directory itself is locked, since what is in it may be removed under us, and a
@@ -34,7 +34,7 @@ func (l *lock) own() error {
 	if err == nil {
 		err = taken(&l.file, name, os.O_CREATE|os.O_RDWR)
 	}
-	if errors.Is(err, flock.ErrLocked) {
+	if errors.Is(err, process.ErrLocked) {
 		return fmt.Errorf("state directory %s is in use by another tributary, process %s; give each a stateDir of its own", l.path, owner(name))
 	}
 	if err != nil {
@@ -53,7 +53,7 @@ func taken(held **os.File, name string, flag int) error {
 		return err
 	}
 	file := flag&os.O_CREATE != 0
-	if err := flock.Lock(f); err != nil && (file || errors.Is(err, flock.ErrLocked)) {
+	if err := process.Lock(f); err != nil && (file || errors.Is(err, process.ErrLocked)) {
 		return errors.Join(err, f.Close())
 	}
 	if file { // a file system that has no room for a few bytes is for the stores to report

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"tributary/config"
-	"tributary/internal/listen"
+	"tributary/internal/process"
 	"tributary/internal/words"
 	"tributary/server/transport"
 )
@@ -112,7 +112,7 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 			d.note(ofPorts, Fine, fmt.Sprintf("%s: a tributary of version %s runs on %s", p.key, d.running.Version, p.address), "")
 			continue
 		}
-		lis, err := listen.On(ctx, p.address)
+		lis, err := process.Listen(ctx, p.address)
 		switch {
 		case err == nil:
 			_ = lis.Close() // nobody has come

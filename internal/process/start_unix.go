@@ -1,6 +1,6 @@
 //go:build unix
 
-package handover
+package process
 
 import (
 	"bufio"
@@ -26,9 +26,9 @@ type Successor struct {
 	ended   chan struct{}
 }
 
-// Start starts the program at path with args, which are without its name, to take over. It inherits the sockets, standard output and
+// StartSuccessor starts the program at path with args, which are without its name, to take over. It inherits the sockets, standard output and
 // standard error.
-func Start(path string, args []string, sockets map[string]net.Listener) (*Successor, error) {
+func StartSuccessor(path string, args []string, sockets map[string]net.Listener) (*Successor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, err

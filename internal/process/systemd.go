@@ -1,6 +1,4 @@
-// Package systemd speaks with the manager of the service, where there is one: when it is ready, how it is, and that it lives.
-// See sd_notify(3) and systemd.service(5).
-package systemd
+package process
 
 import (
 	"context"
@@ -30,8 +28,8 @@ type Manager struct {
 	watchdog time.Duration // within which it wants to hear of us; 0 if it does not
 }
 
-// FromEnvironment returns the manager that $NOTIFY_SOCKET names.
-func FromEnvironment(log *slog.Logger) *Manager {
+// ManagerFromEnvironment returns the manager that $NOTIFY_SOCKET names.
+func ManagerFromEnvironment(log *slog.Logger) *Manager {
 	m := &Manager{log: log, there: os.Getenv("NOTIFY_SOCKET") != ""}
 	var err error
 	if m.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
@@ -137,8 +135,8 @@ func ask(ctx context.Context, within time.Duration, alive map[string]func(contex
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// Sockets are those that the manager holds for us, by what its socket units call them (FileDescriptorName=).
-func Sockets() (map[string]net.Listener, error) {
+// ManagerSockets are those that the manager holds for us, by what its socket units call them (FileDescriptorName=).
+func ManagerSockets() (map[string]net.Listener, error) {
 	named, err := activation.ListenersWithNames()
 	if err != nil {
 		return nil, fmt.Errorf("sockets of the service manager: %w", err)

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package handover
+package process
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 // Successor is a process that was started to take over from this one. There are none here.
 type Successor struct{ *peer }
 
-// Start fails: files cannot be inherited here.
-func Start(string, []string, map[string]net.Listener) (*Successor, error) {
+// StartSuccessor fails: files cannot be inherited here.
+func StartSuccessor(string, []string, map[string]net.Listener) (*Successor, error) {
 	return nil, errors.New("one process cannot take over from another on this system")
 }
 

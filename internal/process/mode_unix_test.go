@@ -1,6 +1,6 @@
 //go:build unix
 
-package listen
+package process
 
 import (
 	"os"
@@ -31,7 +31,7 @@ func TestASocketIsNeverOpenToMoreThanItsMode(t *testing.T) {
 		}
 	}()
 	for range 500 {
-		lis, err := On(t.Context(), "unix://"+path+"?mode=0600")
+		lis, err := Listen(t.Context(), "unix://"+path+"?mode=0600")
 		require.NoError(t, err)
 		require.NoError(t, lis.Close())
 	}

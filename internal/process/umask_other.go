@@ -1,6 +1,6 @@
 //go:build !unix
 
-package listen
+package process
 
 // closed calls make.
 func closed(make func()) { make() }

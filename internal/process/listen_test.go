@@ -1,4 +1,4 @@
-package listen
+package process
 
 import (
 	"net"
@@ -12,7 +12,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	for _, good := range []string{"127.0.0.1:0", ":16010", "host.name:65535", "[::1]:1", "unix:///run/x.sock", "unix:///run/x.sock?mode=0660&group=ops"} {
-		require.NoError(t, Check(good), good)
+		require.NoError(t, CheckAddress(good), good)
 	}
 	for bad, want := range map[string]string{
 		"16010":                       "want host:port or unix:///PATH",
@@ -25,26 +25,26 @@ func TestCheck(t *testing.T) {
 		"unix:///x?owner=root":        `unknown parameter "owner"`,
 		"unix:///x.sock?mode=0600#no": "three slashes",
 	} {
-		require.ErrorContains(t, Check(bad), want, bad)
+		require.ErrorContains(t, CheckAddress(bad), want, bad)
 	}
 }
 
 func TestUnixSockets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	lis, err := On(t.Context(), "unix://"+path+"?mode=0660")
+	lis, err := Listen(t.Context(), "unix://"+path+"?mode=0660")
 	require.NoError(t, err)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
 
-	_, err = On(t.Context(), "unix://"+path)
+	_, err = Listen(t.Context(), "unix://"+path)
 	require.EqualError(t, err, path+" is in use by another program")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
 	lis.(*net.UnixListener).SetUnlinkOnClose(false) // as after a crash
 	require.NoError(t, lis.Close())
-	lis, err = On(t.Context(), "unix://"+path)
+	lis, err = Listen(t.Context(), "unix://"+path)
 	require.NoError(t, err)
 	info, err = os.Stat(path)
 	require.NoError(t, err)
@@ -52,18 +52,18 @@ func TestUnixSockets(t *testing.T) {
 	require.NoError(t, lis.Close())
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	_, err = On(t.Context(), "unix://"+path)
+	_, err = Listen(t.Context(), "unix://"+path)
 	require.EqualError(t, err, path+" is there, and no socket")
-	_, err = On(t.Context(), "unix://"+filepath.Join(dir, "t")+"?group=nobody-has-this-name")
+	_, err = Listen(t.Context(), "unix://"+filepath.Join(dir, "t")+"?group=nobody-has-this-name")
 	require.EqualError(t, err, "group nobody-has-this-name of "+filepath.Join(dir, "t")+": there is no such group")
 	require.NoFileExists(t, filepath.Join(dir, "t"))
 }
 
 func TestAPortInUse(t *testing.T) {
-	lis, err := On(t.Context(), "127.0.0.1:0")
+	lis, err := Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lis.Close()) })
-	_, err = On(t.Context(), lis.Addr().String())
+	_, err = Listen(t.Context(), lis.Addr().String())
 	require.EqualError(t, err, lis.Addr().String()+" is in use by another program")
 }
 
@@ -80,7 +80,7 @@ func TestWhereNobodyCanListen(t *testing.T) {
 		"unix://" + dir + "/file/sock":  {dir + "/file/sock: there is no such directory", syscall.ENOTDIR},
 		"unix://" + dir + "/" + tooLong: {dir + "/" + tooLong + ": that is too long for a socket", syscall.EINVAL},
 	} {
-		_, err := On(t.Context(), address)
+		_, err := Listen(t.Context(), address)
 		require.EqualError(t, err, want.said)
 		require.ErrorIs(t, err, want.is)
 	}

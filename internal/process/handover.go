@@ -1,15 +1,4 @@
-// Package handover has one process take over from another while clients are connected: the new one inherits the sockets on which the old
-// one listens. They speak over a pair of sockets, in steps:
-//
-//	new: prepared   its configuration is valid
-//	old: go         sources and state are paused; the content that clients have comes before this line
-//	new: ready      it can serve that content
-//	old: yours      the state directory is free
-//	new: serving    it has the state directory, serves clients and reads sources
-//	old: main       the service manager knows the new process
-//
-// The new one may send "failed" and the reason in the place of any step. Until "serving" the old one can go on as before.
-package handover
+package process
 
 import (
 	"bufio"
@@ -20,6 +9,18 @@ import (
 	"os"
 	"strings"
 )
+
+// An upgrade has one process take over from another while clients are connected: the new one inherits the sockets on which the old
+// one listens. They speak over a pair of sockets, in steps:
+//
+//	new: prepared   its configuration is valid
+//	old: go         sources and state are paused; the content that clients have comes before this line
+//	new: ready      it can serve that content
+//	old: yours      the state directory is free
+//	new: serving    it has the state directory, serves clients and reads sources
+//	old: main       the service manager knows the new process
+//
+// The new one may send "failed" and the reason in the place of any step. Until "serving" the old one can go on as before.
 
 // Step is what one process tells the other.
 type Step string
@@ -119,8 +120,8 @@ type Predecessor struct {
 	sockets map[string]net.Listener
 }
 
-// FromEnvironment returns the process that started this one to take over; nil if none did.
-func FromEnvironment() (*Predecessor, error) {
+// PredecessorFromEnvironment returns the process that started this one to take over; nil if none did.
+func PredecessorFromEnvironment() (*Predecessor, error) {
 	names, ok := os.LookupEnv(variable)
 	if !ok {
 		return nil, nil

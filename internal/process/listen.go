@@ -1,5 +1,4 @@
-// Package listen opens what servers listen on: ports and unix sockets.
-package listen
+package process
 
 import (
 	"context"
@@ -18,8 +17,8 @@ import (
 // unixScheme begins the address of a unix socket, unix:///run/tributary/admin.sock?mode=0660&group=ops.
 const unixScheme = "unix://"
 
-// Check reports what is wrong with an address, host:port or that of a unix socket.
-func Check(address string) error {
+// CheckAddress reports what is wrong with an address, host:port or that of a unix socket.
+func CheckAddress(address string) error {
 	if strings.HasPrefix(address, unixScheme) {
 		_, err := parseUnix(address)
 		return err
@@ -68,9 +67,9 @@ func parseUnix(address string) (unixSocket, error) {
 	return s, nil
 }
 
-// On listens on an address, host:port or that of a unix socket. A socket that an earlier process left is replaced; one that
+// Listen listens on an address, host:port or that of a unix socket. A socket that an earlier process left is replaced; one that
 // somebody listens on is not.
-func On(ctx context.Context, address string) (net.Listener, error) {
+func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if strings.HasPrefix(address, unixScheme) {
 		s, err := parseUnix(address)
 		if err != nil {

@@ -1,6 +1,6 @@
 //go:build !unix || aix || solaris
 
-package flock
+package process
 
 import "os"
 

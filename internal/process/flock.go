@@ -1,5 +1,4 @@
-// Package flock locks files against other processes, and against others of this one.
-package flock
+package process
 
 import "errors"
 

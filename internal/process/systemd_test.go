@@ -1,4 +1,4 @@
-package systemd
+package process
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func (n *notified) await(prefix string) string {
 func TestStates(t *testing.T) {
 	n := manager(t)
 	var log logtest.Buffer
-	m := FromEnvironment(log.Logger())
+	m := ManagerFromEnvironment(log.Logger())
 	m.Ready()
 	require.Equal(t, "READY=1", n.await("READY"))
 	m.Reloading()
@@ -60,7 +60,7 @@ func TestStates(t *testing.T) {
 
 func TestStatusIsOneLine(t *testing.T) {
 	n := manager(t)
-	m := FromEnvironment(new(logtest.Buffer).Logger())
+	m := ManagerFromEnvironment(new(logtest.Buffer).Logger())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -76,7 +76,7 @@ func TestWatchdog(t *testing.T) {
 	n := manager(t)
 	t.Setenv("WATCHDOG_USEC", "100000")
 	var log logtest.Buffer
-	m := FromEnvironment(log.Logger())
+	m := ManagerFromEnvironment(log.Logger())
 	ctx, stop := context.WithCancel(t.Context())
 	done, hang, hangs := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	asked := 0
@@ -115,7 +115,7 @@ func TestWithoutAManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
 	var log logtest.Buffer
-	m := FromEnvironment(log.Logger())
+	m := ManagerFromEnvironment(log.Logger())
 	m.Ready()
 	m.Stopping()
 	require.NoError(t, m.Run(t.Context(), func() string { panic("nobody listens") }, nil))
