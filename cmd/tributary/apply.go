@@ -57,7 +57,7 @@ written if the store still has that version.`,
 	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
 	f.BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
 	_ = cmd.MarkFlagRequired("filename") // the flag exists, so this cannot fail
-	flags.add(cmd)
+	flags.add(cmd, ", which has the store")
 	return cmd
 }
 

@@ -75,7 +75,9 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/clients/grpc.md#connect-it":      grpcClient,
 	"docs/clients/grpc.md#connect-it 2":    grpcClient,
 	"docs/commands.md#tributary-bundle": func(t *testing.T, s *pagetest.Sandbox) {
-		ask(s, world(t, s))
+		server := world(t, s)
+		ask(s, server)
+		s.Instead["tributary bundle -c"] = "tributary bundle --admin " + server.admin + " -c" // which has ports that were free
 		write(t, s.Dir+"/var/log/tributary.log", "{}\n")
 		s.Programs["journalctl"] = "echo a line"
 		s.Before = func(pagetest.Step) { // a bundle has a name of its time, and none is written over another

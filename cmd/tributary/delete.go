@@ -60,7 +60,7 @@ func newDelete() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the objects")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
-	flags.add(cmd)
+	flags.add(cmd, ", which has the store")
 	return cmd
 }
 

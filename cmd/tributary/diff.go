@@ -43,7 +43,8 @@ func newDiff() *cobra.Command {
 		Short: "Compare files with a server, servers, or files, object by object",
 		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or directory, and
 prints how they differ as YAML. Lines with - are of the first side, lines with + of the second. Servers come before paths,
-so that files are shown as what they would change. The path - is standard input. A path alone is compared with the server at ` + config.DefaultXDS + `.
+so that files are shown as what they would change. The path - is standard input. A path alone is compared
+with the server of the configuration (-c), by default at ` + config.DefaultXDS + `.
 
 What is read from a path is checked as the server checks it. What it would quarantine is named with the reason, and kept apart
 from what would be deleted: while an object is quarantined, its last good version is served.
@@ -127,6 +128,7 @@ It exits with 3 if there is a difference.`,
 	flags.secure.addToken(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
+	addServerConfig(cmd)
 	f.Var(&flags.at, "at", "one side is what was served at a time, or so long ago, such as 1h: the admin server is asked (--admin)")
 	flags.admin.add(cmd, "address of the admin server that is asked for --at")
 	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")

@@ -44,7 +44,7 @@ the edit is kept in a file.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
-	flags.add(cmd)
+	flags.add(cmd, ", which has the store")
 	return cmd
 }
 

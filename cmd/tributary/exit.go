@@ -68,7 +68,7 @@ func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
 	if !ok {
 		f = &failure{exitUsage, inFlags(err)}
 	}
-	_, listsPlaces := errors.AsType[*config.Error](f.err)
+	_, listsPlaces := f.err.(*config.Error) //nolint:errorlint // what stands before the places makes it a message
 	text := ""
 	switch {
 	case f.err == nil:

@@ -38,6 +38,13 @@ func (f *adminFlags) client() *client.Admin {
 	return server
 }
 
+// nameServer says which server did what it was asked for, unless a flag names it.
+func (f *adminFlags) nameServer(cmd *cobra.Command) {
+	if f.server.from != "" {
+		cmd.PrintErrf("server: %s\n", f.client().Name())
+	}
+}
+
 // completing returns a client for who has pressed Tab.
 func (f *adminFlags) completing(cmd *cobra.Command) *client.Admin {
 	findAdmin(cmd)

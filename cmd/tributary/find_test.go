@@ -34,16 +34,30 @@ func TestCommandsFindTheServerOfTheConfiguration(t *testing.T) {
 	assert.Contains(t, command(t, "bootstrap", "istiod").stdout, s.xds)
 
 	t.Setenv(envAdmin, "127.0.0.1:1")
-	assert.Contains(t, command(t, "status", "-c", "other.yaml").stderr, "nobody listens on 127.0.0.1:1 ($TRIBUTARY_ADMIN)")
+	assert.Contains(t, command(t, "status").stderr, "nobody listens on 127.0.0.1:1 ($TRIBUTARY_ADMIN)")
+	assert.Contains(t, command(t, "status", "-c", "other.yaml").stdout, " at "+s.admin+" (listen.admin of other.yaml), up ")
 	assert.Contains(t, command(t, "status", "-c", "other.yaml", "--admin", "127.0.0.1:2").stderr, "nobody listens on 127.0.0.1:2;")
 	t.Setenv(envServer, "127.0.0.1:3")
 	assert.Contains(t, command(t, "bootstrap", "istiod").stdout, "127.0.0.1:3")
+	for _, args := range [][]string{
+		{"get", "se", "-A"}, {"diff", "rules"}, {"load", "--clients", "1", "--duration", "0s"},
+	} {
+		got := command(t, append(args, "-c", "other.yaml")...)
+		assert.Zero(t, got.code, "%v: %s", args, got.stderr)
+	}
+	assert.Contains(t, command(t, "get", "se", "--at", "0s", "-c", "other.yaml").stderr, s.admin+" (listen.admin of other.yaml): there is no history")
+	assert.Contains(t, command(t, "verify", "--envoy", "http://127.0.0.1:1", "-c", "other.yaml", "--timeout", "1s", "--settle", "0s").stderr, "127.0.0.1:1")
+	var events logtest.Buffer
+	stop := commandUntil(t, &events, "watch", "se", "-c", "other.yaml")
+	defer stop()
+	eventually(t, func() error { return contains(events.String(), "reviews") })
 
 	t.Setenv(envAdmin, "")
 	write(t, dir+"/tributary.yaml", "listen: {admin: [\n")
 	got := command(t, "status")
-	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, "the admin server is not known; name it with --admin: ./tributary.yaml:1:")
+	assert.Equal(t, exitConfig, got.code)
+	assert.Regexp(t, `^error: the admin server is not known; name it with --admin \(by default it is 127.0.0.1:16014\): ./tributary.yaml:1:`, got.stderr)
+	assert.Equal(t, exitConfig, command(t, "reload").code)
 }
 
 // TestBundleOfNobody has bundle ask a server that does not run.

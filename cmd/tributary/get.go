@@ -52,7 +52,7 @@ func (f *ageFlags) meant(cmd *cobra.Command) bool {
 // date has those of rs that have no time of creation tell when the server first saw them, as far as that can be found out.
 func (f *ageFlags) date(cmd *cobra.Command, secure *adsc.TLS, schema *resource.Schema, rs []*resource.Resource) {
 	asked := f.meant(cmd)
-	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "") || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
+	if !asked && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) || !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
@@ -203,7 +203,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: flags.completeObjects,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			if t, ok := envoyType(args[0]); ok && stored == (storeFlags{}) && at.IsZero() {
+			if t, ok := envoyType(args[0]); ok && stored.store == "" && at.IsZero() {
 				if len(args) > 2 || labelled != "" {
 					return usage("of %s, want one NAME at most, and no labels, which they do not have", t.Name)
 				}
@@ -285,7 +285,8 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		}),
 	}
 	flags.add(cmd, "default")
-	stored.add(cmd)
+	stored.add(cmd, " of the server, whose listen says where it is, and with --store that which has the store")
+	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of a source of the configuration"
 	ages.add(cmd)
 	cmd.Flags().StringVarP(&labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: app=reviews,version in (v1,v2),!canary")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the titles of tables")
@@ -303,7 +304,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 
 // reader returns who reads the objects of a kind that is wanted, from a store or a server, and a function to call when that is done.
 func (f *clientFlags) reader(ctx context.Context, cmd *cobra.Command, stored *storeFlags, all []wanted) (read func(*resource.Schema) ([]*resource.Resource, error), done func(), err error) {
-	if *stored != (storeFlags{}) {
+	if stored.store != "" {
 		store, err := stored.open(ctx)
 		if err != nil {
 			return nil, nil, err

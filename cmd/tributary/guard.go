@@ -74,6 +74,7 @@ is released only if it is the one that you looked at. It exits with 1 if nothing
 			if err != nil {
 				return err
 			}
+			flags.nameServer(cmd)
 			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
 		}),

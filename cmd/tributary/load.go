@@ -61,6 +61,7 @@ or were not answered within --timeout.`,
 	}
 	f := cmd.Flags()
 	f.Var(newXDSServer(&flags.Server), "server", "host:port of an ADS server"+orElse(envServer, "listen.xds", config.DefaultXDS))
+	addServerConfig(cmd)
 	f.IntVar(&flags.Clients, "clients", 100, "how many streams to open")
 	f.IntVar(&flags.PerConnection, "per-connection", 1, "how many streams share a connection")
 	f.Var(flags.mode, "mode", "variant of the protocol: sotw, delta")

@@ -31,6 +31,7 @@ not right changes nothing: reload says what is wrong with it and exits with 78. 
 			if err != nil {
 				return err
 			}
+			flags.nameServer(cmd)
 			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
 		}),

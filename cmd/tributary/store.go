@@ -22,9 +22,9 @@ type storeFlags struct {
 	config string
 }
 
-func (f *storeFlags) add(cmd *cobra.Command) {
+func (f *storeFlags) add(cmd *cobra.Command, file string) {
 	cmd.Flags().StringVar(&f.store, "store", "", "store of the objects: consul-kv://host:port/prefix, or the name of a source of the configuration (default: its only consul-kv source)")
-	addConfig(cmd, &f.config, ", which has the store")
+	addConfig(cmd, &f.config, file)
 }
 
 // open opens the store and reads what is in it.

@@ -43,6 +43,7 @@ Listen addresses do not change: to change them, restart.`,
 			if err != nil {
 				return err
 			}
+			flags.nameServer(cmd)
 			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
 		}),

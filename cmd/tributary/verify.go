@@ -84,6 +84,7 @@ waits for something else before it is in force. What is of the Envoy's bootstrap
 		return nil
 	})
 	flags.add(cmd, "")
+	addServerConfig(cmd)
 	ages.add(cmd)
 	cmd.Flags().StringVar(&istiod.URL, "istiod", "", "http://HOST:PORT of the istiod's debug pages, by default port 8080")
 	cmd.Flags().StringVar(&envoy.Where, "envoy", "", "http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its /config_dump?include_eds")

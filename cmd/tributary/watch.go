@@ -46,6 +46,7 @@ fields and object; with -o yaml the change is a comment. That it waits, or is co
 		}),
 	}
 	flags.add(cmd, "")
+	addServerConfig(cmd)
 	format.add(cmd)
 	return cmd
 }

@@ -27,6 +27,12 @@ func addConfig(cmd *cobra.Command, file *string, of string) {
 		"configuration file, or directory of *.yaml files"+of+" (default: the first that exists of "+strings.Join(config.DefaultPaths(), ", ")+")")
 }
 
+// addServerConfig adds the flag -c to a command that asks a server of xDS.
+func addServerConfig(cmd *cobra.Command) {
+	addConfig(cmd, new(string), " of the server, whose listen says where it is")
+	cmd.MarkFlagsMutuallyExclusive("server", "config")
+}
+
 // adminServer is the flag --admin. It implements pflag.Value.
 type adminServer struct {
 	address string
@@ -41,7 +47,7 @@ func (s *adminServer) add(cmd *cobra.Command, use string) {
 
 // orElse is how the help says where a command finds a server that no flag names.
 func orElse(variable, key, address string) string {
-	return " (default: $" + variable + ", else " + key + " of the configuration, else " + address + ")"
+	return " (default: " + key + " of the file of -c, else $" + variable + ", else " + key + " of the configuration, else " + address + ")"
 }
 
 func (s *adminServer) String() string { return s.address }
@@ -60,8 +66,8 @@ func (s *adminServer) client(secure *adsc.TLS) *client.Admin {
 	return &client.Admin{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
 }
 
-// findAdmin has the flag --admin of cmd, if it was not given, name the server of the variable, of the configuration file of cmd or of the first
-// default one, or the default server.
+// findAdmin has the flag --admin of cmd, if it was not given, name the server of the file that -c names, of the variable, of the first default
+// configuration file, or the default server.
 func findAdmin(cmd *cobra.Command) {
 	flag := cmd.Flags().Lookup("admin")
 	if flag == nil || flag.Changed {
@@ -71,12 +77,12 @@ func findAdmin(cmd *cobra.Command) {
 	if !ok {
 		return // of serve
 	}
-	if *s = (adminServer{address: os.Getenv(envAdmin), from: "$" + envAdmin}); s.address != "" {
+	if *s = (adminServer{address: os.Getenv(envAdmin), from: "$" + envAdmin}); s.address != "" && !cmd.Flags().Changed("config") {
 		return
 	}
 	*s = adminServer{address: config.DefaultAdmin, from: "the default"}
 	if l, file, err := configuredListen(cmd); err != nil {
-		s.err = fmt.Errorf("the admin server is not known; name it with --admin: %w", err)
+		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is %s): %w", config.DefaultAdmin, err)}
 	} else if l != nil {
 		*s = adminServer{address: adminOf(l), from: "listen.admin of " + file}
 	}
@@ -129,7 +135,7 @@ func newXDSServer(address *string) xdsServer { return xdsServer{address} }
 // defaultServer is the server that is meant if none is given to cmd.
 func defaultServer(cmd *cobra.Command) (string, error) {
 	given := os.Getenv(envServer)
-	if given == "" {
+	if given == "" || cmd.Flags().Changed("config") {
 		l, _, err := configuredListen(cmd)
 		switch {
 		case err != nil:

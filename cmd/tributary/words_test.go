@@ -66,6 +66,8 @@ func TestReloadByCommand(t *testing.T) {
 	s := serving(t, append(freely, "-c", file)...)
 	s.awaitReady(t)
 	assert.Equal(t, result{0, file + " is in force\nno source is added, changed or removed\n", ""}, command(t, "reload", "--admin", s.admin))
+	t.Setenv(envAdmin, s.admin)
+	assert.Equal(t, result{0, file + " is in force\nno source is added, changed or removed\n", "server: " + s.admin + " ($TRIBUTARY_ADMIN)\n"}, command(t, "reload"))
 	write(t, file, "stateDir: off\nconfigSources: [{address: 'ftp://x'}]\n")
 	got := command(t, "reload", "--admin", s.admin)
 	assert.Equal(t, exitConfig, got.code)
