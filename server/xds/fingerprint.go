@@ -1,6 +1,9 @@
 package xds
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"slices"
+)
 
 // fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in
 // initial_resource_versions. A client that resumes with the fingerprint of a state has that state, and none of its versions is looked up.
@@ -57,8 +60,8 @@ func (s *state) replacedSince(print fingerprint) (had map[string]string, ok bool
 	if s.print == print {
 		return nil, true
 	}
-	for i := len(s.earlier) - 1; i >= 0; i-- {
-		if s.earlier[i].print != print {
+	for i, before := range slices.Backward(s.earlier) {
+		if before.print != print {
 			continue
 		}
 		had = make(map[string]string)
