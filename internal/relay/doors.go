@@ -18,6 +18,7 @@ import (
 	"tributary/config"
 	"tributary/internal/process"
 	"tributary/server/transport"
+	"tributary/server/xds"
 )
 
 const (
@@ -185,14 +186,14 @@ func (d *doors) close() {
 	}
 }
 
-// serve has s serve those whom lobby lets through until it is stopped or the ports are closed, which may be before this.
-func (d *doors) serve(s *grpc.Server, lobby func(net.Listener) net.Listener) error {
+// serve has s serve until it is stopped or the ports are closed, which may be before this.
+func (d *doors) serve(s *grpc.Server) error {
 	var all errgroup.Group
 	for _, lis := range []net.Listener{d.xds, d.xdsOver} {
 		if lis == nil {
 			continue
 		}
-		in := lobby(d.room.In(lis))
+		in := xds.AwaitFirstByte(d.room.In(lis))
 		if lis == d.xdsOver {
 			in = transport.Secure(in)
 		}

@@ -238,7 +238,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"envoy":    r.catalogs.envoy.Run,
 		"worlds":   r.catalogs.worlds.run,
 		"access":   r.porter.run,
-		"grpc":     r.whenLive(func(context.Context) error { return r.doors.serve(r.grpc, r.engine.Lobby) }),
+		"grpc":     r.whenLive(func(context.Context) error { return r.doors.serve(r.grpc) }),
 		"tls":      r.doors.run,
 		"health":   r.followHealth,
 		"startup":  r.endStart,

@@ -163,7 +163,7 @@ func (c *conn) RemoteAddr() net.Addr { return c.addr }
 
 func (c *conn) Read(b []byte) (int, error) {
 	if c.owed > 0 && c.frames.begun { // a handshake has its own time
-		c.opens.wait(c.ctx.Done(), c.owed, func() bool { return false })
+		c.opens.wait(c.ctx.Done(), c.owed)
 		c.owed = 0
 	}
 	if c.hasty || c.opens != nil && c.opens.behind() { // so that it does not come with hundreds of streams

@@ -42,7 +42,6 @@ type world struct {
 	server *Server
 	group  *Group
 	addr   string
-	lobby  net.Listener
 
 	mu    sync.Mutex
 	colls map[string]*Collection
@@ -57,11 +56,10 @@ func newWorld(t *testing.T, opts Options) *world {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w.addr = lis.Addr().String()
-	w.lobby = w.server.Lobby(lis)
 	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
 	done := make(chan error, 1)
-	go func() { done <- g.Serve(w.lobby) }()
+	go func() { done <- g.Serve(AwaitFirstByte(lis)) }()
 	t.Cleanup(func() {
 		g.Stop()
 		w.server.Close()

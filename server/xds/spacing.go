@@ -55,16 +55,12 @@ func (p *spacing) of(host string, now time.Time) *arriving {
 	return h
 }
 
-// wait waits until so many may have come, after those that began to wait before, and says whether they may. Who has gone when it is his turn, or until done, owes
-// nothing, and nobody waits for him.
-func (a *arriving) wait(done <-chan struct{}, n int, gone func() bool) bool {
+// wait waits until so many may have come, after those that began to wait before, and reports whether they may: not if done ends before that.
+func (a *arriving) wait(done <-chan struct{}, n int) bool {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
 	case <-done:
-		return false
-	}
-	if gone() {
 		return false
 	}
 	for ; n > 0; n -= a.Burst() {
@@ -82,8 +78,8 @@ func (a *arriving) wait(done <-chan struct{}, n int, gone func() bool) bool {
 // behind reports whether somebody waits.
 func (a *arriving) behind() bool { return len(a.turn) > 0 }
 
-// letIn waits until it is a connection's turn, and says whether it came. Who would have to wait for longer than most, if nobody went, is cut off.
-func (a *arriving) letIn(done <-chan struct{}, most time.Duration, gone func() bool) (in bool, err error) {
+// letIn waits until it is a connection's turn, and reports whether it came. A connection that would wait for longer than most is cut off.
+func (a *arriving) letIn(done <-chan struct{}, most time.Duration) (in bool, err error) {
 	if !a.behind() && a.Allow() {
 		return true, nil
 	}
@@ -91,18 +87,14 @@ func (a *arriving) letIn(done <-chan struct{}, most time.Duration, gone func() b
 	if float64(a.waiting.Add(1)) > most.Seconds()*float64(a.Limit()) {
 		return false, errArrivals
 	}
-	return a.wait(done, 1, gone), nil
+	return a.wait(done, 1), nil
 }
 
-var (
-	errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
-	errGone     = errors.New("it hung up before it was its turn")
-)
+var errArrivals = errors.New("its address opens connections one after the other, more than limits.connectionsPerSecond")
 
-// letIn waits until a client has said something, and then until it is its connection's turn: who says nothing costs no more than a connection, and takes no turn. The
-// time for its handshakes begins then.
+// letIn waits for the first byte of a connection, and then until it is its turn. The time for its handshakes begins then.
 func (s *Server) letIn(raw net.Conn) error {
-	if err := awaitWord(raw); err != nil {
+	if err := awaitFirstByte(raw); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			s.complain(raw.RemoteAddr(), refusedHandshake, errNoHandshake)
 		}
@@ -112,13 +104,13 @@ func (s *Server) letIn(raw net.Conn) error {
 		return nil
 	}
 	limit := orForever(s.opts.Limits.HandshakeTimeout)
-	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(s.closing, limit, func() bool { return hasGone(raw) })
+	in, err := s.arrivals.of(hostOf(raw.RemoteAddr()), time.Now()).letIn(s.closing, limit)
 	switch {
 	case err != nil:
 		s.complain(raw.RemoteAddr(), refusedArrivals, err)
 		return err
 	case !in:
-		return errGone
+		return errDraining
 	}
 	return raw.SetDeadline(time.Now().Add(min(limit, time.Hour)))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +16,11 @@ import (
 func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := spacing{perSecond: 100}
-		never := func() bool { return false }
 		start, in, refused := time.Now(), make(chan time.Duration, 100), make(chan error, 100)
-		come := func(host string, n int, gone func() bool) {
+		come := func(host string, n int) {
 			for range n {
 				go func() {
-					switch ok, err := s.of(host, time.Now()).letIn(nil, 100*time.Millisecond, gone); {
+					switch ok, err := s.of(host, time.Now()).letIn(nil, 100*time.Millisecond); {
 					case err != nil:
 						refused <- err
 					case ok:
@@ -32,14 +30,13 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		come("a", 10, never)
+		come("a", 10)
 		require.Len(t, in, 10, "so many at once")
-		come("a", 3, never)
-		come("a", 4, func() bool { return true })
-		come("a", 3, never)
+		come("a", 3)
+		come("a", 3)
 		require.Empty(t, refused, "ten may wait")
 		require.Len(t, in, 10)
-		come("b", 1, never)
+		come("b", 1)
 		require.Len(t, in, 11, "others do not wait")
 		time.Sleep(time.Second)
 		require.Len(t, in, 11+6)
@@ -47,9 +44,9 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 			require.Zero(t, <-in)
 		}
 		for i := range 6 {
-			require.InDelta(t, float64(i+1)/100, (<-in).Seconds(), 0.001, "nobody waits for those who have gone")
+			require.InDelta(t, float64(i+1)/100, (<-in).Seconds(), 0.001)
 		}
-		come("a", 10+10+3, never)
+		come("a", 10+10+3)
 		require.Len(t, refused, 3, "they would wait for too long")
 		time.Sleep(time.Second)
 		require.Len(t, in, 20)
@@ -59,26 +56,6 @@ func TestArrivalsAreSpacedOutByAddress(t *testing.T) {
 		}
 		require.Less(t, len(s.hosts), manyHosts+1)
 	})
-}
-
-func TestHasGone(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("it cannot be told elsewhere")
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer lis.Close() //nolint:errcheck // at the end
-	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", lis.Addr().String())
-	require.NoError(t, err)
-	conn, err := lis.Accept()
-	require.NoError(t, err)
-	conn = wrapped{wrapped{conn}}
-	defer conn.Close() //nolint:errcheck // at the end
-	_, err = client.Write([]byte("hello"))
-	require.NoError(t, err)
-	require.False(t, hasGone(conn))
-	require.NoError(t, client.Close())
-	eventually(t, func() bool { return hasGone(conn) })
 }
 
 // Who waits for his turn has the time for the handshakes from then on; who would wait for longer than that is cut off.
@@ -102,25 +79,6 @@ func TestConnectionsThatComeTooFast(t *testing.T) {
 	})
 }
 
-// Those who hung up before it was their turn keep nobody waiting.
-func TestWhoHungUpIsNotWaitedFor(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("it cannot be told elsewhere")
-	}
-	w := newWorld(t, Options{Limits: Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour}})
-	w.set(testType, "a")
-	w.delta(testType).ask(testType, "a")
-	for range 300 { // five minutes for each that waits
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
-		require.NoError(t, err)
-		_, err = io.WriteString(conn, http2.ClientPreface)
-		require.NoError(t, err)
-		require.NoError(t, conn.Close())
-	}
-	w.delta(testType).ask(testType, "a")
-	eventually(t, func() bool { return w.server.Streams() == 2 })
-}
-
 func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
 	w := newWorld(t, Options{Limits: Limits{ConnectionsPerSecond: 1, HandshakeTimeout: time.Hour}})
 	w.set(testType, "a")
@@ -134,6 +92,21 @@ func TestWhoSaysNothingTakesNoTurn(t *testing.T) {
 	eventually(t, func() bool { return w.server.Streams() == 2 })
 }
 
-type wrapped struct{ net.Conn }
-
-func (w wrapped) NetConn() net.Conn { return w.Conn }
+// TestAConnectionThatSaysNothingIsClosedInTime, one after the other; the last one has its time, too.
+func TestAConnectionThatSaysNothingIsClosedInTime(t *testing.T) {
+	w := newWorld(t, Options{Limits: Limits{HandshakeTimeout: 100 * time.Millisecond}})
+	for range 3 {
+		var all []net.Conn
+		for range 20 {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.addr)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			all = append(all, conn)
+		}
+		for _, conn := range all {
+			_, err := conn.Read(make([]byte, 1))
+			require.Error(t, err)
+		}
+	}
+	w.refusedFor(refusedHandshake, 60)
+}
