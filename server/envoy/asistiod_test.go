@@ -106,7 +106,7 @@ spec: {host: a.example, trafficPolicy: {tls: {mode: SIMPLE, sni: "`+sni+`"}}}
 `, nodes[0])
 		c := all[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 		var options httpv3.HttpProtocolOptions
-		if a := c.GetTypedExtensionProtocolOptions()[translate.HttpOptions]; a != nil {
+		if a := c.GetTypedExtensionProtocolOptions()[translate.HTTPOptions]; a != nil {
 			require.NoError(t, a.UnmarshalTo(&options))
 		}
 		require.Equal(t, want, options.GetUpstreamHttpProtocolOptions().GetAutoSni(), sni)

@@ -187,7 +187,7 @@ func onDemand(l *listenerv3.Listener) {
 			}
 			switch m := m.(type) {
 			case *hcmv3.HttpConnectionManager:
-				ask := translate.HttpFilter("envoy.filters.http.on_demand", &demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}})
+				ask := translate.HTTPFilter("envoy.filters.http.on_demand", &demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}})
 				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
 			case *tcpv3.TcpProxy:
 				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: translate.Ads(), Timeout: durationpb.New(onDemandTimeout)}

@@ -28,7 +28,7 @@ spec: {host: api.example, trafficPolicy: {portLevelSettings: [{port: {number: 44
 	c, ok := all[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	var options httpv3.HttpProtocolOptions
-	require.NoError(t, c.GetTypedExtensionProtocolOptions()[translate.HttpOptions].UnmarshalTo(&options))
+	require.NoError(t, c.GetTypedExtensionProtocolOptions()[translate.HTTPOptions].UnmarshalTo(&options))
 	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSni())
 	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSanValidation())
 	var socket tlsv3.UpstreamTlsContext

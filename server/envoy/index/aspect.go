@@ -12,6 +12,7 @@ import (
 // aspect is what of clients objects look at.
 type aspect int
 
+// What about clients objects may look at.
 const (
 	ofLabels      aspect = iota // of their workloads
 	ofNamespaces                // in which they are: each object looks at its own and those that it names

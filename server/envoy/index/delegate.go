@@ -36,6 +36,7 @@ func (m *Mesh) delegates(r *model.Rule[*networking.VirtualService]) (all []*mode
 	return all
 }
 
+// Delegate returns the VirtualService to which a route delegates, or nil.
 func (m *Mesh) Delegate(d *networking.Delegate, namespace string) *model.Rule[*networking.VirtualService] {
 	of, name, _ := strings.Cut(DelegateOf(d, namespace), "/")
 	r := m.Virtuals.ByKey[resource.Key{Kind: resource.VirtualService, Namespace: of, Name: name}]

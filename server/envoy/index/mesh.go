@@ -62,6 +62,7 @@ type workload struct {
 	spec    *networking.WorkloadEntry
 }
 
+// NewMesh returns a mesh without objects.
 func NewMesh() *Mesh {
 	return &Mesh{
 		Entries: make(map[resource.Key]*entry), spaces: make(map[string]*space), Hosts: make(map[string]map[resource.Key]*entry), moved: make(map[string]struct{}),

@@ -63,6 +63,7 @@ func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string
 // IsCredential says whether a credential is one of a name, and not one that some provider has.
 func IsCredential(name string) bool { return name != "" && !strings.Contains(name, "/") }
 
+// Verifies says whether a server asks for certificates of clients.
 func Verifies(tls *networking.ServerTLSSettings) bool {
 	return tls.GetMode() == networking.ServerTLSSettings_MUTUAL || tls.GetMode() == networking.ServerTLSSettings_OPTIONAL_MUTUAL
 }

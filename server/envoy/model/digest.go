@@ -14,14 +14,18 @@ type Key [sha256.Size]byte
 // Digest puts a key, or a part of one, together. The zero value is empty.
 type Digest []byte
 
+// Text adds texts.
 func (d *Digest) Text(parts ...string) {
 	for _, p := range parts {
 		*d = append(binary.AppendUvarint(*d, uint64(len(p))), p...)
 	}
 }
 
+// Number adds a number.
 func (d *Digest) Number(n int64) { *d = binary.AppendVarint(*d, n) }
 
+// Flag adds a condition.
 func (d *Digest) Flag(is bool) { d.Text(strconv.FormatBool(is)) }
 
+// Object adds the key of an object.
 func (d *Digest) Object(key resource.Key) { d.Text(string(key.Kind), key.Namespace, key.Name) }

@@ -15,10 +15,12 @@ func MustMarshal(m proto.Message) []byte {
 	return b
 }
 
+// ToAny returns an encoded message with its type.
 func ToAny(m proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: TypeURL(m), Value: MustMarshal(m)}
 }
 
+// TypeURL returns the type of a message.
 func TypeURL(m proto.Message) string {
 	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
 }

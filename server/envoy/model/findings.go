@@ -36,6 +36,7 @@ func (f Finding) String() string {
 	return f.Field + " has no effect on Envoys: " + f.Why
 }
 
+// Compare orders findings by object, field and reason.
 func (f Finding) Compare(o Finding) int {
 	return cmp.Or(f.Of.Compare(o.Of), cmp.Compare(f.Field, o.Field), cmp.Compare(f.Why, o.Why))
 }
@@ -43,6 +44,7 @@ func (f Finding) Compare(o Finding) int {
 // Findings are what was found while something was translated.
 type Findings []Finding
 
+// Note adds a finding at a place.
 func (f *Findings) Note(at Place, why string, args ...any) {
 	*f = append(*f, Finding{at, fmt.Sprintf(why, args...)})
 }

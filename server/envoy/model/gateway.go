@@ -41,6 +41,7 @@ type Server struct {
 
 type serverKind int
 
+// The kinds of servers.
 const (
 	ServerHTTP    serverKind = iota // in the clear
 	ServerHTTPS                     // HTTP within TLS
@@ -91,6 +92,7 @@ func KindOf(s *networking.Server) (serverKind, string) {
 	return ServerHTTPS, ""
 }
 
+// SelectsLabels says whether labels have all that are wanted.
 func SelectsLabels(wanted, labels map[string]string) bool {
 	for name, value := range wanted {
 		if got, ok := labels[name]; !ok || got != value {
@@ -192,6 +194,7 @@ type Binding struct {
 	Port    uint32
 }
 
+// Addresses that listeners bind.
 const (
 	Wildcard  = "0.0.0.0"
 	Localhost = "127.0.0.1"

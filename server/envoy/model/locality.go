@@ -9,16 +9,20 @@ import (
 
 const localityLabel = "istio-locality" // with dots, since labels have no slashes
 
+// Locality is where a client or an endpoint is. The zero value is nowhere that is known.
 type Locality struct{ Region, Zone, SubZone string }
 
+// Compare orders localities by region, zone and sub-zone.
 func (l Locality) Compare(o Locality) int {
 	return cmp.Or(strings.Compare(l.Region, o.Region), strings.Compare(l.Zone, o.Zone), strings.Compare(l.SubZone, o.SubZone))
 }
 
+// LocalityText returns the locality of a workload as region/zone/subzone: its own, or that of its label.
 func LocalityText(spec *networking.WorkloadEntry, labels map[string]string) string {
 	return cmp.Or(spec.GetLocality(), strings.ReplaceAll(labels[localityLabel], ".", "/"))
 }
 
+// LocalityOf reads region/zone/subzone, of which the latter may be missing.
 func LocalityOf(s string) Locality {
 	parts := append(strings.SplitN(s, "/", 3), "", "")
 	return Locality{parts[0], parts[1], parts[2]}

@@ -19,6 +19,7 @@ type Observation struct {
 	From     string // equal for what is equal
 }
 
+// Equal says whether both log and trace the same. Either may be nil.
 func (o *Observation) Equal(other *Observation) bool {
 	return o == other || o != nil && other != nil && o.From == other.From
 }

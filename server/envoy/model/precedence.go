@@ -27,6 +27,7 @@ func PrecedenceOf(key resource.Key, created time.Time, exportTo []string, client
 	return s
 }
 
+// Compare is negative if s comes first.
 func (s Precedence) Compare(o Precedence) int {
 	return cmp.Or(cmp.Compare(s.Audience, o.Audience), s.created.Compare(o.created))
 }

@@ -41,6 +41,7 @@ func wantsOnDemand(fields map[string]*structpb.Value) bool {
 // Role is what a client is, which decides in which form it is told of services.
 type Role int
 
+// The roles of clients.
 const (
 	Sidecar   Role = iota // an Envoy whose listeners are addressed directly, or by redirected connections
 	Proxyless             // a gRPC client

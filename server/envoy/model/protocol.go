@@ -7,6 +7,7 @@ import (
 // Protocol is how a port is spoken to, as far as Envoy is told about it.
 type Protocol int
 
+// The protocols of ports.
 const (
 	ProtocolTCP Protocol = iota
 	ProtocolTLS
@@ -14,7 +15,8 @@ const (
 	ProtocolHTTP2
 )
 
-func (p Protocol) Http() bool { return p == protocolHTTP || p == ProtocolHTTP2 }
+// HTTP says whether requests of the protocol are routed.
+func (p Protocol) HTTP() bool { return p == protocolHTTP || p == ProtocolHTTP2 }
 
 func (p Protocol) String() string { return [...]string{"TCP", "TLS", "HTTP", "HTTP2"}[p] }
 
@@ -35,4 +37,5 @@ func ProtocolOf(name string) (p Protocol, ok bool) {
 	}
 }
 
+// HTTPProxy is the protocol of a port of a Sidecar that is a forward proxy.
 const HTTPProxy = "HTTP_PROXY"

@@ -30,10 +30,12 @@ func (r *Rule[T]) HttpRoute(i int) Place {
 	return Place{r.Key, fmt.Sprintf("spec.http[%d]", i)}
 }
 
+// Precedence is that of the rule to the clients in a namespace.
 func (r *Rule[T]) Precedence(client string) Precedence {
 	return PrecedenceOf(r.Key, r.Created, r.ExportTo, client)
 }
 
+// OlderRule orders rules by age, and equally old ones by name.
 func OlderRule[T any](a, b *Rule[T]) int {
 	return cmp.Or(a.Created.Compare(b.Created), OlderName(a.Key, b.Key))
 }
@@ -43,6 +45,7 @@ func VisibleTo(exportTo []string, of, to string) bool {
 	return len(exportTo) == 0 || slices.ContainsFunc(exportTo, func(e string) bool { return e == "*" || e == to || e == "." && of == to })
 }
 
+// IsWildcard says whether a host stands for others.
 func IsWildcard(host string) bool { return strings.HasPrefix(host, "*") }
 
 // Matches says whether a host, or all that it stands for if it is a wildcard itself, is one of those that pattern stands for.

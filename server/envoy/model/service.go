@@ -40,6 +40,7 @@ type Port struct {
 	Bind      string   // where listeners are, if it says so
 }
 
+// Place is where the port stands in its ServiceEntry.
 func (p *Port) Place() Place { return Place{p.Owner, fmt.Sprintf("spec.ports[%d]", p.Index)} }
 
 // Endpoint is one of the places that serve a port.
@@ -53,6 +54,7 @@ type Endpoint struct {
 	Index int          // there
 }
 
+// Place is where the endpoint stands: a WorkloadEntry, or a part of a ServiceEntry.
 func (e *Endpoint) Place() Place {
 	if e.Workload != "" {
 		return Place{resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Namespace, Name: e.Workload}, "spec"}
@@ -70,6 +72,7 @@ func (s *Service) Ranges() (all []string) {
 	return all
 }
 
+// IsDNS says whether names of endpoints are resolved.
 func IsDNS(r networking.ServiceEntry_Resolution) bool {
 	return r == networking.ServiceEntry_DNS || r == networking.ServiceEntry_DNS_ROUND_ROBIN
 }

@@ -11,6 +11,7 @@ import (
 	"tributary/resource"
 )
 
+// StandardOutput is the file of logs that go to the standard output.
 const StandardOutput = "/dev/stdout"
 
 // MeshConfig is a MeshConfig.
@@ -31,6 +32,7 @@ type Telemetry struct {
 // IsForAll says whether it is for all clients of its namespace.
 func (t *Telemetry) IsForAll() bool { return len(t.Spec.GetSelector().GetMatchLabels()) == 0 }
 
+// Compare orders Telemetries by age, and equally old ones by name.
 func (t *Telemetry) Compare(o *Telemetry) int {
 	return cmp.Or(t.Created.Compare(o.Created), OlderName(t.Key, o.Key))
 }

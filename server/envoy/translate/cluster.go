@@ -27,7 +27,8 @@ const (
 	idleTimeout    = 5 * time.Minute
 )
 
-const HttpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+// HTTPOptions is the name of the extension of a cluster for HTTP.
+const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
 func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networking.Subset, policies *model.Policy, client model.Profile) *clusterv3.Cluster {
@@ -54,7 +55,7 @@ func (t *Translation) cluster(s *model.Service, p *model.Port, subset *networkin
 	options = t.originate(policy.GetTls(), c, options, client)
 	placed.apply(c)
 	if options != nil {
-		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HttpOptions: model.ToAny(options)}
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
 	if role == model.Proxyless {
 		return understood(c)
@@ -216,7 +217,7 @@ func Common() []*clusterv3.Cluster {
 			Name: model.Passthrough, AltStatName: model.StatName(model.Passthrough), ConnectTimeout: durationpb.New(connectTimeout),
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED, CircuitBreakers: unlimited(),
-			TypedExtensionProtocolOptions: map[string]*anypb.Any{HttpOptions: model.ToAny(&httpv3.HttpProtocolOptions{
+			TypedExtensionProtocolOptions: map[string]*anypb.Any{HTTPOptions: model.ToAny(&httpv3.HttpProtocolOptions{
 				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(idleTimeout)},
 				UpstreamProtocolOptions:   asDownstream(),
 			})},

@@ -21,6 +21,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
+// UnixPrefix begins the address of an endpoint that is a Unix socket.
 const UnixPrefix = "unix://"
 
 // localityMembers is the number of the field of LocalityLbEndpoints that has its endpoints.
@@ -130,6 +131,7 @@ func hasNames(p *model.Port, subset *networking.Subset) bool {
 // MaxSocketPath is how long the path of a Unix socket may be.
 const MaxSocketPath = 107
 
+// FitsSocket says whether a path can be that of a Unix socket.
 func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketPath }
 
 // appendHost appends where the endpoint serves a port, as fields of LbEndpoint.

@@ -227,7 +227,7 @@ func chains(v *model.View, p *model.Port, client model.Profile, found *model.Fin
 			}
 			all = []chain{otherwise}
 		}
-	case p.Spoken.Http():
+	case p.Spoken.HTTP():
 	default:
 		if w.rule != nil {
 			all = ofRule(w.tcpChains())

@@ -61,7 +61,7 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, found *model.F
 		return map[model.Binding]claim{{Address: p.Bind, Port: p.Number}: c}
 	case !client.Captures:
 		return map[model.Binding]claim{{Address: model.Localhost, Port: p.Number}: c}
-	case p.Spoken.Http():
+	case p.Spoken.HTTP():
 		return map[model.Binding]claim{{Address: model.Wildcard, Port: p.Number}: c}
 	}
 	at := make(map[model.Binding]claim)
@@ -89,11 +89,11 @@ func Listener(b model.Binding, claims Claimants, by ListenerOptions) (l *listene
 	}
 	first := claims[0].claim.protocol
 	same := func(c claim) bool {
-		return c.late == claims[0].claim.late && (c.protocol == first || c.protocol.Http() && first.Http())
+		return c.late == claims[0].claim.late && (c.protocol == first || c.protocol.HTTP() && first.HTTP())
 	}
 	switch {
-	case first.Http():
-		l.FilterChains = []*listenerv3.FilterChain{HttpChain(b, by)}
+	case first.HTTP():
+		l.FilterChains = []*listenerv3.FilterChain{HTTPChain(b, by)}
 		if by.Captures { // what is not HTTP goes on
 			l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.http_inspector", &inspectorv3.HttpInspector{})}
 			l.FilterChains[0].FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
@@ -161,6 +161,7 @@ type ListenerOptions struct {
 	Seen       *model.Observation // what they log and trace
 }
 
+// Equal says whether listeners are the same with both.
 func (by ListenerOptions) Equal(o ListenerOptions) bool {
 	return by.Captures == o.Captures && by.Intact == o.Intact && by.Restricted == o.Restricted && by.Seen.Equal(o.Seen)
 }
@@ -180,7 +181,8 @@ func otherwise(restricted bool) string {
 	return model.Passthrough
 }
 
-func HttpChain(b model.Binding, by ListenerOptions) *listenerv3.FilterChain {
+// HTTPChain returns the filter chain for the requests of a binding.
+func HTTPChain(b model.Binding, by ListenerOptions) *listenerv3.FilterChain {
 	address := model.Localhost
 	if by.Captures {
 		address = model.Wildcard
@@ -197,13 +199,13 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 		StatPrefix:     stats,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: Ads(), RouteConfigName: routes}},
 		HttpFilters: []*hcmv3.HttpFilter{
-			HttpFilter("envoy.filters.http.grpc_stats", &grpcstatsv3.FilterConfig{
+			HTTPFilter("envoy.filters.http.grpc_stats", &grpcstatsv3.FilterConfig{
 				EmitFilterState:        true,
 				PerMethodStatSpecifier: &grpcstatsv3.FilterConfig_StatsForAllMethods{StatsForAllMethods: wrapperspb.Bool(false)},
 			}),
-			HttpFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
-			HttpFilter("envoy.filters.http.cors", &corsv3.Cors{}),
-			HttpFilter("envoy.filters.http.router", &routerv3.Router{}),
+			HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
+			HTTPFilter("envoy.filters.http.cors", &corsv3.Cors{}),
+			HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),
 		},
 		StreamIdleTimeout: durationpb.New(0), UseRemoteAddress: wrapperspb.Bool(false), Proxy_100Continue: true,
 		NormalizePath: wrapperspb.Bool(true), PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
@@ -243,8 +245,8 @@ func grpcListener(s *model.Service, p *model.Port, name string) *listenerv3.List
 		ApiListener: &listenerv3.ApiListener{ApiListener: model.ToAny(&hcmv3.HttpConnectionManager{
 			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: Ads(), RouteConfigName: model.ClusterName(p.Number, "", s.Host)}},
 			HttpFilters: []*hcmv3.HttpFilter{
-				HttpFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
-				HttpFilter("envoy.filters.http.router", &routerv3.Router{}),
+				HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),
+				HTTPFilter("envoy.filters.http.router", &routerv3.Router{}),
 			},
 		})},
 	}
@@ -260,7 +262,8 @@ func networkFilter(name string, config proto.Message) *listenerv3.Filter {
 	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(config)}}
 }
 
-func HttpFilter(name string, config proto.Message) *hcmv3.HttpFilter {
+// HTTPFilter returns a filter of HTTP connection managers.
+func HTTPFilter(name string, config proto.Message) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: model.ToAny(config)}}
 }
 

@@ -42,6 +42,7 @@ type claimed struct {
 	claim
 }
 
+// ClaimsByBinding returns the claims of the host, each by what it claims.
 func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
 	all := make(map[model.Binding]claim, len(t.Claims))
 	for _, c := range t.Claims {
@@ -114,9 +115,9 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 			t.addProxyless(v, p, client)
 		case model.Sidecar:
 			switch name := model.RouteName(p.Number); {
-			case p.Spoken.Http() && p.Protocol.Http() && !p.Late:
+			case p.Spoken.HTTP() && p.Protocol.HTTP() && !p.Late:
 				t.Hosts[name] = virtualHost(v, p, client, &t.Findings)
-			case p.Spoken.Http() && t.Hosts[name] == nil: // the listener may be there for it, and needs its routes
+			case p.Spoken.HTTP() && t.Hosts[name] == nil: // the listener may be there for it, and needs its routes
 				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{})
 			}
 			maps.Copy(claims, claimsOf(v, p, client, &t.Findings))

@@ -7,6 +7,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
+// IsMutual says whether a policy wants mutual TLS with certificates of the mesh.
 func IsMutual(tls *networking.ClientTLSSettings) bool {
 	return tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL
 }
