@@ -149,7 +149,8 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 var errNotOurs = errors.New("this process is not in it, and may not give files away: run it in that group " +
 	"(Group= of a unit), or have systemd hold the socket (SocketGroup= of a .socket unit)")
 
-// give has the socket be of its group. What would not be allowed is not tried: where system calls are filtered, as in our unit, that would end the process.
+// give gives the socket to its group. It does not try what is not allowed: where system calls are filtered, as in our unit, that ends the
+// process.
 func (s unixSocket) give() error {
 	g, err := user.LookupGroup(s.group)
 	if err != nil {

@@ -11,7 +11,9 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	for _, good := range []string{"127.0.0.1:0", ":16010", "host.name:65535", "[::1]:1", "unix:///run/x.sock", "unix:///run/x.sock?mode=0660&group=ops"} {
+	for _, good := range []string{
+		"127.0.0.1:0", ":16010", "host.name:65535", "[::1]:1", "unix:///run/x.sock", "unix:///run/x.sock?mode=0660&group=ops",
+	} {
 		require.NoError(t, CheckAddress(good), good)
 	}
 	for bad, want := range map[string]string{
@@ -84,8 +86,10 @@ func TestWhereNobodyCanListen(t *testing.T) {
 		require.EqualError(t, err, want.said)
 		require.ErrorIs(t, err, want.is)
 	}
-	require.EqualError(t, refused("127.0.0.1:80", &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}), "127.0.0.1:80: this user may not listen there")
+	denied := &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}
+	require.EqualError(t, refused("127.0.0.1:80", denied), "127.0.0.1:80: this user may not listen there")
 }
 
 // tooLong is longer than a system takes of a socket.
-const tooLong = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+const tooLong = "012345678901234567890123456789012345678901234567890123456789" +
+	"0123456789012345678901234567890123456789012345678901234567890123456789"

@@ -26,8 +26,8 @@ type Successor struct {
 	ended   chan struct{}
 }
 
-// StartSuccessor starts the program at path with args, which are without its name, to take over. It inherits the sockets, standard output and
-// standard error.
+// StartSuccessor starts the program at path with args, which are without its name, to take over. It inherits the sockets, standard output
+// and standard error.
 func StartSuccessor(path string, args []string, sockets map[string]net.Listener) (*Successor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {

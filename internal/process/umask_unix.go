@@ -10,8 +10,8 @@ import (
 // umask is held while that of the process is another one.
 var umask sync.Mutex //nolint:gochecknoglobals // it is one of the process
 
-// closed calls make with a file mode creation mask by which nobody but the owner can use what is made. What else is made meanwhile has fewer rights than
-// it would have, too.
+// closed calls make with a file mode creation mask by which only the owner can use what is made. Other files that are made meanwhile have
+// fewer rights, too.
 func closed(make func()) {
 	umask.Lock()
 	defer umask.Unlock()

@@ -62,8 +62,8 @@ type pause struct{ paused, resume chan struct{} }
 
 func newSuccession(o Options, metrics prometheus.Registerer) *succession {
 	s := &succession{
-		predecessor: o.Predecessor, live: make(chan struct{}), main: make(chan struct{}), upgrading: make(chan struct{}, 1), over: make(chan struct{}),
-		pauses: make(chan pause), path: o.Program, args: o.Arguments,
+		predecessor: o.Predecessor, live: make(chan struct{}), main: make(chan struct{}), upgrading: make(chan struct{}, 1),
+		over: make(chan struct{}), pauses: make(chan pause), path: o.Program, args: o.Arguments,
 	}
 	s.running, s.end = context.WithCancel(context.Background())
 	if s.predecessor == nil {
@@ -152,8 +152,8 @@ func (r *Relay) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and we may see its end
-// before the lock is free.
+// ownState locks the state directory. If the process before was killed, the system closes its files one after another, and we may see its
+// end before the lock is free.
 func (r *Relay) ownState(ctx context.Context) error {
 	for deadline := time.Now().Add(freeWithin); r.state != nil; {
 		err := r.state.Own()
