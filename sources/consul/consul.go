@@ -18,6 +18,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 // The schemes of addresses of Consul. The second one is for TLS.
@@ -181,24 +182,14 @@ func (s *Settings) complete() error {
 			return fmt.Errorf("%s: %w", l.key, err)
 		}
 	}
-	for _, d := range []struct {
-		key      string
-		value    *time.Duration
-		standard time.Duration
-		min, max time.Duration
-	}{
-		{"wait", &s.Wait, defaultWait, time.Second, maxWait},
-		{"resync", &s.Resync, defaultResync, time.Second, 24 * time.Hour},
-		{"maxStale", &s.MaxStale, defaultMaxStale, time.Second, 24 * time.Hour},
-		{"grace", &s.Grace, defaultGrace, time.Millisecond, 24 * time.Hour},
-		{"resetHold", &s.ResetHold, defaultResetHold, time.Millisecond, 24 * time.Hour},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
+	if err := registry.Complete(
+		registry.Time("wait", &s.Wait, defaultWait, time.Second, maxWait),
+		registry.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
+		registry.Time("maxStale", &s.MaxStale, defaultMaxStale, time.Second, 24*time.Hour),
+		registry.Time("grace", &s.Grace, defaultGrace, time.Millisecond, 24*time.Hour),
+		registry.Time("resetHold", &s.ResetHold, defaultResetHold, time.Millisecond, 24*time.Hour),
+	); err != nil {
+		return err
 	}
 	if s.RampRate == 0 {
 		s.RampRate = defaultRamp

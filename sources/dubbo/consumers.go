@@ -8,9 +8,9 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // consuming is what applications consume. What is consumed counts at once, and what is no longer consumed stays for a while: a Sidecar that lacks a host
@@ -87,7 +87,7 @@ func (c *consuming) settle(now map[string]map[string]bool, at time.Time, grace t
 	}
 	for app, hosts := range c.known {
 		for h, since := range hosts {
-			still, kept := absence.Empty(since, now[app][h], at, grace)
+			still, kept := core.Empty(since, now[app][h], at, grace)
 			if kept {
 				hosts[h] = still
 			} else {
@@ -109,7 +109,7 @@ func (c *consuming) next(grace time.Duration) (at time.Time) {
 	for _, hosts := range c.known {
 		for _, since := range hosts {
 			if !since.IsZero() {
-				at = absence.Earlier(at, since.Add(grace))
+				at = core.Earlier(at, since.Add(grace))
 			}
 		}
 	}

@@ -11,7 +11,6 @@ package dubbo
 
 import (
 	"fmt"
-	"path"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"tributary/sources/dubbo/nacos"
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
+	core "tributary/sources/registry"
 )
 
 // Scheme is that of addresses of ZooKeeper, and NacosScheme that of Nacos, of which the parameter kind may say Kind.
@@ -153,31 +153,19 @@ func (s *Settings) complete() error {
 		{"skipInterfaces", s.SkipInterfaces},
 		{"skipApplications", s.SkipApplications},
 	} {
-		for _, p := range l.patterns {
-			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return fmt.Errorf("%s: %q is no name or pattern", l.key, p)
-			}
+		if err := core.CheckPatterns(l.key, l.patterns); err != nil {
+			return err
 		}
 	}
-	for _, d := range []struct {
-		key      string
-		value    *time.Duration
-		standard time.Duration
-		min, max time.Duration
-	}{
-		{"delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay},
-		{"resync", &s.Resync, defaultResync, time.Second, 24 * time.Hour},
-		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
-		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
-		{"grace", &s.Grace, defaultGrace, time.Millisecond, 24 * time.Hour},
-		{"sidecars.grace", &s.SidecarGrace, defaultSidecar, time.Millisecond, 365 * 24 * time.Hour},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
+	if err := core.Complete(
+		core.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),
+		core.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
+		core.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
+		core.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
+		core.Time("grace", &s.Grace, defaultGrace, time.Millisecond, 24*time.Hour),
+		core.Time("sidecars.grace", &s.SidecarGrace, defaultSidecar, time.Millisecond, 365*24*time.Hour),
+	); err != nil {
+		return err
 	}
 	switch s.RegisterMode {
 	case "":
@@ -208,22 +196,11 @@ func (s *Settings) complete() error {
 func (s *Settings) asks() bool { return s.AskProviders == nil || *s.AskProviders }
 
 // serves reports whether an interface is to be served.
-func (s *Settings) serves(iface string) bool { return selects(iface, s.Interfaces, s.SkipInterfaces) }
+func (s *Settings) serves(iface string) bool {
+	return core.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(iface)
+}
 
 // reads reports whether the instances of an application are to be read.
 func (s *Settings) reads(application string) bool {
-	return selects(application, s.Applications, s.SkipApplications)
-}
-
-// selects reports whether a name is among what is wanted, and not among what is skipped.
-func selects(name string, wanted, skipped []string) bool {
-	any := func(patterns []string) bool {
-		for _, p := range patterns {
-			if ok, _ := path.Match(p, name); ok {
-				return true
-			}
-		}
-		return false
-	}
-	return (len(wanted) == 0 || any(wanted)) && !any(skipped)
+	return core.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(application)
 }

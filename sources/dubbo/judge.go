@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // record is what is believed of one service, which is one host of the mesh.
@@ -26,18 +26,18 @@ type record struct {
 }
 
 // known is an endpoint, and when it was first listed; zero if it was before this run.
-type known = absence.Known[mapping.Endpoint]
+type known = core.Known[mapping.Endpoint]
 
 // said is what a registry says of a service.
 type said struct {
-	endpoints []absence.Said[mapping.Endpoint]
+	endpoints []core.Said[mapping.Endpoint]
 	protocols []string // of all providers that are listed, also of those that take no calls
 }
 
 // settle decides what is believed of a service. A protocol that has no provider is remembered for keep.
-func (r record) settle(now said, unsaid func(mapping.Endpoint) absence.Judgement, inDoubt func(known) bool, at time.Time, keep time.Duration) record {
+func (r record) settle(now said, unsaid func(mapping.Endpoint) core.Judgement, inDoubt func(known) bool, at time.Time, keep time.Duration) record {
 	after := record{empty: make(map[string]time.Time, len(r.empty))}
-	reading := absence.Reading[mapping.Endpoint]{Said: now.endpoints, Unsaid: unsaid, InDoubt: inDoubt}
+	reading := core.Reading[mapping.Endpoint]{Said: now.endpoints, Unsaid: unsaid, InDoubt: inDoubt}
 	after.endpoints, after.held = reading.Settle(r.endpoints, mapping.Endpoint.Compare, at)
 	has := map[string]bool{}
 	for _, e := range after.endpoints {
@@ -50,7 +50,7 @@ func (r record) settle(now said, unsaid func(mapping.Endpoint) absence.Judgement
 		after.empty[p] = time.Time{}
 	}
 	for p, since := range r.empty {
-		if still, kept := absence.Empty(since, has[p], at, keep); kept {
+		if still, kept := core.Empty(since, has[p], at, keep); kept {
 			after.empty[p] = still
 		}
 	}
@@ -61,7 +61,7 @@ func (r record) settle(now said, unsaid func(mapping.Endpoint) absence.Judgement
 func (r record) next(keep time.Duration) (at time.Time) {
 	for _, since := range r.empty {
 		if !since.IsZero() {
-			at = absence.Earlier(at, since.Add(keep))
+			at = core.Earlier(at, since.Add(keep))
 		}
 	}
 	return at
@@ -93,7 +93,7 @@ func restored(all []mapping.Restored) record {
 }
 
 // believe decides what counts of an interface. unsaid judges an endpoint of a service that is not listed.
-func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) absence.Judgement, keep func(removed bool) time.Duration) (t told) {
+func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapping.Endpoint) core.Judgement, keep func(removed bool) time.Duration) (t told) {
 	s.settleRules(name, at)
 	now := map[provider.ID]*said{}
 	var unheard []provider.Provider
@@ -112,12 +112,12 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 			t.warnings = append(t.warnings, fmt.Sprintf("%s%s: provider %s of %s: %s", s.place, name, p.Host, p.ID, problem))
 			t.leave(p, problem)
 		case ok && p.Silent:
-			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Unreadable})
+			l.endpoints = append(l.endpoints, core.Said[mapping.Endpoint]{Of: e, Is: core.Unreadable})
 			unheard = append(unheard, p)
 		case ok:
-			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
+			l.endpoints = append(l.endpoints, core.Said[mapping.Endpoint]{Of: e, Is: core.Listed})
 		default:
-			l.endpoints = append(l.endpoints, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off})
+			l.endpoints = append(l.endpoints, core.Said[mapping.Endpoint]{Of: e, Is: core.Off})
 			t.leave(p, p.Off())
 		}
 	}
@@ -138,10 +138,10 @@ func (s *state) believe(name string, at time.Time, unsaid func(provider.ID, mapp
 		}
 	}
 	inDoubt := func(k known) bool { return s.suspicion.Covers(k.Since, at) }
-	t.explained = s.suspicion == absence.Suspicion{}
+	t.explained = s.suspicion == core.Suspicion{}
 	for id, l := range now {
 		t.explained = t.explained && before[id].held == 0
-		of := func(e mapping.Endpoint) absence.Judgement { return unsaid(id, e) }
+		of := func(e mapping.Endpoint) core.Judgement { return unsaid(id, e) }
 		if r := before[id].settle(*l, of, inDoubt, at, keep(s.removed(name))); len(r.empty) > 0 {
 			after[id] = r
 		}
@@ -176,17 +176,17 @@ func (s *state) settleRules(name string, at time.Time) {
 	if i == nil {
 		return
 	}
-	unsaid := absence.Missing
+	unsaid := core.Missing
 	if i.unreadable(registry.Configurators) {
-		unsaid = absence.Unreadable
+		unsaid = core.Unreadable
 	}
-	reading := absence.Reading[provider.Configurator]{
-		Unsaid:  func(provider.Configurator) absence.Judgement { return unsaid },
-		InDoubt: func(k absence.Known[provider.Configurator]) bool { return s.suspicion.Covers(k.Since, at) },
+	reading := core.Reading[provider.Configurator]{
+		Unsaid:  func(provider.Configurator) core.Judgement { return unsaid },
+		InDoubt: func(k core.Known[provider.Configurator]) bool { return s.suspicion.Covers(k.Since, at) },
 	}
 	for _, p := range i.of(registry.Configurators) {
 		for _, rule := range p.rules {
-			reading.Said = append(reading.Said, absence.Said[provider.Configurator]{Of: rule, Is: absence.Listed})
+			reading.Said = append(reading.Said, core.Said[provider.Configurator]{Of: rule, Is: core.Listed})
 		}
 	}
 	i.rules, i.held = reading.Settle(i.rules, provider.Configurator.Compare, at)

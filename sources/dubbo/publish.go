@@ -8,19 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"tributary/internal/publisher"
 	"tributary/internal/words"
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // patience is how long a start waits for instances of which is not known what they serve, after all else was read.
 const patience = 5 * time.Second
 
 // gather returns what there is to hand on.
-func (r *run) gather(now time.Time) (g publisher.Batch) {
+func (r *run) gather(now time.Time) (g core.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.Next = time.Hour
@@ -140,26 +139,23 @@ func (r *run) expire(now time.Time) time.Duration {
 			if at := record.next(keep); !at.IsZero() && !now.Before(at) {
 				s.dirty[name] = true
 			} else {
-				next = absence.Earlier(next, at)
+				next = core.Earlier(next, at)
 			}
 		}
 	}
 	if over {
-		s.suspicion = absence.Suspicion{}
+		s.suspicion = core.Suspicion{}
 		s.reconsider()
 	} else {
-		next = absence.Earlier(next, s.suspicion.Until)
+		next = core.Earlier(next, s.suspicion.Until)
 	}
 	for name := range s.dirty {
 		if s.certain(name) {
 			return time.Millisecond
 		}
 	}
-	next = absence.Earlier(next, s.consuming.next(r.settings.SidecarGrace))
-	if next.IsZero() {
-		return time.Hour
-	}
-	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
+	next = core.Earlier(next, s.consuming.next(r.settings.SidecarGrace))
+	return core.Wait(next, now)
 }
 
 // health says how the source is. The caller holds mu.
@@ -174,7 +170,7 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: sources.Unreachable, Message: r.down}
 	}
 	if err := s.unlisted(); err != nil {
-		return sources.Health{State: stateOf(err), Message: err.Error()}
+		return sources.Health{State: core.StateOf(err, registry.ErrDenied), Message: err.Error()}
 	}
 	problems, denied := r.problems()
 	if r.trouble != "" {
@@ -209,7 +205,7 @@ func (s *state) held(now time.Time) (all []string) {
 		until = ", those of before the connection was made until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	if endpoints > 0 {
-		all = append(all, words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")+until)
+		all = append(all, core.HeldText(endpoints)+until)
 	}
 	if rules > 0 {
 		all = append(all, words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+until)
@@ -228,13 +224,6 @@ func (s *state) unlisted() (err error) {
 		}
 	}
 	return err
-}
-
-func stateOf(err error) sources.State {
-	if errors.Is(err, registry.ErrDenied) {
-		return sources.Denied
-	}
-	return sources.Unreachable
 }
 
 // problems names what cannot be read, the first of each kind. The caller holds mu.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	"tributary/internal/publisher"
 	"tributary/internal/worker"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // revision is what metadata is of: instances with the same one serve the same.
@@ -181,7 +181,7 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		switch {
 		case before == nil:
 		case err != nil: // what it said stays
-			publisher.Sleep(ctx, r.resolver.again)
+			core.Sleep(ctx, r.resolver.again)
 			continue
 		case reflect.DeepEqual(*before, m):
 			<-ctx.Done() // until nobody needs it
@@ -217,10 +217,10 @@ func (r *run) resolve(ctx context.Context, n *resolution) {
 		})
 		switch {
 		case err != nil:
-			publisher.Sleep(ctx, retry.NextBackOff())
+			core.Sleep(ctx, retry.NextBackOff())
 		case m.Revision == "":
 			before = &m
-			publisher.Sleep(ctx, r.resolver.again)
+			core.Sleep(ctx, r.resolver.again)
 		default:
 			<-ctx.Done() // until nobody needs it
 		}

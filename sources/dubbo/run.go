@@ -8,14 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"tributary/internal/publisher"
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // run is one run of a source. It is the registry.Listener.
@@ -27,7 +26,7 @@ type run struct {
 	asker    asker
 	mapper   *mapping.Mapper
 	counters *counts
-	bell     chan struct{} // there is something to publish or report
+	bell     core.Bell
 
 	resolver resolver
 
@@ -62,7 +61,7 @@ const notYet = "not connected yet"
 func newRun(s *Source, sink sources.Sink) *run {
 	r := &run{
 		settings: s.settings, sink: sink, registry: s.registry, asker: s.asker, mapper: s.mapper, counters: s.counters,
-		bell: make(chan struct{}, 1), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
+		bell: core.NewBell(), state: newState(s.mapper, s.place, s.settings.serves), down: notYet,
 	}
 	r.resolver.maxKept, r.resolver.again = s.maxMetadata, s.again
 	r.resolver.all = make(map[revision]*resolution)
@@ -75,23 +74,18 @@ func (r *run) loop(ctx context.Context) error {
 	if keeper, ok := r.sink.(sources.Keeper); ok {
 		wanted.Notes = keeper
 	}
-	recaller, _ := r.sink.(sources.Recaller)
-	for _, group := range r.sink.Groups() {
-		var published []*resource.Resource
-		if recaller != nil {
-			published = recaller.Published(group)
-		}
+	core.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if !r.state.restoreSidecar(group, published) {
 			all := mapping.Restore(published)
 			r.state.restore(group, all)
 			wanted.Before = append(wanted.Before, knownOf(all)...)
 		}
-	}
+	})
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.resolver.ctx, r.resolver.workers = ctx, workers
 	workers.Go(func() { workers.Fail(r.registry.Watch(ctx, r, wanted)) }) // which ends all, though it only gave up
-	publisher.Run(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
+	core.Publish(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 
@@ -106,14 +100,6 @@ func knownOf(all []mapping.Restored) (known []registry.Known) {
 		}
 	}
 	return known
-}
-
-// ring has what changed published and reported.
-func (r *run) ring() {
-	select {
-	case r.bell <- struct{}{}:
-	default:
-	}
 }
 
 // Parts implements registry.Listener.
@@ -197,7 +183,7 @@ func (r *run) Connection(c registry.Connection) {
 		r.trouble = c.Message
 		if r.down != "" && !c.Certain { // also the first time: then it is the restart that proves nothing
 			now := time.Now()
-			s.suspicion = absence.Suspicion{From: now, Until: now.Add(r.settings.Hold)}
+			s.suspicion = core.Suspicion{From: now, Until: now.Add(r.settings.Hold)}
 		}
 		if c.Fresh && r.up {
 			r.counters.sessions.Add(1)
@@ -214,5 +200,5 @@ func (r *run) change(f func(*state)) {
 	r.mu.Lock()
 	f(r.state)
 	r.mu.Unlock()
-	r.ring()
+	r.bell.Ring()
 }

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // state is what is known of a registry. It does no I/O and has no clock. The mu of run guards it.
@@ -39,7 +38,7 @@ type state struct {
 	unread       unread           // when something was published last
 	left         [len(levels)]int // names that are listed and left out, as the settings say
 	others       int              // services that are not Dubbo's and of which nothing is told
-	suspicion    absence.Suspicion
+	suspicion    core.Suspicion
 	consuming    *consuming
 }
 
@@ -70,7 +69,7 @@ var levels = [...]provider.Levels{ofInterfaces: provider.OfInterfaces, ofApplica
 type iface struct {
 	parts map[registry.Part]*part
 	had   bool // a place for providers
-	rules []absence.Known[provider.Configurator]
+	rules []core.Known[provider.Configurator]
 	held  int // rules that are not listed and stay for now
 }
 
@@ -364,24 +363,13 @@ func (s *state) serve(i *instance, all []provider.Provider) {
 
 // rename gives all services their names, and has those published again of which it is another one.
 func (s *state) rename() {
-	var ids []provider.ID
-	owner := map[provider.ID]string{}
+	owners := map[provider.ID]string{}
 	for name, services := range s.records {
 		for id := range services {
-			ids = append(ids, id)
-			owner[id] = name
+			owners[id] = name
 		}
 	}
-	if len(ids) == len(s.names) && !slices.ContainsFunc(ids, func(id provider.ID) bool { _, there := s.names[id]; return !there }) {
-		return
-	}
-	names := s.mapper.Names(ids)
-	for id, n := range names {
-		if before, there := s.names[id]; there && before != n {
-			s.dirty[owner[id]] = true
-		}
-	}
-	s.names = names
+	s.names = core.Rename(s.names, owners, s.mapper.Names, func(name string) { s.dirty[name] = true })
 }
 
 // services returns what there is to publish of an interface.
@@ -404,15 +392,9 @@ func (s *state) content(name string, t told) sources.Content {
 				rs = append(rs, rule)
 			}
 		}
-		if err != nil {
-			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
-		}
-		c.Resources = append(c.Resources, rs...)
-		c.Warnings = append(c.Warnings, warned...)
+		core.Add(&c, service.Place, warned, err, rs...)
 	}
-	slices.Sort(c.Warnings)
-	c.Warnings = slices.Compact(c.Warnings)
-	return c
+	return core.Tidy(c)
 }
 
 // settled reports whether all that the registry had at the start was read, or cannot be. One that cannot be read does not hold up the

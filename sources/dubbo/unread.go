@@ -4,19 +4,19 @@ import (
 	"maps"
 
 	"tributary/internal/names"
-	"tributary/sources/absence"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/registry"
+	core "tributary/sources/registry"
 )
 
 // unread is what of a registry was not read, or cannot be: listed, with a content that is not known. What was known of it stays, but for what is switched off
 // as a whole.
 type unread struct {
-	levels       provider.Levels            // at which it was never read what there is, or not all of it
-	interfaces   map[string]bool            // with a part for providers that was never read, or not as a whole
-	applications map[string]bool            // of which it was never read what instances they have, or not of all
-	instances    map[spot]absence.Judgement // that were never read, with port 0, and those of which is not known what they serve
+	levels       provider.Levels         // at which it was never read what there is, or not all of it
+	interfaces   map[string]bool         // with a part for providers that was never read, or not as a whole
+	applications map[string]bool         // of which it was never read what instances they have, or not of all
+	instances    map[spot]core.Judgement // that were never read, with port 0, and those of which is not known what they serve
 }
 
 // spot is where an application can be called; with port 0 it is any of its ports there.
@@ -92,7 +92,7 @@ func (i *instance) opaque() bool {
 
 // unreadNow returns what is not read now.
 func (s *state) unreadNow() unread {
-	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]absence.Judgement{}}
+	u := unread{interfaces: map[string]bool{}, applications: map[string]bool{}, instances: map[spot]core.Judgement{}}
 	for n, l := range s.listed {
 		if !l.skipped && (!l.read || l.more) {
 			u.levels |= levels[n]
@@ -112,10 +112,10 @@ func (s *state) unreadNow() unread {
 				continue
 			}
 			for at := range i.spots() {
-				if i.Off && u.instances[at] != absence.Unreadable {
-					u.instances[at] = absence.Off
+				if i.Off && u.instances[at] != core.Unreadable {
+					u.instances[at] = core.Off
 				} else if !i.Off {
-					u.instances[at] = absence.Unreadable
+					u.instances[at] = core.Unreadable
 				}
 			}
 		}
@@ -124,10 +124,10 @@ func (s *state) unreadNow() unread {
 }
 
 // judge says of an endpoint of a service that is not listed whether it may be among what is not read: only at the level at which it was registered.
-func (u unread) judge(id provider.ID, e mapping.Endpoint) absence.Judgement {
-	is := absence.Missing
+func (u unread) judge(id provider.ID, e mapping.Endpoint) core.Judgement {
+	is := core.Missing
 	if e.Levels&u.levels != 0 || e.Levels&provider.OfInterfaces != 0 && u.interfaces[id.Interface] {
-		is = absence.Unreadable
+		is = core.Unreadable
 	}
 	if e.Levels&provider.OfApplications == 0 {
 		return is
@@ -138,7 +138,7 @@ func (u unread) judge(id provider.ID, e mapping.Endpoint) absence.Judgement {
 		}
 	}
 	if u.applications[e.Application] {
-		is = min(is, absence.Unreadable)
+		is = min(is, core.Unreadable)
 	}
 	return is
 }

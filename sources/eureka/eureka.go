@@ -9,7 +9,6 @@ package eureka
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
+	"tributary/sources/registry"
 )
 
 // The schemes of addresses of a Eureka.
@@ -115,40 +115,27 @@ func (s *Settings) complete() error {
 		key      string
 		patterns []string
 	}{{"apps", s.Apps}, {"skip", s.Skip}} {
-		for _, p := range l.patterns {
-			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return fmt.Errorf("%s: %q is no name or pattern", l.key, p)
-			}
+		if err := registry.CheckPatterns(l.key, l.patterns); err != nil {
+			return err
 		}
 	}
-	for _, d := range []struct {
-		key      string
-		value    *time.Duration
-		standard time.Duration
-		min, max time.Duration
-	}{
-		{"interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute},
-		{"resync", &s.Resync, defaultResync, 10 * time.Millisecond, 24 * time.Hour},
-		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
-		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
+	return registry.Complete(
+		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
+		registry.Time("resync", &s.Resync, defaultResync, 10*time.Millisecond, 24*time.Hour),
+		registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
+		registry.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
+	)
+}
+
+func upper(all []string) []string {
+	all = slices.Clone(all)
+	for n := range all {
+		all[n] = strings.ToUpper(all[n])
 	}
-	return nil
+	return all
 }
 
 // selects reports whether an application is to be read.
 func (s Settings) selects(app string) bool {
-	any := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool {
-			ok, _ := path.Match(strings.ToUpper(p), strings.ToUpper(app))
-			return ok
-		})
-	}
-	return (len(s.Apps) == 0 || any(s.Apps)) && !any(s.Skip)
+	return registry.Selection{Wanted: upper(s.Apps), Skipped: upper(s.Skip)}.Has(strings.ToUpper(app))
 }

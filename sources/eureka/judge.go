@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"tributary/sources/absence"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 // entry is an endpoint, and what is known of it when its instance is not listed.
@@ -55,21 +55,21 @@ func (s *state) delete(i wire.Instance, when time.Time) {
 }
 
 // judge is what the last reading says of an endpoint that it does not name.
-func (s *state) judge(p port, of *service, e entry) absence.Judgement {
+func (s *state) judge(p port, of *service, e entry) registry.Judgement {
 	broken, unreadable := s.news.unreadable[e.Instance]
 	switch {
 	case s.news.instances[e.Instance]: // what it says of itself is something else now
-		return absence.Off
+		return registry.Off
 	case len(of.apps) > 0 && !slices.ContainsFunc(of.apps, s.selects):
-		return absence.Off
+		return registry.Off
 	case unreadable && !s.mapper.MayServe(broken):
-		return absence.Off
+		return registry.Off
 	case unreadable:
-		return absence.Unreadable
+		return registry.Unreadable
 	case s.replaced(p, e):
-		return absence.Off
+		return registry.Off
 	}
-	return absence.Missing
+	return registry.Missing
 }
 
 // replaced reports whether something is listed at the place of an endpoint that was not there beside it: then what is there now is that.

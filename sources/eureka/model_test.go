@@ -13,11 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources/absence"
 	"tributary/sources/eureka/client"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 // The model: two servers that tell each other, instances that renew their leases, each at its time, and one who follows. Servers are killed and come back
@@ -214,7 +214,7 @@ func (m *model) begin() {
 		doubts, elsewhere, keys = m.state.doubts(), m.follower.keys(), m.state.doubtful()
 		if of := m.state.services[orders]; of != nil {
 			one := mapping.Service{ID: orders.ID, Apps: of.apps, Port: of.port}
-			for _, k := range of.endpoints {
+			for _, k := range of.Endpoints {
 				one.Endpoints = append(one.Endpoints, k.Of.Endpoint)
 			}
 			held = append(held, one)
@@ -246,7 +246,7 @@ func (m *model) read(all bool) {
 	}
 	believed := map[string]bool{}
 	if of := m.state.services[orders]; of != nil {
-		for _, k := range of.endpoints {
+		for _, k := range of.Endpoints {
 			believed[k.Of.Address] = true
 		}
 	}
@@ -336,7 +336,7 @@ func (m *model) change() {
 // it cannot ask for them before they were listed once more.
 func (m *model) named() bool {
 	of := m.state.services[orders]
-	return of == nil || !slices.ContainsFunc(of.endpoints, func(k absence.Known[entry]) bool { return k.Of.key == wire.Key{} })
+	return of == nil || !slices.ContainsFunc(of.Endpoints, func(k registry.Known[entry]) bool { return k.Of.key == wire.Key{} })
 }
 
 func TestModel(t *testing.T) {
@@ -375,7 +375,7 @@ func TestModel(t *testing.T) {
 		slices.Sort(want)
 		got := []string{}
 		if of := m.state.services[orders]; of != nil {
-			for _, k := range of.endpoints {
+			for _, k := range of.Endpoints {
 				got = append(got, k.Of.Address)
 			}
 		}

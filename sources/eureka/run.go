@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 // run is one run of a source. All of it is owned by its loop.
@@ -48,14 +48,9 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r.follower.hold = s.settings.Hold
 	r.follower.recall(known.Elsewhere)
 	r.state.keys = known.Keys
-	recaller, _ := sink.(sources.Recaller)
-	for _, name := range sink.Groups() {
-		var held []mapping.Service
-		if recaller != nil {
-			held = mapping.Restore(recaller.Published(name))
-		}
-		r.state.restore(mapping.ParseID(name), held, known.Doubts)
-	}
+	registry.Restore(sink, func(group string, published []*resource.Resource) {
+		r.state.restore(mapping.ParseID(group), mapping.Restore(published), known.Doubts)
+	})
 	// A panic is a failure of the source.
 	return worker.Do(func() error { return r.loop(ctx) })
 }
@@ -87,7 +82,7 @@ func (r *run) turn(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		r.failures++
-		r.sink.Report(sources.Health{State: stateOf(err), Message: err.Error()})
+		r.sink.Report(sources.Health{State: registry.StateOf(err, client.ErrDenied), Message: err.Error()})
 		// In a while, and not all tributaries at once.
 		return time.Duration(float64(r.settings.Interval<<min(r.failures-1, 2)) * (0.75 + rand.Float64()/2)) //nolint:gosec // no secret
 	}
@@ -108,13 +103,6 @@ func (r *run) turn(ctx context.Context) time.Duration {
 		return r.settings.Interval
 	}
 	return min(r.settings.Interval, max(time.Millisecond, r.state.next.Sub(now)))
-}
-
-func stateOf(err error) sources.State {
-	if errors.Is(err, client.ErrDenied) {
-		return sources.Denied
-	}
-	return sources.Unreachable
 }
 
 // contents returns what changed, as the sink takes it.
@@ -152,28 +140,18 @@ func (r *run) content(id mapping.ID, ports []port) sources.Content {
 		c.Explained = c.Explained && !of.doubted
 		c.Warnings = append(c.Warnings, of.warnings...)
 		s := mapping.Service{ID: id, Secure: p.secure, Name: r.state.names[id], Place: place, Apps: of.apps, Port: of.port}
-		for _, k := range of.endpoints {
-			s.Endpoints = append(s.Endpoints, k.Of.Endpoint)
+		for _, e := range of.Of() {
+			s.Endpoints = append(s.Endpoints, e.Endpoint)
 		}
 		if taken[of.port.Number] && of.port.Number != 0 {
-			c.Rejects = append(c.Rejects, sources.Reject{
-				Origin: resource.Origin{Place: place}, Err: fmt.Errorf("%s: port %d is the service's plain one already", place, of.port.Number),
-			})
+			registry.Add(&c, place, nil, fmt.Errorf("%s: port %d is the service's plain one already", place, of.port.Number))
 			continue
 		}
 		taken[of.port.Number] = true
 		one, warned, err := r.mapper.Entry(s)
-		c.Warnings = append(c.Warnings, warned...)
-		switch {
-		case err != nil:
-			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: place}, Err: err})
-		case one != nil:
-			c.Resources = append(c.Resources, one)
-		}
+		registry.Add(&c, place, warned, err, one)
 	}
-	slices.Sort(c.Warnings)
-	c.Warnings = slices.Compact(c.Warnings)
-	return c
+	return registry.Tidy(c)
 }
 
 // place is where a service is, for people.
@@ -210,7 +188,7 @@ func (r *run) health() sources.Health {
 		problems = append(problems, fmt.Sprintf("%s at %s, and there are renewals at another server", words.Count(n, "instance expired", "instances expired"), r.follower.server))
 	}
 	if held := r.state.held(); held > 0 {
-		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one", words.Count(held, "endpoint is not listed and stays", "endpoints are not listed and stay"),
+		problems = append(problems, fmt.Sprintf("%s for %s at most, as the server was started anew, or is another one", registry.HeldText(held),
 			r.settings.Hold))
 	}
 	if len(problems) > 0 {

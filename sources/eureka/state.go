@@ -12,10 +12,10 @@ import (
 
 	"tributary/internal/words"
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/view"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 // state is what is known of the services of a Eureka, and believed. It does no I/O and has no clock.
@@ -78,17 +78,15 @@ func spotOf(e mapping.Endpoint) spot { return spot{e.Address, e.Port} }
 type service struct {
 	// of the last reading
 	offers   []mapping.Offer
-	said     []absence.Said[entry]
+	said     []registry.Said[entry]
 	apps     []string
 	warnings []string
 
 	// believed
-	endpoints []absence.Known[entry]
-	port      mapping.Port
-	empty     time.Time // since when nobody serves it; zero if somebody does
-	held      int       // endpoints that are not listed, and that stay for now
-	doubted   bool      // some were held before that was decided last
-	opaque    bool      // an earlier run published it, and what cannot be told
+	registry.Record[entry]
+	port    mapping.Port
+	doubted bool // some endpoints were held before that was decided last
+	opaque  bool // an earlier run published it, and what cannot be told
 }
 
 func newState(m *mapping.Mapper, s Settings) *state {
@@ -125,11 +123,11 @@ func (s *state) restore(id mapping.ID, all []mapping.Service, doubts map[string]
 			if since, there := doubts[doubtKey(was, spotOf(e))]; there {
 				known.memory, known.seen, known.since = 0, since, since
 			}
-			of.endpoints = append(of.endpoints, absence.Known[entry]{Of: known})
+			of.Endpoints = append(of.Endpoints, registry.Known[entry]{Of: known})
 		}
-		byEndpoint := func(a, b absence.Known[entry]) int { return compareEntries(a.Of, b.Of) }
-		slices.SortFunc(of.endpoints, byEndpoint)
-		of.endpoints = slices.CompactFunc(of.endpoints, func(a, b absence.Known[entry]) bool { return byEndpoint(a, b) == 0 })
+		byEndpoint := func(a, b registry.Known[entry]) int { return compareEntries(a.Of, b.Of) }
+		slices.SortFunc(of.Endpoints, byEndpoint)
+		of.Endpoints = slices.CompactFunc(of.Endpoints, func(a, b registry.Known[entry]) bool { return byEndpoint(a, b) == 0 })
 	}
 }
 
@@ -157,8 +155,8 @@ func (s *state) due(at time.Time) bool { return !s.next.IsZero() && !at.Before(s
 // wait begins the time anew in which what is in doubt can be listed: nobody could register while no server was there.
 func (s *state) wait(at time.Time) {
 	for _, of := range s.services {
-		for n := range of.endpoints {
-			if e := &of.endpoints[n].Of; !e.since.IsZero() {
+		for n := range of.Endpoints {
+			if e := &of.Endpoints[n].Of; !e.since.IsZero() {
 				e.since = at
 			}
 		}
@@ -212,9 +210,9 @@ func (s *state) list(r reading) {
 			s.out = append(s.out, fmt.Sprintf("%s: %v", i.Key, err))
 			s.leaveWhole(i, err.Error())
 		}
-		is := absence.Off
+		is := registry.Off
 		if s.mapper.Serves(i) {
-			is = absence.Listed
+			is = registry.Listed
 		}
 		memory := s.memory
 		if v, here := s.vouched[i.Key]; here {
@@ -238,10 +236,10 @@ func (s *state) list(r reading) {
 				of.warnings = append(of.warnings, i.String()+": "+w)
 			}
 			if !s.news.places[sp][p] {
-				if is == absence.Off {
+				if is == registry.Off {
 					s.leave(p.ID, i, net.JoinHostPort(sp.address, strconv.Itoa(int(sp.port))), offWhy(i))
 				}
-				of.said = append(of.said, absence.Said[entry]{Of: entry{Endpoint: o.Endpoint, key: i.Key, memory: memory}, Is: is})
+				of.said = append(of.said, registry.Said[entry]{Of: entry{Endpoint: o.Endpoint, key: i.Key, memory: memory}, Is: is})
 				s.news.places.add(sp, p)
 			}
 		}
@@ -297,33 +295,33 @@ func (s *state) settle(at time.Time) {
 	s.next, s.lacking = time.Time{}, false
 	s.settled++
 	for p, of := range s.services {
-		before := of.endpoints
-		of.doubted = of.held > 0
-		of.endpoints, of.held = absence.Reading[entry]{
+		before, kept := of.Record, false
+		of.doubted = before.Held > 0
+		of.Record, kept = before.Settle(registry.Reading[entry]{
 			Said:   of.said,
-			Unsaid: func(e entry) absence.Judgement { return s.judge(p, of, e) },
-			InDoubt: func(k absence.Known[entry]) bool {
+			Unsaid: func(e entry) registry.Judgement { return s.judge(p, of, e) },
+			InDoubt: func(k registry.Known[entry]) bool {
 				return !s.lost(k.Of, at).Gone(at, s.hold) || s.awaits(k.Of.Instance, at)
 			},
-		}.Settle(before, compareEntries, at)
-		for n := range of.endpoints {
-			e := &of.endpoints[n].Of
+		}, compareEntries, at, s.keep)
+		for n := range of.Endpoints {
+			e := &of.Endpoints[n].Of
 			switch {
 			case s.news.places[spotOf(e.Endpoint)][p]:
-			case s.judge(p, of, *e) == absence.Unreadable: // it is listed, after all
+			case s.judge(p, of, *e) == registry.Unreadable: // it is listed, after all
 				e.memory, e.seen, e.since = s.memory, time.Time{}, time.Time{}
 			default:
 				lost := s.lost(*e, at)
 				e.seen, e.since, s.lacking = lost.Seen, lost.Since, true
 				if end := e.since.Add(s.hold); s.awaits(e.Instance, at) {
-					s.next = absence.Earlier(s.next, at.Add(pause))
+					s.next = registry.Earlier(s.next, at.Add(pause))
 				} else {
-					s.next = absence.Earlier(s.next, end)
+					s.next = registry.Earlier(s.next, end)
 				}
 			}
 		}
 		portNow := s.portOf(of)
-		if portNow != of.port || !slices.EqualFunc(before, of.endpoints, func(a, b absence.Known[entry]) bool { return a.Of.Same(b.Of.Endpoint) }) {
+		if portNow != of.port || !slices.EqualFunc(before.Endpoints, of.Endpoints, func(a, b registry.Known[entry]) bool { return a.Of.Same(b.Of.Endpoint) }) {
 			of.port, s.dirty[p.ID] = portNow, true
 		}
 		if of.opaque {
@@ -331,11 +329,9 @@ func (s *state) settle(at time.Time) {
 			continue
 		}
 		// One that has instances, of which none can be called now, is kept as long as it has them.
-		empty, kept := absence.Empty(of.empty, len(of.endpoints) > 0, at, s.keep)
-		of.empty = empty
 		switch {
-		case kept && !empty.IsZero():
-			s.next = absence.Earlier(s.next, empty.Add(s.keep))
+		case kept && !of.Empty.IsZero():
+			s.next = registry.Earlier(s.next, of.Empty.Add(s.keep))
 		case !kept && len(of.offers) == 0:
 			delete(s.services, p)
 			s.dirty[p.ID] = true
@@ -345,7 +341,7 @@ func (s *state) settle(at time.Time) {
 
 // portOf returns the port of a service: while something that is not listed is in doubt, what it was.
 func (s *state) portOf(of *service) mapping.Port {
-	if of.held > 0 && of.port.Number != 0 {
+	if of.Held > 0 && of.port.Number != 0 {
 		return of.port
 	}
 	return s.mapper.PortOf(of.offers, of.port)
@@ -353,15 +349,15 @@ func (s *state) portOf(of *service) mapping.Port {
 
 // reveal has what cannot be told of an earlier run go when it is listed, or when it would have gone.
 func (s *state) reveal(p port, of *service, at time.Time) {
-	if of.empty.IsZero() {
-		of.empty = at
+	if of.Empty.IsZero() {
+		of.Empty = at
 	}
-	over := view.Lost{Same: s.memory == 1, Whole: s.whole, Seen: of.empty, Since: of.empty}.Gone(at, s.hold)
+	over := view.Lost{Same: s.memory == 1, Whole: s.whole, Seen: of.Empty, Since: of.Empty}.Gone(at, s.hold)
 	if !over && len(of.offers) == 0 {
-		s.next = absence.Earlier(s.next, of.empty.Add(s.hold))
+		s.next = registry.Earlier(s.next, of.Empty.Add(s.hold))
 		return
 	}
-	of.opaque, of.empty, s.dirty[p.ID] = false, time.Time{}, true
+	of.opaque, of.Empty, s.dirty[p.ID] = false, time.Time{}, true
 	if len(of.offers) == 0 {
 		delete(s.services, p)
 	}
@@ -369,32 +365,19 @@ func (s *state) reveal(p port, of *service, at time.Time) {
 
 // rename gives all hosts their names, and has those published again of which it is another one.
 func (s *state) rename() {
-	ids := map[mapping.ID]bool{}
-	same := true
+	owners := map[mapping.ID]mapping.ID{}
 	for p, of := range s.services {
-		if of.opaque {
-			continue
-		}
-		ids[p.ID] = true
-		_, known := s.names[p.ID]
-		same = same && known
-	}
-	if same && len(ids) == len(s.names) {
-		return
-	}
-	names := s.mapper.Names(slices.Collect(maps.Keys(ids)))
-	for id, n := range names {
-		if before, there := s.names[id]; there && before != n {
-			s.dirty[id] = true
+		if !of.opaque {
+			owners[p.ID] = p.ID
 		}
 	}
-	s.names = names
+	s.names = registry.Rename(s.names, owners, s.mapper.Names, func(id mapping.ID) { s.dirty[id] = true })
 }
 
 // held is how many endpoints stay that are not listed.
 func (s *state) held() (n int) {
 	for _, of := range s.services {
-		n += of.held
+		n += of.Held
 	}
 	return n
 }
@@ -403,7 +386,7 @@ func (s *state) held() (n int) {
 func (s *state) doubts() map[string]time.Time {
 	all := map[string]time.Time{}
 	for p, of := range s.services {
-		for _, k := range of.endpoints {
+		for _, k := range of.Endpoints {
 			since := k.Of.since
 			if _, here := s.vouched[k.Of.key]; since.IsZero() && (here || k.Of.memory == 0) { // only another server lists it, or nothing that is listed
 				since = s.read

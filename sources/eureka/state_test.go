@@ -92,7 +92,7 @@ func (b *book) believed(p port) []string {
 		return nil
 	}
 	all := []string{}
-	for _, k := range of.endpoints {
+	for _, k := range of.Endpoints {
 		all = append(all, k.Of.Address)
 	}
 	return all
@@ -307,7 +307,7 @@ func (b *book) restarted() *book {
 	after := newBook(b.t)
 	for p, of := range b.services {
 		s := mapping.Service{ID: p.ID, Secure: p.secure, Name: b.names[p.ID], Apps: of.apps, Port: of.port}
-		for _, k := range of.endpoints {
+		for _, k := range of.Endpoints {
 			s.Endpoints = append(s.Endpoints, k.Of.Endpoint)
 		}
 		r, _, err := b.mapper.Entry(s)

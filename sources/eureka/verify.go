@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"tributary/sources/absence"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry"
 )
 
 // Servers make their listings in advance. One that they make while an instance registers may lack it, and can stay for minutes, which neither its hash code
@@ -67,10 +67,10 @@ func (s *state) questions(at time.Time, again time.Duration, decide bool) []wire
 	}
 	first, rest := map[wire.Key]bool{}, map[wire.Key]bool{}
 	for p, of := range s.services {
-		for _, k := range of.endpoints {
+		for _, k := range of.Endpoints {
 			e := k.Of
 			switch {
-			case e.key == wire.Key{} || s.news.places[spotOf(e.Endpoint)][p] || s.judge(p, of, e) != absence.Missing:
+			case e.key == wire.Key{} || s.news.places[spotOf(e.Endpoint)][p] || s.judge(p, of, e) != registry.Missing:
 			case s.lost(e, at).Gone(at, s.hold):
 				first[e.key] = true
 			default:
@@ -170,7 +170,7 @@ func (s *state) awaits(i mapping.Instance, at time.Time) bool {
 func (s *state) doubtful() map[mapping.Instance]wire.Key {
 	all := map[mapping.Instance]wire.Key{}
 	for _, of := range s.services {
-		for _, k := range of.endpoints {
+		for _, k := range of.Endpoints {
 			if _, here := s.vouched[k.Of.key]; (here || !k.Of.since.IsZero()) && k.Of.key != (wire.Key{}) {
 				all[k.Of.Instance] = k.Of.key
 			}

@@ -270,7 +270,7 @@ func TestWhoIsAskedOutlivesARestart(t *testing.T) {
 	l.server.err = errors.New("500")
 	l.turns(25*time.Second, a1, a2, a3)
 	held := []mapping.Service{{ID: orders.ID, Apps: []string{"ORDERS"}, Port: l.services[orders].port}}
-	for _, k := range l.services[orders].endpoints {
+	for _, k := range l.services[orders].Endpoints {
 		held[0].Endpoints = append(held[0].Endpoints, k.Of.Endpoint)
 	}
 	doubts := l.doubts()

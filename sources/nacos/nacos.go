@@ -9,7 +9,6 @@ package nacos
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
+	"tributary/sources/registry"
 )
 
 // Scheme is that of addresses of Nacos, and Kind what the parameter kind of those says that are for this package.
@@ -107,10 +107,8 @@ func (s *Settings) complete(a client.Address) error {
 		key      string
 		patterns []string
 	}{{"services", s.Services}, {"skip", s.Skip}} {
-		for _, p := range l.patterns {
-			if _, err := path.Match(p, ""); err != nil || p == "" {
-				return fmt.Errorf("%s: %q is no name or pattern", l.key, p)
-			}
+		if err := registry.CheckPatterns(l.key, l.patterns); err != nil {
+			return err
 		}
 	}
 	if len(s.Groups) == 0 {
@@ -120,26 +118,13 @@ func (s *Settings) complete(a client.Address) error {
 		return fmt.Errorf("groups: one has no name")
 	}
 	s.Groups = slices.Compact(slices.Sorted(slices.Values(s.Groups)))
-	for _, d := range []struct {
-		key      string
-		value    *time.Duration
-		standard time.Duration
-		min, max time.Duration
-	}{
-		{"interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute},
-		{"delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay},
-		{"resync", &s.Resync, defaultResync, time.Second, 24 * time.Hour},
-		{"hold", &s.Hold, defaultHold, time.Millisecond, 24 * time.Hour},
-		{"keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365 * 24 * time.Hour},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-		if *d.value < d.min || *d.value > d.max {
-			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
-		}
-	}
-	return nil
+	return registry.Complete(
+		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),
+		registry.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),
+		registry.Time("resync", &s.Resync, defaultResync, time.Second, 24*time.Hour),
+		registry.Time("hold", &s.Hold, defaultHold, time.Millisecond, 24*time.Hour),
+		registry.Time("keepEmpty", &s.KeepEmpty, defaultKeepEmpty, time.Millisecond, 365*24*time.Hour),
+	)
 }
 
 // dubbos are what the names of services begin with that Dubbo registers.
@@ -151,13 +136,7 @@ func isDubbos(name string) bool {
 
 // selects reports whether a service is to be read.
 func (s *Settings) selects(name string) bool {
-	any := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
-	}
-	if isDubbos(name) {
-		return false
-	}
-	return (len(s.Services) == 0 || any(s.Services)) && !any(s.Skip)
+	return !isDubbos(name) && registry.Selection{Wanted: s.Services, Skipped: s.Skip}.Has(name)
 }
 
 // ofDubbo reports whether an instance is one of an application of Dubbo 3, and not one of a service that calls it, as Spring Cloud's are.

@@ -8,21 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"tributary/internal/publisher"
-	"tributary/internal/words"
-	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/nacos/client"
+	"tributary/sources/registry"
 )
 
 // gather returns what there is to hand on.
-func (r *run) gather(now time.Time) (g publisher.Batch) {
+func (r *run) gather(now time.Time) (g registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.started {
 		if r.down != nil || !r.state.settled() {
-			return publisher.Batch{Health: r.health(now), Next: time.Hour}
+			return registry.Batch{Health: r.health(now), Next: time.Hour}
 		}
 		r.started = true
 	}
@@ -61,17 +58,9 @@ func (r *run) content(k key, t told) sources.Content {
 	c := sources.Content{Group: k.String(), Warnings: t.warnings, LeftOut: t.left, Explained: t.explained && r.down == nil}
 	for _, service := range r.state.entries(k) {
 		one, warned, err := r.mapper.Entry(service)
-		c.Warnings = append(c.Warnings, warned...)
-		switch {
-		case err != nil:
-			c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(service.Place, "?")}, Err: err})
-		case one != nil:
-			c.Resources = append(c.Resources, one)
-		}
+		registry.Add(&c, service.Place, warned, err, one)
 	}
-	slices.Sort(c.Warnings)
-	c.Warnings = slices.Compact(c.Warnings)
-	return c
+	return registry.Tidy(c)
 }
 
 // expire has what lasted long enough looked at again, and returns when there is more. The caller holds mu.
@@ -81,31 +70,28 @@ func (r *run) expire(now time.Time) time.Duration {
 	next := time.Time{}
 	for k, of := range s.services {
 		for _, record := range of.records {
-			switch end := record.empty.Add(r.settings.KeepEmpty); {
-			case over && record.held > 0:
+			switch end := record.Empty.Add(r.settings.KeepEmpty); {
+			case over && record.Held > 0:
 				s.dirty[k] = true
-			case record.empty.IsZero() || record.instances > 0:
+			case record.Empty.IsZero() || record.instances > 0:
 			case !now.Before(end):
 				s.dirty[k] = true
 			default:
-				next = absence.Earlier(next, end)
+				next = registry.Earlier(next, end)
 			}
 		}
 	}
 	if over {
-		s.suspicion = absence.Suspicion{}
+		s.suspicion = registry.Suspicion{}
 	} else {
-		next = absence.Earlier(next, s.suspicion.Until)
+		next = registry.Earlier(next, s.suspicion.Until)
 	}
 	for k := range s.dirty {
 		if s.certain(k, now) {
 			return time.Millisecond
 		}
 	}
-	if next.IsZero() {
-		return time.Hour
-	}
-	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
+	return registry.Wait(next, now)
 }
 
 // health says how the source is. The caller holds mu.
@@ -115,14 +101,14 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: sources.Starting, Message: r.down.Error()}
 	}
 	if r.down != nil {
-		return sources.Health{State: stateOf(r.down), Message: r.down.Error()}
+		return sources.Health{State: registry.StateOf(r.down, client.ErrDenied), Message: r.down.Error()}
 	}
 	problems, all, first := s.troubles()
 	if all {
-		return sources.Health{State: stateOf(first), Message: strings.Join(problems, "; ")}
+		return sources.Health{State: registry.StateOf(first, client.ErrDenied), Message: strings.Join(problems, "; ")}
 	}
 	if held := s.held(); held > 0 {
-		text := words.Count(held, "endpoint is not listed and stays", "endpoints are not listed and stay")
+		text := registry.HeldText(held)
 		if now.Before(s.suspicion.Until) {
 			text += " until " + s.suspicion.Until.UTC().Format(time.TimeOnly) + " UTC, as Nacos was away"
 		}
@@ -135,11 +121,4 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: sources.Starting, Message: "reading the services"}
 	}
 	return sources.Health{State: sources.Healthy, Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(), strings.Join(r.settings.Groups, ", ")))}
-}
-
-func stateOf(err error) sources.State {
-	if errors.Is(err, client.ErrDenied) {
-		return sources.Denied
-	}
-	return sources.Unreachable
 }

@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"tributary/internal/publisher"
 	"tributary/internal/worker"
+	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
+	"tributary/sources/registry"
 )
 
 // run is one run of a source. It is the client.Listener.
@@ -20,7 +21,7 @@ type run struct {
 	// read-only
 	*Source
 	sink sources.Sink
-	bell chan struct{} // there is something to publish or report
+	bell registry.Bell
 
 	mu      sync.Mutex
 	state   *state
@@ -36,20 +37,15 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{Source: s, sink: sink, bell: make(chan struct{}, 1), state: newState(s.mapper, s.settings.Groups, s.address.Place), down: errNotYet}
-	recaller, _ := sink.(sources.Recaller)
-	for _, name := range sink.Groups() {
-		k := keyOf(name)
+	r := &run{Source: s, sink: sink, bell: registry.NewBell(), state: newState(s.mapper, s.settings.Groups, s.address.Place), down: errNotYet}
+	registry.Restore(sink, func(group string, published []*resource.Resource) {
+		k := keyOf(group)
 		if !slices.Contains(s.settings.Groups, k.group) || !s.settings.selects(k.service) {
 			r.state.withdraw(k)
-			continue
+			return
 		}
-		var held []mapping.Restored
-		if recaller != nil {
-			held = mapping.Restore(recaller.Published(name))
-		}
-		r.state.restore(k, held)
-	}
+		r.state.restore(k, mapping.Restore(published))
+	})
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
@@ -58,25 +54,17 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
 		}, r))
 	})
-	publisher.Run(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
+	registry.Publish(ctx, r.sink, r.bell, r.settings.Delay, r.gather)
 	return workers.Wait()
 }
 
 var errNotYet = errors.New("not connected yet")
 
-// ring has what changed published and reported.
-func (r *run) ring() {
-	select {
-	case r.bell <- struct{}{}:
-	default:
-	}
-}
-
 func (r *run) change(f func(*state)) {
 	r.mu.Lock()
 	f(r.state)
 	r.mu.Unlock()
-	r.ring()
+	r.bell.Ring()
 }
 
 // Connection implements client.Listener.
@@ -118,7 +106,7 @@ func (r *run) passed(group string, names []string) {
 	r.state.passed[group] = now
 	r.mu.Unlock()
 	if news {
-		r.ring()
+		r.bell.Ring()
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"tributary/sources"
-	"tributary/sources/absence"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
+	"tributary/sources/registry"
 )
 
 // state is what is known of a Nacos. It does no I/O and has no clock. The mu of run guards it.
@@ -24,7 +24,7 @@ type state struct {
 	services  map[key]*service
 	names     map[mapping.ID]mapping.Name
 	dirty     map[key]bool // services to publish
-	suspicion absence.Suspicion
+	suspicion registry.Suspicion
 	session   int // of the connection, counted
 	passed    map[string]passed
 }
@@ -71,11 +71,9 @@ type service struct {
 
 // record is what is believed of one host of a service.
 type record struct {
-	endpoints []absence.Known[mapping.Endpoint] // in order
-	instances int                               // that are listed, whatever they are
+	registry.Record[mapping.Endpoint]
+	instances int // that are listed, whatever they are
 	port      mapping.Port
-	empty     time.Time // since when nobody serves it; zero if somebody does
-	held      int       // endpoints that Nacos does not list, and that stay for now
 }
 
 func newState(m *mapping.Mapper, groups []string, place func(group, service string) string) *state {
@@ -99,12 +97,12 @@ func (s *state) restore(k key, all []mapping.Restored) {
 			id := s.mapper.RestoredID(one, e)
 			r := of.records[id]
 			r.port = one.Port
-			r.endpoints = append(r.endpoints, absence.Known[mapping.Endpoint]{Of: e})
+			r.Endpoints = append(r.Endpoints, registry.Known[mapping.Endpoint]{Of: e})
 			of.records[id] = r
 		}
 	}
 	for _, r := range of.records { // of several hosts, each in its order
-		slices.SortFunc(r.endpoints, func(a, b absence.Known[mapping.Endpoint]) int { return a.Of.Compare(b.Of) })
+		slices.SortFunc(r.Endpoints, func(a, b registry.Known[mapping.Endpoint]) int { return a.Of.Compare(b.Of) })
 	}
 	s.services[k] = of
 	s.dirty[k] = true
@@ -119,7 +117,7 @@ func (s *state) withdraw(k key) {
 // connected notes that there is a new connection: what is not listed from now on need not have gone.
 func (s *state) connected(at time.Time, hold time.Duration) {
 	s.session++
-	s.suspicion = absence.Suspicion{From: at, Until: at.Add(hold)}
+	s.suspicion = registry.Suspicion{From: at, Until: at.Add(hold)}
 }
 
 // disconnected notes that the connection has gone.
@@ -206,32 +204,32 @@ func (s *state) believe(k key, at time.Time, keep time.Duration) (t told) {
 		case e.Weight == 0:
 			t.leave(k, i, "weight 0")
 		case i.Healthy:
-			l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Listed})
+			l.said = append(l.said, registry.Said[mapping.Endpoint]{Of: e, Is: registry.Listed})
 			continue
 		default:
 			t.leave(k, i, "not healthy")
 			continue
 		}
-		l.said = append(l.said, absence.Said[mapping.Endpoint]{Of: e, Is: absence.Off}) // somebody wants it not to be called
+		l.said = append(l.said, registry.Said[mapping.Endpoint]{Of: e, Is: registry.Off}) // somebody wants it not to be called
 	}
 	after := make(map[mapping.ID]record, len(now))
-	t.explained = s.suspicion == absence.Suspicion{}
+	t.explained = s.suspicion == registry.Suspicion{}
 	for id, l := range now {
 		before := of.records[id]
-		t.explained = t.explained && before.held == 0
-		r := record{instances: len(l.all)}
-		r.endpoints, r.held = absence.Reading[mapping.Endpoint]{
-			Said: l.said, Unsaid: func(mapping.Endpoint) absence.Judgement { return absence.Missing },
-			InDoubt: func(one absence.Known[mapping.Endpoint]) bool { return s.suspicion.Covers(one.Since, at) },
-		}.Settle(l.place(before.endpoints), mapping.Endpoint.Compare, at)
-		t.stay(r.endpoints)
+		t.explained = t.explained && before.Held == 0
+		r, kept := record{instances: len(l.all)}, false
+		before.Endpoints = l.place(before.Endpoints)
+		r.Record, kept = before.Settle(registry.Reading[mapping.Endpoint]{
+			Said: l.said, Unsaid: func(mapping.Endpoint) registry.Judgement { return registry.Missing },
+			InDoubt: func(one registry.Known[mapping.Endpoint]) bool { return s.suspicion.Covers(one.Since, at) },
+		}, mapping.Endpoint.Compare, at, keep)
+		t.stay(r.Endpoints)
 		// While something that is not listed is in doubt, the port is what it was.
-		if r.port = before.port; r.held == 0 || r.port.Number == 0 {
+		if r.port = before.port; r.Held == 0 || r.port.Number == 0 {
 			r.port = s.mapper.PortOf(l.all, before.port)
 		}
 		// One that has instances, of which none can be called now, is kept as long as it has them.
-		kept := false
-		if r.empty, kept = absence.Empty(before.empty, len(r.endpoints) > 0, at, keep); kept || len(l.all) > 0 {
+		if kept || len(l.all) > 0 {
 			after[id] = r
 		}
 	}
@@ -247,9 +245,9 @@ type told struct {
 }
 
 // stay takes back that endpoints are left out: in doubt they are served.
-func (t *told) stay(endpoints []absence.Known[mapping.Endpoint]) {
+func (t *told) stay(endpoints []registry.Known[mapping.Endpoint]) {
 	t.left = slices.DeleteFunc(t.left, func(l sources.LeftOut) bool {
-		return slices.ContainsFunc(endpoints, func(e absence.Known[mapping.Endpoint]) bool {
+		return slices.ContainsFunc(endpoints, func(e registry.Known[mapping.Endpoint]) bool {
 			return l.What == net.JoinHostPort(e.Of.Address, strconv.Itoa(int(e.Of.Port)))
 		})
 	})
@@ -263,12 +261,12 @@ func (t *told) leave(k key, i client.Instance, why string) {
 type listed struct {
 	all       []client.Instance
 	endpoints []mapping.Endpoint // that they are, whether they are to be called or not
-	said      []absence.Said[mapping.Endpoint]
+	said      []registry.Said[mapping.Endpoint]
 }
 
 // place returns what is known, with the clusters of what an earlier run published, as far as it is listed.
-func (l *listed) place(known []absence.Known[mapping.Endpoint]) []absence.Known[mapping.Endpoint] {
-	unknown := func(k absence.Known[mapping.Endpoint]) bool { return k.Of.Cluster == "" }
+func (l *listed) place(known []registry.Known[mapping.Endpoint]) []registry.Known[mapping.Endpoint] {
+	unknown := func(k registry.Known[mapping.Endpoint]) bool { return k.Of.Cluster == "" }
 	if !slices.ContainsFunc(known, unknown) {
 		return known
 	}
@@ -286,33 +284,19 @@ func (l *listed) place(known []absence.Known[mapping.Endpoint]) []absence.Known[
 			e.Cluster = clusters[spot{e.Address, e.Port}]
 		}
 	}
-	slices.SortFunc(known, func(a, b absence.Known[mapping.Endpoint]) int { return a.Of.Compare(b.Of) })
+	slices.SortFunc(known, func(a, b registry.Known[mapping.Endpoint]) int { return a.Of.Compare(b.Of) })
 	return known
 }
 
 // rename gives all services their names, and has those published again of which it is another one.
 func (s *state) rename() {
-	var ids []mapping.ID
-	owner := map[mapping.ID]key{}
-	same := true
+	owners := map[mapping.ID]key{}
 	for k, of := range s.services {
 		for id := range of.records {
-			ids = append(ids, id)
-			owner[id] = k
-			_, known := s.names[id]
-			same = same && known
+			owners[id] = k
 		}
 	}
-	if same && len(ids) == len(s.names) {
-		return
-	}
-	names := s.mapper.Names(ids)
-	for id, n := range names {
-		if before, there := s.names[id]; there && before != n {
-			s.dirty[owner[id]] = true
-		}
-	}
-	s.names = names
+	s.names = registry.Rename(s.names, owners, s.mapper.Names, func(k key) { s.dirty[k] = true })
 }
 
 // entries returns what there is to publish of a service.
@@ -320,11 +304,7 @@ func (s *state) entries(k key) (all []mapping.Service) {
 	of := s.services[k]
 	for _, id := range slices.SortedFunc(maps.Keys(of.records), mapping.ID.Compare) {
 		r := of.records[id]
-		one := mapping.Service{ID: id, Name: s.names[id], Place: s.place(k.group, k.service), Port: r.port}
-		for _, e := range r.endpoints {
-			one.Endpoints = append(one.Endpoints, e.Of)
-		}
-		all = append(all, one)
+		all = append(all, mapping.Service{ID: id, Name: s.names[id], Place: s.place(k.group, k.service), Port: r.port, Endpoints: r.Of()})
 	}
 	return all
 }
@@ -379,7 +359,7 @@ func (s *state) complete() bool {
 func (s *state) held() (n int) {
 	for _, of := range s.services {
 		for _, r := range of.records {
-			n += r.held
+			n += r.Held
 		}
 	}
 	return n

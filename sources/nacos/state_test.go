@@ -14,6 +14,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/nacos/client"
 	"tributary/sources/nacos/mapping"
+	"tributary/sources/registry"
 )
 
 var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
@@ -52,7 +53,7 @@ func (b *book) believed(at time.Time) []string {
 	var all []string
 	for _, r := range b.services[orders].records {
 		all = []string{}
-		for _, e := range r.endpoints {
+		for _, e := range r.Endpoints {
 			all = append(all, e.Of.Address)
 		}
 	}
@@ -186,7 +187,7 @@ func newRun(t *testing.T, template string, groups ...string) *run {
 	require.NoError(t, err)
 	r := &run{
 		Source: &Source{settings: Settings{KeepEmpty: time.Hour, Hold: time.Minute, Groups: groups}, mapper: m, counts: newCounts()},
-		state:  newState(m, groups, client.Address{}.Place), bell: make(chan struct{}, 1),
+		state:  newState(m, groups, client.Address{}.Place), bell: registry.NewBell(),
 	}
 	r.state.connected(start, time.Minute)
 	return r

@@ -1,4 +1,4 @@
-package publisher
+package registry
 
 import (
 	"context"
@@ -28,16 +28,16 @@ func (s *sink) ReplaceAll(all []sources.Content) error { s.say(all[0].Group); re
 func (s *sink) Synced()                                { s.say("synced") }
 func (s *sink) Report(sources.Health)                  {}
 
-// TestRun shows that what comes alone is published at once, what comes with it waits for it, and that what follows waits for the delay.
-func TestRun(t *testing.T) {
+// TestPublish shows that what comes alone is published at once, what comes with it waits for it, and that what follows waits for the delay.
+func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s, bell, ended := &sink{begun: time.Now()}, make(chan struct{}, 1), make(chan struct{})
+		s, bell, ended := &sink{begun: time.Now()}, NewBell(), make(chan struct{})
 		var mu sync.Mutex // of what waits
 		waiting, synced := []string{"first"}, true
 		go func() {
 			defer close(ended)
-			Run(ctx, s, bell, time.Second, func(time.Time) (b Batch) {
+			Publish(ctx, s, bell, time.Second, func(time.Time) (b Batch) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, group := range waiting {
@@ -55,10 +55,7 @@ func TestRun(t *testing.T) {
 		}
 		change := func(what string) {
 			add(what)
-			select {
-			case bell <- struct{}{}:
-			default:
-			}
+			bell.Ring()
 		}
 		time.Sleep(10 * time.Second)
 		change("alone")

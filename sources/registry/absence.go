@@ -1,7 +1,4 @@
-// Package absence decides what to make of what a registry of sessions no longer lists, as ZooKeeper, Nacos and Eureka do: who registers
-// there is listed for as long as it is heard of, and a registry that was away lists less than there is until all have registered anew. It is
-// pure: no I/O, no clock.
-package absence
+package registry
 
 import (
 	"cmp"

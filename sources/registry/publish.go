@@ -1,5 +1,4 @@
-// Package publisher hands the sink of a source what its state has to publish, for sources that are told of changes one by one.
-package publisher
+package registry
 
 import (
 	"context"
@@ -19,8 +18,22 @@ type Batch struct {
 	Next     time.Duration // there is nothing more before, unless the bell rings
 }
 
-// Run hands sink what gather returns, until ctx ends. What comes alone is published at once; while there is more, every delay.
-func Run(ctx context.Context, sink sources.Sink, bell <-chan struct{}, delay time.Duration, gather func(now time.Time) Batch) {
+// Bell tells Publish that there is something to publish or report.
+type Bell chan struct{}
+
+// NewBell returns a bell that nobody has rung.
+func NewBell() Bell { return make(Bell, 1) }
+
+// Ring has Publish look. It does not wait for that.
+func (b Bell) Ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
+// Publish hands sink what gather returns, until ctx ends. What comes alone is published at once; while there is more, every delay.
+func Publish(ctx context.Context, sink sources.Sink, bell Bell, delay time.Duration, gather func(now time.Time) Batch) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -44,6 +57,14 @@ func Run(ctx context.Context, sink sources.Sink, bell <-chan struct{}, delay tim
 		case <-timer.C:
 		}
 	}
+}
+
+// Wait returns how long it is until next, for Batch.Next; next is zero if nothing happens by itself.
+func Wait(next, now time.Time) time.Duration {
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(time.Millisecond, min(time.Hour, next.Sub(now)))
 }
 
 // Sleep waits for d, or until ctx ends.

@@ -1,0 +1,151 @@
+// Package registry is what the sources of registries share, from what a registry lists to what the sink takes: what is believed present, what is
+// missing and for how long, the suspicion that a registry was away, the names of hosts, and the pace at which all that is published. A source adds a client, a pure mapping and options.
+//
+// Registries of sessions, such as ZooKeeper, Nacos and Eureka, list who registers for as long as they hear of it. One that was away lists less
+// than there is until all have registered anew.
+//
+// Apart from Publish the package does no I/O and has no clock.
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/internal/words"
+	"tributary/resource"
+	"tributary/sources"
+)
+
+// Record is what is believed of one host, or of one port of it. The zero value is that of one of which nothing is known.
+type Record[E any] struct {
+	Endpoints []Known[E] // in order
+	Held      int        // endpoints that the registry does not list, and that stay for now
+	Empty     time.Time  // since when nobody serves it; zero if somebody does
+}
+
+// Settle decides what is believed after a reading. kept says that the host is to be published; one without endpoints is for keep.
+func (r Record[E]) Settle(reading Reading[E], compare func(a, b E) int, at time.Time, keep time.Duration) (after Record[E], kept bool) {
+	after.Endpoints, after.Held = reading.Settle(r.Endpoints, compare, at)
+	after.Empty, kept = Empty(r.Empty, len(after.Endpoints) > 0, at, keep)
+	return after, kept
+}
+
+// Of returns the endpoints.
+func (r Record[E]) Of() (all []E) {
+	for _, k := range r.Endpoints {
+		all = append(all, k.Of)
+	}
+	return all
+}
+
+// Rename gives hosts their names if others are there than those of names, and calls renamed with the owner of each that had another one before. give names
+// all of them, in no order.
+func Rename[ID, Name, Owner comparable](names map[ID]Name, owners map[ID]Owner, give func([]ID) map[ID]Name, renamed func(Owner)) map[ID]Name {
+	same := len(owners) == len(names)
+	for id := range owners {
+		_, known := names[id]
+		same = same && known
+	}
+	if same {
+		return names
+	}
+	after := give(slices.Collect(maps.Keys(owners)))
+	for id, n := range after {
+		if before, there := names[id]; there && before != n {
+			renamed(owners[id])
+		}
+	}
+	return after
+}
+
+// Restore calls restore with each group that an earlier run published, and with what it has; nothing if that cannot be told.
+func Restore(sink sources.Sink, restore func(group string, published []*resource.Resource)) {
+	recaller, _ := sink.(sources.Recaller)
+	for _, name := range sink.Groups() {
+		var published []*resource.Resource
+		if recaller != nil {
+			published = recaller.Published(name)
+		}
+		restore(name, published)
+	}
+}
+
+// Add adds to a group what a service became: objects and warnings, and what is wrong with it.
+func Add(c *sources.Content, place string, warned []string, err error, made ...*resource.Resource) {
+	c.Warnings = append(c.Warnings, warned...)
+	if err != nil {
+		c.Rejects = append(c.Rejects, sources.Reject{Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")}, Err: err})
+	}
+	c.Resources = append(c.Resources, slices.DeleteFunc(made, func(r *resource.Resource) bool { return r == nil })...)
+}
+
+// Tidy puts the warnings of a group in order, each once.
+func Tidy(c sources.Content) sources.Content {
+	slices.Sort(c.Warnings)
+	c.Warnings = slices.Compact(c.Warnings)
+	return c
+}
+
+// HeldText says that endpoints are not listed and stay.
+func HeldText(endpoints int) string {
+	return words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
+}
+
+// StateOf is the state of a source that cannot read for a reason, which is denied if that is among its causes.
+func StateOf(err, denied error) sources.State {
+	if errors.Is(err, denied) {
+		return sources.Denied
+	}
+	return sources.Unreachable
+}
+
+// Selection is what of a registry is read: names, or patterns with *, of what is wanted and what is skipped. Without any wanted, all is.
+type Selection struct{ Wanted, Skipped []string }
+
+// Has reports whether a name is selected.
+func (s Selection) Has(name string) bool {
+	matches := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, name); return ok })
+	}
+	return (len(s.Wanted) == 0 || matches(s.Wanted)) && !matches(s.Skipped)
+}
+
+// CheckPatterns says what is wrong with patterns, which are the value of an option.
+func CheckPatterns(key string, patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return fmt.Errorf("%s: %q is no name or pattern", key, p)
+		}
+	}
+	return nil
+}
+
+// Duration is an option that is a time.
+type Duration struct {
+	key                string
+	value              *time.Duration
+	standard, min, max time.Duration
+}
+
+// Time returns an option with its value, its default and its bounds.
+func Time(key string, value *time.Duration, standard, least, most time.Duration) Duration {
+	return Duration{key, value, standard, least, most}
+}
+
+// Complete fills in the defaults of options that are zero, and checks all of them.
+func Complete(all ...Duration) error {
+	for _, d := range all {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.min || *d.value > d.max {
+			return fmt.Errorf("%s: want %s to %s, got %s", d.key, d.min, d.max, *d.value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/resource"
+	"tributary/sources"
+)
+
+func TestRename(t *testing.T) {
+	calls := 0
+	give := func(ids []string) map[string]string {
+		calls++
+		names := map[string]string{}
+		for _, id := range ids {
+			names[id] = fmt.Sprint(strings.ToLower(id), len(ids))
+		}
+		return names
+	}
+	var renamed []int
+	note := func(owner int) { renamed = append(renamed, owner) }
+	names := Rename(nil, map[string]int{"A": 1, "B": 2}, give, note)
+	require.Equal(t, map[string]string{"A": "a2", "B": "b2"}, names)
+	require.Empty(t, renamed, "none had a name before")
+	require.Equal(t, names, Rename(names, map[string]int{"A": 1, "B": 2}, give, note))
+	require.Equal(t, 1, calls, "nothing is different")
+	names = Rename(names, map[string]int{"A": 1, "C": 3}, give, note)
+	require.Equal(t, map[string]string{"A": "a2", "C": "c2"}, names)
+	require.Empty(t, renamed)
+	Rename(names, map[string]int{"A": 1}, give, note)
+	require.Equal(t, []int{1}, renamed)
+}
+
+func TestSelection(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   Selection
+		want []string
+	}{
+		"all":     {Selection{}, []string{"a", "ab", "b"}},
+		"wanted":  {Selection{Wanted: []string{"a*"}}, []string{"a", "ab"}},
+		"skipped": {Selection{Skipped: []string{"a"}}, []string{"ab", "b"}},
+		"both":    {Selection{Wanted: []string{"a*", "b"}, Skipped: []string{"?b"}}, []string{"a", "b"}},
+	} {
+		got := slices.DeleteFunc([]string{"a", "ab", "b"}, func(s string) bool { return !c.of.Has(s) })
+		require.Equal(t, c.want, got, name)
+	}
+	require.NoError(t, CheckPatterns("k", []string{"a*"}))
+	require.EqualError(t, CheckPatterns("k", []string{"a", "["}), `k: "[" is no name or pattern`)
+	require.EqualError(t, CheckPatterns("k", []string{""}), `k: "" is no name or pattern`)
+}
+
+func TestComplete(t *testing.T) {
+	unset, set := time.Duration(0), 2*time.Second
+	require.NoError(t, Complete(Time("a", &unset, time.Minute, 0, time.Hour), Time("b", &set, time.Minute, 0, time.Hour)))
+	require.Equal(t, []time.Duration{time.Minute, 2 * time.Second}, []time.Duration{unset, set})
+	require.EqualError(t, Complete(Time("b", &set, time.Minute, time.Minute, time.Hour)), "b: want 1m0s to 1h0m0s, got 2s")
+}
+
+func TestWait(t *testing.T) {
+	for want, next := range map[time.Duration]time.Time{
+		time.Hour: {}, time.Millisecond: start.Add(-time.Second), time.Second: start.Add(time.Second),
+	} {
+		require.Equal(t, want, Wait(next, start))
+	}
+	require.Equal(t, time.Hour, Wait(start.Add(2*time.Hour), start))
+}
+
+func TestWhatAServiceBecomes(t *testing.T) {
+	var c sources.Content
+	r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Name: "a"}}, nil)
+	Add(&c, "p", []string{"b", "a"}, nil, r)
+	Add(&c, "p", []string{"b"}, nil, nil)
+	bad := errors.New("bad")
+	Add(&c, "p\xff", nil, bad)
+	require.Equal(t, sources.Content{
+		Resources: []*resource.Resource{r}, Warnings: []string{"a", "b"}, Rejects: []sources.Reject{{Origin: resource.Origin{Place: "p?"}, Err: bad}},
+	}, Tidy(c))
+	require.Equal(t, sources.Denied, StateOf(fmt.Errorf("x: %w", bad), bad))
+	require.Equal(t, sources.Unreachable, StateOf(errors.New("x"), bad))
+}
