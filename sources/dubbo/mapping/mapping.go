@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,12 +15,11 @@ import (
 	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources/dubbo/provider"
+	"tributary/sources/registry/entry"
 )
 
-// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
-type VIPs interface {
-	Address(host string) (netip.Addr, error)
-}
+// VIPs gives hosts virtual addresses.
+type VIPs = entry.VIPs
 
 // Mapper maps services. It is safe for concurrent use.
 type Mapper struct {
@@ -67,7 +65,7 @@ func (e Endpoint) Compare(o Endpoint) int {
 	return cmp.Or(cmp.Compare(e.Protocol, o.Protocol), cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port))
 }
 
-func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
+func (e Endpoint) named() bool { return entry.Named(e.Address) }
 
 // Endpoint returns the endpoint that a provider is. It is none if it has no weight, or was switched off, or cannot be called; then
 // problem says why, unless that is as somebody wanted it.
@@ -119,15 +117,8 @@ func (m *Mapper) Entries(s Service) (rs []*resource.Resource, warnings []string,
 		warnings = append(warnings, fmt.Sprintf("%s: %d protocols are left out, %s among them: a service has at most %d",
 			s.Place, len(left), provider.Shorten(strings.Join(some, ", ")), maxProtocols))
 	}
-	var addresses []string
-	if m.vips != nil && (m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && slices.ContainsFunc(ports, port.needsAddress)) {
-		vip, err := m.vips.Address(s.Name.Host)
-		if err != nil {
-			warnings = append(warnings, s.Place+": no virtual address: "+err.Error())
-		} else {
-			addresses = []string{vip.String()}
-		}
-	}
+	addresses, warned := entry.Address(m.vips, m.o.VIPs, s.Name.Host, s.Place, slices.ContainsFunc(ports, port.needsAddress))
+	warnings = append(warnings, warned...)
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
 	dns := slices.ContainsFunc(endpoints, Endpoint.named)
 	for _, p := range ports {

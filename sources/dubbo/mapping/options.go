@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"tributary/internal/names"
+	"tributary/sources/registry/entry"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -33,13 +33,6 @@ type Options struct {
 	// Sidecars says how Sidecars are made of what applications consume; nil for none.
 	Sidecars *Sidecars
 }
-
-// The values of Options.VIPs.
-const (
-	vipsTCP  = "tcp"
-	vipsAll  = "all"
-	vipsNone = "none"
-)
 
 const (
 	defaultTemplate  = "{interface}-{group}-{version}"
@@ -66,7 +59,7 @@ func (o Options) WithDefaults() Options {
 		o.Namespace = defaultNamespace
 	}
 	if o.VIPs == "" {
-		o.VIPs = vipsTCP
+		o.VIPs = entry.VIPsTCP
 	}
 	if o.Sidecars != nil {
 		s := o.Sidecars.WithDefaults()
@@ -79,19 +72,12 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{interface}") {
 		return fmt.Errorf("hostTemplate: %q does not contain {interface}", o.HostTemplate)
 	}
-	for _, p := range placeholder.FindAllString(o.HostTemplate, -1) {
-		if name := p[strings.IndexByte(p, '{'):]; !slices.Contains([]string{"{interface}", "{group}", "{version}"}, name) {
-			return fmt.Errorf("hostTemplate: unknown %s; known are {interface}, {group} and {version}", name)
-		}
-	}
-	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !names.IsHost(example) {
-		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", o.HostTemplate, example)
-	}
-	if !names.IsDNSLabel(o.Namespace) {
-		return fmt.Errorf("namespace: %q is none", o.Namespace)
-	}
-	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
-		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
+	err := entry.Common{
+		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{interface}", "{group}", "{version}"},
+		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelParams", Labels: o.LabelParams,
+	}.Check()
+	if err != nil {
+		return err
 	}
 	if !slices.Contains([]string{"", subsetsVersion, subsetsGroup}, o.Subsets) {
 		return fmt.Errorf("subsets: want %s or %s, got %q", subsetsVersion, subsetsGroup, o.Subsets)
@@ -102,11 +88,6 @@ func (o Options) validate() error {
 	if o.Sidecars != nil {
 		if err := o.Sidecars.validate(); err != nil {
 			return err
-		}
-	}
-	for _, key := range o.LabelParams {
-		if !names.IsLabelKey(key) {
-			return fmt.Errorf("labelParams: %q cannot be the key of a label", key)
 		}
 	}
 	taken := map[int]string{}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 
 	"tributary/internal/names"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry/entry"
 )
 
 // Endpoint is where a service can be called.
@@ -46,8 +46,6 @@ func (e Endpoint) Compare(o Endpoint) int {
 func (e Endpoint) Same(o Endpoint) bool {
 	return e.Compare(o) == 0 && e.Instance == o.Instance && e.Locality == o.Locality && maps.Equal(e.Labels, o.Labels)
 }
-
-func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
 
 // Offer is what one instance is for one port of one host.
 type Offer struct {
@@ -241,48 +239,24 @@ func (m *Mapper) localityOf(i wire.Instance) string {
 	return region + "/" + zone
 }
 
-// Port is how clients find a service.
-type Port struct {
-	Number   uint32
-	Protocol string // Istio's
-}
-
 // PortOf returns the port of a service, given all that is offered for it, served or not: it depends on nothing else, so that all replicas have the same one. If
 // nothing is offered it is what it was before, which is zero if it was none.
 func (m *Mapper) PortOf(offers []Offer, before Port) Port {
-	ports, wanted, protocols := map[uint32]int{}, map[uint32]int{}, map[string]int{}
 	configured := 0
-	for _, o := range offers {
-		ports[o.Endpoint.Port]++
-		if o.wanted != 0 {
-			wanted[o.wanted]++
-		}
-		protocols[o.protocol]++
+	if len(offers) > 0 {
 		configured = m.o.ServicePort
-		if o.Secure {
+		if offers[len(offers)-1].Secure {
 			configured = m.o.SecureServicePort
 		}
 	}
-	return Port{
-		Number:   cmp.Or(uint32(configured), most(wanted), most(ports), before.Number), //nolint:gosec // checked
-		Protocol: cmp.Or(most(protocols), before.Protocol),
+	ports := entry.NewPorts(configured)
+	for _, o := range offers {
+		ports.Add(o.Endpoint.Port, o.wanted, o.protocol)
 	}
+	return ports.Port(before)
 }
 
 // protocolOf returns Istio's name of the protocol of an instance's plain port.
 func (m *Mapper) protocolOf(i wire.Instance) string {
-	if p := protocol.Parse(i.Metadata[m.o.ProtocolMeta]); !p.IsUnsupported() {
-		return string(p)
-	}
-	return string(protocol.Parse(m.o.DefaultProtocol))
-}
-
-// most returns what is there most often, the lowest of several, or the zero value.
-func most[T cmp.Ordered](counts map[T]int) (best T) {
-	for _, one := range slices.Sorted(maps.Keys(counts)) {
-		if counts[one] > counts[best] {
-			best = one
-		}
-	}
-	return best
+	return entry.Protocol(i.Metadata[m.o.ProtocolMeta], m.o.DefaultProtocol)
 }

@@ -4,23 +4,18 @@ package mapping
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
-	"unicode/utf8"
-
-	networking "istio.io/api/networking/v1alpha3"
-	"istio.io/istio/pkg/config/protocol"
 
 	"tributary/resource"
+	"tributary/sources/registry/entry"
 )
 
-// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
-type VIPs interface {
-	Address(host string) (netip.Addr, error)
-}
+// What mappings share.
+type (
+	VIPs = entry.VIPs
+	Port = entry.Port
+)
 
 // Mapper maps instances. It is safe for concurrent use.
 type Mapper struct {
@@ -59,75 +54,38 @@ const (
 
 // Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
 func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
-	if !utf8.ValidString(s.ID.String()) {
-		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(s.Place, "?"))
+	e := entry.Entry{
+		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.base, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips, Which: m.o.VIPs,
+		Annotations: map[string]string{},
 	}
-	if s.Port.Number == 0 {
-		return nil, nil, nil
-	}
-	if s.Name == (Name{}) {
-		return nil, nil, fmt.Errorf("%s: there is no name left for it", s.Place)
-	}
+	var instances []string // in the order of the endpoints
 	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
-	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 })
-	is := protocol.Parse(s.Port.Protocol)
-	name := strings.ToLower(string(is))
-	se := &networking.ServiceEntry{
-		Hosts: []string{s.Name.Host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
-		Ports: []*networking.ServicePort{{Number: s.Port.Number, Name: name, Protocol: string(is)}},
+	for _, one := range slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Compare(b) == 0 }) {
+		instances = append(instances, string(one.Instance))
+		e.Endpoint(one.Address, one.Port, 0, one.Labels, one.Locality)
 	}
-	if m.vips != nil && (m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && !is.IsHTTP() && !is.IsTLS()) {
-		if vip, err := m.vips.Address(s.Name.Host); err != nil {
-			warnings = append(warnings, s.Place+": no virtual address: "+err.Error())
-		} else {
-			se.Addresses = []string{vip.String()}
-		}
-	}
-	if slices.ContainsFunc(endpoints, Endpoint.named) { // DNS takes IP addresses too
-		se.Resolution = networking.ServiceEntry_DNS
-	}
-	instances := make([]string, 0, len(endpoints)) // in the order of the endpoints
-	for _, e := range endpoints {
-		instances = append(instances, string(e.Instance))
-		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
-			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Labels: maps.Clone(e.Labels), Locality: e.Locality,
-		})
-	}
-	object, annotations := s.Name.base, map[string]string{}
 	for key, value := range map[string]string{
 		annotationVIP: s.ID.VIP, annotationApp: s.ID.App, annotationApps: strings.Join(s.Apps, ","), annotationInstances: strings.Join(instances, ","),
 	} {
 		if value != "" {
-			annotations[key] = value
+			e.Annotations[key] = value
 		}
 	}
 	if s.Secure {
-		object, annotations[annotationSecure] = object+secureSuffix, "true"
+		e.Object, e.Annotations[annotationSecure] = e.Object+secureSuffix, "true"
 	}
-	r, err = resource.New(resource.Meta{
-		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: object},
-		Annotations: annotations,
-		Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
-	}, se)
-	if err != nil {
-		return nil, warnings, fmt.Errorf("%s: %w", s.Place, err)
-	}
-	return r, warnings, nil
+	return e.Resource()
 }
 
 // Restore reads what Entry made. What is not of its making is passed over.
 func Restore(rs []*resource.Resource) (all []Service) {
 	for _, r := range rs {
 		a := r.Annotations()
-		spec, err := r.Spec()
-		se, ok := spec.(*networking.ServiceEntry)
-		if err != nil || !ok || cmp.Or(a[annotationVIP], a[annotationApp]) == "" || len(se.Ports) != 1 {
+		se, port, ok := entry.Read(r)
+		if !ok || cmp.Or(a[annotationVIP], a[annotationApp]) == "" {
 			continue
 		}
-		one := Service{
-			ID: ID{a[annotationVIP], a[annotationApp]}, Secure: a[annotationSecure] != "", Place: r.Origin().Place,
-			Port: Port{se.Ports[0].Number, se.Ports[0].Protocol},
-		}
+		one := Service{ID: ID{a[annotationVIP], a[annotationApp]}, Secure: a[annotationSecure] != "", Place: r.Origin().Place, Port: port}
 		if apps := a[annotationApps]; apps != "" {
 			one.Apps = strings.Split(apps, ",")
 		}

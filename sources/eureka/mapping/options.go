@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"istio.io/istio/pkg/config/protocol"
-
 	"tributary/internal/names"
 	"tributary/sources/eureka/wire"
+	"tributary/sources/registry/entry"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -40,13 +39,6 @@ type Options struct {
 	VIPs string
 }
 
-// The values of Options.VIPs.
-const (
-	vipsTCP  = "tcp"
-	vipsAll  = "all"
-	vipsNone = "none"
-)
-
 // The values of Options.AddressFrom.
 const (
 	fromIP       = "ip"
@@ -65,7 +57,7 @@ func (o Options) WithDefaults() Options {
 	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
 	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, "http")
 	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
-	o.VIPs = cmp.Or(o.VIPs, vipsTCP)
+	o.VIPs = cmp.Or(o.VIPs, entry.VIPsTCP)
 	if len(o.LabelMeta) == 0 {
 		o.LabelMeta = []string{"version"}
 	}
@@ -79,16 +71,12 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{vip}") && !strings.Contains(o.HostTemplate, "{app}") {
 		return fmt.Errorf("hostTemplate: %q must contain {vip} or {app}, by which services differ", o.HostTemplate)
 	}
-	for _, p := range placeholder.FindAllString(o.HostTemplate, -1) {
-		if p != "{vip}" && p != "{app}" {
-			return fmt.Errorf("hostTemplate: unknown %s; known are {vip} and {app}", p)
-		}
-	}
-	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !names.IsHost(example) {
-		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", o.HostTemplate, example)
-	}
-	if !names.IsDNSLabel(o.Namespace) {
-		return fmt.Errorf("namespace: %q is none", o.Namespace)
+	err := entry.Common{
+		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{vip}", "{app}"},
+		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelMeta", Labels: o.LabelMeta,
+	}.Check()
+	if err != nil {
+		return err
 	}
 	if o.AddressFrom != fromIP && o.AddressFrom != fromHostName {
 		return fmt.Errorf("addressFrom: want %s or %s, got %q", fromIP, fromHostName, o.AddressFrom)
@@ -98,8 +86,8 @@ func (o Options) validate() error {
 			return fmt.Errorf("statuses: want some of %s, got %q", strings.Join(all, ", "), s)
 		}
 	}
-	if protocol.Parse(o.DefaultProtocol).IsUnsupported() {
-		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", o.DefaultProtocol)
+	if err := entry.CheckProtocol(o.DefaultProtocol); err != nil {
+		return err
 	}
 	for key, port := range map[string]int{"servicePort": o.ServicePort, "secureServicePort": o.SecureServicePort} {
 		if port < 0 || port > 65535 {
@@ -109,16 +97,8 @@ func (o Options) validate() error {
 	if o.ServicePort != 0 && o.ServicePort == o.SecureServicePort {
 		return fmt.Errorf("secureServicePort: %d is the servicePort", o.SecureServicePort)
 	}
-	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
-		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
-	}
 	if o.Region != "" && !names.IsLabelText(o.Region) {
 		return fmt.Errorf("region: %q is none", o.Region)
-	}
-	for _, key := range o.LabelMeta {
-		if !names.IsLabelKey(key) {
-			return fmt.Errorf("labelMeta: %q cannot be the key of a label", key)
-		}
 	}
 	return nil
 }

@@ -5,26 +5,22 @@ package mapping
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
-
-	networking "istio.io/api/networking/v1alpha3"
-	"istio.io/istio/pkg/config/protocol"
 
 	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources/nacos/client"
+	"tributary/sources/registry/entry"
 )
 
-// VIPs gives hosts virtual addresses: the same host always the same one. See package vip.
-type VIPs interface {
-	Address(host string) (netip.Addr, error)
-}
+// What mappings share.
+type (
+	VIPs = entry.VIPs
+	Port = entry.Port
+)
 
 // Mapper maps services of one namespace of Nacos. It is safe for concurrent use.
 type Mapper struct {
@@ -91,8 +87,6 @@ func (e Endpoint) Compare(o Endpoint) int {
 	return cmp.Or(cmp.Compare(e.Address, o.Address), cmp.Compare(e.Port, o.Port), cmp.Compare(e.Cluster, o.Cluster))
 }
 
-func (e Endpoint) named() bool { _, err := netip.ParseAddr(e.Address); return err != nil }
-
 // Nacos' weights are fractions, 1 where nothing is set; Istio's are whole.
 const (
 	weightUnit = 100
@@ -132,29 +126,18 @@ func (m *Mapper) Endpoint(i client.Instance) (Endpoint, error) {
 	return e, nil
 }
 
-// Port is how clients find a service.
-type Port struct {
-	Number   uint32
-	Protocol string // Istio's
-}
-
 // PortOf returns the port of a service, given all its instances, healthy or not: it depends on nothing else, so that all replicas have the same one. Without
 // any it is what it was before, which is zero if it was none.
 func (m *Mapper) PortOf(all []client.Instance, before Port) Port {
-	ports, wanted, protocols := map[uint32]int{}, map[uint32]int{}, map[string]int{}
+	ports := entry.NewPorts(m.o.ServicePort)
 	for _, i := range all {
-		if i.Port > 0 {
-			ports[uint32(i.Port)]++ //nolint:gosec // up to 65535
+		wanted, err := strconv.ParseUint(i.Metadata[m.o.ServicePortMeta], 10, 16)
+		if err != nil {
+			wanted = 0
 		}
-		if n, err := strconv.ParseUint(i.Metadata[m.o.ServicePortMeta], 10, 16); err == nil && n > 0 {
-			wanted[uint32(n)]++
-		}
-		protocols[m.protocolOf(i)]++
+		ports.Add(uint32(max(0, i.Port)), uint32(wanted), m.protocolOf(i)) //nolint:gosec // up to 65535
 	}
-	return Port{
-		Number:   cmp.Or(uint32(m.o.ServicePort), most(wanted), most(ports), before.Number), //nolint:gosec // checked
-		Protocol: cmp.Or(most(protocols), before.Protocol),
-	}
+	return ports.Port(before)
 }
 
 // protocolOf returns Istio's name of an instance's protocol. Spring Cloud says that an instance is one of its own, and these speak HTTP, with TLS
@@ -167,20 +150,7 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 			said = "https"
 		}
 	}
-	if p := protocol.Parse(said); !p.IsUnsupported() {
-		return string(p)
-	}
-	return string(protocol.Parse(m.o.DefaultProtocol))
-}
-
-// most returns what is there most often, the lowest of several, or the zero value.
-func most[T cmp.Ordered](counts map[T]int) (best T) {
-	for _, one := range slices.Sorted(maps.Keys(counts)) {
-		if counts[one] > counts[best] {
-			best = one
-		}
-	}
-	return best
+	return entry.Protocol(said, m.o.DefaultProtocol)
 }
 
 // Service is one host of the mesh.
@@ -201,51 +171,18 @@ const (
 
 // Entry returns the ServiceEntry of a service, or none of one that never had an instance: nobody knows its port.
 func (m *Mapper) Entry(s Service) (r *resource.Resource, warnings []string, err error) {
-	if !utf8.ValidString(s.ID.String()) {
-		return nil, nil, fmt.Errorf("%s: its name is not valid UTF-8", strings.ToValidUTF8(s.Place, "?"))
+	e := entry.Entry{
+		ID: s.ID.String(), Place: s.Place, Host: s.Name.Host, Object: s.Name.object, Namespace: m.o.Namespace, Port: s.Port, VIPs: m.vips, Which: m.o.VIPs,
+		Annotations: map[string]string{annotationGroup: s.ID.Group, annotationService: s.ID.Service},
 	}
-	if s.Port.Number == 0 {
-		return nil, nil, nil
-	}
-	if s.Name == (Name{}) {
-		return nil, nil, fmt.Errorf("%s: there is no name left for it", s.Place)
+	if s.ID.Cluster != "" {
+		e.Annotations[annotationCluster] = s.ID.Cluster
 	}
 	endpoints := slices.SortedFunc(slices.Values(s.Endpoints), Endpoint.Compare)
-	endpoints = slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
-	is := protocol.Parse(s.Port.Protocol)
-	name := strings.ToLower(string(is))
-	se := &networking.ServiceEntry{
-		Hosts: []string{s.Name.Host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
-		Ports: []*networking.ServicePort{{Number: s.Port.Number, Name: name, Protocol: string(is)}},
+	for _, one := range slices.CompactFunc(endpoints, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port }) {
+		e.Endpoint(one.Address, one.Port, one.Weight, one.Labels, one.Locality)
 	}
-	if m.vips != nil && (m.o.VIPs == vipsAll || m.o.VIPs == vipsTCP && !is.IsHTTP() && !is.IsTLS()) {
-		if vip, err := m.vips.Address(s.Name.Host); err != nil {
-			warnings = append(warnings, s.Place+": no virtual address: "+err.Error())
-		} else {
-			se.Addresses = []string{vip.String()}
-		}
-	}
-	if slices.ContainsFunc(endpoints, Endpoint.named) { // DNS takes IP addresses too
-		se.Resolution = networking.ServiceEntry_DNS
-	}
-	for _, e := range endpoints {
-		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
-			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels), Locality: e.Locality,
-		})
-	}
-	annotations := map[string]string{annotationGroup: s.ID.Group, annotationService: s.ID.Service}
-	if s.ID.Cluster != "" {
-		annotations[annotationCluster] = s.ID.Cluster
-	}
-	r, err = resource.New(resource.Meta{
-		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: s.Name.object},
-		Annotations: annotations,
-		Origin:      resource.Origin{Place: strings.ToValidUTF8(s.Place, "?")},
-	}, se)
-	if err != nil {
-		return nil, warnings, fmt.Errorf("%s: %w", s.Place, err)
-	}
-	return r, warnings, nil
+	return e.Resource()
 }
 
 // Restored is what a ServiceEntry says of the service that it was made of. Of its endpoints the cluster is known only if it is one of ID.
@@ -259,15 +196,11 @@ type Restored struct {
 func Restore(rs []*resource.Resource) (all []Restored) {
 	for _, r := range rs {
 		a := r.Annotations()
-		spec, err := r.Spec()
-		se, ok := spec.(*networking.ServiceEntry)
-		if err != nil || !ok || a[annotationService] == "" || len(se.Ports) != 1 {
+		se, port, ok := entry.Read(r)
+		if !ok || a[annotationService] == "" {
 			continue
 		}
-		one := Restored{
-			ID:   ID{a[annotationGroup], a[annotationService], a[annotationCluster]},
-			Port: Port{se.Ports[0].Number, se.Ports[0].Protocol},
-		}
+		one := Restored{ID: ID{a[annotationGroup], a[annotationService], a[annotationCluster]}, Port: port}
 		for _, e := range se.Endpoints {
 			one.Endpoints = append(one.Endpoints, Endpoint{
 				Address: e.Address, Port: e.Ports[se.Ports[0].Name], Cluster: one.ID.Cluster, // no label: not each name of a cluster can be one

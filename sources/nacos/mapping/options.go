@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
-	"istio.io/istio/pkg/config/protocol"
-
-	"tributary/internal/names"
+	"tributary/sources/registry/entry"
 )
 
 // Options say what becomes of services. Zero values stand for the defaults.
@@ -32,13 +29,6 @@ type Options struct {
 	VIPs string
 }
 
-// The values of Options.VIPs.
-const (
-	vipsTCP  = "tcp"
-	vipsAll  = "all"
-	vipsNone = "none"
-)
-
 const defaultTemplate = "{service}.{group}.{namespace}.nacos"
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
@@ -50,7 +40,7 @@ func (o Options) WithDefaults() Options {
 	o.ProtocolMeta = cmp.Or(o.ProtocolMeta, "protocol")
 	o.DefaultProtocol = cmp.Or(o.DefaultProtocol, "tcp")
 	o.ServicePortMeta = cmp.Or(o.ServicePortMeta, "service-port")
-	o.VIPs = cmp.Or(o.VIPs, vipsTCP)
+	o.VIPs = cmp.Or(o.VIPs, entry.VIPsTCP)
 	if len(o.LabelMeta) == 0 {
 		o.LabelMeta = []string{"version"}
 	}
@@ -61,30 +51,15 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{service}") || !strings.Contains(o.HostTemplate, "{group}") {
 		return fmt.Errorf("hostTemplate: %q must contain {service} and {group}, by which services differ", o.HostTemplate)
 	}
-	for _, p := range placeholder.FindAllString(o.HostTemplate, -1) {
-		if !slices.Contains([]string{"{service}", "{group}", "{namespace}", "{cluster}"}, p) {
-			return fmt.Errorf("hostTemplate: unknown %s; known are {service}, {group}, {namespace} and {cluster}", p)
-		}
-	}
-	if example := placeholder.ReplaceAllString(o.HostTemplate, "x"); !names.IsHost(example) {
-		return fmt.Errorf("hostTemplate: %q makes no host: %q is none", o.HostTemplate, example)
-	}
-	if !names.IsDNSLabel(o.Namespace) {
-		return fmt.Errorf("namespace: %q is none", o.Namespace)
-	}
-	if protocol.Parse(o.DefaultProtocol).IsUnsupported() {
-		return fmt.Errorf("defaultProtocol: Istio knows no protocol %q", o.DefaultProtocol)
+	err := entry.Common{
+		HostTemplate: o.HostTemplate, Placeholder: placeholder, Known: []string{"{service}", "{group}", "{namespace}", "{cluster}"},
+		Namespace: o.Namespace, VIPs: o.VIPs, LabelsKey: "labelMeta", Labels: o.LabelMeta,
+	}.Check()
+	if err != nil {
+		return err
 	}
 	if o.ServicePort < 0 || o.ServicePort > 65535 {
 		return fmt.Errorf("servicePort: want 1 to 65535, got %d", o.ServicePort)
 	}
-	if !slices.Contains([]string{vipsTCP, vipsAll, vipsNone}, o.VIPs) {
-		return fmt.Errorf("vips: want %s, %s or %s, got %q", vipsTCP, vipsAll, vipsNone, o.VIPs)
-	}
-	for _, key := range o.LabelMeta {
-		if !names.IsLabelKey(key) {
-			return fmt.Errorf("labelMeta: %q cannot be the key of a label", key)
-		}
-	}
-	return nil
+	return entry.CheckProtocol(o.DefaultProtocol)
 }
