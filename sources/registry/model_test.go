@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -79,10 +80,7 @@ func TestRecords(t *testing.T) {
 			case "wait": // in which all that live register anew, if they can
 				w.clock = w.clock.Add(time.Duration(rapid.IntRange(1, 50).Draw(t, "seconds")) * time.Second)
 				if w.up && !w.lost.IsZero() || w.up && rapid.Bool().Draw(t, "all") {
-					w.listed, w.lost = map[int]bool{}, time.Time{}
-					for i, on := range w.live {
-						w.listed[i] = on
-					}
+					w.listed, w.lost = maps.Clone(w.live), time.Time{}
 				}
 			case "restart": // another run knows what was published, and since when of nothing
 				for n := range w.believe.Endpoints {
@@ -98,7 +96,7 @@ func TestRecords(t *testing.T) {
 			kept := w.read()
 			now := w.believe.Of()
 			require.True(t, slices.IsSorted(now))
-			require.Equal(t, len(now), len(slices.Compact(slices.Clone(now))))
+			require.Len(t, slices.Compact(slices.Clone(now)), len(now))
 			for _, i := range before {
 				if on, lives := w.live[i]; lives && on && (w.lost.IsZero() || w.clock.Before(w.doubt.Until)) {
 					if said, there := w.listed[i]; !there || said {

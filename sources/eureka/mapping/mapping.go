@@ -11,11 +11,11 @@ import (
 	"tributary/sources/registry/entry"
 )
 
-// What mappings share.
-type (
-	VIPs = entry.VIPs
-	Port = entry.Port
-)
+// VIPs gives hosts virtual addresses.
+type VIPs = entry.VIPs
+
+// Port is how clients find a service.
+type Port = entry.Port
 
 // Mapper maps instances. It is safe for concurrent use.
 type Mapper struct {

@@ -16,11 +16,11 @@ import (
 	"tributary/sources/registry/entry"
 )
 
-// What mappings share.
-type (
-	VIPs = entry.VIPs
-	Port = entry.Port
-)
+// VIPs gives hosts virtual addresses.
+type VIPs = entry.VIPs
+
+// Port is how clients find a service.
+type Port = entry.Port
 
 // Mapper maps services of one namespace of Nacos. It is safe for concurrent use.
 type Mapper struct {
