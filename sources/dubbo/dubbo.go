@@ -10,6 +10,7 @@
 package dubbo
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -144,18 +145,13 @@ func newSource(r registry.Registry, place string, settings Settings) (*Source, e
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
-	for _, l := range []struct {
-		key      string
-		patterns []string
-	}{
-		{"interfaces", s.Interfaces},
-		{"applications", s.Applications},
-		{"skipInterfaces", s.SkipInterfaces},
-		{"skipApplications", s.SkipApplications},
-	} {
-		if err := core.CheckPatterns(l.key, l.patterns); err != nil {
-			return err
-		}
+	if err := cmp.Or(
+		core.CheckPatterns("interfaces", s.Interfaces),
+		core.CheckPatterns("applications", s.Applications),
+		core.CheckPatterns("skipInterfaces", s.SkipInterfaces),
+		core.CheckPatterns("skipApplications", s.SkipApplications),
+	); err != nil {
+		return err
 	}
 	if err := core.Complete(
 		core.Time("delay", &s.Delay, defaultDelay, time.Millisecond, maxDelay),

@@ -8,6 +8,7 @@
 package eureka
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,13 +112,8 @@ func New(address string, settings Settings) (*Source, error) {
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
-	for _, l := range []struct {
-		key      string
-		patterns []string
-	}{{"apps", s.Apps}, {"skip", s.Skip}} {
-		if err := registry.CheckPatterns(l.key, l.patterns); err != nil {
-			return err
-		}
+	if err := cmp.Or(registry.CheckPatterns("apps", s.Apps), registry.CheckPatterns("skip", s.Skip)); err != nil {
+		return err
 	}
 	return registry.Complete(
 		registry.Time("interval", &s.Interval, defaultInterval, time.Millisecond, time.Minute),

@@ -7,6 +7,7 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -103,13 +104,8 @@ func New(address string, settings Settings) (*Source, error) {
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete(a client.Address) error {
-	for _, l := range []struct {
-		key      string
-		patterns []string
-	}{{"services", s.Services}, {"skip", s.Skip}} {
-		if err := registry.CheckPatterns(l.key, l.patterns); err != nil {
-			return err
-		}
+	if err := cmp.Or(registry.CheckPatterns("services", s.Services), registry.CheckPatterns("skip", s.Skip)); err != nil {
+		return err
 	}
 	if len(s.Groups) == 0 {
 		s.Groups = []string{a.Group}
