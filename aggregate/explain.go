@@ -106,11 +106,11 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	}
 	switch {
 	case len(keys) > 0:
-		e.Why = fmt.Sprintf("%s of %s", words.Count(len(keys), "object speaks", "objects speak"), host)
+		e.Why = fmt.Sprintf("%s %s", words.Count(len(keys), "object references", "objects reference"), host)
 	case !v.Synced():
-		e.Why = fmt.Sprintf("no object speaks of %s, but not every source is read yet", host)
+		e.Why = fmt.Sprintf("no object references %s, but not every source is read yet", host)
 	default:
-		e.Why = fmt.Sprintf("no object of any source speaks of %s", host)
+		e.Why = fmt.Sprintf("no object references %s", host)
 	}
 	return e
 }

@@ -17,7 +17,7 @@ import (
 	"tributary/server/identity"
 )
 
-// Proofs says by what clients can prove who they are, besides certificates, which are for listen.xdsTLS.
+// Proofs says by what clients can prove who they are, in addition to certificates, which are for listen.xdsTLS.
 type Proofs struct {
 	// File of hashed tokens, as tributary token new writes it; read again when it changes. Relative paths are relative to this file.
 	Tokens string `json:"tokens,omitempty"`
@@ -88,8 +88,8 @@ type AccessAllow struct {
 	Sources []string `json:"sources,omitempty"`
 	// Types of Envoy: clusters, endpoints, listeners, routes, virtualHosts, secrets.
 	Types []string `json:"types,omitempty"`
-	// What there is besides xDS: reflection and channelz of gRPC, csds and debug, which show what all clients are sent, and admin, to change
-	// something on the admin server from another machine. Nothing unless allow has no key at all.
+	// Other services than xDS: reflection and channelz of gRPC, csds and debug, which show what all clients are sent, and admin, to change
+	// something on the admin server from another machine. Default: none; an empty `allow` grants everything.
 	Services []string `json:"services,omitempty"`
 }
 
@@ -149,7 +149,7 @@ func (d *decoder) checkAccess(c *Config) {
 			}
 		}
 		if len(w.Node) > 0 && len(w.SPIFFE)+len(w.DNS)+len(w.Subject)+len(w.CIDR)+len(w.Token) == 0 && w.JWT == nil && !w.Socket {
-			d.problem(key+".who.node", "clients make up the ids of their nodes: name something besides that they cannot make up, such as cidr")
+			d.problem(key+".who.node", "clients make up the ids of their nodes: also name something that they cannot make up, such as cidr")
 		}
 		d.checkNeeds(c, key+".who", w)
 	}
@@ -308,12 +308,11 @@ func (d *decoder) exposed(c *Config) (warnings []Problem) {
 		return nil
 	}
 	if l := c.Listen.XDS; l != ListenOff && reachable(l) {
-		warning("listen.xds", "whoever reaches "+l+" reads everything that is served, and so does who listens on the way: there is no TLS and "+
-			"no access (docs/security.md)")
+		warning("listen.xds", l+" has no TLS and no access rules: anyone on the network can read everything (docs/security.md)")
 	}
 	if l := c.Listen.XDSTLS; l != nil && reachable(l.Address) && l.ClientAuth != ClientAuthRequire {
-		warning("listen.xdsTLS.address", "whoever reaches "+l.Address+
-			" reads everything that is served: there is no access, and certificates of clients are not required (docs/security.md)")
+		warning("listen.xdsTLS.address", l.Address+
+			" has no access rules and does not require client certificates: anyone who reaches it can read everything (docs/security.md)")
 	}
 	return warnings
 }

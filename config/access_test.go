@@ -109,17 +109,17 @@ func TestAListenerThatOthersReachIsWarnedOf(t *testing.T) {
 	pair := "certificate: c, key: k"
 	for text, want := range map[string]string{
 		"": "",
-		"listen: {xds: ':16010'}\n": "t.yaml:2:15: listen.xds: whoever reaches :16010 reads everything that is served, and so does who " +
-			"listens on the way",
-		"listen: {xds: '10.1.2.3:16010'}":                                  "whoever reaches 10.1.2.3:16010 reads everything",
+		"listen: {xds: ':16010'}\n": "t.yaml:2:15: listen.xds: :16010 has no TLS and no access rules: " +
+			"anyone on the network can read everything",
+		"listen: {xds: '10.1.2.3:16010'}":                                  "10.1.2.3:16010 has no TLS and no access rules: anyone on the network can read everything",
 		"listen: {xds: 'localhost:1'}":                                     "",
 		"listen: {xds: '[::1]:1'}":                                         "",
 		"listen: {xds: 'unix:///run/x'}":                                   "",
 		"listen: {xds: ':16010'}\naccess: [{who: {cidr: [10.0.0.0/8]}}]\n": "",
-		"listen: {xdsTLS: {address: ':16012', " + pair + "}}": "listen.xdsTLS.address: whoever reaches :16012 reads everything " +
-			"that is served: there is no access",
-		"listen: {xdsTLS: {" + pair + "}}": "listen.xdsTLS.address: whoever reaches :16012 reads everything " +
-			"that is served",
+		"listen: {xdsTLS: {address: ':16012', " + pair + "}}": "listen.xdsTLS.address: :16012 has no access rules " +
+			"and does not require client certificates",
+		"listen: {xdsTLS: {" + pair + "}}": "listen.xdsTLS.address: :16012 has no access rules " +
+			"and does not require client certificates: anyone who reaches it can read everything",
 		"listen: {xdsTLS: {address: '127.0.0.1:16012', " + pair + "}}":        "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + ", clientCAs: ca}}":  "",
 		"listen: {xdsTLS: {address: ':16012', " + pair + "}}\naccess: [{}]\n": "",

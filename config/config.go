@@ -38,7 +38,7 @@ const StateOff = "off"
 type Config struct {
 	// Where the servers listen. Without it all listen on loopback.
 	Listen Listen `json:"listen,omitzero"`
-	// By what clients can prove who they are, besides certificates.
+	// By what clients can prove who they are, in addition to certificates.
 	Identity Proofs `json:"identity,omitzero"`
 	// Who may see what: the first rule that is for a client decides, and who has none sees nothing. Without this key all see everything.
 	Access []AccessRule `json:"access,omitempty"`

@@ -19,7 +19,7 @@ type ConsulReading struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Admin partitions to read (Enterprise only). Default: that of the agent.
 	Partitions []string `json:"partitions,omitempty"`
-	// Cluster peers of which the exported services are read besides.
+	// Cluster peers whose exported services are read, too.
 	Peers []string `json:"peers,omitempty"`
 
 	// Expression by which Consul filters the catalog of services, such as ServiceMeta.mesh == yes.
@@ -37,7 +37,7 @@ type ConsulReading struct {
 	Wait Duration `json:"wait,omitempty"`
 	// How many queries may wait at the same time; services beyond that are read in turn. Default: 150 over http, no limit over https.
 	MaxConcurrentWatches int64 `json:"maxConcurrentWatches,omitempty"`
-	// How many reads may begin in a second, besides those that follow a change. Default: 50.
+	// How many reads may begin in a second; those that follow a change are not counted. Default: 50.
 	RampRate int64 `json:"rampRate,omitempty"`
 	// How often everything is read once more and compared. Default: 10m.
 	Resync Duration `json:"resync,omitempty"`

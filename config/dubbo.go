@@ -112,7 +112,7 @@ type DubboSidecars struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Label of these workloads that has the name of their application. Default: app.
 	Label string `json:"label,omitempty"`
-	// What they see besides, as namespace/host. Default: ./* and istio-system/*.
+	// What else they see, as namespace/host. Default: ./* and istio-system/*.
 	Hosts []string `json:"hosts,omitempty"`
 	// How long a host stays that the application does not call any more. Default: 10m.
 	Grace Duration `json:"grace,omitempty"`

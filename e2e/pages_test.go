@@ -148,7 +148,7 @@ func firstRequest(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 		switch {
 		case strings.Contains(step.Command, "grpcurl"):
 			_, body, err := fixture.Get(t.Context(), "http://"+admin+"/debug/explain?host=xds.example")
-			if err == nil && !strings.Contains(body, "1 object speaks") {
+			if err == nil && !strings.Contains(body, "1 object references") {
 				err = errors.New(body)
 			}
 			return err

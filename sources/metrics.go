@@ -26,7 +26,7 @@ var (
 	foreignDesc     = desc("foreign_objects", "Objects of other APIs than Istio's that the source has, and that are passed over.")
 	warningsDesc    = desc("warnings", "Warnings about what the source read.")
 	leftOutDesc     = desc("left_out", "Instances that the source has and that are not served: those that are not to be called, and those that cannot be.")
-	ageDesc         = desc("age_seconds", "For how long it has not been known that the source still has what is served of it; 0 while reads succeed.")
+	ageDesc         = desc("age_seconds", "Seconds since the source last confirmed its content; 0 while reads succeed.")
 	publishesDesc   = desc("publishes_total", "Commits by the source.")
 	publishedDesc   = desc("last_publish_timestamp_seconds", "When the source last committed, in seconds since 1970.")
 	restartsDesc    = desc("restarts_total", "Restarts of the source after it failed.")

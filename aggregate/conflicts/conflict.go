@@ -1,4 +1,4 @@
-// Package conflicts finds what no key shows: objects of different names that want a say in one thing, such as a host, and
+// Package conflicts finds what no key shows: objects of different names that claim one thing, such as a host, and
 // what istiod does with them. It decides nothing of what is served; it is there for explanations.
 package conflicts
 
@@ -37,7 +37,7 @@ const (
 // order of precedence is served, and the others are not. Whoever merges finds these.
 const MergeEndpoints Rule = "merge-endpoints"
 
-// Conflict is a matter on which several resources want a say.
+// Conflict is something that several resources claim.
 type Conflict struct {
 	Rule    Rule   `json:"rule"`
 	Host    string `json:"host"`

@@ -90,7 +90,7 @@ It exits with 3 if it is not allowed.`,
 	f.StringVarP(&namespace, "namespace", "n", "", "namespace of the objects")
 	f.StringVar(&source, "source", "", "source of the objects")
 	f.StringVar(&q.Type, "type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
-	f.StringVar(&q.Service, "service", "", "what there is besides xDS: "+strings.Join(access.Services(), ", "))
+	f.StringVar(&q.Service, "service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
 	// The flags exist and the functions are valid, so this cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(access.Types(), noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("service", cobra.FixedCompletions(access.Services(), noFiles))

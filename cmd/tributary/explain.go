@@ -61,8 +61,8 @@ func newExplain() *cobra.Command {
 		Short: "Say why an object, or a host, is what it is",
 		Long: `Explain says of an object which source it comes from and where a person finds it there, which other sources lost and
 why, what is quarantined or held of it, what competes with it and what istiod makes of that, and which clients were sent
-it when; of Envoys and gRPC, which are sent what is made of objects, whether they acknowledged or rejected that. It shows
-rules and policies as they are served. Of a host it explains each object that speaks of it, whatever port is given with it; of an IP address, those that have it;
+it when; of Envoy and gRPC clients, which receive generated xDS, whether they acknowledged or rejected it. It shows
+rules and policies as they are served. Of a host it explains each object that references it, whatever port is given with it; of an IP address, those that have it;
 of any other name, the objects of this name and those that were made of what has this name in a registry, such as an
 interface of Dubbo. It says which instances of them registries have and are not served, and why. It exits with 1 if there is no such object, and names what may have been meant, and
 until when the object was there if the history knows.`,
@@ -121,7 +121,7 @@ func question(args []string, namespace string) (asked string, query url.Values, 
 			return "", nil, usage("want a kind and a name, or a host; got %s alone%s", host, forExample(schema))
 		}
 		if name, port, err := net.SplitHostPort(host); err == nil && name != "" && port != "" {
-			host = name // objects speak of hosts
+			host = name // objects reference hosts
 		}
 		return host, url.Values{"host": {host}}, nil
 	}

@@ -29,7 +29,7 @@ func TestGuard(t *testing.T) {
 	assert.Contains(t, got.stdout, "objects       30: ServiceEntry 30\n", "all are served on")
 	assert.Contains(t, got.stdout, "holds         rules lost 29 objects and 0 endpoints, held since ")
 	got = command(t, "explain", "se", "shop/entry-7", "--admin", s.admin)
-	assert.Contains(t, got.stdout, "held          rules would take it away or make it less; that is held since ")
+	assert.Contains(t, got.stdout, "held          rules removed or shrank this; the change is on hold since ")
 
 	got = command(t, "guard", "release", "nobody", "--admin", s.admin)
 	assert.Equal(t, 1, got.code)

@@ -178,7 +178,7 @@ func (r *reloader) reload(by string) (string, error) {
 // warn logs what a configuration that was put in force is warned of.
 func warn(cfg *config.Config, log *slog.Logger) {
 	for _, w := range cfg.Warnings {
-		log.Warn("configuration is in force, and hardly meant so", "place", w.Place(), "warning", w.Text())
+		log.Warn("configuration applied with a warning", "place", w.Place(), "warning", w.Text())
 	}
 }
 

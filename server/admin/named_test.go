@@ -58,16 +58,16 @@ func TestWhoIsAskedForByAnotherName(t *testing.T) {
 		left    string
 		unread  int
 	}{
-		"demo.rpc":       {"1 object speaks of demo.rpc", []string{"demo"}, "10.2.0.3:20880", 0},
+		"demo.rpc":       {"1 object references demo.rpc", []string{"demo"}, "10.2.0.3:20880", 0},
 		"com.acme.Demo":  {"1 object: of this name, or made of what a registry calls so", []string{"demo"}, "10.2.0.4:20880", 0},
-		"com.acme.Other": {"no object of any source speaks of com.acme.other", nil, "", 1},
+		"com.acme.Other": {"no object references com.acme.other", nil, "", 1},
 		"deny-all":       {"1 object: of this name, or made of what a registry calls so", []string{"deny-all"}, "", 0},
 		"10.2.0.2":       {"2 objects have the address 10.2.0.2", []string{"demo", "vm"}, "", 0},
 		"10.2.0.2:20880": {"2 objects have the address 10.2.0.2:20880", []string{"demo", "vm"}, "", 0},
 		"2001:0db8:0::8": {"1 object has the address 2001:0db8:0::8", []string{"demo"}, "", 0},
 		"240.240.0.1":    {"1 object has the address 240.240.0.1", []string{"demo"}, "", 0},
-		"10.2.0.5":       {"no object of any source speaks of 10.2.0.5", nil, "10.2.0.5:20880", 0},
-		"10.2.0.20":      {"no object of any source speaks of 10.2.0.20", nil, "", 0},
+		"10.2.0.5":       {"no object references 10.2.0.5", nil, "10.2.0.5:20880", 0},
+		"10.2.0.20":      {"no object references 10.2.0.20", nil, "", 0},
 	} {
 		_, body := get(t, s, "/debug/explain?host="+url.QueryEscape(asked))
 		var e admin.Explanation

@@ -81,7 +81,7 @@ func (s *Server) allPages() []Page {
 	add("/debug/no-effect", "what of the objects has no effect on Envoys and gRPC clients", s.json(s.noEffect))
 	add("/debug/guard", "the losses that are held back, until they are back or POST /-/guard/release", s.json(func() any { return s.Guarded() }))
 	add("/debug/conflicts", "what is not served because something else has its key", s.json(s.conflicts))
-	add("/debug/competing", "hosts on which objects of several names want a say, and what istiod does", s.json(s.competing))
+	add("/debug/competing", "hosts claimed by several objects, and what istiod does", s.json(s.competing))
 	add("/debug/verify", "what the istiods and Envoys of the configuration do not have as it is served", s.json(s.verified))
 	add("/debug/told", "what an Envoy is to be told now, in the form of its config_dump, and what it rejects", http.HandlerFunc(s.told),
 		needed("node", "its node, as JSON, such as that of its bootstrap"), optional("delta", "it asks by delta; it has no value"))

@@ -98,7 +98,7 @@ type Hold struct {
 type ConflictCounts struct {
 	Shadowed   int `json:"shadowed"`   // keys that several sources have
 	Duplicates int `json:"duplicates"` // keys that one source has several times
-	Competing  int `json:"competing"`  // hosts on which objects of different names want a say
+	Competing  int `json:"competing"`  // hosts claimed by several objects
 }
 
 // ClientState is a client without the history of its types.

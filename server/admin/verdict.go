@@ -38,7 +38,7 @@ type Trouble struct {
 type Verdict struct {
 	Well     bool
 	Ready    bool
-	Sentence string // says it all; of several troubles, the first and how many there are besides
+	Sentence string // says it all; of several troubles, the first and how many more there are
 	Troubles []Trouble
 }
 
@@ -53,7 +53,7 @@ func (st *Status) Verdict() Verdict {
 	case 1:
 		v.Sentence = v.Troubles[0].Text
 	default:
-		v.Sentence = fmt.Sprintf("%s; and %s besides", v.Troubles[0].Text, words.Count(n-1, "trouble", "troubles"))
+		v.Sentence = fmt.Sprintf("%s; and %d more", v.Troubles[0].Text, n-1)
 	}
 	return v
 }
@@ -163,7 +163,7 @@ func (st *Status) ofQuarantine(all *troubles) {
 	if st.Quarantined == 0 {
 		return
 	}
-	t := Trouble{About: AboutQuarantine, Do: "Each of them says where it is and what is wrong: mend it there."}
+	t := Trouble{About: AboutQuarantine, Do: "Fix each object at the location shown."}
 	var said []string
 	for _, q := range st.Invalid {
 		said = append(said, q.Said())

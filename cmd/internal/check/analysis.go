@@ -23,7 +23,7 @@ const (
 	UnusedSubset     = "unused-subset"
 )
 
-// Finding is one thing that was found in an object.
+// Reference is one thing that was found in an object.
 type Reference struct {
 	Key      resource.Key
 	Severity Severity // Note: it has no effect. Warning: it is wrong, unless a Kubernetes cluster that istiod reads has what is missing.
@@ -31,7 +31,7 @@ type Reference struct {
 	Message  string // begins with the path of the field
 }
 
-// Options say what is known besides the objects.
+// AnalysisOptions say what is known besides the objects.
 type AnalysisOptions struct {
 	// Partial says that sources were not read that may have objects of any kind, Hosts that sources were not read that have only ServiceEntries. A reference to
 	// what they may have is no finding.

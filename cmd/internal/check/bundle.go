@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// File is one of an archive.
+// BundleFile is one of an archive.
 type BundleFile struct {
 	Name string
 	Text []byte
 }
 
-// Write writes an archive of files below dir, without what secrets knows.
+// WriteBundle writes an archive of files below dir, without what secrets knows.
 func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, at time.Time) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)

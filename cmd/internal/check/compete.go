@@ -14,7 +14,7 @@ import (
 	"tributary/server/envoy/binary"
 )
 
-// Compete adds what can be found only of all objects together: those of different names that want a say in one thing, such as
+// Compete adds what can be found only of all objects together: those of different names that claim one thing, such as
 // two VirtualServices of one host. All that was looked at counts as the server merges it.
 func (l *Linter) Compete(ctx context.Context) error {
 	if len(l.looks) == 0 {

@@ -198,7 +198,7 @@ func fixOf(err error, fix string) string {
 	return fix
 }
 
-// Write writes the findings for people.
+// WriteResults writes the findings for people.
 func WriteResults(w io.Writer, all []Result) error {
 	var b strings.Builder
 	for _, f := range all {

@@ -11,7 +11,7 @@ import (
 	"tributary/sources/file"
 )
 
-// Address returns the address of the file source of path.
+// FileAddress returns the address of the file source of path.
 func FileAddress(path string) string {
 	address := filepath.ToSlash(path)
 	if !filepath.IsAbs(path) {
@@ -20,7 +20,7 @@ func FileAddress(path string) string {
 	return file.Scheme + "://" + (&url.URL{Path: address}).EscapedPath()
 }
 
-// Files reads what the file source of an address and settings has. It returns the contents, and, if not everything could be
+// ReadFiles reads what the file source of an address and settings has. It returns the contents, and, if not everything could be
 // read, what the source says of that. If nothing could be read, that is an error.
 func ReadFiles(ctx context.Context, address string, settings file.Settings) (contents []sources.Content, degraded string, err error) {
 	settings.PartialStart = true // what cannot be read is told, not waited for

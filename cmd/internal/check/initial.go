@@ -42,7 +42,7 @@ func Registries() []Registry {
 // dialTime is how long a port of this machine has to answer.
 const dialTime = 500 * time.Millisecond
 
-// Find returns those of all that answer on host, by what at says of their ports, with the address of each.
+// FindRegistries returns those of all that answer on host, by what at says of their ports, with the address of each.
 func FindRegistries(ctx context.Context, host string, all []Registry) (found []Registry) {
 	there := make([]bool, len(all))
 	var asks sync.WaitGroup
@@ -65,7 +65,7 @@ func FindRegistries(ctx context.Context, host string, all []Registry) (found []R
 	return found
 }
 
-// Files is a directory with objects of Istio's, or a single file.
+// FoundFiles is a directory with objects of Istio's, or a single file.
 type FoundFiles struct {
 	Path    string // relative to the directory of the configuration
 	Objects int
@@ -74,7 +74,7 @@ type FoundFiles struct {
 // maxFiles is how many files are read to find objects: this is a first look.
 const maxFiles = 2000
 
-// Look returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the configuration, which is
+// FindFiles returns the directories in root that have objects, and the files in it that do, in order: root itself would be read with the configuration, which is
 // no object. What else is no object of ours is passed over.
 func FindFiles(root string) (all []FoundFiles, err error) {
 	counts := make(map[string]int)
@@ -121,7 +121,7 @@ func FindFiles(root string) (all []FoundFiles, err error) {
 // unfit is what a name of a source must not have.
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// Text is the configuration of what was found.
+// InitialConfig is the configuration of what was found.
 func InitialConfig(files []FoundFiles, registries []Registry) string {
 	var b strings.Builder
 	b.WriteString(`# The configuration of tributary. Every key: docs/config.schema.json. Check it with: tributary doctor -c THIS FILE

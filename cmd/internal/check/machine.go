@@ -23,7 +23,7 @@ func (d *Doctor) clock() {
 	case !known:
 		d.note(ofClock, Skipped, "this system does not tell whether its clock is set", "")
 	case !synchronized:
-		d.note(ofClock, Warning, fmt.Sprintf("nobody keeps the clock right; it says %s", time.Now().UTC().Format(time.RFC3339)), "run chrony, ntpd or systemd-timesyncd: certificates and tokens are judged by the clock")
+		d.note(ofClock, Warning, fmt.Sprintf("no time-sync service found; the clock says %s", time.Now().UTC().Format(time.RFC3339)), "run chrony, ntpd or systemd-timesyncd: certificates and tokens are judged by the clock")
 	default:
 		d.note(ofClock, Fine, "it is kept right", "")
 	}

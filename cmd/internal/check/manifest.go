@@ -16,14 +16,14 @@ import (
 	"tributary/sources/file"
 )
 
-// Object is an object to be stored.
+// ManifestObject is an object to be stored.
 type ManifestObject struct {
 	*resource.Resource
 	// Version is its metadata.resourceVersion: that of the object that it was made from. Empty if it names none.
 	Version string
 }
 
-// Read reads a file, a directory tree, or, if path is "-", stdin. What is wrong with the objects is noted in l; those that
+// ReadManifest reads a file, a directory tree, or, if path is "-", stdin. What is wrong with the objects is noted in l; those that
 // are right are returned, in order. Objects that name no namespace are of the one given.
 func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin io.Reader) ([]ManifestObject, error) {
 	if path == "-" {
@@ -69,7 +69,7 @@ func texts(namespace string) sources.Texts {
 	return sources.Texts{DefaultNamespace: namespace, ForeignKinds: "error"}
 }
 
-// Parse is Read for a text; place names it.
+// ParseManifest is Read for a text; place names it.
 func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]ManifestObject, error) {
 	given, versionless := versions(text, namespace)
 	if versionless != nil {

@@ -15,7 +15,7 @@ import (
 // patience is how long a registry has to tell what it has.
 const registryPatience = 30 * time.Second
 
-// Registry reads what a source of any kind has, as the server does when it starts, and returns the contents by group, and what the source says of itself then.
+// ReadRegistry reads what a source of any kind has, as the server does when it starts, and returns the contents by group, and what the source says of itself then.
 // An error says that it cannot be read.
 func ReadRegistry(ctx context.Context, source sources.Source) (map[string]sources.Content, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)

@@ -21,7 +21,7 @@ import (
 	"tributary/internal/words"
 )
 
-// Client asks one server.
+// Admin asks one server.
 type Admin struct {
 	Address string    // host:port, https://host:port or unix:///PATH
 	From    string    // what names the address, for messages; or empty

@@ -14,7 +14,7 @@ import (
 	"tributary/adsc"
 )
 
-// Options say which server, and who asks.
+// Bootstrap say which server, and who asks.
 type Bootstrap struct {
 	Server     string            // host:port
 	NodeID     string            // of Envoy or a gRPC program
@@ -25,7 +25,7 @@ type Bootstrap struct {
 	TLS        *adsc.TLS         // how to secure the connection, by files; nil for plaintext
 }
 
-// DefaultAdmin is where Envoy's admin server listens.
+// DefaultEnvoyAdmin is where Envoy's admin server listens.
 const DefaultEnvoyAdmin = "127.0.0.1:9901"
 
 //go:embed templates
@@ -40,7 +40,7 @@ var bootstrapClients = []struct{ name, file, hint string }{
 	{"tributary", "tributary.yaml", "This is a tributary.yaml, or a part of one."},
 }
 
-// Clients returns the names that Write knows.
+// BootstrapClients returns the names that Write knows.
 func BootstrapClients() []string {
 	var names []string
 	for _, c := range bootstrapClients {
@@ -49,7 +49,7 @@ func BootstrapClients() []string {
 	return names
 }
 
-// Write writes the configuration of a client, and returns what to do with it.
+// WriteBootstrap writes the configuration of a client, and returns what to do with it.
 func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, err error) {
 	i := slices.Index(BootstrapClients(), client)
 	if i < 0 {

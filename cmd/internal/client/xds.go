@@ -23,7 +23,7 @@ import (
 	"tributary/server/verify"
 )
 
-// Client asks one server.
+// XDS asks one server.
 type XDS struct {
 	Server string    // host:port
 	TLS    *adsc.TLS // nil for plaintext

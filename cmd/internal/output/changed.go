@@ -9,7 +9,7 @@ import (
 	"tributary/resource"
 )
 
-// Fields returns the paths of what is different between two versions of an object, in order. Lists are looked at as a whole.
+// ChangedFields returns the paths of what is different between two versions of an object, in order. Lists are looked at as a whole.
 func ChangedFields(was, is *resource.Resource) ([]string, error) {
 	a, err := fields(was)
 	if err != nil {

@@ -68,7 +68,7 @@ func (d Differences) Total() int {
 	return d.OnlyInFirst + d.OnlyInSecond + d.Changed + d.Quarantined + d.Unsure
 }
 
-// Write writes a unified difference in YAML for each object that is not the same on both sides, in key order. Times of
+// WriteDifferences writes a unified difference in YAML for each object that is not the same on both sides, in key order. Times of
 // creation count, since clients break ties by them; of objects that have none of their own, the order of their sources does, if
 // both sides tell it.
 func WriteDifferences(w io.Writer, first, second *Side) (d Differences, err error) {

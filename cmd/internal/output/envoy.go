@@ -27,7 +27,7 @@ import (
 	"tributary/adsc"
 )
 
-// JSON returns m as Envoy takes it, on several lines. Extensions that this program does not know are shown without their
+// EnvoyJSON returns m as Envoy takes it, on several lines. Extensions that this program does not know are shown without their
 // content.
 func EnvoyJSON(m proto.Message) ([]byte, error) {
 	compact, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: resolver{protoregistry.GlobalTypes}}.Marshal(m)
@@ -42,7 +42,7 @@ func EnvoyJSON(m proto.Message) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// YAML returns m as Envoy takes it. See JSON.
+// EnvoyYAML returns m as Envoy takes it. See JSON.
 func EnvoyYAML(m proto.Message) ([]byte, error) {
 	text, err := EnvoyJSON(m)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error)
 	return mt, err
 }
 
-// Table prints the resources of a type, one a line, with what is most asked for.
+// EnvoyTable prints the resources of a type, one a line, with what is most asked for.
 func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	row := func(cells ...string) { _, _ = fmt.Fprintln(t, strings.Join(cells, "\t")) } // Flush says if it failed

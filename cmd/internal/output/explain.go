@@ -10,7 +10,6 @@ import (
 
 	"tributary/aggregate"
 	"tributary/internal/history"
-	"tributary/internal/words"
 	"tributary/server/admin"
 	"tributary/sources"
 )
@@ -219,7 +218,7 @@ func unread(all []admin.Quarantined) (lines []string) {
 func (t *text) held(all []admin.Held) (lines []string) {
 	for _, h := range all {
 		lines = append(lines,
-			fmt.Sprintf("%s would take it away or make it less; that is held since %s", h.Source, t.at(h.Since)),
+			fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", h.Source, t.at(h.Since)),
 			"  why: "+oneLine(h.Why))
 		if h.Until != nil {
 			lines = append(lines, "  until: "+h.Until.UTC().Format(time.RFC3339))
@@ -292,8 +291,7 @@ func (t *text) translated(all *admin.Translated) {
 	if all == nil {
 		return
 	}
-	t.line("\nEnvoys and gRPC are sent what is made of it, and not the object. %s, of which %s acknowledged the newest of all that they ask for:",
-		words.Count(all.Clients, "such client is connected", "such clients are connected"), words.Count(all.Synced, "has", "have"))
+	t.line("\nEnvoy and gRPC clients receive generated xDS: %d of %d up to date:", all.Synced, all.Clients)
 	for _, c := range all.Some {
 		var said []string
 		for _, r := range c.Rejects {

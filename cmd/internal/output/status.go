@@ -37,7 +37,7 @@ func Status(w io.Writer, address string, st *admin.Status, now time.Time, screen
 		t.section("left out", []string{words.Count(st.LeftOut, "instance is", "instances are") + " not served; see /debug/sources, or tributary explain HOST|ADDRESS|INTERFACE"})
 	}
 	if st.WithoutEffect > 0 {
-		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object says", "objects say") + " what has no effect on them; see /debug/no-effect, or tributary explain"})
+		t.section("for Envoys", []string{words.Count(st.WithoutEffect, "object uses", "objects use") + " settings that Envoy clients ignore; see /debug/no-effect, or tributary explain"})
 	}
 	t.section("REJECTED", rejectedOf(st.Rejected, st.RejectedMore))
 	t.section("holds", t.holds(st.Sources))
@@ -66,7 +66,7 @@ func (t *text) head(address string, st *admin.Status) {
 		lines = append(lines, strings.Split(st.Config.Error, "\n")...)
 	}
 	if len(st.Config.Pending) > 0 {
-		lines = append(lines, "until these are read, what they may have is served as it was before: "+strings.Join(st.Config.Pending, ", "))
+		lines = append(lines, "Not read yet: "+strings.Join(st.Config.Pending, ", ")+". Objects it may own keep their previous version.")
 	}
 	t.section("config", append(lines, st.Config.Restart...))
 	t.section("WARNINGS", st.Config.Warnings)

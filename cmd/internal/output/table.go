@@ -32,7 +32,7 @@ var columnsOf = map[resource.Kind][]column{
 	resource.WorkloadEntry:       {{"ADDRESS", "address"}},
 }
 
-// Options say how a table looks.
+// TableOptions say how a table looks.
 type TableOptions struct {
 	Namespaces bool // the first column is the namespace
 	Kinds      bool // names have the kind before them, as get takes them
@@ -40,7 +40,7 @@ type TableOptions struct {
 	NoHeaders  bool
 }
 
-// Write prints rs, which are of one kind, with their age at now: since they were created, or else first seen.
+// Table prints rs, which are of one kind, with their age at now: since they were created, or else first seen.
 func Table(w io.Writer, kind resource.Kind, rs []*resource.Resource, o TableOptions, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	row := func(namespace, name string, cells []string, age, labels string) {

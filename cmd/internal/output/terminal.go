@@ -17,7 +17,7 @@ type Screen struct {
 	Color bool // it takes colours, and nobody asked for none
 }
 
-// Of returns what w is.
+// ScreenOf returns what w is.
 func ScreenOf(w io.Writer) Screen {
 	file, ok := w.(interface{ Fd() uintptr })
 	if !ok {
@@ -30,7 +30,7 @@ func ScreenOf(w io.Writer) Screen {
 	return Screen{Width: int(size.Col), Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Safe returns a writer to file. If that is a terminal, characters that it would obey are escaped, but for line ends, tabs and
+// Escaped returns a writer to file. If that is a terminal, characters that it would obey are escaped, but for line ends, tabs and
 // our own colours: much of what is printed was written by clients, registries and peers.
 func Escaped(file *os.File) io.Writer {
 	if _, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err != nil { //nolint:gosec // a descriptor fits
@@ -44,7 +44,7 @@ type safe struct {
 	rest []byte // the beginning of a character whose end is yet to be written
 }
 
-// File returns the file that a writer of Safe writes to, for programs that draw on the terminal themselves, and any other writer as it is.
+// Unescaped returns the file that a writer of Safe writes to, for programs that draw on the terminal themselves, and any other writer as it is.
 func Unescaped(w io.Writer) io.Writer {
 	if s, ok := w.(*safe); ok {
 		return s.file
