@@ -8,7 +8,7 @@ import (
 	"tributary/server/envoy/index"
 )
 
-// tellApart has clients be told apart by what objects look at now. When it returns, those who were not are in scopes of their own.
+// tellApart divides clients by what objects look at now. When it returns, each of them has the scope of its profile.
 func (c *Catalog) tellApart() {
 	c.mu.Lock()
 	grown := c.mesh.Selectors.Grown
@@ -30,8 +30,8 @@ func (c *Catalog) looksAtPlaces(coming []index.Labels) bool {
 	})
 }
 
-// foresee has clients be told apart by what objects look at that are about to come, before these are told: nobody has to lose what it was told by one label to
-// be told the same by another. What it returns is to be called when they have come.
+// foresee divides clients by what objects look at that are about to come, before these are served: no client loses what it got by one label to
+// get the same by another. What it returns is to be called when they have come.
 func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
 	var all []index.Labels
 	for r := range objects {
@@ -41,7 +41,7 @@ func (c *Catalog) foresee(objects iter.Seq[*resource.Resource]) (come func()) {
 		if !slices.Contains(index.Selecting, r.Key().Kind) {
 			continue
 		}
-		if spec, err := r.Spec(); err == nil { // else it is not told
+		if spec, err := r.Spec(); err == nil { // else it is not served
 			all = append(all, index.LookedAt(r, spec))
 		}
 	}

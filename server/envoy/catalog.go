@@ -27,11 +27,11 @@ import (
 type Options struct {
 	Debounce xds.Debounce // of every collection
 	Log      *slog.Logger // slog.Default if nil
-	// AllowUnenforced has clients send plaintext where ISTIO_MUTUAL is wanted, and nobody told of security objects that they do not enforce.
+	// AllowUnenforced lets clients send plaintext where ISTIO_MUTUAL is wanted, and ends the reports of security objects that clients do not enforce.
 	AllowUnenforced bool
 }
 
-// Catalog keeps what Envoys and gRPC clients are told in step with a view.
+// Catalog keeps the resources of Envoys and gRPC clients in step with a view.
 type Catalog struct {
 	// read-only
 	view   memstore.Reader
@@ -45,7 +45,7 @@ type Catalog struct {
 	last      memstore.Snapshot   // of which the mesh is
 	following map[*scope]struct{} // the view
 	synced    bool
-	apart     uint64         // up to which lookout clients are told apart
+	apart     uint64         // up to which label profiles divide clients
 	changed   changedObjects // since what was there from the start
 	review    func()         // see SetReview; nil before that
 
@@ -93,7 +93,7 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.warnUnenforced()
 }
 
-// coming yields the objects that come with a change of the view: none as long as clients are not told anything, and all when they are to be told for the first time.
+// coming yields the objects that come with a change of the view: none while nothing is served, and all before the first time.
 func (c *Catalog) coming(keys []resource.Key, snap memstore.Snapshot, incremental, synced bool) iter.Seq[*resource.Resource] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -216,7 +216,7 @@ func (c *Catalog) translateSome(s *scope, translated map[string]*translate.Trans
 	return false, translate.ListenerOptions{Captures: s.profile.Captures, Intact: s.profile.Intact, Restricted: s.restricted, Seen: s.seen}, c.synced
 }
 
-// translate returns what clients of a profile are told of a host, for a scope that gives it back to c.units, or nil; c.mu is held.
+// translate returns the translation of a host for clients of a profile, which the scope releases to c.cache, or nil; c.mu is held.
 func (c *Catalog) translate(host string, p model.Profile, only *index.SidecarRule) *translate.Translation {
 	v := c.mesh.View(host, p, only)
 	if v == nil {
@@ -243,7 +243,7 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	return s.collection(typeURL), release, nil
 }
 
-// narrow leaves of a client what it may be told apart by.
+// narrow keeps of a profile the attributes that objects select by.
 func (c *Catalog) narrow(p *model.Profile) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -297,7 +297,7 @@ func (c *Catalog) makeScope(ctx context.Context, p model.Profile) (*scope, error
 	return s, nil
 }
 
-// drop ends that a scope follows the view, and that it keeps what it was told of.
+// drop ends that a scope follows the view, and releases its translations.
 func (c *Catalog) drop(s *scope) {
 	c.mu.Lock()
 	delete(c.following, s)

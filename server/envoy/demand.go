@@ -28,7 +28,7 @@ func canOnDemand(ctx context.Context) bool {
 	return strings.Contains(method, "/Delta")
 }
 
-// collectionsOnDemand returns the collections of which such a client is told otherwise: of clusters and virtual hosts by name only; and nobody has to be
+// collectionsOnDemand returns the collections that are served otherwise to such a client: of clusters and virtual hosts by name only; and nobody has to be
 // introduced to the clusters of a route, for which its requests ask.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
 	cluster, route := xds.TypeOf(xds.ClusterURL), xds.TypeOf(xds.RouteURL)
@@ -47,7 +47,7 @@ func routesOnDemand(name string) []byte {
 	return model.MustMarshal(head)
 }
 
-// singles returns the entries by which those who ask for a domain among some routes are told of the virtual host, each with one domain, as
+// singles returns the entries of the virtual host for those who ask for a domain among some routes, each with one domain, as
 // it may be asked for: alone, or with the port. Envoy knows a virtual host that goes by the name of the resource.
 func singles(v *translate.VirtualHost, route, domain string) []*xds.Entry {
 	v.Asked.Mu.Lock()
@@ -102,13 +102,13 @@ func (c *change) demand(route string, domains []string, v *translate.VirtualHost
 	}
 }
 
-// fullRoutes are the routes that some who ask for virtual hosts were told whole. It is safe for concurrent use.
+// fullRoutes are the routes that are sent in full to clients that ask for virtual hosts. It is safe for concurrent use.
 type fullRoutes struct {
 	mu    sync.Mutex
 	names map[string]struct{} // ports, so there are not many
 }
 
-// include says whether routes are among them, as they are from now on if they are to be told whole.
+// include says whether routes are among them, as they are from now on if they are to be sent in full.
 func (w *fullRoutes) include(route string, whole bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +122,7 @@ func (w *fullRoutes) include(route string, whole bool) bool {
 	return true
 }
 
-// shareWholes has those routes put together anew that others were told whole meanwhile: their clients may come here.
+// shareWholes encodes those routes again that were sent in full to others meanwhile: their clients may come here.
 func (c *change) shareWholes() {
 	if !c.profile.OnDemand {
 		return
@@ -135,7 +135,7 @@ func (c *change) shareWholes() {
 }
 
 // shareOnDemand puts together the routes of a port for those who ask for virtual hosts. Nobody could ask for one that stands for several hosts, and one that
-// is there keeps Envoy from asking for those: routes with such a host are told whole, and stay so, in whatever scope, since Envoy does not forget what it asked for.
+// is there keeps Envoy from asking for those: routes with such a host are sent in full, and stay so, in whatever scope, since Envoy does not forget what it asked for.
 func (c *change) shareOnDemand(route string, r *sharedRoutes) (whole bool) {
 	wild := false
 	for domain := range c.domains[route] {

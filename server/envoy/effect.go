@@ -32,7 +32,7 @@ func WithoutEffect(r *resource.Resource) []string {
 }
 
 // WithoutEffect returns what of r has no effect on the clients of the catalog, each with its path, and with what happens instead: fields that nobody is
-// told of, and what was found when they were told. It is empty if nobody has asked for Envoy's types.
+// sent, and what was found in the translation. It is empty if nobody has asked for Envoy's types.
 func (c *Catalog) WithoutEffect(r *resource.Resource) []string {
 	scopes := c.inUse()
 	if len(scopes) == 0 {

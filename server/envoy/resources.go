@@ -11,9 +11,9 @@ import (
 	"tributary/server/xds"
 )
 
-var errNotYet = errors.New("not everything was read yet, and clients are told nothing before")
+var errNotYet = errors.New("not everything was read yet, and nothing is sent before")
 
-// Resources returns all that a client of a node would be told now if it asked, and whether it would have to ask for each virtual host and cluster.
+// Resources returns all that would be sent to a client of a node if it asked now, and whether it would have to ask for each virtual host and cluster.
 // It does not register a client.
 func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) (all []xds.Served, onDemand bool, err error) {
 	p := model.ProfileOf(node)

@@ -12,7 +12,7 @@ import (
 	"tributary/server/xds"
 )
 
-// scope is what the clients of a profile are told, as collections of the engine.
+// scope has the resources of the clients of a profile, as collections of the engine.
 type scope struct {
 	// read-only
 	profile                                         model.Profile
@@ -36,7 +36,7 @@ type scope struct {
 	shared       map[string]*sharedRoutes          // by the name of the routes
 	bindings     map[model.Binding]*translate.Claimants
 	needs        map[string]int            // how many hosts need a secret
-	options      translate.ListenerOptions // of the listeners of which it was told
+	options      translate.ListenerOptions // of its listeners
 	begun        time.Time                 // what it is brought up to date with, or zero
 	revision     memstore.Revision         // of the view, to which it is brought
 	dropped      bool
@@ -173,7 +173,7 @@ type change struct {
 	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
 }
 
-// replace makes t what is told of a host.
+// replace makes t the translation of a host.
 func (c *change) replace(host string, t *translate.Translation) {
 	old := c.translations[host]
 	if old == t {

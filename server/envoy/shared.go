@@ -14,7 +14,7 @@ type sharedRoutes struct {
 	hosts   btree.Map[string, *translate.VirtualHost]
 	domains map[string]int // how many virtual hosts have each
 	shared  int            // how many domains several have
-	whole   bool           // they are told whole to those, too, who ask for virtual hosts
+	whole   bool           // they are sent in full to those, too, who ask for virtual hosts
 }
 
 // set makes v the virtual host of a host, which has none any more if v is nil.

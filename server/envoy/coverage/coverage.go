@@ -20,7 +20,7 @@ import (
 // declaration says what becomes of the fields of a message. Each field stands in one of the three.
 type declaration struct {
 	translated  string            // names in JSON, separated by blanks
-	meaningless map[string]string // what Envoys need not be told, and why
+	meaningless map[string]string // what Envoys need not know, and why
 	unsupported map[string]string // what has no effect although it should, and what happens instead
 }
 

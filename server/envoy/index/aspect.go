@@ -22,7 +22,7 @@ const (
 	aspects
 )
 
-// elsewhere stands for all namespaces that no object is in or names: to their clients the same is told. It is no name of a namespace.
+// elsewhere stands for all namespaces that no object is in or names: their clients get the same resources. It is no name of a namespace.
 const elsewhere = "other namespaces"
 
 func (l Labels) namespaces(names ...string) {

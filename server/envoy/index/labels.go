@@ -12,7 +12,7 @@ import (
 )
 
 // Clients tell of labels that say which of many they are, such as the number of a pod, of namespaces and of places, and may make them up. So that those share
-// what they are told who are told the same, a profile has just what objects look at: what objects do not name does not get as far as translation.
+// what clients share, a profile has just what objects look at: what objects do not name does not get as far as translation.
 
 // Label is what an object looks at: whether clients have a label with a value, or, if any, which value they have; or another aspect of them.
 type Label struct {

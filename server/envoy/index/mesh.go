@@ -16,7 +16,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// Mesh is the objects that Envoys are told of, decoded, by the hosts that they speak of. It is not safe for concurrent use.
+// Mesh has the objects that are served to Envoys, decoded, by the hosts that they name. It is not safe for concurrent use.
 type Mesh struct {
 	Entries map[resource.Key]*entry
 	spaces  map[string]*space

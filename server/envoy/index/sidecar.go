@@ -150,7 +150,7 @@ func (m *Mesh) SidecarFor(p model.Profile) (first *SidecarRule) {
 	return first
 }
 
-// OfNoHost returns the objects that bear on what clients of a profile are told whatever it is of: their Sidecar, Telemetries, and the
+// OfNoHost returns the objects that bear on all hosts of the clients of a profile: their Sidecar, Telemetries, and the
 // MeshConfig.
 func (m *Mesh) OfNoHost(p model.Profile) []resource.Key {
 	all := slices.Collect(maps.Keys(m.configs))

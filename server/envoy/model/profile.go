@@ -27,18 +27,18 @@ const (
 	HostsAtATime = 100 // are translated before a commit of the view may come in between
 )
 
-// A sidecar on demand is told of listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it, or a
+// A sidecar on demand gets listeners, and asks for the virtual host of a request that it cannot route yet, and for the cluster to which it, or a
 // connection, is to go. So it has what it uses, and not what exists.
 
 // MetadataOnDemand is a key of node metadata, ours: true is a wish for that.
 const MetadataOnDemand = "ON_DEMAND"
 
-// wantsOnDemand says whether a node asks to be told on demand.
+// wantsOnDemand says whether a node asks for resources on demand.
 func wantsOnDemand(fields map[string]*structpb.Value) bool {
 	return fields[MetadataOnDemand].GetBoolValue() || fields[MetadataOnDemand].GetStringValue() == "true"
 }
 
-// Role is what a client is, which decides in which form it is told of services.
+// Role is what a client is, which decides the form in which services are served to it.
 type Role int
 
 // The roles of clients.
@@ -48,7 +48,7 @@ const (
 	Ingress               // an Envoy that runs the servers of Gateways
 )
 
-// Profile is all that decides what a client is told. Clients of one profile share everything.
+// Profile is all that decides what is served to a client. Clients of one profile share everything.
 type Profile struct {
 	Role      Role
 	Namespace string

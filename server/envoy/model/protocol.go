@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// Protocol is how a port is spoken to, as far as Envoy is told about it.
+// Protocol is how a port is spoken to, as far as Envoy needs to know.
 type Protocol int
 
 // The protocols of ports.

@@ -18,7 +18,7 @@ import (
 	"tributary/server/envoy/telemetry"
 )
 
-// addIngress adds what a gateway is told of a host, or of its listeners.
+// addIngress adds the resources of a gateway for a host, or its listeners.
 func (t *Translation) addIngress(v *model.View, client model.Profile) {
 	if v.Host == model.GatewayUnit {
 		t.addListeners(v, client)

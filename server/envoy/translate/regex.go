@@ -83,7 +83,7 @@ func isClass(name string) bool {
 	return name == "Any" || script || category && name != "Cn" && name != "LC"
 }
 
-// Unsound yields what of a match is no condition that Envoy can be told, by its path, and why.
+// Unsound yields what of a match is no condition that Envoy takes, by its path, and why.
 func Unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, f := range []struct {
@@ -107,7 +107,7 @@ func Unsound(m *networking.HTTPMatchRequest, most int) iter.Seq2[string, string]
 	}
 }
 
-// isSound says whether Envoys can be told of a match and a rewrite of a route, which stands at a place. What none can be told is said of the object,
+// isSound says whether Envoys take a match and a rewrite of a route, which stands at a place. What none takes is found in the object,
 // whoever asks; what these clients cannot is noted.
 func (w routeContext) isSound(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, at model.Place) bool {
 	for range Unsound(m, model.LargeProgram) {

@@ -25,7 +25,7 @@ type VirtualHost struct {
 	Rest    []byte // an encoded VirtualHost without domains
 	Field   []byte // all of it, as a field of a RouteConfiguration
 
-	Asked struct { // what those are told who ask for one of the domains, by domain; made when the first one may
+	Asked struct { // what is sent to those who ask for one of the domains, by domain; made when the first one may
 		Mu sync.Mutex
 		By map[string][]*xds.Entry
 	}

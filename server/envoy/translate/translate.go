@@ -14,7 +14,7 @@ import (
 	"tributary/server/xds"
 )
 
-// Translation is what the clients of a profile are told of a host. It is not modified once it was made, and shared by all profiles to which
+// Translation is the resources of a host for the clients of a profile. It is not modified once it was made, and shared by all profiles to which
 // it is the same.
 type Translation struct {
 	host             string
@@ -63,7 +63,7 @@ func (t *Translation) RankOf(c claim) model.Precedence {
 // lateAudience is more than any reach that is not late.
 const lateAudience = 10
 
-// View says what the clients of a view are told of its host. It is a pure function.
+// View translates a view. It is a pure function.
 func View(v *model.View) *Translation {
 	t := &Translation{host: v.Host, Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings)}
 	t.add(v, v.Client)
