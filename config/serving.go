@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 )
@@ -25,7 +26,7 @@ type Limits struct {
 	NamesPerStream int `json:"namesPerStream,omitempty"`
 	// Resource names that all streams subscribe to. Default: 5000000; -1 for no limit.
 	Names int `json:"names,omitempty"`
-	// Size of one request, in bytes. Default: 16777216; -1 for 1073741824.
+	// Size of one request, in bytes; at least 65536. Default: 16777216; -1 for 1073741824.
 	RequestBytes int `json:"requestBytes,omitempty"`
 	// Memory for all requests of more than 64 KiB that are being received, in bytes; others wait. At least requestBytes. Default: 67108864;
 	// -1 for no limit.
@@ -67,7 +68,7 @@ type Debounce struct {
 
 // Pacing spaces out the responses to state-of-the-world clients. The first change goes at once.
 type Pacing struct {
-	// How long the next change waits at the least; 0s for no pacing. It is stretched to ten times what the client took to acknowledge.
+	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times what the client took to acknowledge.
 	// Default: 1s.
 	Least *Duration `json:"least,omitempty"`
 	// How long it waits at the most. Default: 10s.
@@ -94,11 +95,26 @@ const (
 	CompressionNone = "none"
 )
 
+// The sizes of a request, in bytes: the least that may be its limit, so that every client gets through, and the default.
+const (
+	leastRequest   = 64 << 10
+	defaultRequest = 16 << 20
+)
+
 // checkServing notes limits and delays that make no sense.
 func (d *decoder) checkServing(c *Config) {
 	l, b := &c.Limits, &c.Debounce
 	if p := c.Pacing; p.Least != nil && *p.Least < 0 || p.Most < 0 {
 		d.problem("pacing", "want 0 or more")
+	}
+	if p := c.Pacing; p.Least != nil && p.Most > 0 && *p.Least > p.Most {
+		d.problem("pacing.least", "want at most pacing.most, %s, got %s", p.Most, *p.Least)
+	}
+	if l.RequestBytes > 0 && l.RequestBytes < leastRequest {
+		d.problem("limits.requestBytes", "want at least %d, got %d", leastRequest, l.RequestBytes)
+	}
+	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
+		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d", cmp.Or(l.RequestBytes, defaultRequest), l.RequestMemory)
 	}
 	if c.Compression == "" {
 		c.Compression = CompressionGzip

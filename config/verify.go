@@ -31,6 +31,9 @@ func (d *decoder) checkVerify(all []Verify) {
 		if v.Envoy != "" {
 			where, field, want = v.Envoy, key+".envoy", "want http://HOST:PORT or unix:///PATH"
 		}
+		if v.Istiod == "" && v.Envoy == "" {
+			want = "want http://HOST:PORT, or envoy: http://HOST:PORT or unix:///PATH"
+		}
 		switch {
 		case v.Istiod != "" && v.Envoy != "":
 			d.problem(key, "want istiod or envoy, and not both")

@@ -25,7 +25,7 @@ func TestVerify(t *testing.T) {
 	for verify, says := range map[string]string{
 		"[{istiod: 'istiod:8080'}]":                    "verify[0].istiod: want http://HOST:PORT",
 		"[{istiod: 'http://u:p@x'}]":                   "verify[0].istiod: want http://HOST:PORT",
-		"[{}]":                                         "verify[0].istiod",
+		"[{}]":                                         "verify[0].istiod: want http://HOST:PORT, or envoy: http://HOST:PORT or unix:///PATH",
 		"[{envoy: 'envoy:9901'}]":                      "verify[0].envoy: want http://HOST:PORT or unix:///PATH",
 		"[{envoy: 'unix://envoy'}]":                    "verify[0].envoy: want http://HOST:PORT or unix:///PATH",
 		"[{envoy: 'http://x', istiod: 'http://y'}]":    "verify[0]: want istiod or envoy, and not both",

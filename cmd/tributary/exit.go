@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,9 @@ func does(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, 
 		}
 		if _, known := errors.AsType[*failure](err); known || err == nil {
 			return err
+		}
+		if errors.Is(err, context.Canceled) {
+			err = errors.New("interrupted")
 		}
 		if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Said == admin.ErrUpgrading.Error() {
 			return &failure{exitRetry, err}

@@ -111,6 +111,7 @@ func TestInitOfNoHost(t *testing.T) {
 	got := command(t, "init", "--host", "nowhere.invalid")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "error: --host nowhere.invalid: ")
+	assert.Contains(t, command(t, "init", "--host", "127.0.0.1:8500").stderr, "error: --host 127.0.0.1:8500: want a host without port")
 	require.NoFileExists(t, "tributary.yaml")
 }
 

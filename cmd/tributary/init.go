@@ -38,6 +38,9 @@ that answer on this machine on their usual ports: Consul, ZooKeeper, Nacos and E
 			}
 			ctx, stop := untilSignal(cmd.Context())
 			defer stop()
+			if _, _, err := net.SplitHostPort(host); err == nil {
+				return usage("--host %s: want a host without port", host)
+			}
 			if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
 				return fmt.Errorf("--host %s: %w", host, err)
 			}

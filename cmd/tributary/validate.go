@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -164,6 +165,7 @@ func (f *validateFlags) validateConfig(ctx context.Context, l *check.Linter) (sk
 // print prints what was found, and fails if it is too much.
 func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 	findings := append([]check.Finding{}, l.Findings...)
+	slices.SortStableFunc(findings, check.ByPlace)
 	switch f.output.value {
 	case "json":
 		err = printJSON(cmd.OutOrStdout(), findings)

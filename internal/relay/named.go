@@ -29,6 +29,11 @@ func Files(ctx context.Context, cfg *config.Config) (wrong []error, doubts []con
 	if l := cfg.Listen.AdminTLS; l != nil {
 		look("listen.adminTLS", *l)
 	}
+	for _, s := range cfg.ConfigSources {
+		if err := config.CheckTLSFiles(s.Settings); err != nil {
+			wrong = append(wrong, fmt.Errorf("source %s: tlsSettings.%w", s.Name, err))
+		}
+	}
 	doubts, err := Proofs(cfg)
 	if err != nil {
 		wrong = append(wrong, err)

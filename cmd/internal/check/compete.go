@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tributary/aggregate"
@@ -91,6 +92,14 @@ func (l *Linter) Analyze() {
 	}
 	found, unchecked := FindReferences(l.merged.Snapshot(), options)
 	for _, f := range found {
+		var n int
+		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == Unreachable { // Istio's validation says the same, and not why
+			same := fmt.Sprintf("virtualService rule #%d not used", n)
+			l.Findings = slices.DeleteFunc(l.Findings, func(of Finding) bool {
+				key := resource.Key{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
+				return key == f.Key && strings.HasPrefix(of.Message, same)
+			})
+		}
 		l.find(f.Severity, Rule(f.Code), f.Key, l.placeOf(f.Key), fmt.Sprintf("%s (%s)", f.Message, f.Code))
 	}
 	if more := len(unchecked) - maxUnchecked; more > 0 {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tributary/aggregate"
@@ -32,6 +33,19 @@ type Finding struct {
 	Severity  Severity      `json:"severity"`
 	Rule      Rule          `json:"rule"`
 	Message   string        `json:"message"`
+}
+
+// ByPlace orders findings by file and line.
+func ByPlace(a, b Finding) int {
+	split := func(place string) (file string, line int) {
+		file, rest, _ := strings.Cut(place, ":")
+		rest, _, _ = strings.Cut(rest, ":")
+		line, _ = strconv.Atoi(rest) // none is first
+		return file, line
+	}
+	fileA, lineA := split(a.Place)
+	fileB, lineB := split(b.Place)
+	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
 // Severity says what a finding means for what is served, and for what Doctor looks at.

@@ -3,6 +3,7 @@ package check_test
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,32 @@ func TestAllSourcesOfAConfigurationAreLookedAt(t *testing.T) {
 	skipped = text(t, &l, "tributary.yaml", true)
 	assert.Len(t, skipped, 2)
 	assert.NotContains(t, strings.Join(together(t, &l), "\n"), "nowhere")
+}
+
+// TestRoutesBehindOneThatTakesAllAreToldOnce has Istio's validation and the analysis find the same.
+func TestRoutesBehindOneThatTakesAllAreToldOnce(t *testing.T) {
+	tree(t, map[string]string{"rules/a.yaml": `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a.example]
+  http:
+  - route: [{destination: {host: a.shop.svc}}]
+  - match: [{uri: {prefix: /a}}]
+    route: [{destination: {host: b.shop.svc}}]
+`})
+	var l check.Linter
+	require.NoError(t, l.Path(t.Context(), "rules"))
+	require.NotEmpty(t, together(t, &l))
+	l.Analyze()
+	require.Len(t, l.Findings, 1)
+	require.Equal(t, check.Rule(check.Unreachable), l.Findings[0].Rule)
+}
+
+func TestByPlace(t *testing.T) {
+	all := []check.Finding{{Place: "b.yaml"}, {Place: "a.yaml:10:2"}, {Place: "a.yaml:9"}, {Place: "a.yaml"}}
+	slices.SortStableFunc(all, check.ByPlace)
+	require.Equal(t, []check.Finding{{Place: "a.yaml"}, {Place: "a.yaml:9"}, {Place: "a.yaml:10:2"}, {Place: "b.yaml"}}, all)
 }
 
 // subsets has a reference to a subset that its DestinationRule does not have, and one to a host that nobody has.
