@@ -388,10 +388,10 @@ func TestARepeatedRejectionIsLoggedOnce(t *testing.T) {
 	c := w.sotw(testType)
 	c.ask(testType)
 	a := c.next()
-	for i := range 2 * chatterBurst {
+	for i := range 2 * noopsBurst {
 		c.request(testType, strings.Repeat("0", i%2)+a.nonce, &status.Status{Message: "no"})
 	}
-	eventually(t, func() bool { return w.server.Clients()[0].Types[0].Nacks >= chatterBurst })
+	eventually(t, func() bool { return w.server.Clients()[0].Types[0].Nacks >= noopsBurst })
 	w.server.Drain(context.Background(), 0)
 	_ = c.ended()
 	w.server.receivers.Wait()

@@ -30,7 +30,7 @@ func TestOnlyTheVersionsThatASubscriptionBeganWithAreKept(t *testing.T) {
 	w := newWorld(t, Options{})
 	s := w.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
-	for range chatterBurst {
+	for range noopsBurst {
 		require.NoError(t, s.Send(resuming("never/synced/Type", 60_000)))
 	}
 	require.NoError(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))

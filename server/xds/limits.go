@@ -121,7 +121,7 @@ const (
 	refusedStalled        = "request_stalled"
 	refusedFrames         = "request_frames"
 	refusedRequestRate    = "request_rate"
-	refusedChatter        = "chatter"
+	refusedNoops          = "chatter"
 	refusedPerConnection  = "streams_per_connection"
 	refusedStreamRate     = "stream_rate"
 	refusedHeaders        = "header_bytes"

@@ -35,7 +35,7 @@ type stream struct {
 	host      string        // of peer, without the port
 	conn      *conn         // nil if the gRPC server has other credentials than ours
 	limiter   *rate.Limiter // of requests, or nil; used by receive
-	chatter   chatter       // the same
+	noops     noopThrottle  // the same
 	// unanswered are types for which the catalog has no answer; used by receive
 	unanswered map[string]struct{}
 	connected  time.Time

@@ -7,22 +7,22 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// chatter slows down a client that talks for the sake of it: that neither asks for something, nor for something else than before, nor answers something that
+// noopThrottle slows down a client that talks for the sake of it: that neither asks for something, nor for something else than before, nor answers something that
 // it was sent. Honest ones say nothing of the kind. Its stream is not read for a while, so that it costs nothing, and nobody but itself waits. To end it would
 // have it come back, which costs more.
-type chatter struct {
+type noopThrottle struct {
 	answers uint64 // requests that changed nothing
 	spare   *rate.Limiter
 	noticed bool
 }
 
 // How much of it is let through. It is many times what a client says that answers twice, or that was overtaken.
-const chatterPerSecond, chatterBurst = 10, 10
+const noopsPerSecond, noopsBurst = 10, 10
 
-func newChatter() chatter { return chatter{spare: rate.NewLimiter(chatterPerSecond, chatterBurst)} }
+func newNoopThrottle() noopThrottle { return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)} }
 
 // heard returns how long not to listen after a request that changed nothing, when so many responses were sent: each may be answered once.
-func (c *chatter) heard(responses uint64, now time.Time) time.Duration {
+func (c *noopThrottle) heard(responses uint64, now time.Time) time.Duration {
 	if c.answers++; c.answers <= responses {
 		return 0
 	}
@@ -30,7 +30,7 @@ func (c *chatter) heard(responses uint64, now time.Time) time.Duration {
 	return c.spare.ReserveN(now, 1).DelayFrom(now)
 }
 
-// slow waits if a request was chatter.
+// slow waits if a request was a no-op.
 func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
 	if req.asks {
 		return
@@ -38,13 +38,13 @@ func (s *stream) slow(ctx context.Context, req *request, now time.Time) {
 	s.mu.Lock()
 	responses := s.sent
 	s.mu.Unlock()
-	wait := s.chatter.heard(responses, now)
+	wait := s.noops.heard(responses, now)
 	if wait <= 0 {
 		return
 	}
-	if !s.chatter.noticed {
-		s.chatter.noticed = true
-		s.server.refused(refusedChatter)
+	if !s.noops.noticed {
+		s.noops.noticed = true
+		s.server.refused(refusedNoops)
 		if s.server.logged.Allow() {
 			s.server.log.Warn("client is read slowly: it sends requests that neither ask for something new nor answer something", "node_id", s.nodeID(), "peer", s.peer, "type_url", req.typeURL)
 		}

@@ -10,18 +10,18 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 )
 
-func TestChatterIsHeardSlowly(t *testing.T) {
-	c, now := newChatter(), time.Now()
+func TestNoopsAreReadSlowly(t *testing.T) {
+	c, now := newNoopThrottle(), time.Now()
 	for range 50 {
 		require.Zero(t, c.heard(50, now), "each response may be answered")
 	}
-	for range chatterBurst {
+	for range noopsBurst {
 		require.Zero(t, c.heard(50, now), "some more may come")
 	}
-	require.Equal(t, time.Second/chatterPerSecond, c.heard(50, now))
-	require.Equal(t, 2*time.Second/chatterPerSecond, c.heard(50, now))
+	require.Equal(t, time.Second/noopsPerSecond, c.heard(50, now))
+	require.Equal(t, 2*time.Second/noopsPerSecond, c.heard(50, now))
 	require.Zero(t, c.heard(51, now), "another response may be answered")
-	require.Equal(t, 3*time.Second/chatterPerSecond, c.heard(51, now))
+	require.Equal(t, 3*time.Second/noopsPerSecond, c.heard(51, now))
 }
 
 // A client that rejects the same response over and over is still served, and is not thrown out.
@@ -31,12 +31,12 @@ func TestAClientThatTalksIsReadSlowly(t *testing.T) {
 		w.set(testType, "a")
 		say := w.talker(delta)
 		nonce := say("", "a")
-		for range chatterBurst + 3 {
+		for range noopsBurst + 3 {
 			say(nonce, "")
 		}
 		w.set(testType, "b")
 		require.NotEqual(t, nonce, say("", "b"))
-		require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedChatter)), 0)
+		require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedNoops)), 0)
 	}
 }
 
@@ -75,8 +75,8 @@ func (w *world) talker(delta bool) func(nonce, name string) string {
 	}
 }
 
-// What a client asks for before it has the last response, as it does that is led to one name after another, is no chatter; to say the same once more is.
-func TestWhoAsksBeforeItIsAnsweredIsNoChatter(t *testing.T) {
+// What a client asks for before it has the last response, as it does that is led to one name after another, is no no-op; to say the same once more is.
+func TestWhoAsksBeforeItIsAnsweredSendsNoNoop(t *testing.T) {
 	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, has: holding{at: nothing}}
 	names := []string{"a"}
 	asks := func(nonce string) bool {
