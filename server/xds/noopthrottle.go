@@ -19,7 +19,9 @@ type noopThrottle struct {
 // How much of it is let through. It is many times what a client says that answers twice, or that was overtaken.
 const noopsPerSecond, noopsBurst = 10, 10
 
-func newNoopThrottle() noopThrottle { return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)} }
+func newNoopThrottle() noopThrottle {
+	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
+}
 
 // heard returns how long not to listen after a request that changed nothing, when so many responses were sent: each may be answered once.
 func (c *noopThrottle) heard(responses uint64, now time.Time) time.Duration {
