@@ -74,3 +74,16 @@ With -o json it prints a list of {key, value, from}.`,
 	format.add(cmd)
 	return cmd
 }
+
+func newSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON schema of the configuration, for editors",
+		Example: `  tributary schema > tributary.schema.json`,
+		Args:    cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(docs.Schema)
+			return err
+		}),
+	}
+}

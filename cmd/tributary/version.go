@@ -3,12 +3,15 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"tributary/resource"
+
+	"tributary/cmd/internal/output"
 )
 
 // version is set by the linker (-X main.version=…) for a release; otherwise the toolchain knows one.
@@ -69,4 +72,36 @@ func newVersion() *cobra.Command {
 	}
 	format.add(cmd)
 	return cmd
+}
+
+//go:generate go run . docs reference ../../docs/commands.md
+
+// newDocs is for those who package the program, and for the reference of its commands.
+func newDocs() *cobra.Command {
+	cmd := &cobra.Command{Use: "docs", Short: "Write what documents the commands", Hidden: true, Args: cobra.NoArgs}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "man DIR", Short: "Write manual pages into a directory", Args: cobra.ExactArgs(1),
+			RunE: does(func(cmd *cobra.Command, args []string) error { return output.ManPages(documented(cmd), args[0]) }),
+		},
+		&cobra.Command{
+			Use: "reference FILE", Short: "Write the reference of all commands", Args: cobra.ExactArgs(1),
+			RunE: does(func(cmd *cobra.Command, args []string) error {
+				text, err := output.Reference(documented(cmd))
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(args[0], text, 0o644) //nolint:gosec // it is to be read by all
+			}),
+		},
+	)
+	return cmd
+}
+
+// documented returns the root of cmd as it is documented: without what tells when or where it was made.
+func documented(cmd *cobra.Command) *cobra.Command {
+	root := cmd.Root()
+	root.DisableAutoGenTag = true
+	root.InitDefaultCompletionCmd()
+	return root
 }

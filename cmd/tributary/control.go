@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/client"
+	"tributary/cmd/internal/output"
+	"tributary/server/admin"
+)
+
+func newReload() *cobra.Command {
+	var flags adminFlags
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Have a server read its configuration file again",
+		Long: `Reload has a server put its configuration file in force, as SIGHUP does, and says what that changed. A file that is
+not right changes nothing: reload says what is wrong with it and exits with 78. The server logs who asked for it.`,
+		Example: `  tributary reload
+  tributary reload --admin mesh-1.example:16014`,
+		Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			done, err := flags.client().Post(ctx, "/-/reload", url.Values{"by": {whoAmI()}})
+			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusInternalServerError {
+				return &failure{exitConfig, err}
+			}
+			if err != nil {
+				return err
+			}
+			flags.nameServer(cmd)
+			_, err = io.WriteString(cmd.OutOrStdout(), done)
+			return err
+		}),
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func newUpgrade() *cobra.Command {
+	var flags adminFlags
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Have the program that is installed now take over from the server that runs",
+		Long: `Upgrade has a server start the program that is now where it was started from, with the same arguments, and hand its ports over. The new
+process begins with what the old one serves and has kept, whether its sources can be read or not. The old one sends its clients away, a few at a time, and ends. No
+client is refused meanwhile, and none is sent away before the new process answers.
+
+If the new process does not start, its configuration is not valid, or it does not serve within --timeout, the server goes on as before; upgrade says why and exits
+with 1. If an upgrade is in progress already, it exits with 75.
+
+Listen addresses do not change: to change them, restart.`,
+		Example: `  tributary upgrade
+  tributary upgrade --admin unix:///run/tributary/admin.sock`,
+		Args: cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			server := flags.client()
+			within := server.Timeout
+			server.Timeout += 30 * time.Second // for the server to say why
+			done, err := server.Post(ctx, "/-/upgrade", url.Values{"by": {whoAmI()}, "within": {within.String()}})
+			if answer, ok := errors.AsType[*client.StatusError](err); ok && answer.Code == http.StatusNotFound {
+				return errors.New("the server is older than this command: restart it")
+			}
+			if err != nil {
+				return err
+			}
+			flags.nameServer(cmd)
+			_, err = io.WriteString(cmd.OutOrStdout(), done)
+			return err
+		}),
+	}
+	flags.add(cmd)
+	timeout := cmd.Flags().Lookup("timeout")
+	timeout.DefValue, timeout.Usage, flags.timeout = admin.UpgradeWithin.String(), "how long the upgrade may take", admin.UpgradeWithin
+	return cmd
+}
+
+func newGuard() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "guard",
+		Short: "Show and release mass losses that are held back",
+		Long: `When a source suddenly no longer has much of what it had, tributary holds that back and goes on serving what there was,
+until it comes back, a person releases it, or the time set by holdFor has passed.`,
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newGuardList(), newGuardRelease())
+	return cmd
+}
+
+func newGuardList() *cobra.Command {
+	var flags adminFlags
+	format := outputs("text", "json")
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Show what is held, and why",
+		Example: `  tributary guard list`,
+		Args:    cobra.NoArgs,
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			var all []admin.Guarded
+			page, err := flags.client().Get(ctx, "/debug/guard", nil, &all)
+			if err != nil {
+				return err
+			}
+			if format.value == "json" {
+				_, err = cmd.OutOrStdout().Write(page)
+				return err
+			}
+			return output.Guard(cmd.OutOrStdout(), all, time.Now())
+		}),
+	}
+	flags.add(cmd)
+	format.add(cmd)
+	return cmd
+}
+
+func newGuardRelease() *cobra.Command {
+	var flags adminFlags
+	var hold string
+	cmd := &cobra.Command{
+		Use:   "release SOURCE",
+		Short: "Let a source lose what is held of it",
+		Long: `Release has clients told of the loss at once. Look at it first with tributary guard list. With --hold it
+is released only if it is the one that you looked at. It exits with 1 if nothing is held. The server logs who released it.`,
+		Example: `  tributary guard release rules
+  tributary guard release rules --hold mi9x2k1c`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: flags.completeHolds,
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			done, err := flags.client().Post(ctx, "/-/guard/release", url.Values{"source": args, "hold": {hold}, "by": {whoAmI()}})
+			if err != nil {
+				return err
+			}
+			flags.nameServer(cmd)
+			_, err = io.WriteString(cmd.OutOrStdout(), done)
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&hold, "hold", "", "which hold, as guard list shows it")
+	flags.add(cmd)
+	return cmd
+}
+
+// whoAmI returns the user and the machine, as far as they are known.
+func whoAmI() string {
+	name, host := "somebody", "somewhere"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
+}
