@@ -296,3 +296,11 @@ func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 	})
 	return lis.Addr().String()
 }
+
+// TestDoctorLooksAtFilesOfTLS has a CA file of a source missing.
+func TestDoctorLooksAtFilesOfTLS(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/t.yaml", "stateDir: off\nconfigSources: [{name: c, address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, caCertificates: nosuch.pem}}]\n")
+	got := command(t, "doctor", "--offline", "-c", dir+"/t.yaml")
+	require.Contains(t, got.stdout, "source c: tlsSettings.caCertificates: open "+dir+"/nosuch.pem: ")
+}

@@ -63,8 +63,12 @@ func (v *Veil) add(part string) {
 		plain = part
 	}
 	for _, p := range []string{part, plain} {
-		v.words = append(v.words, p)
-		v.words = append(v.words, strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })...)
+		words := strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
+		// Messages have these words, and as the name before a password they are no secret.
+		if name, _, named := strings.Cut(p, ":"); named && slices.Contains([]string{"user", "username", "admin", "root"}, name) && !slices.Contains(words[1:], name) {
+			words = words[1:]
+		}
+		v.words = append(append(v.words, p), words...)
 	}
 	v.words = slices.DeleteFunc(v.words, func(w string) bool { return w == "" })
 }

@@ -24,3 +24,12 @@ func TestVeil(t *testing.T) {
 	v.Cover("consul://u:s3/cr3tpw@h:1", "consul://con:sul@h")
 	require.Equal(t, `"consul://<secret>@h:1": want a port, got "<secret>"`, v.Hide(`"consul://u:s3/cr3tpw@h:1": want a port, got "s3"`))
 }
+
+func TestVeilLeavesCommonNames(t *testing.T) {
+	var v Veil
+	v.Cover("consul://user:pw1@127.0.0.1:8500")
+	require.Equal(t, "a user and password stand in CONSUL_HTTP_AUTH, and not <secret> or <secret>", v.Hide("a user and password stand in CONSUL_HTTP_AUTH, and not pw1 or user:pw1"))
+	v = Veil{}
+	v.Cover("consul://admin:admin@127.0.0.1:8500")
+	require.Equal(t, "<secret>", v.Hide("admin"))
+}

@@ -175,6 +175,11 @@ func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
 	for _, c := range all {
 		d.certificate(c)
 	}
+	for _, s := range cfg.ConfigSources {
+		if err := config.CheckTLSFiles(s.Settings); err != nil {
+			d.note(ofTLS, Error, fmt.Sprintf("source %s: tlsSettings.%v", s.Name, err), fixOf(err, "correct the files that tlsSettings names"))
+		}
+	}
 	if len(all) == 0 {
 		d.note(ofTLS, Fine, "no port of ours has TLS", "")
 	}
