@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -79,7 +80,9 @@ func bounded(node *corev3.Node, typeURL, version string) bool {
 	return proto.Size(node) <= maxNode && len(typeURL) <= maxTypeURL && len(version) <= maxVersion
 }
 
-func shortNonce(nonce string) string { return nonce[:min(len(nonce), maxNonce)] }
+func shortNonce(nonce string) string {
+	return strings.ToValidUTF8(nonce[:min(len(nonce), maxNonce)], "")
+}
 
 // A large request in parts too small to be kept is copied once, however much of it is to be kept.
 func TestARequestInSmallPartsIsCopiedOnce(t *testing.T) {

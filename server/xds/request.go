@@ -6,9 +6,12 @@ import (
 	"io"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -214,7 +217,7 @@ var errGroup = errors.New("a group")
 func (r *request) decodeFields(b []byte) (rest []byte, err error) {
 	fields, all, before := r.fields(), b, r.versions
 	for len(b) > 0 && !r.tooMany() {
-		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 {
+		if end := shortInitial(b); end > 0 && r.delta && shortMapEntry(b[2:end]) > 0 && utf8.Valid(b[2:end]) {
 			r.bring(b[2:end])
 			b = b[end:]
 			continue
@@ -261,7 +264,24 @@ const (
 	maxNonce   = 32      // likewise
 )
 
+// errUTF8 refuses a text, which protobuf has in UTF-8.
+var errUTF8 = errors.New("a text that is not UTF-8")
+
+// checkTypeURL refuses type URLs that cannot be printed: they get into logs, metrics, pages, and the answers of CSDS.
+func checkTypeURL(url string) error {
+	if utf8.ValidString(url) && words.Printable(url, "") == url {
+		return nil
+	}
+	return grpcstatus.Errorf(codes.InvalidArgument, "type_url %q is not printable UTF-8", url)
+}
+
 func (r *request) set(f field, v []byte) error {
+	switch f {
+	case fieldVersion, fieldNames, fieldNonce, fieldSubscribe, fieldUnsubscribe:
+		if !utf8.Valid(v) {
+			return errUTF8
+		}
+	}
 	switch f {
 	case fieldVersion:
 		if len(v) <= maxVersion {
@@ -290,7 +310,7 @@ func (r *request) set(f field, v []byte) error {
 		}
 		r.typeURL = r.intern(v)
 	case fieldNonce:
-		r.nonce = string(v[:min(len(v), maxNonce)]) // cut, it is nobody's
+		r.nonce = strings.ToValidUTF8(string(v[:min(len(v), maxNonce)]), "") // cut, it is nobody's
 	case fieldError:
 		var err error
 		if r.err, err = rejection(v); err == nil {
@@ -304,8 +324,12 @@ func (r *request) set(f field, v []byte) error {
 	case fieldUnsubscribe:
 		r.unsub = append(r.unsub, r.name(v))
 	case fieldInitial:
-		if _, _, err := mapEntry(v); err != nil {
+		key, value, err := mapEntry(v)
+		if err != nil {
 			return err
+		}
+		if !utf8.Valid(key) || !utf8.Valid(value) {
+			return errUTF8
 		}
 		r.bring(v)
 	}

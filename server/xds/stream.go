@@ -158,6 +158,9 @@ func (s *stream) take(req *request, now time.Time) error {
 		return err
 	}
 	typeURL := cmp.Or(req.typeURL, s.fixedType)
+	if err := checkTypeURL(typeURL); err != nil {
+		return err
+	}
 	if err := s.hookRequest(req, typeURL); err != nil {
 		return err
 	}
