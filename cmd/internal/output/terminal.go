@@ -3,6 +3,7 @@ package output
 import (
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -69,11 +70,19 @@ func (s *safe) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// colours keeps ours.
-var colours = strings.NewReplacer(words.Printable(red, ""), red, words.Printable(green, ""), green, words.Printable(plain, ""), plain)
+// colours are ours.
+var colours = regexp.MustCompile(`\x1b\[(1;31|32|0)m`)
 
+// escape escapes what stands between our colours.
 func escape(text string) string {
-	return colours.Replace(words.Printable(strings.ToValidUTF8(text, "\ufffd"), "\n\t"))
+	text = strings.ToValidUTF8(text, "\ufffd")
+	var b strings.Builder
+	begin := 0
+	for _, colour := range append(colours.FindAllStringIndex(text, -1), []int{len(text), len(text)}) {
+		b.WriteString(words.Printable(text[begin:colour[0]], "\n\t") + text[colour[0]:colour[1]])
+		begin = colour[1]
+	}
+	return b.String()
 }
 
 // alarming and calming are what a look at a screen is to find.
@@ -94,8 +103,11 @@ func (s Screen) Cut(text string) string {
 // Fits reports whether no line of text would be cut.
 func (s Screen) Fits(text string) bool { return s.Cut(text) == text }
 
-// Colored returns text with colours, if the screen takes them.
+// Colored returns text with colours, if the screen takes them. Colours that text has already are escaped.
 func (s Screen) Colored(text string) string {
+	if s.Color {
+		text = words.Printable(text, "\n\t")
+	}
 	return lines(text, s.Color, func(line string) string {
 		for _, word := range alarming {
 			line = strings.Replace(line, word, red+word+plain, 1)
