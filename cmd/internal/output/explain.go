@@ -33,7 +33,7 @@ func Explain(w io.Writer, asked string, e *admin.Explanation, now time.Time) err
 		if i > 0 {
 			t.line("")
 		}
-		t.object(o)
+		t.object(o, e.NotReady)
 	}
 	if len(e.LeftOut) > 0 {
 		t.line("")
@@ -61,10 +61,14 @@ func (t *text) gone(last *history.Entry) []string {
 	return []string{until, "what it was: tributary history " + string(last.Kind) + " " + last.Key().FullName()}
 }
 
-func (t *text) object(o admin.Explained) {
+func (t *text) object(o admin.Explained, notReady bool) {
 	t.line("%s", o.Object.Key())
 	if o.Winner != nil {
-		t.section("served from", t.statement(*o.Winner))
+		label := "served from"
+		if notReady {
+			label = "to serve from"
+		}
+		t.section(label, t.statement(*o.Winner))
 		t.section("because", strings.Split(o.Why, "; "))
 	} else {
 		t.section("not served", []string{o.Why})
