@@ -209,6 +209,9 @@ func (s *Server) mux() *http.ServeMux {
 		mux.Handle("GET /page/", s.front)
 		if !s.opts.NoDebug {
 			mux.Handle("GET /debug/page/", s.front)
+			mux.HandleFunc("GET /debug/page/events", func(w http.ResponseWriter, r *http.Request) { // it stays open for as long as its client likes
+				transport.Idle(r.Context(), func() { s.front.ServeHTTP(w, r) })
+			})
 		}
 	}
 	return mux

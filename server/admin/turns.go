@@ -70,17 +70,19 @@ func (t turns) limit(next http.Handler) http.Handler {
 	})
 }
 
-// enter takes a slot for a request, or answers it with 503 when late fires.
-func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) bool {
-	select {
-	case slots <- struct{}{}:
-		return true
-	case <-r.Context().Done():
-	case <-late:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
-	}
-	return false
+// enter takes a slot for a request, or answers it with 503 when late fires. A request that waits does not make its connection busy.
+func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) (entered bool) {
+	transport.Idle(r.Context(), func() {
+		select {
+		case slots <- struct{}{}:
+			entered = true
+		case <-r.Context().Done():
+		case <-late:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
+		}
+	})
+	return entered
 }
 
 type writerFunc func([]byte) (int, error)

@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,10 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/aggregate"
 	"tributary/resource"
+	"tributary/server/transport"
 )
 
 var (
@@ -177,5 +182,64 @@ func TestOtherSitesMayNotReadPages(t *testing.T) {
 	}
 	for _, site := range []string{"", "none", "same-origin"} {
 		require.Equal(t, http.StatusOK, ask("/debug/configz", site, "navigate"), site)
+	}
+}
+
+// holding is a front whose answers do not end before it is closed.
+type holding struct{ begun, end chan struct{} }
+
+func (h holding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.begun <- struct{}{}
+	select {
+	case <-h.end:
+	case <-r.Context().Done():
+	}
+}
+
+func (h holding) Close() { close(h.end) }
+
+// A connection whose requests wait for their turn, or for events, goes before one that is busy.
+func TestConnectionsThatWaitGoFirst(t *testing.T) {
+	for _, path := range []string{"/", "/debug/page/events"} {
+		t.Run(path, func(t *testing.T) {
+			front := holding{make(chan struct{}, 2), make(chan struct{})}
+			raw, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			var serving sync.WaitGroup
+			serving.Go(func() {
+				log, page := slog.New(slog.DiscardHandler), func(*Server) Front { return front }
+				s := New(Options{Registry: prometheus.NewRegistry(), View: aggregate.New(), Page: page, Log: log})
+				_ = s.Serve(ctx, transport.NewFairListener(raw, 2, log))
+			})
+			defer serving.Wait()
+			defer stop()
+			ask := func(path string) *bufio.Reader {
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", raw.Addr().String())
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = conn.Close() })
+				_, err = conn.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))
+				require.NoError(t, err)
+				return bufio.NewReader(conn)
+			}
+			busy := ask("/")
+			<-front.begun
+			waiting := ask(path)
+			if path != "/" {
+				<-front.begun
+			}
+			for range 5 {
+				resp, err := http.ReadResponse(ask("/-/healthy"), nil)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+			}
+			_, err = waiting.ReadByte()
+			require.Error(t, err, "it is closed")
+			stop()
+			resp, err := http.ReadResponse(busy, nil)
+			require.NoError(t, err, "it is answered")
+			require.NoError(t, resp.Body.Close())
+		})
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// FairListener bounds the connections to the admin server: in all, from one address to half of them, and from other machines to all but
-// one, so that this machine always has one left. A new connection beyond a bound takes the place of an idle one, on which no handler of
-// CountBusy runs, such as one that has not finished its TLS handshake. If there is none, the new connection is closed.
-// It is safe for concurrent use.
+// FairListener bounds the connections to the admin server: in all, from one address of another machine to half of them, and from other
+// machines to all but one, so that this machine always has one left. A new connection beyond a bound takes the place of an idle one, on
+// which no handler of CountBusy runs, such as one that has not finished its TLS handshake. If all are busy, it takes the place of the
+// one that has been busy for longest of the host that has most, if that has more than the host of the new one. All users of this machine
+// share a host, which may always replace one. Otherwise the new connection is closed. It is safe for concurrent use.
 type FairListener struct {
 	net.Listener
 
@@ -23,7 +24,7 @@ type FairListener struct {
 
 	mu    sync.Mutex
 	conns map[*fairConn]struct{}
-	count uint64 // of the times that a connection became idle
+	count uint64 // of the times that a connection became idle or busy
 }
 
 // fairConn is a connection of a FairListener.
@@ -35,7 +36,7 @@ type fairConn struct {
 
 	// guarded by lis.mu
 	running int    // handlers
-	idle    uint64 // the count of when it became idle
+	since   uint64 // the count of when it became idle or busy
 }
 
 // NewFairListener returns lis with at most so many connections.
@@ -53,7 +54,7 @@ func (l *FairListener) Accept() (net.Conn, error) {
 		c := &fairConn{Conn: conn, lis: l, host: localOr(conn.RemoteAddr())}
 		replaced, ok := l.admit(c)
 		if replaced != nil {
-			_ = replaced.Conn.Close() // nothing is under way on it
+			_ = replaced.Conn.Close() // its requests are canceled
 		}
 		if ok {
 			return c, nil
@@ -65,12 +66,12 @@ func (l *FairListener) Accept() (net.Conn, error) {
 	}
 }
 
-// thisMachine is the host of all connections from loopback.
-const thisMachine = "loopback"
+// thisMachine is the host of all connections from loopback and over unix sockets.
+const thisMachine = "this machine"
 
 func localOr(addr net.Addr) string {
 	host := hostOf(addr)
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "unix" {
 		return thisMachine
 	}
 	return host
@@ -87,21 +88,20 @@ func (l *FairListener) admit(c *fairConn) (replaced *fairConn, ok bool) {
 			others++
 		}
 	}
-	unix := c.host == "unix" // all clients of a unix socket are one host
-	remote := !unix && c.host != thisMachine
+	local, own := c.host == thisMachine, hosts[c.host]
 	var within func(*fairConn) bool // the connections of which one has to go; nil if none has to
 	switch {
-	case !unix && hosts[c.host] >= l.most/2:
+	case !local && own >= l.most/2:
 		within = func(o *fairConn) bool { return o.host == c.host }
-	case remote && others >= l.most-1:
+	case !local && others >= l.most-1:
 		within = func(o *fairConn) bool { return o.host != thisMachine }
 	case len(l.conns) >= l.most:
 		within = func(*fairConn) bool { return true }
 	}
 	if within != nil {
 		for o := range l.conns {
-			if o.running == 0 && within(o) && (replaced == nil || hosts[o.host] > hosts[replaced.host] ||
-				hosts[o.host] == hosts[replaced.host] && o.idle < replaced.idle) {
+			mayGo := o.running == 0 || local || hosts[o.host] > own
+			if within(o) && mayGo && (replaced == nil || o.goesBefore(replaced, hosts)) {
 				replaced = o
 			}
 		}
@@ -111,9 +111,21 @@ func (l *FairListener) admit(c *fairConn) (replaced *fairConn, ok bool) {
 		delete(l.conns, replaced)
 	}
 	l.count++
-	c.idle = l.count
+	c.since = l.count
 	l.conns[c] = struct{}{}
 	return replaced, true
+}
+
+// goesBefore says whether c is replaced rather than o: an idle one first, then one of the host that has more, then the one that has been so
+// for longer.
+func (c *fairConn) goesBefore(o *fairConn, hosts map[string]int) bool {
+	if busy := c.running > 0; busy != (o.running > 0) {
+		return !busy
+	}
+	if hosts[c.host] != hosts[o.host] {
+		return hosts[c.host] > hosts[o.host]
+	}
+	return c.since < o.since
 }
 
 // Close implements net.Conn.
@@ -137,25 +149,35 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// CountBusy returns a handler that runs next. The connection of a request is busy while next runs.
+// CountBusy returns a handler that runs next. The connection of a request is busy while next runs, but for Idle.
 func CountBusy(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Otherwise a write waits for the whole body of the request.
 		_ = http.NewResponseController(w).EnableFullDuplex() // a test's writer may not support it
-		if c, ok := r.Context().Value(fairKey{}).(*fairConn); ok {
-			c.run(1)
-			defer c.run(-1)
-		}
+		run(r.Context(), 1)
+		defer run(r.Context(), -1)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// run adds to the handlers that run.
-func (c *fairConn) run(n int) {
+// Idle runs f for the request that has ctx, which does not make its connection busy meanwhile.
+func Idle(ctx context.Context, f func()) {
+	run(ctx, -1)
+	defer run(ctx, 1)
+	f()
+}
+
+// run adds to the handlers that run on the connection of a request.
+func run(ctx context.Context, n int) {
+	c, ok := ctx.Value(fairKey{}).(*fairConn)
+	if !ok {
+		return
+	}
 	c.lis.mu.Lock()
 	defer c.lis.mu.Unlock()
-	if c.running += n; c.running == 0 {
+	was := c.running > 0
+	if c.running += n; c.running > 0 != was {
 		c.lis.count++
-		c.idle = c.lis.count
+		c.since = c.lis.count
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -65,6 +66,11 @@ func newFairServer(t *testing.T, most int, secure bool, log *logtest.Buffer) *fa
 		case "/hold":
 			s.begun <- struct{}{}
 			<-s.hold
+		case "/wait":
+			Idle(r.Context(), func() {
+				s.begun <- struct{}{}
+				<-r.Context().Done()
+			})
 		case "/large":
 			_, _ = w.Write(make([]byte, 64<<10))
 		}
@@ -137,11 +143,61 @@ func TestConnectionsWithRequestsHaveShares(t *testing.T) {
 	require.Nil(t, s.ask("10.0.0.1", "/"), "that address has its share")
 	require.NotNil(t, s.ask("10.0.0.2", "/hold"))
 	require.NotNil(t, s.ask("10.0.0.2", "/hold"))
-	require.Nil(t, s.ask("10.0.0.3", "/"), "the last one is for this machine")
 	require.Contains(t, log.String(), `msg="connection to the admin server refused: too many requests are under way" peer=10.0.0.1 limit=6`)
-	require.NotNil(t, s.ask("127.0.0.1", "/"))
-	s.hold <- struct{}{}
-	require.Eventually(t, func() bool { return s.ask("10.0.0.3", "/") != nil }, time.Minute, time.Millisecond)
+	require.NotNil(t, s.ask("127.0.0.1", "/"), "the last one is for this machine")
+	for range 5 {
+		s.hold <- struct{}{}
+	}
+	require.Eventually(t, func() bool { return s.ask("10.0.0.1", "/") != nil }, time.Minute, time.Millisecond)
+}
+
+// Hosts that keep requests under way leave connections to others, also to those that have requests under way themselves.
+func TestBusyHostsGiveWayToOthers(t *testing.T) {
+	for _, hosts := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"2001:db8::1", "2001:db8::2"}, {"127.0.0.1", "10.0.0.1"}} {
+		t.Run(hosts[0], func(t *testing.T) {
+			s := newFairServer(t, 32, false, new(logtest.Buffer))
+			for i := range 31 {
+				require.NotNil(t, s.ask(hosts[i%2], "/hold"))
+			}
+			for i := range 10 {
+				require.NotNil(t, s.ask(fmt.Sprintf("10.0.1.%d", i), "/"))
+				require.NotNil(t, s.ask(fmt.Sprintf("10.0.2.%d", i), "/hold"))
+			}
+		})
+	}
+}
+
+// All users of this machine have one address. None of them locks out another one.
+func TestAUserOfThisMachineLocksOutNoOther(t *testing.T) {
+	s := newFairServer(t, 32, false, new(logtest.Buffer))
+	for range 100 {
+		require.NotNil(t, s.ask("127.0.0.1", "/hold"))
+		require.NotNil(t, s.ask("127.0.0.1", "/"))
+	}
+	require.NotNil(t, s.ask("10.0.0.1", "/"))
+}
+
+func TestIdleGoesBeforeBusy(t *testing.T) {
+	s := newFairServer(t, 4, false, new(logtest.Buffer))
+	for range 3 {
+		require.NotNil(t, s.ask("127.0.0.1", "/hold"))
+	}
+	waits := s.dial("127.0.0.1")
+	_, err := waits.Write([]byte("GET /wait HTTP/1.1\r\nHost: here\r\n\r\n"))
+	require.NoError(t, err)
+	<-s.begun
+	for range 10 {
+		require.NotNil(t, s.ask("127.0.0.1", "/"), "it takes the place of one that waits, or that has its answer")
+	}
+	_, err = waits.Read(make([]byte, 1))
+	require.Error(t, err, "it is closed")
+	s.fair.mu.Lock()
+	defer s.fair.mu.Unlock()
+	busy := 0
+	for c := range s.fair.conns {
+		busy += c.running
+	}
+	require.Equal(t, 3, busy)
 }
 
 func TestAConnectionWithAnUnreadBodyIsIdle(t *testing.T) {
