@@ -49,6 +49,16 @@ func (t *Turns) Queue(host string) <-chan struct{} {
 	return turn
 }
 
+// Waiting returns how many wait for a turn.
+func (t *Turns) Waiting() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, all := range t.waiting {
+		n += len(all)
+	}
+	return n
+}
+
 // GiveUp leaves the queue, or gives the turn to the next one if it has come meanwhile.
 func (t *Turns) GiveUp(host string, turn <-chan struct{}) {
 	t.mu.Lock()

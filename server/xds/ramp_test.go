@@ -154,10 +154,11 @@ func TestAddressesBeginInTurns(t *testing.T) {
 		r.data(r.open(true), r.message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
 		crowd[r.conn.LocalAddr().String()] = func() { _ = r.conn.Close() }
 	}
-	eventually(t, func() bool { return w.asking() == 5 && w.served() == 1 })
+	waiting := w.server.ramp.turns.Waiting
+	eventually(t, func() bool { return waiting() == 4 && w.served() == 1 })
 	c := w.delta(testType)
 	c.ask(testType)
-	eventually(t, func() bool { return w.asking() == 6 })
+	eventually(t, func() bool { return waiting() == 5 })
 	for range 2 { // who was there first, and one of those who came before
 		eventually(t, func() bool { return w.served() == 1 })
 		for _, status := range w.server.Clients() {
